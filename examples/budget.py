@@ -30,6 +30,6 @@ def agent(*looks: int) -> gesta.Agent:
 
 if __name__ == "__main__":
     for looks in (range(9), range(0)):
-        outcome = gesta.run_sync(agent(*looks), "Look around.")
+        outcome = gesta.run_sync(agent(*looks), "Look around.", record=":memory:")
         assert outcome.spent is not None
         print(f"{outcome.reason}: {outcome.spent.tokens:,} of 2,000 tokens are gone")

@@ -5,6 +5,7 @@ waits for another task, so its coroutines run to their end in one go. Each entry
 """
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -12,21 +13,13 @@ from typing import Any, Generic, Literal, Unpack, cast
 
 import anyio
 
-from gesta.address import (
-    Address,
-    Options,
-    Record,
-    bind,
-    divided,
-    drive,
-    inline_store,
-    open_record,
-)
+from gesta.address import Address, Options, Record, bind, divided, drive, inline_store, open_record
 from gesta.agent import Agent
 from gesta.decide.waiting import Waiting
 from gesta.entry import Entry
 from gesta.errors import GestaError, refuse_unknown
 from gesta.events import Event, Listener, Outcome
+from gesta.first_file import tell
 from gesta.function_tool.output import T
 from gesta.integrity.verify import Flaw, Head, Report
 from gesta.kinds import Content, Kind
@@ -351,12 +344,13 @@ class RunOptions(Options, MessageOptions, total=False):
 
 
 def run_sync(
-    agent: Agent[T], message: Said, *, record: Address = ":memory:", **options: Unpack[RunOptions]
+    agent: Agent[T], message: Said, *, record: Address | None = None, **options: Unpack[RunOptions]
 ) -> Outcome[T]:
     """Send a message to an agent and wait for the outcome; see `Record.run`.
 
     Args:
-        record: path of a `.gesta` file, or `:memory:` for a private record that ends with the call.
+        record: path of a `.gesta` file, or `:memory:` for a private record that ends with the call. `None` is
+            `:memory:` too, and a program is then told once, on standard error, how to keep a record.
         options: see `RunOptions`.
 
     Raises:
@@ -369,10 +363,13 @@ def run_sync(
     opening = cast("Options", given)
 
     async def main() -> Outcome[T]:
-        async with open_record(record, **opening) as opened:
+        async with open_record(":memory:" if record is None else record, **opening) as opened:
             return await opened.run(agent, message, **said)
 
-    return anyio.run(main)
+    outcome = anyio.run(main)
+    if record is None:
+        tell(sys._getframe(1))  # noqa: SLF001  # nothing else says which file calls
+    return outcome
 
 
 @contextmanager

@@ -1,0 +1,42 @@
+"""Tells a person once that a program has left no record, because it named none.
+
+Only a program that the person started, in a file of its own, is told so: no library that calls `run_sync`, no test and
+no prompt. Naming any record, `:memory:` too, means that the person knows.
+"""
+
+import os
+import sys
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from types import FrameType
+
+NOTE = """\
+gesta: the record of this run was in memory, and is gone. To keep it, name a file:
+    gesta.run_sync(..., record="runs.gesta")
+and then ask what its answer was made from:  gesta why last
+(record=":memory:" keeps none, and is silent.)
+"""
+UNDER_TEST = "PYTEST_CURRENT_TEST"
+"""Variable that pytest sets while a test runs, for the test and for the processes that it starts."""
+
+
+def tell(caller: FrameType) -> None:
+    """Write the note to standard error, if the caller is a file that was started as a program; only the first time."""
+    names = caller.f_globals
+    if names.get("__name__") == "__main__" and UNDER_TEST not in os.environ and _is_file(names.get("__file__")):
+        _write()
+
+
+def _is_file(path: object) -> bool:
+    with suppress(OSError, ValueError):
+        return isinstance(path, str) and Path(path).is_file()
+    return False
+
+
+@cache
+def _write() -> None:
+    with suppress(OSError, ValueError):
+        if sys.stderr is not None:
+            sys.stderr.write(NOTE)
+            sys.stderr.flush()

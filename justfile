@@ -59,18 +59,21 @@ cover:
 docs:
     mkdocs build --strict --quiet
 
-# the wheel alone, with no extra and no file of this folder: does it import, does it speak?
+# wheel and sdist: built twice and compared, then the wheel alone, with no extra and no file of this folder, is tried
 smoke:
+    .ci/release.py --short
+
+# what a release consists of, checked, in dist/; uploads nothing. `just release --rehearsal` goes on in an unready tree
+release *args:
+    .ci/release.py {{ args }}
+
+# a record that this version makes, which each later release has to read
+keep-record:
     #!/usr/bin/env bash
     set -euo pipefail
-    work=$(mktemp -d)
-    trap 'rm -rf "$work"' EXIT
-    python3 -m venv "$work/venv"
-    "$work/venv/bin/python" -m pip wheel --quiet --no-deps --wheel-dir "$work" .
-    "$work/venv/bin/python" -m pip install --quiet "$work"/gesta-*.whl
-    cd "$work"
-    venv/bin/python -I -c "import gesta; print(gesta.__file__)"
-    venv/bin/gesta --help
+    version=$(python -c "import gesta; print(gesta.__version__)")
+    mkdir "tests/fixtures/$version"
+    gesta demo --yes --record "tests/fixtures/$version/demo.gesta"
 
 # readers are given what a stranger might give them: `just fuzz --full`
 fuzz *args="--quick":

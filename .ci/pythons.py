@@ -43,7 +43,7 @@ def found() -> list[tuple[tuple[int, ...], Path]]:
             for path in sorted(folder.glob("python3*")) if folder.is_dir() else []:
                 if not re.fullmatch(r"python3(\.\d+)?(\.exe)?", path.name):
                     continue
-                asked = subprocess.run([path, "-c", ASK], check=False, capture_output=True)  # noqa: S603
+                asked = subprocess.run([path, "-c", ASK], check=False, capture_output=True)
                 version = tuple(int(part) for part in asked.stdout.split(b".") if part)
                 if asked.returncode == 0 and version >= least:
                     pythons.setdefault(version[:2], (version, path))
@@ -53,5 +53,5 @@ def found() -> list[tuple[tuple[int, ...], Path]]:
 if __name__ == "__main__":
     every = found()
     for version, path in every:
-        print(".".join(map(str, version)), path)  # noqa: T201
+        print(".".join(map(str, version)), path)
     sys.exit(not every)

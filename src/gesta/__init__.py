@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from gesta.sync import open_sync, run_sync
     from gesta.workflow.verbs import Verbs
 
+    __version__: str
+
 WHERE = {
     "Agent": "agent",
     "Budget": "policy",
@@ -106,6 +108,12 @@ def __getattr__(name: str) -> Any:
     """Import a public name on its first use."""
     if name == "kinds":
         return import_module("gesta.kinds")
+    if name == "__version__":
+        metadata = import_module("importlib.metadata")
+        try:
+            return metadata.version("gesta")
+        except metadata.PackageNotFoundError:  # run from a folder that is not installed
+            return "0+unknown"
     if name not in WHERE:
         raise AttributeError(f"module 'gesta' has no attribute {name!r}")
     found = getattr(import_module(f"gesta.{WHERE[name]}"), "open_record" if name == "open" else name)

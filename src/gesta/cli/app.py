@@ -15,6 +15,7 @@ from typing import Annotated, Any, ParamSpec, TypeVar
 import typer
 import typer.core
 
+import gesta
 from gesta.cli.options import Common
 from gesta.cli.talk import BROKEN_PIPE, FAILED, INTERRUPTED, USAGE, Stop, complain, harmless, put, say
 from gesta.errors import BadAddress, GestaError, NoRecord, NoRun, SetAside, SeveralRuns
@@ -66,12 +67,7 @@ app = typer.Typer(
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import PackageNotFoundError, version
-
-        try:
-            put(f"gesta {version('gesta')}")
-        except PackageNotFoundError:
-            put("gesta, run from a folder and not installed")
+        put(f"gesta {gesta.__version__}")
         raise typer.Exit
 
 

@@ -1,11 +1,11 @@
 """The description of the server in OpenAPI 3.1, made from the table of its paths and the types of its bodies."""
 
 import re
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import msgspec
 
+import gesta
 from gesta.serve.routes import PLACES, Place
 
 
@@ -19,7 +19,7 @@ def description() -> dict[str, Any]:
     error = {"type": "object", "properties": {"error": {"type": "object"}}, "required": ["error"]}
     return {
         "openapi": "3.1.0",
-        "info": {"title": "Gesta", "version": _version(), "summary": "Agents on the record."},
+        "info": {"title": "Gesta", "version": gesta.__version__, "summary": "Agents on the record."},
         "paths": paths,
         "components": {
             "schemas": {**schemas, "Error": error},
@@ -55,10 +55,3 @@ def _operation(place: Place) -> dict[str, Any]:
         schema = {"$ref": f"#/components/schemas/{place.body.__name__}"}
         made["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
     return made
-
-
-def _version() -> str:
-    try:
-        return version("gesta")
-    except PackageNotFoundError:
-        return "0"

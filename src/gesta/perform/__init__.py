@@ -1,4 +1,4 @@
-"""A move is carried out and written down: a model is asked, tools are called, child runs are run."""
+"""The code that carries out a move and writes down the results: it asks models, calls tools and runs child runs."""
 
 ORDER = (
     "stop",
@@ -16,4 +16,4 @@ ORDER = (
     "tool_call",
     "move",
 )
-"""Files in reading order: each imports only those before it."""
+"""Files in reading order: each imports only files before it."""

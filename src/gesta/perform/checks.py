@@ -1,7 +1,7 @@
-"""Hooks are asked here, and their verdicts are written down; that a hook allowed something is in the state alone.
+"""Hooks are asked here, and their verdicts are written down. A verdict that allows is kept only in the folded state.
 
-An entry is committed with what follows from it. A hook of which nothing is on record is asked again by whoever goes on
-with the turn; an agent that it called is not.
+A verdict is committed together with the entries that follow from it. A hook without a verdict on record is asked again
+by the process that continues the turn; an agent that the hook called is not called again.
 """
 
 import copy
@@ -37,7 +37,7 @@ WRITTEN: dict[type[Verdict], Literal["refused", "changed", "again", "asked", "ad
 
 
 BY = "check"
-"""Last part of the name of a child run that a hook calls, after the name of the point."""
+"""Last part of the name of a child run that a hook starts; the first part names the point."""
 
 
 class HookAnswer(Struct, frozen=True):
@@ -80,7 +80,10 @@ async def check(agent: Agent, move: Check, live: LiveRun) -> None:
 
 
 async def _check_call(agent: Agent, call: OpenCall, live: LiveRun) -> bool:
-    """Ask the hook about one call. Returns False if the hook gave no verdict: the turn ends or waits."""
+    """Ask the hook about one call.
+
+    Return False if it gave no verdict: the hook failed, or an agent that it called waits.
+    """
     tool = agent.tool(call.name)
     calling = Calling(call.name, copy.deepcopy(call.args), tool.effect if tool is not None else "once", call.seq)
     said = await _ask_hook(agent, live, "call", call.seq, calling)
@@ -92,7 +95,7 @@ async def _check_call(agent: Agent, call: OpenCall, live: LiveRun) -> bool:
 
 
 def _given(agent: Agent, live: LiveRun) -> Any:
-    """Return the answer that is to be checked: a text, or a value of the agent's type."""
+    """Return the answer to check: a text, or a value of the agent's type."""
     turn = live.state.turn
     assert turn is not None
     output, value = agent.answer_type, turn.value
@@ -103,7 +106,7 @@ def _given(agent: Agent, live: LiveRun) -> Any:
 
 
 async def _ask_hook(agent: Agent, live: LiveRun, point: Point, of: int, about: Any) -> HookAnswer | None:
-    """Return the answer of a hook. If the hook fails, or an agent that it called waits, write that; return `None`."""
+    """Return the answer of a hook. Return `None` if it fails, or if an agent that it called waits; a fault says so."""
     turn, hook, children = live.state.turn, getattr(agent.hooks, point), Children()
     assert turn is not None
     context = replace(turn_context(live), call=partial(_judged, live, f"{point} {BY}#{of}", of, children))
@@ -127,7 +130,7 @@ async def _ask_hook(agent: Agent, live: LiveRun, point: Point, of: int, about: A
 
 
 def _fitting(agent: Agent, point: Point, given: Any) -> None:
-    """Raise TypeError for a verdict that this point does not allow, BadArguments for an answer that does not fit."""
+    """Raise TypeError for a verdict that is not allowed at this point, BadArguments for an answer that does not fit."""
     if given is not None and not isinstance(given, VERDICTS[point]):
         names = ", ".join(each.__name__ for each in VERDICTS[point])
         raise TypeError(f"it returned {given!r:.60}, expected None, {names}")
@@ -142,7 +145,10 @@ def _fitting(agent: Agent, point: Point, given: Any) -> None:
 
 
 async def _judged(live: LiveRun, child: str, of: int, children: Children, agent: Agent, input: str) -> Outcome:
-    """Return the outcome of another agent in a child run; it is called once, however often the hook is asked."""
+    """Call another agent for a hook, in a child run, and return its outcome.
+
+    It runs once, however often the hook is asked.
+    """
     children.begun += 1
     name = child if children.begun == 1 else f"{child}.{children.begun}"
     ended = await hand_over(live, agent, ChildTask(name, f"{live.log.run}.{child}", input, child, of))
@@ -152,7 +158,10 @@ async def _judged(live: LiveRun, child: str, of: int, children: Children, agent:
 
 
 def _write(agent: Agent, live: LiveRun, point: Point, of: int, said: HookAnswer) -> int:
-    """Write a verdict; `allowed` only if the hook called an agent. Returns the seq of the entry, or 0."""
+    """Write a verdict, and return the seq of its entry.
+
+    `allowed` is written only if the hook called an agent; else return 0.
+    """
     verdict, ends = said.verdict, said.children.ends
     if verdict is None and not ends:
         return 0
@@ -173,5 +182,5 @@ def _name(agent: Agent, point: Point) -> str:
 
 
 def hook_name(hook: Callable[..., Any]) -> str:
-    """Return the name of a hook, as its checks hold it."""
+    """Return the name of a hook, as `check` entries hold it."""
     return function_name(hook).rpartition(".")[2]

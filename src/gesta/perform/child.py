@@ -1,4 +1,4 @@
-"""The context of a tool's call: the facts about the call, and how a tool sends words to listeners or calls an agent."""
+"""The context of a tool call: facts about the call, and functions that send words to listeners or call an agent."""
 
 import hashlib
 import math
@@ -27,11 +27,11 @@ from gesta.state.calls import DEPTH, TOO_DEEP, OpenCall
 
 
 class Children(Struct):
-    """The child runs that a tool calls in one attempt: the first, the second, and so on."""
+    """The child runs that a tool starts in one attempt, in order."""
 
     begun: int = 0
     ends: list[Cause] = field(default_factory=list)
-    """Ends of the child runs that ended, which are causes of the tool's result."""
+    """Ends of the child runs that have ended; they are causes of the tool's result."""
     at_work: list[str] = field(default_factory=list)
     """Names of the child runs that have not ended."""
     doubts: set[str] = field(default_factory=set)
@@ -39,18 +39,18 @@ class Children(Struct):
 
 
 class ChildWaits(BaseException):
-    """Is raised in a tool whose child run cannot go on now, with the run and the reason.
+    """Raised in a tool whose child run cannot continue now, with the id of the run and the reason.
 
-    It is no error; do not catch it.
+    It is not an error; do not catch it.
     """
 
 
 class TooDeep(GestaError):
-    """Agents call agents deeper than the policy allows; the model reads it."""
+    """Agents call agents deeper than the policy allows. The model reads this error."""
 
 
 def idempotency_key(call: OpenCall, record: str, run: str) -> str:
-    """Return the idempotency key of a call's next attempt, 64 hex: drawn at first, and the same from then on.
+    """Return the idempotency key for the next attempt of a call, 64 hex: random at first, and then always the same.
 
     Args:
         record: id of the record where the run was made.
@@ -62,7 +62,7 @@ def idempotency_key(call: OpenCall, record: str, run: str) -> str:
 
 
 def call_key(record: str, run: str, seq: int) -> str:
-    """Return the idempotency key that release 0.1.0 gave a call, 64 hex; attempts of format 1 do not hold theirs.
+    """Return the idempotency key that release 0.1.0 gave a call, 64 hex. Attempts of format 1 do not hold their keys.
 
     Args:
         record: id of the record where the run was made.
@@ -80,10 +80,10 @@ class Trial(Struct, frozen=True):
     """Seq of the attempt."""
     key: str
     cancelled: Callable[[], bool] = lambda: False
-    """Returns whether nobody waits for the attempt any more."""
+    """A function that returns whether nobody waits for the attempt any more."""
     children: Children = field(default_factory=Children)
     mark: Any = None
-    """An object: the attempt counts as running as long as something refers to it."""
+    """An object. The attempt counts as running while any thread, task or variable refers to the object."""
     checked: float = math.inf
     """Time by `time.monotonic` at which this process last held the run for certain."""
 
@@ -120,7 +120,7 @@ def _header(live: LiveRun, seq: int) -> str | None:
 
 
 def turn_context(live: LiveRun) -> Context:
-    """Return the context of a function that is called for a turn, not for a tool call: it has no key."""
+    """Return the context for a function that is called for a turn. It has no key, because there is no tool call."""
     opened, turn = live.state.opened, live.state.turn
     assert opened is not None and turn is not None
     return Context(
@@ -146,7 +146,7 @@ async def no_agent(*_: Any) -> Outcome:
 
 
 def attempt_name(live: LiveRun, attempt: int) -> str:
-    """Return the name of an attempt, which no other attempt of this process has."""
+    """Return a name for an attempt that is unique in this process."""
     return f"{live.log.journal.lease.owner} {live.log.run}.{attempt}"
 
 
@@ -170,7 +170,7 @@ async def _call_agent(
 
 
 def refuse_deep(live: LiveRun, cause: int) -> None:
-    """Raise TooDeep for a call that is too deep: the model reads the first error, and the next one ends the turn."""
+    """Raise TooDeep if a call would start a child run that is too deep. A second call like this ends the turn."""
     error, turn = depth_error(live.limits, live.state), live.state.turn
     if error is not None and turn is not None:
         _note_depth(live, cause, DEPTH if turn.deep else TOO_DEEP, error.message)
@@ -178,9 +178,9 @@ def refuse_deep(live: LiveRun, cause: int) -> None:
 
 
 def too_deep(reason: str | None, error: Error | None) -> bool:
-    """Return whether a turn was ended by the bound of depth; then the turn that called it ends too.
+    """Return whether a turn was ended by the bound of depth; if so, the turn that called it ends too.
 
-    Else each of the turns above would call again, and all of them together as often as the product of their limits.
+    Without this rule each turn above would call again, and the number of calls would be the product of all limits.
     """
     return reason == "limit" and error is not None and error.type == DEPTH
 
@@ -191,7 +191,7 @@ def _note_depth(live: LiveRun, cause: int, type: str, message: str) -> None:
 
 
 class ChildTask(Struct, frozen=True):
-    """A task that is handed to another agent."""
+    """A task for another agent."""
 
     child: str
     """Name of the child run."""
@@ -205,7 +205,7 @@ class ChildTask(Struct, frozen=True):
 
 
 async def hand_over(live: LiveRun, agent: Agent, task: ChildTask) -> Outcome:
-    """Call another agent in a child run, and write down what the run spent. Raises ChildWaits."""
+    """Call another agent in a child run, and write down what the child run spent. Raises ChildWaits."""
     source = (*live.log.path, task.by)
     allowance = _allowance(live, task.child)
     child = task.child if allowance is not None else None
@@ -238,7 +238,7 @@ def child_name(call: OpenCall) -> str:
 
 
 def _allowance(live: LiveRun, child: str) -> dict[str, Any] | None:
-    """Return what a child run may spend: what its edge says, if it has one, else a share of what is left."""
+    """Return the amount that a child run may spend: the amount in its edge, else an equal share of what is left."""
     assert live.state.turn is not None
     spending = live.state.turn.spending
     edge = spending.edge_of(child)
@@ -259,7 +259,7 @@ def _write_retrieval(live: LiveRun, attempt: int, query: str, hits: Sequence[Hit
 
 
 def _in_task(token: EventLoopToken, do: Callable[..., None], *args: Any) -> None:
-    """Call a function in the event loop of the run, from that loop or from a thread of a tool."""
+    """Call a function in the event loop of the run. The caller is a task of that loop, or a thread of a tool."""
     try:
         anyio.get_current_task()
     except anyio.NoEventLoopError:

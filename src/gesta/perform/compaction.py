@@ -1,6 +1,6 @@
-"""A prompt that has grown too large is made smaller before it is sent. A `compaction` says what was left out.
+"""A prompt that has grown too large is made smaller before it is sent. A `compaction` entry says what was left out.
 
-`decide` chooses the entries. A summary is the answer of another agent in a child run, which is asked once.
+`decide` chooses the entries to leave out. If an agent is to summarise them, it is asked once, in a child run.
 """
 
 from collections.abc import Sequence
@@ -18,15 +18,15 @@ from gesta.perform.child import ChildTask, ChildWaits, hand_over
 from gesta.perform.execution import LiveRun
 
 LEFT_OUT = "(Earlier messages were left out here to save space, and there is no summary of them.)"
-"""Text in place of turns that an agent was to sum up and did not."""
+"""Text in place of turns for which an agent was to write a summary and did not."""
 LONGEST = 8_000
-"""Characters of a result that the summarising agent reads at most."""
+"""Greatest number of characters of a result that the summarising agent reads."""
 CHILD = "compact"
 TASK = "The conversation so far:\n\n"
 
 
 async def compact(agent: Agent, live: LiveRun) -> bool:
-    """Leave out old results, or else old turns, of a prompt that is too large. Returns whether it left anything out."""
+    """Leave out old results, or else old turns, of a prompt that is too large. Return whether anything was left out."""
     live.prompt.close()
     results = old_results(agent, live.state, live.prompt)
     for each in results:
@@ -40,7 +40,7 @@ async def compact(agent: Agent, live: LiveRun) -> bool:
 
 
 async def _leave_out(agent: Agent, live: LiveRun, made: CompactionContent) -> None:
-    """Write that turns are left out, with the summary of an agent in their place, or a sentence that says so."""
+    """Write that turns are left out. In their place stands a summary, or a sentence that says why there is none."""
     rule, first, last = agent.policy.compact, made.from_seq, made.to_seq
     assert rule is not None
     causes: list[Cause] = [last]
@@ -77,7 +77,7 @@ async def _messages(agent: Agent, live: LiveRun, first: int, last: int) -> Seque
 
 
 def transcript(messages: Sequence[Message]) -> str:
-    """Return messages as text for a reader who did not take part."""
+    """Return messages as a text for the agent that summarises them."""
     lines = []
     for each in messages:
         who = f"result of {each.name}" if each.role == "tool" else each.role

@@ -1,7 +1,7 @@
 """A call in doubt is settled without another attempt: by a person's resolution, or by the tool's `reconcile`.
 
-Before that the store is asked, once for each lease, whether the attempt has ended. A `NotDone` of an attempt
-that may still be at work is not believed: it may be done a moment later.
+First the store is asked whether the attempt has ended, once for each lease. As long as the attempt may still be at
+work, the answer `NotDone` of `reconcile` is ignored, because the effect may happen a moment later.
 """
 
 import inspect
@@ -29,7 +29,10 @@ from gesta.store import Store
 
 
 async def settle(agent: Agent, call: OpenCall, live: LiveRun) -> None:
-    """Write the result of a call from an answer or a resolution, or look up its last attempt and ask `reconcile`."""
+    """Write the result of a call from a person's answer or resolution.
+
+    Without one, ask `reconcile` about its last attempt.
+    """
     last = call.last
     if call.answer is not None or (call.approval is not None and call.approval.verdict == "answered"):
         _write_answer(agent.tool(call.name), call, live)
@@ -48,7 +51,7 @@ async def settle(agent: Agent, call: OpenCall, live: LiveRun) -> None:
 
 
 def _write_answer(tool: Tool | None, call: OpenCall, live: LiveRun) -> None:
-    """Write the result that a person gave in place of the tool."""
+    """Write a person's answer as the result of a call, in place of the tool's."""
     said = call.answer or call.approval
     assert said is not None
     value = call.answer.value if call.answer is not None else call.approval.result if call.approval else None
@@ -57,7 +60,7 @@ def _write_answer(tool: Tool | None, call: OpenCall, live: LiveRun) -> None:
 
 
 def _resolve(tool: Tool | None, call: OpenCall, live: LiveRun) -> None:
-    """Write the result that a resolution gives."""
+    """Write the result that a person's resolution says."""
     last = call.last
     assert last is not None
     done = last.verdict == "done"
@@ -72,7 +75,7 @@ def _resolve(tool: Tool | None, call: OpenCall, live: LiveRun) -> None:
 
 
 async def _look(call: OpenCall, live: LiveRun) -> bool:
-    """Return whether the last attempt has certainly ended, and write the finding down if it is new."""
+    """Return whether the last attempt has certainly ended. If this is new, write it down."""
     last, journal = call.last, live.log.journal
     assert last is not None
     if last.process == journal.lease.owner:
@@ -89,7 +92,10 @@ async def _look(call: OpenCall, live: LiveRun) -> bool:
 
 
 async def _gone(process: str, live: LiveRun) -> bool:
-    """Return whether a process has certainly ended, as the store or the program knows; record what the program says."""
+    """Return whether a process has certainly ended, as far as the store or the program knows.
+
+    Record the program's answer.
+    """
     store, asked = live.log.journal.store, live.host.terms.gone
     found = await store.gone(process)
     if found is None and asked(process) is True:
@@ -99,7 +105,7 @@ async def _gone(process: str, live: LiveRun) -> bool:
 
 
 async def _asked(tool: Tool, given: tuple[Any, ...]) -> Any:
-    """Call `reconcile`, in a thread unless it is async."""
+    """Return the answer of `reconcile`. It is called in a thread unless it is async."""
     assert tool.reconcile is not None
     if inspect.iscoroutinefunction(tool.reconcile):
         return await tool.reconcile(*given)
@@ -108,7 +114,7 @@ async def _asked(tool: Tool, given: tuple[Any, ...]) -> Any:
 
 
 async def _reconcile(agent: Agent, call: OpenCall, live: LiveRun, *, over: bool) -> None:
-    """Ask the tool what became of a call, by its key. If the tool raises, or answers too late, the doubt stays."""
+    """Ask the tool's `reconcile` what became of a call, by its key. If it raises or is too slow, the doubt stays."""
     last, tool, opened = call.last, agent.tool(call.name), live.state.opened
     assert last is not None and tool is not None and tool.reconcile is not None and opened is not None
     key = last.key or call_key(opened.record, live.log.run, call.seq)
@@ -136,7 +142,7 @@ async def _reconcile(agent: Agent, call: OpenCall, live: LiveRun, *, over: bool)
 
 
 async def settle_idle(agent: Agent, live: LiveRun) -> None:
-    """Write results for calls of agents whose runs had done nothing when they were ended: no effect is in doubt."""
+    """Write results for calls of agents whose child runs ended before they did anything: no effect is in doubt."""
     for call in list(live.state.calls.values()):
         tool, last = agent.tool(call.name), call.last
         if tool is None or tool.agent is None or last is None or last.doubt != WAITS or not last.child:
@@ -148,7 +154,7 @@ async def settle_idle(agent: Agent, live: LiveRun) -> None:
 
 
 async def _did_nothing(store: Store, run: str, agent: Agent) -> bool:
-    """Return whether the turn of a run has ended, and nothing that may have an effect was tried in it or below it."""
+    """Return whether the turn of a run has ended and nothing with a possible effect was tried, also in runs below."""
     entries = await read(store, run)
     state = fold(RunView(), entries)
     if state.open or state.opened is None or agent.program is not None:

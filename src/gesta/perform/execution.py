@@ -1,6 +1,6 @@
-"""A live run is the state of a process while it takes a run's turn: the log, the folds over it, and the listeners.
+"""A live run is a run while a process takes its turn: the log, the folded state, and the listeners.
 
-Everything on it can be thrown away and made again from the log.
+All of it can be made again from the log, so nothing is lost with the process.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,11 +26,11 @@ from gesta.text.redactor import SECRETS
 from gesta.text.tracing import TraceContext, span_id, trace_context, trace_id
 
 GONE_OPTION = "gone= of gesta.open"
-"""The name on record for the option of the program that said that a process has ended."""
+"""The name under which the record notes an answer of `gesta.open(gone=...)`, in place of a person."""
 
 
 class TurnCaller(msgspec.Struct, eq=False):
-    """The listeners, stop request and deps from the caller that began or resumed a turn."""
+    """What the caller of a turn passes: listeners, a stop request, and deps."""
 
     broadcast: Broadcast | None
     """Sends the words of the turn to listeners; `None` if nobody can follow it."""
@@ -43,7 +43,7 @@ class TurnCaller(msgspec.Struct, eq=False):
 
 
 def nobody_knows(_process: str) -> None:
-    """Return `None`: it is not known whether a process has ended."""
+    """Return `None`: whether a process has ended is not known. The default of `gesta.open(gone=...)`."""
 
 
 class Terms(msgspec.Struct, frozen=True):
@@ -71,7 +71,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     run: str = ""
     """Id of the child run, if it was called in this turn before."""
     thread: bool = False
-    """Whether the child run takes one turn after the other."""
+    """Whether the child run takes several turns, one after the other."""
 
 
 class Host(Protocol):
@@ -89,13 +89,16 @@ class Host(Protocol):
         """Run the turn of a child run, continue it, or return its outcome if it has ended."""
 
     def save(self, result: Letter) -> None:
-        """Send the result of an attempt that nobody waits for any more to the run's inbox. Callable in any thread."""
+        """Send to the run's inbox the result of an attempt that nobody waits for any more.
+
+        May be called in any thread.
+        """
 
     async def child_run(self, name: str, live: "LiveRun") -> str:
         """Return the id of a child run."""
 
     async def call_off(self, live: "LiveRun", names: Sequence[str] | None = None) -> None:
-        """End the open turns of the runs below.
+        """End the open turns of child runs.
 
         Args:
             names: names of the child runs to end, with all runs below them; `None` for all.
@@ -103,11 +106,11 @@ class Host(Protocol):
 
 
 USUAL = Limits()
-"""Bounds of a turn until its policy says otherwise."""
+"""Bounds of a turn whose agent's policy is not known yet."""
 
 
 class Heading(msgspec.Struct, frozen=True):
-    """The part of a request that is the same for all requests of an agent. It is made once."""
+    """The part of a request that all requests of an agent share. It is made once."""
 
     agent: Agent
     header: RequestHeaderContent
@@ -148,9 +151,10 @@ class LiveRun:
         self.streamed = False
         """Whether words of the last reply were sent already."""
         self.heading: Heading | None = None
-        """The heading that was made last for an agent's requests."""
+        """The heading of the last request."""
         self.made: tuple[Agent, str, Agent] | None = None
-        """An agent whose instructions a function makes, the text for the open turn, and the agent with that text."""
+        """For instructions that a function makes: the agent, their text in the open turn, and the agent with that
+        text."""
         self._view = RunView()
         log.journal.keeps = True
 
@@ -196,7 +200,7 @@ class LiveRun:
         return entries
 
     def head(self, agent: Agent) -> Heading:
-        """Return the part of a request that is the same for all requests of an agent."""
+        """Return the part of a request that all requests of an agent share."""
         if self.heading is None or self.heading.agent is not agent:
             header = agent.formats().dress(agent.header())
             if self.made is not None and self.made[2] is agent:
@@ -206,7 +210,7 @@ class LiveRun:
         return self.heading
 
     async def instead(self, agent: Agent, model: str) -> Agent:
-        """Return the agent with one of its fallbacks as its model, and encode the prompt for that model.
+        """Return the agent with one of its fallbacks as its model. The prompt is encoded again for that model.
 
         Cost: reads the run, once in a turn.
         """
@@ -221,14 +225,14 @@ class LiveRun:
         return agent
 
     def write(self, content: Content, *causes: Cause) -> Entry:
-        """Write an entry in the turn's span."""
+        """Write an entry in the span of the turn."""
         return self.log.journal.write(content, self.log.span_seq, causes)
 
     def tell(self, type_: Telling, content: str, message: int = 0, *, last: bool = False) -> None:
-        """Send words to all who follow the run, before they are on record. They may be retracted later.
+        """Send words to all listeners of the run before the words are on record. They may be retracted later.
 
         Args:
-            message: seq of the request that the words belong to.
+            message: seq of the request that the words answer.
             last: whether these words end a message.
         """
         if self.broadcast.listeners:

@@ -1,4 +1,7 @@
-"""The check of a generated call: a known tool, a JSON object, arguments that fit. The model reads the errors."""
+"""The check of a tool call that a model generated: the tool is known, the arguments are a JSON object and fit.
+
+Errors are for the model to read.
+"""
 
 import json
 from typing import Any
@@ -19,7 +22,7 @@ NO_ARGUMENT = (
 
 
 def checked_call(agent: Agent, call: ReplyCall) -> ToolCallContent:
-    """Return the content of a call, with an error if the call was not generated well."""
+    """Return the content of a call. If the call is invalid, the content holds the error."""
     args, wrong_text = _object(call.args)
     meta, problem = None, None
     tool = agent.tool(call.name)
@@ -51,7 +54,10 @@ def checked_call(agent: Agent, call: ReplyCall) -> ToolCallContent:
 
 
 def _object(text: str) -> tuple[dict[str, Any] | None, str]:
-    """Return the arguments read from a text, or the reason why they cannot be read. Empty text is no arguments."""
+    """Return the arguments read from a text, and an empty reason; or `None` and the reason.
+
+    Empty text means no arguments.
+    """
     try:
         value = _lenient_json(text) if text.strip() else {}
     except (ValueError, RecursionError) as wrong:
@@ -62,7 +68,10 @@ def _object(text: str) -> tuple[dict[str, Any] | None, str]:
 
 
 def _lenient_json(text: str) -> Any:
-    """Read JSON; a text that the strict decoder refuses (half a surrogate pair, NaN) the lenient decoder may read."""
+    """Read JSON.
+
+    Text that the strict decoder refuses, such as half a surrogate pair or NaN, is read by `json.loads`.
+    """
     try:
         return msgspec.json.decode(text.encode("utf-8", "surrogatepass"))
     except (msgspec.DecodeError, ValueError):

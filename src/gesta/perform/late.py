@@ -1,7 +1,7 @@
-"""The result of an attempt that nobody waits for any more is sent as a letter, and counts for that attempt alone.
+"""The result of an attempt that nobody waits for any more is sent as a letter, and counts for that attempt only.
 
-The key of the letter names the attempt and the beginning of its idempotency key. Both are needed: a run that was pruned
-and begun anew has the same id, and its entries the same numbers.
+The key of the letter names the attempt and the first characters of its idempotency key. Both are needed: a run that was
+pruned and begun anew has the same id, and its entries have the same numbers.
 """
 
 from msgspec.structs import replace
@@ -33,9 +33,9 @@ SAYABLE = (
     *(AnswerContent, ApprovalContent, CompactionContent, KeyValueContent),
     *(ResolutionContent, SignalContent, SystemContent, UserContent),
 )
-"""Contents that a person or the application may put into an inbox; all others are written by the run's holder."""
+"""Contents that a person or the application may send to an inbox. Only the run's holder writes all others."""
 STRAY = "gesta.stray"
-"""Key of the entry for a letter that belongs to no attempt of the run."""
+"""Key of the entry that is written for a letter that fits no attempt of the run."""
 
 
 def late(run: str, attempt: int, key: str | None, content: Content) -> Letter:
@@ -50,7 +50,9 @@ def late(run: str, attempt: int, key: str | None, content: Content) -> Letter:
 
 
 async def send(letter: Letter, store: Store) -> None:
-    """Send the letter of an attempt. A letter that an attempt was not begun is sent only if the attempt is on record.
+    """Send the letter of an attempt.
+
+    A letter saying that an attempt did not begin is sent only if the attempt is on record.
 
     Raises WriteFailed.
     """
@@ -61,7 +63,7 @@ async def send(letter: Letter, store: Store) -> None:
 
 
 async def attempt_of(letter: Letter, store: Store) -> Entry | None:
-    """Return the attempt that a letter is about; `None` if there is no such attempt. Cost: a row for a late result."""
+    """Return the attempt that a letter is about; `None` if there is no such attempt. Cost: reads one row."""
     seq, _, key = letter.key.removeprefix(LATE).partition("-")
     if not letter.key.startswith(LATE) or not seq.isdecimal():
         return None
@@ -72,7 +74,7 @@ async def attempt_of(letter: Letter, store: Store) -> Entry | None:
 
 
 def placed(content: Content, attempt: Entry | None, calls: dict[int, OpenCall]) -> Content:
-    """Return the content of a letter as it is written down. A result that comes too late is marked as late.
+    """Return the content to write for a letter. A result that comes too late is marked as late.
 
     Args:
         attempt: the attempt that the letter is about, see `attempt_of`.

@@ -1,7 +1,7 @@
-"""One request to a model: it is durable before its first byte is sent, and the reply is written after it.
+"""One request to a model. It is durable before its first byte is sent, and the reply is written after it.
 
-A try that fails is a `fault`, and whether another follows, and when, stands in it: `decide` reads it there. So a retry
-that was waiting when the process died goes on where it was.
+A failed try is a `fault` entry, which says whether and when another try follows. `decide` reads that, so a process that
+continues the turn waits only for the rest of the pause.
 """
 
 import time
@@ -54,7 +54,7 @@ class Coming(Struct):
     in_text: bool = False
     """Whether the calls are read from the text of the reply."""
     unheard: bool = False
-    """Whether words came while nobody listened: then the reply is sent as a whole when it is on record."""
+    """Whether words came while nobody listened. Then the reply is sent as a whole once it is on record."""
     thought: bool = False
     """Whether reasoning was sent to listeners."""
     answering: bool = False
@@ -62,16 +62,16 @@ class Coming(Struct):
     flows: dict[str, Flow] = field(default_factory=dict)
     """Filters that remove secrets from the words sent to listeners, by type of the words."""
     secret: bool = False
-    """Whether the reply holds a secret, so that its bytes are not put on record: there it may be in pieces."""
+    """Whether the reply holds a secret. Then its bytes are not recorded, because the secret may be split among them."""
     quiet: bool = False
     """Whether the answer is sent to listeners only after a hook has allowed it."""
 
 
 async def ask(agent: Agent, live: LiveRun, *, smaller: bool = False) -> None:
-    """Ask the model once, with the tools that may be used where the run stands.
+    """Ask the model once, with the tools that may be used in the current tool state.
 
     Args:
-        smaller: whether the prompt is too large. If something is left out of it, the model is not asked yet.
+        smaller: whether the prompt is too large. If something could be left out of it, the model is not asked yet.
     """
     turn = live.state.turn
     if turn is not None and turn.instead:
@@ -120,7 +120,7 @@ async def ask(agent: Agent, live: LiveRun, *, smaller: bool = False) -> None:
 
 
 async def _write_broken_off(live: LiveRun, coming: Coming) -> None:
-    """Write the fault of a request that was interrupted, although this task is cancelled."""
+    """Write the fault of a request that was interrupted. This works although the task is cancelled."""
     with anyio.CancelScope(shield=True):
         error = Error(type=LOST, message="the process stopped asking")
         live.write(FaultContent(of=coming.message, error=error, shown_chars=coming.chars or None), coming.message)
@@ -129,7 +129,7 @@ async def _write_broken_off(live: LiveRun, coming: Coming) -> None:
 
 
 def _write_request(agent: Agent, live: LiveRun) -> tuple[Request, Entry]:
-    """Write the request: the blocks that it adds to the last request, and the digest of its whole body."""
+    """Write a request: the blocks added since the last request, and the digest of the whole body."""
     state, prompt = live.state, live.prompt
     heading = live.head(agent)
     header = heading.header
@@ -162,7 +162,7 @@ def _write_request(agent: Agent, live: LiveRun) -> tuple[Request, Entry]:
 
 
 async def _exchange(agent: Agent, live: LiveRun, request: Request, coming: Coming) -> tuple[str, Reply]:
-    """Send the request, and return the text of the reply and the reply as read.
+    """Send the request. Return the recorded text of the reply, and the reply as read.
 
     Deltas are sent to listeners as they come.
     """
@@ -200,7 +200,10 @@ async def _exchange(agent: Agent, live: LiveRun, request: Request, coming: Comin
 async def _read_pieces(
     live: LiveRun, coming: Coming, reader: Reader | None, parser: Parser, pieces: AsyncGenerator[Piece, None]
 ) -> tuple[Reply, int]:
-    """Return the reply, and how many characters the reader was fed. Words are sent to listeners as they come."""
+    """Return the reply, and how many characters of it were passed to `reader`.
+
+    Words are sent to listeners as they come.
+    """
     fed = 0
     async with aclosing(pieces) as chunks:
         async for data in chunks:
@@ -218,7 +221,7 @@ async def _read_pieces(
 
 
 def _gives_answer(agent: Agent, reply: Reply) -> bool:
-    """Return whether all calls of a reply are of the tool that takes the answer."""
+    """Return whether all calls of a reply are calls of the tool with which the model gives its typed answer."""
     return agent.answers_by() == "tool" and all(call.name == ANSWER for call in reply.calls)
 
 
@@ -242,7 +245,7 @@ def _show(live: LiveRun, coming: Coming, delta: Delta) -> None:
 
 
 def _flush(live: LiveRun, coming: Coming) -> None:
-    """Send the words that were held back because they could have been the beginning of a secret."""
+    """Send the words that were held back because a secret could have begun in them."""
     for type_, flow in coming.flows.items():
         _tell(live, coming, type_, flow.feed("", last=True))
 
@@ -253,7 +256,7 @@ def _tell(live: LiveRun, coming: Coming, type_: str, text: str) -> None:
 
 
 def _write_fault(agent: Agent, live: LiveRun, entry: Entry, raised: BaseException, coming: Coming) -> None:
-    """Write the fault of a failed try: the error, and the pause and the model of the next try if there is one."""
+    """Write the fault of a failed try: the error and, if there is a next try, its pause and its model."""
     failure = raised if isinstance(raised, Exception) else ModelFault(type(raised).__name__, message_of(raised))
     turn = live.state.turn
     assert turn is not None
@@ -282,7 +285,7 @@ def _raw(coming: Coming) -> dict[str, Any]:
 
 
 def _meta(agent: Agent, coming: Coming, reply: Reply) -> dict[str, Any] | None:
-    """Return the bytes of the reply, and the items that the provider wants back in the next request."""
+    """Return data to record with the reply: its bytes, and the items that the provider wants back next time."""
     native = {} if reply.native is None else {"native": {"by": native_by(agent.asked()), "items": reply.native}}
     return (_raw(coming) if reply.keep else {}) | native or None
 

@@ -1,8 +1,8 @@
-"""A move is carried out and its results are written down. Nothing else touches the outside.
+"""Carries out moves and writes down the results. All effects outside of the process are caused here.
 
-Before anything leaves the process its intent is durable: a `request` before a model is asked, an `attempt` before a
-tool runs. So at every crash point the log says whether something had not begun, is done, or is in doubt. What goes
-wrong outside is an entry for the model or the next `decide`, never an exception out of the run.
+Each effect is announced on record before it begins: by a `request` before a model is asked, by an `attempt` before a
+tool runs. So after a crash at any point the log says whether something had not begun, is done, or is in doubt. A
+failure outside becomes an entry for the model or for `decide`. It is never raised out of the run.
 """
 
 from datetime import timedelta
@@ -34,10 +34,10 @@ from gesta.state.calls import LOST
 
 
 async def perform(agent: Agent, move: Move, live: LiveRun) -> list[Entry]:
-    """Carry a move out, and return the entries about it, in order. They are folded into the live run.
+    """Carry out a move, and return the entries about it, in order. They are already folded into the live run.
 
     Raises:
-        WriteFailed, LeaseLost: the log accepts no more entries; nothing was effected after that.
+        WriteFailed, LeaseLost: the log accepts no more entries; no effect was begun after that.
     """
     match move:
         case Check():
@@ -89,7 +89,7 @@ async def _pause(move: Pause, live: LiveRun) -> None:
 
 
 async def _wait(agent: Agent, move: Wait, live: LiveRun) -> None:
-    """Ask for the approvals and answers that nobody was asked for yet."""
+    """Write the requests for approvals and answers that are not on record yet."""
     journal = live.log.journal
     known = journal.head
     for waiting in move.what:
@@ -108,7 +108,7 @@ async def _wait(agent: Agent, move: Wait, live: LiveRun) -> None:
 
 
 def _ask_about(agent: Agent, waiting: Waiting, live: LiveRun) -> None:
-    """Ask a person about a call: for an approval, or for the result itself."""
+    """Write a request to a person: to approve a call, or to give its result."""
     call = live.state.call(waiting.call)
     assert call is not None
     tool, args = agent.tool(call.name), call.args
@@ -123,7 +123,10 @@ def _ask_about(agent: Agent, waiting: Waiting, live: LiveRun) -> None:
 
 
 async def _finish(agent: Agent, move: Finish, live: LiveRun) -> None:
-    """Write the answer, if there is one, and end the turn. A child run's answer is the `state` of its `end`."""
+    """Write the answer, if there is one, and end the turn.
+
+    For a child run the `end` holds the answer as its `state`.
+    """
     turn, opened = live.state.turn, live.state.opened
     assert turn is not None and opened is not None
     child, value, causes = opened.parent_run is not None, move.value, move.causes

@@ -13,7 +13,7 @@ from gesta.perform.threads import Returned
 
 
 class DocumentedResult(Struct, frozen=True):
-    """The return value of a tool with a result for the model and a document for the record."""
+    """A return value for tools: the result that the model reads, and a document for the record."""
 
     result: Any
     document: dict[str, Any]
@@ -35,7 +35,7 @@ def result_of(returned: Returned, tool: Tool | None, call: int) -> ToolResultCon
 
 
 def stated(tool: Tool | None, content: ToolResultContent) -> ToolResultContent:
-    """Return a result; if the tool succeeded, with the state that it sets and whether it ends the turn."""
+    """Return a result with the tool's state and whether it ends the turn. This is set only if the tool succeeded."""
     if tool is None or content.outcome != "ok" or not (tool.state is not None or tool.ends_turn):
         return content
     return msgspec.structs.replace(content, state=tool.state, ends_turn=tool.ends_turn)

@@ -1,8 +1,8 @@
-"""A turn is left when its caller stops waiting: nothing new starts, and calls with effects may end.
+"""When the caller of a turn stops waiting, nothing new starts, and running calls with effects may finish.
 
-The turn works in a task of its own that no cancellation of its caller reaches, whichever library cancels. The caller
-asks it to stop, once, and waits for it. What only reads is broken off at once. A tool with effects may go on for some
-seconds, so that its result is on record. Then the turn is left open: it waits to be resumed.
+The turn runs in a task that a cancellation of its caller does not reach, whichever library cancels. The caller asks the
+turn to stop, and waits for it. Work without effects is cancelled at once. A tool with effects may run for some more
+seconds, so that its result is recorded. Then the turn is left open and waits to be resumed.
 """
 
 import math
@@ -20,11 +20,11 @@ GRACE_S = 10.0
 
 
 class TurnLeft(BaseException):
-    """Is raised in a turn that was asked to stop. It is no error; do not catch it."""
+    """Raised in a turn that was asked to stop. It is not an error; do not catch it."""
 
 
 class Stop:
-    """The request to stop a turn, and the parts of the turn that it cancels."""
+    """A request to stop a turn, and the parts of the turn that it cancels."""
 
     def __init__(self, grace_s: float = GRACE_S, above: "Stop | None" = None) -> None:
         self.grace_s = grace_s
@@ -40,7 +40,7 @@ class Stop:
             above.join(self)
 
     def join(self, below: "Stop") -> None:
-        """Add a turn that is asked to stop whenever this turn is asked."""
+        """Add a turn that is asked to stop when this turn is."""
         self._below.append(below)
         if self.asked:
             below.ask(now=self._now)
@@ -54,7 +54,7 @@ class Stop:
         """Ask the turn to stop, and the turns that it waits for.
 
         Args:
-            now: end the grace of tools with effects too.
+            now: whether to end the grace of tools with effects too.
         """
         self.asked, self._now = True, self._now or now
         for scope in self._at_once:
@@ -65,7 +65,7 @@ class Stop:
             below.ask(now=now)
 
     def done(self) -> None:
-        """Remove this turn from the turn above it, because it has ended."""
+        """Remove this turn from the turn above it, because this turn has ended."""
         if self._above is not None:
             self._above.part(self)
 
@@ -79,24 +79,24 @@ class Stop:
         return Breaking(self)
 
     def enter(self, scope: anyio.CancelScope, *, graced: bool) -> None:
-        """Add a scope that is cancelled when the turn is asked to stop.
+        """Add a cancel scope that is cancelled when the turn is asked to stop.
 
         Args:
-            graced: whether it is cancelled only after the grace, as for a tool with effects.
+            graced: whether the scope is cancelled only after the grace, as for a tool with effects.
         """
         (self._graced if graced else self._at_once).append(scope)
         if self.asked:
             self._bound(scope) if graced else scope.cancel()
 
     def leave(self, scope: anyio.CancelScope) -> None:
-        """Remove a scope that `enter` added."""
+        """Remove a cancel scope that `enter` added."""
         if scope in self._at_once:
             self._at_once.remove(scope)
         elif scope in self._graced:
             self._graced.remove(scope)
 
     def now(self) -> float:
-        """Return the time by the clock of the event loop, as deadlines have it; asked of the loop once."""
+        """Return the time by the clock of the event loop, as deadlines use it. The clock is looked up once."""
         now = time.monotonic()
         if self._ahead_s != self._ahead_s:
             self._ahead_s = anyio.current_time() - now
@@ -130,7 +130,7 @@ class Stop:
 
 
 class Breaking:
-    """A block that is cancelled when its turn is asked to stop. A class costs half as much as a generator."""
+    """A block that is cancelled when its turn is asked to stop. As a class it costs half as much as a generator."""
 
     __slots__ = ("_scope", "_stop")
 
@@ -146,15 +146,15 @@ class Breaking:
     def __exit__(
         self, kind: type[BaseException] | None, raised: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        """Leave the block; a cancellation by the block itself ends here."""
+        """Leave the block. A cancellation that the block's own scope caused ends here."""
         self._stop.leave(self._scope)
         return bool(self._scope.__exit__(kind, raised, trace))
 
 
 async def attended(stop: Stop, work: Callable[[], Awaitable[T]]) -> T:
-    """Await work in a task of its own. When this task is cancelled, ask the work to stop, and wait until it has.
+    """Await work in a task of its own. If the caller is cancelled, ask the work to stop, and wait until it has.
 
-    A second cancellation by asyncio ends the grace; those of a cancel scope come once.
+    A second cancellation ends the grace. Only asyncio sends a second one; a cancel scope of anyio does not.
     """
     given: list[T] = []
     failures: list[BaseException] = []

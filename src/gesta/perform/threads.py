@@ -1,9 +1,9 @@
-"""Threads of an attempt can outlive the turn: they count as running, and their result is sent when they end.
+"""Threads of an attempt may run longer than the turn. They count as running, and their result is sent when they end.
 
-Nobody can stop a thread from outside. Whoever gives up on one (a timeout, a cancellation) calls `leave`: it gives the
-result if there is one already, and else the thread hands its result on when it is done. Threads, tasks and subprocesses
-that an attempt started carry its mark, so that this process knows when the last of them has ended. Threads are daemons:
-they keep no process from ending.
+A thread cannot be stopped from outside. Code that stops waiting for a thread, after a timeout or a cancellation, calls
+`leave`. It returns the result if there is one; otherwise the thread sends its result when it ends. The threads, tasks
+and subprocesses of an attempt hold its mark, so that this process knows when the last of them has ended. Threads are
+daemons: they do not keep the process from ending.
 """
 
 import math
@@ -24,9 +24,10 @@ from anyio.lowlevel import RunVar, current_token
 from msgspec import Struct
 
 THREADS = 100
-"""Threads of tools that run at once in one event loop; a further call waits for a thread before its attempt."""
+"""Greatest number of tool threads in one event loop. A further call waits for a thread before its attempt is
+written."""
 STALE_S = 0.25
-"""Seconds after which a prepared call is not made any more, because the process may have been suspended."""
+"""Seconds after which a prepared call is no longer made, because the process may have been suspended."""
 NO_LOOP = (NoEventLoopError, RunFinishedError, RuntimeError, CancelledError)
 """Exceptions that are raised if the event loop of a thread has ended."""
 ThreadFunction = Callable[[], Any]
@@ -34,7 +35,7 @@ ThreadFunction = Callable[[], Any]
 
 
 class Returned(Struct, frozen=True):
-    """The value or the exception of a function."""
+    """The return value of a function, or the exception that it raised."""
 
     value: Any = None
     failure: BaseException | None = None
@@ -54,11 +55,11 @@ _SLOTS: RunVar[anyio.CapacityLimiter] = RunVar("gesta_threads")
 
 
 def mark_of(attempt: str, keep: Callable[[], Callable[[], None]]) -> Mark:
-    """Return the mark of an attempt. As long as something refers to the mark, the attempt counts as at work.
+    """Return the mark of an attempt. As long as something refers to the mark, the attempt counts as running.
 
     Args:
         attempt: name of the attempt, unique in this process.
-        keep: makes this process count as living; see `Store.keep`.
+        keep: makes this process count as running; see `Store.keep`.
     """
     mark = _AT_WORK[attempt] = Mark()
     finalize(mark, keep()).atexit = False
@@ -66,11 +67,11 @@ def mark_of(attempt: str, keep: Callable[[], Callable[[], None]]) -> Mark:
 
 
 class NotBegun(Exception):
-    """Raised in place of a call that comes too late: this process was suspended, and may have lost the run."""
+    """Raised in place of a call that comes too late: this process was suspended, and may have lost the lease."""
 
 
 def unless_stale(checked: float, call: ThreadFunction) -> Any:
-    """Make a call, unless too much time has passed since this process held the run for certain. Raises NotBegun.
+    """Call a function, unless this process has last held the run for certain too long ago. Raises NotBegun.
 
     Args:
         checked: time at which this process held the run, by `time.monotonic`.
@@ -81,7 +82,7 @@ def unless_stale(checked: float, call: ThreadFunction) -> Any:
 
 
 def works(attempt: str) -> bool:
-    """Return whether anything that an attempt started may still run in this process, subprocesses included."""
+    """Return whether anything that an attempt started may still run in this process or in its subprocesses."""
     return attempt in _AT_WORK or runs_subprocess(attempt)
 
 
@@ -96,7 +97,7 @@ def runs_subprocess(attempt: str) -> bool:
 
 
 def popen(attempt: str, descriptor: int | None, *args: Any, **options: Any) -> "subprocess.Popen[Any]":
-    """Start a subprocess of an attempt, which keeps this process counted as living; see `Context.popen`."""
+    """Start a subprocess of an attempt. While it runs, this process counts as running; see `Context.popen`."""
     if descriptor is not None:
         options["pass_fds"] = (*options.get("pass_fds", ()), descriptor)
     started: subprocess.Popen[Any] = subprocess.Popen(*args, **options)  # noqa: S603 - what the tool's author wrote
@@ -125,7 +126,7 @@ class ThreadSlot:
         return True
 
     async def wait(self) -> None:
-        """Wait until a thread may be started, and reserve the slot. First come, first served."""
+        """Wait until a thread may be started, and reserve the slot. Waiting calls get their slots in order."""
         await self._slots.acquire_on_behalf_of(self)
         self._held = True
 
@@ -137,7 +138,7 @@ class ThreadSlot:
 
 
 class ThreadCall:
-    """A call in a thread, which may go on after nobody waits for it any more."""
+    """A call in a thread, which may run on after nobody waits for it any more."""
 
     def __init__(self, late: Callable[[Returned], None], slot: ThreadSlot | None) -> None:
         self._late = late
@@ -149,9 +150,9 @@ class ThreadCall:
         self._returned: Returned | None = None
 
     async def carry_out(self, call: ThreadFunction) -> Any:
-        """Make the call in a thread of its own and wait for it. Raises whatever the call raises.
+        """Make the call in a thread of its own, and wait for its result. Raises what the call raises.
 
-        The slot is given back when the thread has ended, also after nobody waits any more.
+        The slot is released when the thread has ended, even if nobody waits any more.
         """
         done, token, context = anyio.Event(), current_token(), [outside_of_loops()]
         mark = [_STARTED_BY.get()]
@@ -176,17 +177,17 @@ class ThreadCall:
         return self._returned.value
 
     def leave(self) -> Returned | None:
-        """Stop waiting, and return how the call ended, or `None` if it is still going on."""
+        """Stop waiting. Return how the call ended, or `None` if it is still running."""
         with self._lock:
             self.left = True
             return self._returned
 
     def gave(self, failure: BaseException) -> bool:
-        """Return whether the call raised that exception."""
+        """Return whether this exception came from the call."""
         return self._returned is not None and self._returned.failure is failure
 
     def _note(self, run: Callable[[ThreadFunction], Any], call: ThreadFunction) -> None:
-        """Make the call in the thread, and store its result; if nobody waits any more, send the result by `late`."""
+        """Make the call in the thread, and store its result. If nobody waits any more, pass the result to `late`."""
         try:
             returned = Returned(run(call))
         except BaseException as failure:  # noqa: BLE001 - raised again where somebody waits, or handed on
@@ -200,13 +201,13 @@ class ThreadCall:
 
 
 async def caught(work: Awaitable[Any], marks: Sequence[Mark | None] = ()) -> Returned:
-    """Await code of others, and return its value or exception. A cancellation that is meant for this task is raised.
+    """Await a tool's code, and return its value or exception. A cancellation of this task itself is raised.
 
-    What leaves a task group or a cancel scope must be an ordinary return: a GeneratorExit would break it.
+    An exception such as GeneratorExit must not leave a task group or a cancel scope, so it is returned here.
 
     Args:
-        marks: the mark that whatever the work starts carries; empty for the one that is carried here. In a list that
-            is cleared later, for an exception keeps this frame.
+        marks: the mark for everything that the work starts; empty for the present mark. The caller clears the list
+            later, because a caught exception would otherwise keep the mark alive.
     """
     before = _STARTED_BY.set(marks[0] if marks else _STARTED_BY.get())
     try:
@@ -220,7 +221,7 @@ async def caught(work: Awaitable[Any], marks: Sequence[Mark | None] = ()) -> Ret
 
 
 def _meant(failure: BaseException) -> bool:
-    """Return whether an exception is meant for this task, and does not come from the awaited code."""
+    """Return whether an exception is meant for this task: a cancellation of the task, or Ctrl-C."""
     if isinstance(failure, BaseExceptionGroup):
         return any(map(_meant, failure.exceptions))
     if isinstance(failure, get_cancelled_exc_class()):
@@ -229,7 +230,7 @@ def _meant(failure: BaseException) -> bool:
 
 
 def outside_of_loops() -> Context:
-    """Return a copy of the context for a thread, in which no event loop can be found."""
+    """Return a copy of the present context for a thread, in which no event loop is found."""
     context, sniffio = copy_context(), sys.modules.get("sniffio")
     if sniffio is not None:
         context.run(sniffio.current_async_library_cvar.set, None)
@@ -237,9 +238,9 @@ def outside_of_loops() -> Context:
 
 
 def strayed(stop: BaseException) -> bool:
-    """Return whether a tool raised a cancellation that nobody asked for: that of a future that it awaited.
+    """Return whether a cancellation came from a future that a tool awaited, and not from a cancellation of this task.
 
-    Only asyncio has those; there the task itself knows whether it was cancelled.
+    This happens with asyncio only, where the task knows whether it was cancelled.
     """
     if not isinstance(stop, get_cancelled_exc_class()) or current_effective_deadline() == -math.inf:
         return False

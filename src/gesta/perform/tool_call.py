@@ -1,8 +1,8 @@
-"""Runs tools. The `attempt` is durable before its tool runs, and only entries tell the rest of Gesta what a tool did.
+"""Runs tools. The `attempt` entry is durable before the tool runs, and what a tool did is known from entries only.
 
-Calls of one move run at once. Every result but the last of a batch is awaited until it is durable, so that a crash
-loses no other result; the last one is committed with what comes next. A tool with effects runs to its end even when its
-turn is left.
+The calls of one move run at the same time. The results of a batch are awaited until they are durable, so that a crash
+loses none of them; only the last result is committed later, with the next entries. A tool with effects runs to its end
+even if its turn is asked to stop.
 """
 
 import math
@@ -48,20 +48,20 @@ from gesta.store import Statements
 
 
 class ReadyCall(msgspec.Struct, frozen=True):
-    """One call that may begin now."""
+    """A call that may begin now."""
 
     call: OpenCall
     tool: Tool
     bound_s: float | None
     """Timeout of the call in seconds; `None` for no timeout."""
     again: bool
-    """Whether an attempt before this one may have had the effect, under the same key."""
+    """Whether an earlier attempt with the same key may have had the effect."""
     slot: ThreadSlot | None = None
     """The reserved thread, for a tool that needs a thread."""
 
 
 async def use(agent: Agent, move: Use, live: LiveRun) -> None:
-    """Settle the calls that need no attempt, then try the rest."""
+    """Settle the calls that need no attempt, then make an attempt of each other call."""
     for call in move.settle:
         await settle(agent, call, live)
     alone: list[ReadyCall] = []
@@ -86,7 +86,10 @@ def _work(agent: Agent, call: OpenCall) -> ReadyCall:
 
 
 def _key_expired(agent: Agent, call: OpenCall, live: LiveRun) -> bool:
-    """Return whether a key is too old to be used again, for the service may have forgotten it; if so, write a fault."""
+    """Return whether a key is too old for another attempt, because the service may have forgotten it.
+
+    If so, write a fault.
+    """
     last = call.last
     if last is None or call.first_at is None or last.void:
         return False
@@ -103,8 +106,10 @@ def _key_expired(agent: Agent, call: OpenCall, live: LiveRun) -> bool:
 async def _with_slots(works_: Sequence[ReadyCall], live: LiveRun) -> list[ReadyCall]:
     """Reserve a thread for each call that needs a thread, before its attempt is on record.
 
-    Calls that get no thread are tried in a later move. A call that holds a thread never waits for another one, which
-    could last for ever. Raises TurnLeft.
+    Return the calls to make now.
+
+    Calls that get no thread are made in a later move. A call that holds a thread never waits for another thread,
+    because that wait could last for ever. Raises TurnLeft.
     """
     ready: list[ReadyCall] = []
     for work in works_:
@@ -123,7 +128,7 @@ async def _with_slots(works_: Sequence[ReadyCall], live: LiveRun) -> list[ReadyC
 
 
 async def _try_all(works_: Sequence[ReadyCall], live: LiveRun) -> None:
-    """Try several calls at once. The first failure of the log is raised when the other calls have ended."""
+    """Make several calls at the same time. If the log failed, raise its first error when the other calls have ended."""
     trials = [_write_attempt(work, live) for work in works_]
     keep, marks = live.log.journal.store.keep, dict[int, Mark]()
     for work, (attempt, _) in zip(works_, trials, strict=True):
@@ -169,9 +174,9 @@ async def _try_all(works_: Sequence[ReadyCall], live: LiveRun) -> None:
 
 
 async def _on_record(trials: Sequence[tuple[Entry, str]], live: LiveRun) -> None:
-    """Wait until attempts are durable. If their commit fails, no attempt begins, for nobody knows what was written.
+    """Wait until attempts are durable. If their commit fails, none of them begins.
 
-    A letter says so to the process that continues the run, as soon as writing is possible again.
+    It is then unknown which attempts are on record. So a letter says that they did not begin, as soon as writing works.
     """
     journal = live.log.journal
     try:
@@ -185,7 +190,7 @@ async def _on_record(trials: Sequence[tuple[Entry, str]], live: LiveRun) -> None
 
 
 async def _told_meanwhile(trials: Sequence[tuple[Entry, str]], live: LiveRun) -> bool:
-    """Return whether a letter came before the attempts were on record. Then no call of these attempts begins.
+    """Return whether a letter came while the attempts were committed. If so, none of their calls begins.
 
     If another process holds the run by now, no call begins either. Raises LeaseLost.
     """
@@ -250,7 +255,7 @@ def _write_attempt(work: ReadyCall, live: LiveRun) -> tuple[Entry, str]:
 
 
 async def _try(work: ReadyCall, attempt: Entry, trial: Trial, live: LiveRun) -> None:
-    """Call the tool once, and write its result, or the fault that says why the result is not known."""
+    """Call the tool once. Write its result, or a fault that says why the result is not known."""
     tool, slot = work.tool, work.slot
     thread = ThreadCall(partial(_late_result, live, work, attempt), slot)
     returned, marks = None, [trial.mark]
@@ -301,7 +306,7 @@ async def _try(work: ReadyCall, attempt: Entry, trial: Trial, live: LiveRun) -> 
 
 
 def _stood_still(live: LiveRun, attempt: Entry, key: str) -> None:
-    """Write that a function was not called. If another process has the run by now, a letter says so to it."""
+    """Write that an attempt did not begin because this process was suspended. A letter says so if the run was lost."""
     error = Error(type=UNSTARTED, message="this process stood still, so it was not begun")
     fault = FaultContent(of=attempt.seq, error=error, over=True)
     live.write(fault, attempt.seq)
@@ -315,7 +320,7 @@ def _no_return(work: ReadyCall, *, late: bool) -> Error:
 
 
 def _told(live: LiveRun, work: ReadyCall, attempt: Entry, trial: Trial, returned: Returned) -> None:
-    """Write the end of a function: its result, or that nobody knows whether the effect happened."""
+    """Write how a tool's function ended: its result, or that it is not known whether the effect happened."""
     over = not runs_subprocess(attempt_name(live, attempt.seq))
     content = _outcome(work, attempt.seq, returned, over=over)
     if isinstance(content, FaultContent):
@@ -328,7 +333,7 @@ def _told(live: LiveRun, work: ReadyCall, attempt: Entry, trial: Trial, returned
 
 
 def _outcome(work: ReadyCall, attempt: int, returned: Returned, *, over: bool) -> Any:
-    """Return what is written when a tool's function has ended: its result, or a fault if the call is now in doubt."""
+    """Return the content for a function that has ended: its result, or a fault if the call is now in doubt."""
     failure, tool = returned.failure, work.tool
     if isinstance(failure, InDoubt) or (failure is not None and not isinstance(failure, GestaError)):
         pure = tool.effect == "pure"
@@ -340,7 +345,7 @@ def _outcome(work: ReadyCall, attempt: int, returned: Returned, *, over: bool) -
 
 
 def _below(stop: BaseException) -> BaseException | None:
-    """Return the exception by which a child run, or one of several, made its tool stop; `None` if no child run did."""
+    """Return the exception with which a child run stopped its tool, also from a group; `None` if there is none."""
     if isinstance(stop, BaseExceptionGroup):
         return next((found for each in stop.exceptions if (found := _below(each)) is not None), None)
     return stop if isinstance(stop, ChildWaits | TurnLeft) else None
@@ -358,10 +363,7 @@ def _wait_for(live: LiveRun, attempt: Entry, stop: BaseException) -> None:
 
 
 def _give_up(live: LiveRun, work: ReadyCall, attempt: Entry, thread: ThreadCall, error: Error) -> None:
-    """Stop waiting for a function that does not return.
-
-    Writes its result if that came at the last moment, else a doubt.
-    """
+    """Stop waiting for a function that does not return. Write its result if it has just returned, else a doubt."""
     returned = thread.leave() if thread.begun else None
     if returned is not None:
         assert isinstance(attempt.content, AttemptContent)
@@ -372,7 +374,7 @@ def _give_up(live: LiveRun, work: ReadyCall, attempt: Entry, thread: ThreadCall,
 
 
 def _late_result(live: LiveRun, work: ReadyCall, attempt: Entry, returned: Returned) -> None:
-    """Send the result of a call that was given up to the inbox, in the thread that made the call."""
+    """Send to the inbox the result of a call that was given up. Runs in the thread of the call."""
     content: Content = _outcome(work, attempt.seq, returned, over=True)
     assert isinstance(attempt.content, AttemptContent)
     live.host.save(late(live.log.run, attempt.seq, attempt.content.key, content))

@@ -1,4 +1,4 @@
-"""An opened store: the turns of its runs, leases, forks, streams, the inbox, and the record that has them all."""
+"""The parts of an opened record: turns of runs, leases, forks, streams, the inbox, and the record itself."""
 
 ORDER = (
     "forks",
@@ -16,4 +16,4 @@ ORDER = (
     "inbox",
     "record",
 )
-"""Files in reading order: each imports only those before it."""
+"""Files in reading order: each imports only files before it."""

@@ -50,7 +50,7 @@ class Receipt(Struct, frozen=True, kw_only=True):
 
 
 class Meant(NamedTuple):
-    """The wait that a person means."""
+    """The wait that a person's answer is about."""
 
     waiting: Waiting
     known: Word | None
@@ -58,11 +58,12 @@ class Meant(NamedTuple):
 
 
 async def meant(store: Store, waiting: Waiting | str, kinds: Sequence[str], wanted: int | None, now: datetime) -> Meant:
-    """Return the one wait, of some kinds, that a person means.
+    """Return the one wait that a person's answer is about.
 
     Args:
         waiting: the wait itself, or the id of its run or of a run above that.
-        wanted: seq of the call, or of the request, question or attempt; `None` for the only one.
+        kinds: the kinds of waits that the answer can be about, such as `approval`.
+        wanted: seq of the call, or of the request, question or attempt; `None` if only one wait fits.
 
     Raises:
         NotWaiting: no wait fits, or several do. Expired: the request has expired.
@@ -101,7 +102,7 @@ async def meant(store: Store, waiting: Waiting | str, kinds: Sequence[str], want
 
 
 async def said(store: Store, run: str, of: int | None) -> Word | None:
-    """Return the answer to a wait that is in the inbox of its run; `None` if there is none."""
+    """Return the answer to a wait that is in the inbox of its run; `None` if the inbox holds no answer."""
     for letter in await store.inbox(run):
         content = decode_content(letter.content, {})
         if isinstance(content, WORDS) and content.of == of:
@@ -110,7 +111,7 @@ async def said(store: Store, run: str, of: int | None) -> Word | None:
 
 
 async def sent_as(store: Store, about: Waiting, key: str) -> Word | None:
-    """Return the answer that was sent under a key, from the inbox or, if it was taken in since, from the record."""
+    """Return the answer that was sent under a key, from the inbox; or from the record, if it was taken in since."""
     for letter in await store.inbox(about.run):
         if letter.key == key and isinstance(content := decode_content(letter.content, {}), WORDS):
             return content
@@ -149,7 +150,7 @@ def _expired_by(waiting: Waiting, now: datetime) -> bool:
 
 
 def _named(waits: Sequence[Waiting], run: str) -> list[str]:
-    """Return the arguments that choose each of several waits, with the name of each."""
+    """Return a line for each wait: the argument that chooses the wait, its tool or question, and its run."""
     named = []
     for each in waits:
         chosen = f"of={each.of}" if each.what in QUESTION else f"call={each.call}"
@@ -168,7 +169,10 @@ async def check_home(store: Store, run: str, state: RunState | None) -> None:
 
 
 async def _before(store: Store, run: str, kinds: Sequence[str], wanted: int) -> Meant | None:
-    """Return the answer on record that ended a wait, with that wait; `None` if there is none. Cost: reads the run."""
+    """Return the wait that an answer on record ended, with that answer; `None` if there is none.
+
+    Cost: reads the run.
+    """
     state, view, found = RunState(), RunView(), None
     for entry in await read(store, run):
         word = entry.content
@@ -191,7 +195,7 @@ async def _root(store: Store, about: Waiting) -> str:
 
 
 def _meaning(word: Word) -> str:
-    """Return the text of an answer without its person, reason and proof, to compare two answers."""
+    """Return the text of an answer without the person, reason and proof, so that two answers can be compared."""
     bare: dict[str, Any] = {"by": ""}
     if isinstance(word, ApprovalContent):
         bare |= {"reason": None, "sent_at": None, "token": None, "refused": None}

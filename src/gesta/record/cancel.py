@@ -1,7 +1,7 @@
 """The open turns of child runs are ended when the turn above ends, or no longer waits for them.
 
-Nobody waits for such a turn any more, so no late approval may continue it. A run that another process holds gets a
-letter, and ends its turn at its next step.
+Nobody waits for a turn like that any more, so no late approval may continue it. If another process holds the child run,
+a letter is sent to the run, and that process ends the turn at its next step.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,8 @@
-"""The events of an entry follow from the entries up to it: the same live, from another process and afterwards.
+"""The events of an entry follow from the entries up to it, so all followers get the same events at any time.
 
-One fold reads the entries of a run, and of the runs below it, in the order of the record. A reply is told once it is
-known what became of it: a thought beside its calls, or the answer. A run below is told of as itself, and never ends the
-dialogue of a run that is told of too.
+One fold reads the entries of a run, and of the runs below it, in the order of the record. The event of a reply is made
+once a later entry shows whether the reply is the answer or text beside calls. The events of a child run have its own
+id, and never end the dialogue of a followed run above it.
 """
 
 from collections.abc import Iterator
@@ -64,9 +64,9 @@ class EntryEvents:
         self._view = RunView()
 
     def add(self, entry: Entry) -> list[Event]:
-        """Add the next entry, and return its events, and the events of earlier entries whose node is known now.
+        """Add the next entry. Return its events, and the events of earlier entries whose node is known now.
 
-        The entries of a run come by seq, and each comes after those that it was made from.
+        The entries of a run must be added in the order of their seq, and after the entries that they were made from.
 
         Raises:
             BrokenRecord: a field of the entry has another type than its kind declares.
@@ -115,7 +115,10 @@ class EntryEvents:
             run.unexplained.append(entry)
 
     def _explain(self, entry: Entry, run: Followed, told: list[Event]) -> bool:
-        """Return whether the node of an entry is known; if it is known and shown, add the event about it."""
+        """Add the event that explains an entry, if it is a node that is shown.
+
+        Return False if its node is not known yet.
+        """
         key, origin = (entry.run, entry.seq), run.origin
         if any(origin.undecided(seq) for other, seq in (key, *origin.links[entry.seq]) if other == entry.run):
             return False
@@ -128,7 +131,10 @@ class EntryEvents:
         return True
 
     def _shown(self, key: Key) -> bool:
-        """Return whether an entry is a node of the explanation. Entries of runs not followed count as nodes."""
+        """Return whether an entry is shown as a node of the explanation.
+
+        Entries of runs that are not followed are shown.
+        """
         origin = self._origins.get(key[0])
         return origin is None or (key[1] in origin.nodes and not origin.became(key[1]))
 
@@ -145,10 +151,10 @@ def _beside(reply: Entry, run: Followed) -> Iterator[Event]:
 
 
 def _of_entry(entry: Entry, run: Followed, asked: int) -> Iterator[Event]:
-    """Yield the events about an entry itself.
+    """Yield the events of an entry that follow from its own content.
 
     Args:
-        run: the folds of the run, with the entry.
+        run: the folds of the run, including the entry.
         asked: seq of the last request before the entry.
     """
     match entry.content:
@@ -197,7 +203,7 @@ def _result(content: kinds.ToolResultContent, run: Followed) -> Iterator[Event]:
 
 
 def _waits(waiting: Waiting, entry: Entry, run: Followed) -> Event:
-    """Return the event of a wait that an entry begins."""
+    """Return the event of the wait that an entry begins."""
     return waiting_event(described(waiting, entry.run, run.state), entry.run)
 
 
@@ -207,7 +213,7 @@ def _note_name(entry: Entry) -> str | None:
 
 
 def _end(entry: Entry, run: Followed) -> Iterator[Event]:
-    """Yield the events of the end of a turn; nothing for the end of another span."""
+    """Yield the events of the end of a turn. The end of any other span has no events."""
     state, turn = run.state, run.state.turn
     if turn is None or turn.end != entry.seq:
         return

@@ -1,8 +1,8 @@
-"""A follower of a run gets the events on record, and then each new event, from whichever process.
+"""A follower of a run gets the events on record, and then each new event, whichever process writes it.
 
-Each follower makes its events of the entries by itself, at its own pace, and keeps a bounded number of entries waiting.
-Words that are not on record yet come from the turns of this process. They are told after the request
-that they answer and before the entry that they become, which is then told without them.
+Each follower makes events from entries itself, at its own pace, and keeps a bounded number of entries in its queue.
+Words that are not on record yet come from turns of this process. They are sent after the request that they answer and
+before the entry that they become. The event of that entry leaves them out.
 """
 
 import heapq
@@ -25,14 +25,14 @@ from gesta.record.watch import Watch
 from gesta.store import RunRow, Store
 
 MOST_WAITING = 1000
-"""Greatest number of entries and words that wait for a follower."""
+"""Greatest number of entries and words in the queue of a follower."""
 Source = tuple[int, str, deque[Entry], AsyncGenerator[list[Entry], None]]
 """The pos of the next entry of a run, the run, its next entries, and a generator of the entries after those."""
 CLOSED = "The record was closed while it was followed. Open it again, and follow(…, after={after!r}) to go on."
 
 
 class FollowerTooSlow(RunError):
-    """Too much waited for somebody who follows a run."""
+    """More entries and words waited in the queue of a follower than it keeps."""
 
     def __init__(self, most: int, after: str) -> None:
         todo = f"Follow it from there: record.follow(…, after={after!r}). With most={10 * most} it keeps more"
@@ -44,18 +44,19 @@ class Target(Struct, frozen=True, kw_only=True):
 
     runs: tuple[str, ...] = ()
     root: str = ""
-    """Id of the root run of these runs; empty with `whole`."""
+    """Id of the root run of these runs; empty if `whole` is set."""
     session: str | None = None
-    """Session of the runs; with `whole`, all its runs are followed, also runs that begin later."""
+    """Session of the runs. If `whole` is set, all its runs are followed, also runs that begin later."""
     whole: bool = False
     turn: Callable[[BeginContent, int], bool] | None = None
-    """Returns, by the content and the seq of a begin, whether its turn is to be followed; `None` for all turns."""
+    """A function that returns whether a turn is followed, given the content and the seq of its begin; `None` to follow
+    all turns."""
     until_end: bool = False
-    """Whether the follower ends when no turn is open any more."""
+    """Whether the follower ends as soon as no turn is open."""
 
 
 class OpenedTurn:
-    """The turn that a message opens, or opened before."""
+    """The turn that belongs to a message: a new turn, or the turn that the message opened before."""
 
     def __init__(self, key: str | None) -> None:
         self._key, self._seq = key, 0
@@ -70,7 +71,7 @@ class OpenedTurn:
 
 
 class Follower:
-    """The events that one listener is still to get."""
+    """A queue of the events for one listener."""
 
     def __init__(
         self,
@@ -99,7 +100,7 @@ class Follower:
         self._over = self._slow = False
 
     def opens(self, entry: Entry) -> bool:
-        """Return whether an entry opens a run that is to be followed too, and add that run."""
+        """Return whether an entry opens a run that is to be followed too. If so, the run is added."""
         opened = entry.content.opened if isinstance(entry.content, BeginContent) else None
         if opened is None or entry.run in self.runs:
             return False
@@ -110,19 +111,19 @@ class Follower:
         return False
 
     def _include(self, run: str, *, root: bool) -> None:
-        """Add a run to those that are followed."""
+        """Add a run to the followed runs."""
         self.runs.setdefault(run, 0)
         if root:
             self._hear(run)
 
     def _hear(self, root: str) -> None:
-        """Listen to the words of a root run, and of the runs below it, as they come."""
+        """Add this follower to the listeners of a root run, and of the runs below it."""
         broadcast = self._broadcast(root)
         self._broadcasts.append(broadcast)
         broadcast.join(self._say)
 
     def take(self, found: Entry | GestaError) -> None:
-        """Add the next entry to the queue; or end the follower with an error."""
+        """Add an entry to the queue; an error ends the follower."""
         if isinstance(found, GestaError):
             self.fail(found)
         else:
@@ -135,11 +136,11 @@ class Follower:
         self._ring()
 
     def finish(self) -> None:
-        """End the follower once all events that are on record now were sent."""
+        """End the follower once all events that are on record now were yielded."""
         self._put(None, always=True)
 
     async def events(self, tasks: TaskGroup) -> AsyncGenerator[Event, None]:
-        """Yield the events that are on record, and then those that come.
+        """Yield the events that are on record, and then each new event.
 
         Args:
             tasks: task group in which the record is watched, if it is not watched yet.
@@ -166,7 +167,7 @@ class Follower:
                 broadcast.leave(self._say)
 
     def _done(self) -> bool:
-        """Return whether no more events come."""
+        """Return whether no more events are to be yielded."""
         if self._over or not self._target.until_end or self._waiting:
             return self._over
         roots = (
@@ -198,7 +199,10 @@ class Follower:
         return told
 
     async def _reached(self) -> int:
-        """Add the runs below those that are followed. Returns the pos after which the watch hands out the entries."""
+        """Add the runs below the followed runs.
+
+        Return the pos after which the watch passes entries to this follower.
+        """
         while True:
             reached = self._watch.pos
             rows = await self._watch.store.runs(self._target.session)
@@ -206,7 +210,7 @@ class Follower:
                 return reached
 
     def _add(self, rows: Iterable[RunRow]) -> bool:
-        """Add the runs below those that are followed, and return whether any run was added."""
+        """Add the runs below the followed runs. Return whether any run was added."""
         known = len(self.runs)
         for row in rows:  # in the order in which they were opened
             root = self._target.whole and row.parent_run is None
@@ -230,7 +234,7 @@ class Follower:
                 await _advance(order, run, source)
 
     async def _missed(self, before: Entry) -> list[Event]:
-        """Return the events of earlier entries that were not handed out; entries that a fork shares give no events."""
+        """Return the events of a run's earlier entries that were not passed on, without entries shared by a fork."""
         told: list[Event] = []
         async for page in pages(self._watch.store, before.run, self.runs[before.run]):
             for entry in page:
@@ -241,7 +245,7 @@ class Follower:
         return told
 
     def _take_entry(self, entry: Entry) -> list[Event]:
-        """Return the events of an entry, and the words that waited for it."""
+        """Return the events of an entry, and the words that were held until this entry."""
         if entry.seq <= self.runs[entry.run]:
             return []
         self.runs[entry.run] = entry.seq
@@ -260,7 +264,7 @@ class Follower:
         return heard + [told for words in ready for told in self._take_words(*words)]
 
     def _ours(self, entry: Entry) -> bool:
-        """Return whether the turn to follow has begun, or all turns are followed."""
+        """Return whether an entry is to be followed: all turns are followed, or the wanted turn has begun."""
         wanted, content = self._target.turn, entry.content
         if wanted is None or self._turn is not None:
             return True
@@ -269,7 +273,10 @@ class Follower:
         return self._turn is not None
 
     def _take_words(self, event: Event, durable: int) -> list[Event]:
-        """Return words if the entries before them were sent; hold them until then; drop them if they are on record."""
+        """Return an event with words if the entries before them were sent.
+
+        Else hold it; drop it if its entry was sent.
+        """
         told = self.runs.get(event.run)
         if told is None and self._target.root not in self.runs and not self._target.whole:
             return []  # of another run below the same root
@@ -283,7 +290,7 @@ class Follower:
         return [event] if self._words.add(event) else []
 
     def _say(self, event: Event, durable: int) -> None:
-        """Add words to the queue. If many wait, they are joined to the words before them."""
+        """Add words to the queue. If the queue is more than half full, they are joined to the last words in it."""
         last = self._waiting[-1] if len(self._waiting) > self._most / 2 else None
         if isinstance(last, tuple) and isinstance(event, AnswerEvent | ThoughtEvent):
             before = last[0]
@@ -311,14 +318,14 @@ def _waited(event: WaitingEvent) -> tuple[str, str, str, int | None]:
 
 
 async def _advance(order: list[Source], run: str, source: AsyncGenerator[list[Entry], None]) -> None:
-    """Add the next page of a run to the order of the record, if there is one."""
+    """Add the next page of a run's entries to the heap of sources, if there is one."""
     page = await anext(source, None)
     if page:
         heapq.heappush(order, (page[0].pos, run, deque(page), source))
 
 
 def after_event(after: int | str) -> tuple[float, float]:
-    """Return the pos and part of an event's `id`; a pos alone means all of its events. Raises GestaError."""
+    """Return the pos and the part of an event's `id`. For a pos alone the part is infinite. Raises GestaError."""
     if isinstance(after, int):
         return after, float("inf")
     pos, _, part = after.partition("-")
@@ -328,14 +335,14 @@ def after_event(after: int | str) -> tuple[float, float]:
 
 
 class Followers:
-    """Makes the followers of the runs of a record."""
+    """Creates the followers of the runs of a record."""
 
     def __init__(self, store: Store, broadcast: Callable[[str], Broadcast], *, shared: bool) -> None:
         """Prepare to watch a record.
 
         Args:
-            broadcast: returns the broadcast of the words of a root run.
-            shared: whether all followers are in one event loop, and so share a watch.
+            broadcast: returns the broadcast of a root run, which sends its words.
+            shared: whether all followers are in one event loop, so that one watch reads the record for them.
         """
         self._store, self._broadcast = store, broadcast
         self._watch = Watch(store) if shared else None
@@ -350,7 +357,7 @@ class Followers:
         return Follower(self._watch or Watch(self._store), self._broadcast, target, after, most)
 
     async def target(self, name: str, find: Callable[[str], Awaitable[RunRow]], *, until_end: bool = False) -> Target:
-        """Return the runs that a name of a run or session means. Raises NoRun, SeveralRuns."""
+        """Return the runs that a name means: a run, or the runs of a session. Raises NoRun, SeveralRuns."""
         rows = {row.run: row for row in await self._store.runs()}
         if name not in rows and any(row.session == name for row in rows.values()):
             return Target(session=name, whole=True, until_end=until_end)

@@ -1,8 +1,8 @@
-"""A fork causes no effect that nobody allowed: a call gets the result that the same call had in its base.
+"""A fork causes no effect that nobody allowed: a call gets the result of the same call in its base, if there is one.
 
-One that is not on record there goes live if its tool is pure, or was named when the fork was made; else it waits, as
-for an approval, and a person may let it go live. So a fork that somebody resumes is fenced like one that was just made,
-and its own `attempt` entries are all that it ever did outside.
+Any other call runs if its tool is pure, or was named when the fork was made. Else the call waits for an approval, with
+which a person may let it run. This also holds when somebody resumes the fork later. So the `attempt` entries of the
+fork are all the effects that it ever tried.
 """
 
 from collections.abc import Iterable
@@ -41,7 +41,10 @@ async def advance(agent: Agent, live: LiveRun) -> Outcome:
 
 
 async def base_below(name: str, live: LiveRun) -> Forked | None:
-    """Return the base of a child run of a fork. It shares no entry with that base, and is answered from it."""
+    """Return the base of a child run of a fork; `None` if the run is no fork.
+
+    The child run shares no entry with its base, and gets the results of the base's calls.
+    """
     opened = live.state.opened
     if opened is None or opened.base is None:
         return None
@@ -51,7 +54,7 @@ async def base_below(name: str, live: LiveRun) -> Forked | None:
 
 
 def _fenced(tool: Tool, base: Forked) -> Tool:
-    """Return the tool with approval for each call. A call begun before the fork is not tried again by itself."""
+    """Return a tool of a fork: its calls need approval, and those begun before the fork are not tried again."""
     if _free(tool, base):
         return msgspec.structs.replace(tool, approval=True)
     effect = tool.effect if tool.effect == "transactional" else "once"
@@ -63,9 +66,9 @@ def _free(tool: Tool, base: Forked) -> bool:
 
 
 async def _answered(agent: Agent, base: Forked, waits: Iterable[Waiting], live: LiveRun) -> bool:
-    """Answer waits of the turn from the base or by the rules of the fork.
+    """Settle waiting calls of the turn: by a result from the base, or by an approval if the tool may run in the fork.
 
-    Returns False if neither has an answer.
+    Returns False if no call could be settled.
     """
     waits = list(waits)
     if not waits:
@@ -93,7 +96,7 @@ async def _answered(agent: Agent, base: Forked, waits: Iterable[Waiting], live: 
 
 
 def given(entries: Iterable[Entry]) -> dict[CallDigest, list[Entry]]:
-    """Return the results on record by tool and arguments, in the order of the calls."""
+    """Return the first result of each call, by tool and arguments, in the order of the calls."""
     calls: dict[int, CallDigest] = {}
     results: dict[int, Entry] = {}
     for entry in entries:
@@ -110,7 +113,7 @@ def given(entries: Iterable[Entry]) -> dict[CallDigest, list[Entry]]:
 
 
 def _place(own: Iterable[Entry], named: CallDigest, seq: int) -> int:
-    """Return how many equal calls came before a call. A later equal call may have returned something else."""
+    """Return how many equal calls came before a call. Equal calls may have returned different results."""
     before = [entry.content for entry in own if entry.seq < seq]
     return sum(
         isinstance(each, ToolCallContent) and (each.tool_name, digest_of(each.tool_args)) == named for each in before

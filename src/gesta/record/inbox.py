@@ -1,8 +1,8 @@
-"""The words of a person to a run go into its inbox, which needs no lease and no agent.
+"""A person's messages and answers to a run go into its inbox, which needs no lease and no agent.
 
-Whoever goes on with the run takes it in. Each letter has a key that is made of what it is about, the same from Python
-and from the command line: of two answers to one question the first one counts. An approval that does not count keeps
-nobody from one that does, so each refusal makes a new key.
+The process that continues the run writes them into the log. The key of each letter is made from the wait that it
+answers, so it is the same from Python and from the command line, and the first of two answers counts. After an approval
+was refused as invalid the key changes, so that a valid approval can follow.
 """
 
 import json
@@ -31,13 +31,13 @@ RUN_ID = re.compile("[0-9a-f]{16}")
 
 
 class Inbox:
-    """A record as seen by a process that writes no run."""
+    """A record, for a process that holds no lease of a run."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
 
     async def read(self, run: str, after: int = 0) -> list[Entry]:
-        """Read a run's entries by seq, those after `after`."""
+        """Return the entries of a run whose seq is above `after`."""
         return await read(self.store, run, after)
 
     async def state(self, run: str) -> RunState:
@@ -47,7 +47,7 @@ class Inbox:
     async def waiting(self, run: str) -> list[Waiting]:
         """Return the waits of the open turn of a run and of the runs below it.
 
-        It is read from the record, so that any process may ask. An attempt that may be at work right now is `running`.
+        The waits are read from the record, so any process may call this. An attempt that may be at work is `running`.
 
         Args:
             run: its id, the start of an id, a session, or `last`.
@@ -55,14 +55,14 @@ class Inbox:
         return await waits_of(self.store, await self._named(run), self.now())
 
     async def send(self, run: str, content: Content, *, key: str) -> bool:
-        """Put a letter into a run's inbox; needs no lease and no agent. Returns False if the key was used before.
+        """Send a letter to the inbox of a run; needs no lease and no agent. Returns False if the key was used before.
 
         Args:
-            content: what a person or the application says: an approval, answer, resolution, signal, text for the open
-                turn, key-value, or compaction.
+            content: an approval, answer, resolution, signal, text for the open turn, key-value, or compaction.
 
         Raises:
-            AgentError: the run's holder alone writes such a content, or a field of it, or its arguments hold a secret.
+            AgentError: only the holder of the run writes such a content or one of its fields, or the arguments hold a
+                secret.
         """
         if not isinstance(content, SAYABLE):
             known = ", ".join(each.__name__ for each in SAYABLE)
@@ -82,12 +82,12 @@ class Inbox:
         reason: str | None = None,
         token: str | None = None,
     ) -> Receipt:
-        """Allow one call of a tool; it runs when somebody goes on with the run.
+        """Allow one call of a tool. The call runs when somebody continues the run.
 
         Args:
-            waiting: an element of `outcome.waiting`; or the run of the call, or a run above that: its id, the
-                start of an id, a session, or `last`.
-            call: seq of the tool call; `None` for the only one that waits.
+            waiting: an element of `outcome.waiting`; or the run of the call, or a run above that: its id, the start of
+                an id, a session, or `last`.
+            call: seq of the tool call; `None` if only one call waits.
             by: name of the person; nobody checks it, unless the record has an `approver`.
             args: arguments to run the call with, instead of the model's.
             token: proof of who approves, for the record's `approver`.
@@ -111,7 +111,7 @@ class Inbox:
         reason: str | None = None,
         token: str | None = None,
     ) -> Receipt:
-        """Deny one call of a tool: it does not run, and the model reads why. See `approve`."""
+        """Deny one call of a tool: it does not run, and the model reads the reason. See `approve`."""
         about = await self._meant(waiting, APPROVAL, call)
         said = ApprovalContent(of=about.waiting.of or 0, verdict="denied", by=by, reason=reason, token=token)
         return await self._say(about, said)
@@ -126,13 +126,13 @@ class Inbox:
         reason: str | None = None,
         token: str | None = None,
     ) -> Receipt:
-        """Answer a question, or in place of a tool that waits for approval: it does not run, and gives this value.
+        """Answer a question, or give a value in place of a tool that waits for approval; then the tool does not run.
 
         Args:
             waiting: see `approve`.
-            value: any JSON value, which has to fit the question's schema.
-            of: seq of the question, or of the approval-request; `None` for the only question that waits.
-            reason: why somebody answers in a tool's place; it is kept on record.
+            value: any JSON value that fits the question's schema.
+            of: seq of the question, or of the approval-request; `None` if only one question waits.
+            reason: why the person answers in place of the tool; it is kept on record.
             token: proof of who answers, for the record's `approver`.
 
         Raises:
@@ -161,12 +161,13 @@ class Inbox:
         by: str,
         result: Any = None,
     ) -> Receipt:
-        """Resolve a call whose outcome nobody knows.
+        """Say what became of a call whose outcome is not known.
 
         Args:
             waiting: see `approve`.
-            verdict: it happened, it failed, or it did not happen and is to be tried again.
-            call: seq of the tool call; `None` for the only one in doubt.
+            verdict: `done`: the effect happened. `failed`: the call failed. `retry`: nothing happened, and the call is
+                tried again.
+            call: seq of the tool call; `None` if only one call is in doubt.
             result: the result of a call that is done.
 
         Raises:
@@ -182,7 +183,7 @@ class Inbox:
         return await self._say(about, ResolutionContent(of=of, verdict=verdict, by=by, result=result))
 
     async def _named(self, name: str) -> str:
-        """Return the id of the run that `find` finds; a whole id is looked up alone. Raises NoRun, SeveralRuns."""
+        """Return the id of the run that `find` finds. A whole id is looked up directly. Raises NoRun, SeveralRuns."""
         known = RUN_ID.fullmatch(name) is not None and (await self.store.head(name))[0] > 0
         return name if known else (await self.find(name)).run
 
@@ -207,7 +208,7 @@ class Inbox:
         return starts[-1]
 
     def now(self) -> datetime:
-        """Return the time by which requests expire."""
+        """Return the current time, to which the expiry of requests is compared."""
         return utc_now()
 
     async def _meant(self, waiting: Waiting | str, kinds: Sequence[str], wanted: int | None) -> Meant:
@@ -223,7 +224,7 @@ class Inbox:
         return bool(asked) and isinstance(asked[0].content, ApprovalRequestContent)
 
     async def _say(self, about: Meant, word: Word) -> Receipt:
-        """Send an answer to the inbox, unless the wait was answered before, and return the receipt."""
+        """Send an answer to the inbox and return the receipt. If the wait was answered before, nothing is sent."""
         waiting, known = about
         if known is not None:
             return await told(self.store, waiting, word, known, sent=False)
@@ -233,10 +234,10 @@ class Inbox:
         return await told(self.store, waiting, word, known, sent=sent)
 
     async def _key(self, run: str, word: Word) -> str:
-        """Return the key of an answer: one key for each wait.
+        """Return the key of the letter with an answer. Two answers to one wait have the same key, so the first counts.
 
-        An approval has one for each proof, and each answer after a refused one: an answer that does not count keeps
-        nobody from giving one that does. A doubt has another one once its attempt is over.
+        An approval with another proof has another key, and so has an approval after a refused approval. The key of a
+        resolution changes once its attempt has certainly ended.
         """
         calls = (await self.state(run)).calls.values()
         if isinstance(word, AnswerContent):

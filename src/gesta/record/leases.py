@@ -1,8 +1,8 @@
-"""The leases of a process. The lease of a child run with several turns is kept as long as the run above is held.
+"""The leases of a process. The lease of a child run is kept until the process leaves the run above it.
 
-So a task that asks another one again and again takes that one's lease once, in place of two commits for each answer.
-Nobody else has anything to write there meanwhile, and letters need no lease. Where a turn stays open the lease is given
-back with it: somebody else may have to go on. A child run that is asked once gives its own back at once.
+So a task that calls another agent again and again acquires the lease of that child run once, which saves two commits
+for each call. No other process has to write the child run meanwhile, and letters need no lease. If the turn of the
+child run stays open, its lease is released with it, because another process may have to continue the turn.
 """
 
 from collections.abc import AsyncIterator, Callable
@@ -24,7 +24,7 @@ _QUEUES: RunVar[WeakValueDictionary[str, anyio.Lock]] = RunVar("gesta_queues")
 
 
 def queue_of(record: int, run: str) -> anyio.Lock:
-    """Return the lock at which the messages for one run of an opened record queue up, in this event loop."""
+    """Return the lock for which the messages to one run of an opened record wait, in this event loop."""
     try:
         queues = _QUEUES.get()
     except LookupError:
@@ -39,11 +39,11 @@ class Leases:
         self.store = store
         self._gone = gone
         self._kept: dict[str, dict[str, Lease]] = {}
-        """Leases that are kept and not in use, by the run above, which is held, and by their run."""
+        """Leases that are kept and not in use: for each held run, the leases of the runs below it, by their id."""
 
     @asynccontextmanager
     async def leased(self, run: str, above: str | None = None) -> AsyncIterator[Lease]:
-        """Hold the lease of a run in the block; release it afterwards, with the leases kept for runs below it."""
+        """Hold the lease of a run in the block. Afterwards release it, and the leases kept for the runs below it."""
         lease = self._kept.get(above or "", {}).pop(run, None) or await self._taken(run)
         self._kept[run] = {}
         try:
@@ -56,7 +56,7 @@ class Leases:
                         back.push_async_callback(self.store.release, each)
 
     async def _taken(self, run: str) -> Lease:
-        """Acquire a lease. If nobody knows whether its holder lives, ask `open(gone=...)`. Raises RunHeld."""
+        """Acquire a lease. If it is not known whether its holder still runs, ask `open(gone=...)`. Raises RunHeld."""
         try:
             return await self.store.lease(run)
         except RunHeld as held:
@@ -66,7 +66,10 @@ class Leases:
         return await self.store.lease(run)
 
     def keep(self, lease: Lease, above: str | None) -> None:
-        """Keep a lease at its present head until the run above is left; it is not kept if that run is not held."""
+        """Keep a lease, at its present head, until the run above it is left.
+
+        If that run is not held, it is not kept.
+        """
         kept = self._kept.get(above or "")
         if kept is not None and len(kept) < KEPT:
             kept[lease.run] = lease

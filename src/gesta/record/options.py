@@ -1,7 +1,7 @@
-"""Options of one turn, the same at every door of a record: nothing of them is on record but what the turn makes of it.
+"""Options of one turn, the same for all functions that begin or resume a turn. The options themselves are not recorded.
 
-Deps are what a program hands to its tools: connections, clients, the person who is logged in. A process that goes on
-with a turn brings its own, or has the agent's function make them.
+Deps are objects that a program passes to its tools: connections, clients, the person who is logged in. A process that
+continues a turn must pass its own deps, or the agent's function makes them.
 """
 
 import inspect
@@ -20,7 +20,7 @@ from gesta.model.request import Model
 
 
 class TurnOptions(TypedDict, total=False):
-    """Options of `Record.resume` and of all that begins a turn."""
+    """Options of `Record.resume`, and of every function that begins a turn."""
 
     deps: Any
     """Objects for the tools of the turn and of its child runs, in `Context.deps`; they are never on record."""
@@ -44,7 +44,7 @@ class MessageOptions(TurnOptions, total=False):
 
 
 def of_turn(agent: Agent[T], options: TurnOptions) -> Agent[T]:
-    """Return the agent as it is in one turn. Raises TypeError for an option that no turn has."""
+    """Return the agent with the options of one turn applied. Raises TypeError for an unknown option."""
     refuse_unknown("Record.resume", options, TurnOptions.__annotations__)
     if (model := options.get("model")) is not None:
         agent = replace(agent, model=model, price=None)
@@ -54,7 +54,7 @@ def of_turn(agent: Agent[T], options: TurnOptions) -> Agent[T]:
 
 
 async def supplied(agent: Agent[Any]) -> Any:
-    """Return the deps of a turn whose caller gave none: what the agent's function makes, `None` if it has no function.
+    """Return the deps of a turn whose caller passed none: the agent's function makes them; without it they are `None`.
 
     Raises:
         NoDeps: a tool, a hook or the function of the instructions needs deps.
@@ -68,7 +68,7 @@ async def supplied(agent: Agent[Any]) -> Any:
 
 
 def _needs(agent: Agent[Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the functions and tools that need deps, also those of agents that are tools and cannot make their own."""
+    """Yield the functions and tools that need deps, also those of agents used as tools that make no deps."""
     asked = [getattr(agent.hooks, point) for point in VERDICTS] if agent.hooks is not None else []
     for function in (agent.instructions, *asked):
         if callable(function) and (needed := needed_by(function, Context)) is not None:

@@ -1,7 +1,7 @@
 """A record is an opened store: sessions, runs and turns, and the right to write them.
 
-A run is found by session and name; its id is derived, so that two processes which make it collide instead of doubling
-it. Only who holds a run's lease appends to it. Everybody else puts a letter into its inbox.
+A run is found by session and name. Its id is derived from them, so two processes that make the same run get the same
+id. Only the holder of a run's lease appends to it; all others send letters to its inbox.
 """
 
 import os
@@ -73,7 +73,7 @@ class Record(Inbox):
         self.turns.close()
 
     def start(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Start a coroutine in the background, which ends at the latest when the record is closed."""
+        """Start a coroutine in the background. It ends at the latest when the record is closed."""
         assert self._tasks is not None, "start something in a record that gesta.open(...) opened"
         self._tasks.start_soon(work)
 
@@ -90,13 +90,13 @@ class Record(Inbox):
         listener: Listener | None = None,
         **options: Unpack[MessageOptions],
     ) -> Outcome[T]:
-        """Send a message to an agent and take its turn to the end, or until it waits for somebody.
+        """Send a message to an agent, and run its turn until it ends or waits for somebody.
 
         Args:
             message: a text, or texts, images and files (`gesta.message.attached`) in a list.
-            listener: is called with the events of the turn, those first that are on record.
-            options: see `MessageOptions`. A `key` that this run already has gives that turn's outcome, or goes on
-                with it.
+            listener: is called with the events of the turn, first with the events on record.
+            options: see `MessageOptions`. If the run already has a turn with this `key`, that turn is continued, or its
+                outcome is returned.
 
         Raises:
             NoDeps: a tool needs deps, and there are none.
@@ -113,10 +113,10 @@ class Record(Inbox):
         return await listened(self._tasks, await follow(), work, listener)
 
     def stream(self, agent: Agent[T], message: Said, **options: Unpack[MessageOptions]) -> Stream[T]:
-        """Send a message and hear the events of its turn; the outcome is on the stream afterwards.
+        """Send a message, and return the stream of its turn's events. Afterwards the stream has the outcome.
 
-        With the `key` of a turn that is at work, in whichever process, or that has ended, it is that turn: what is on
-        record of it comes first.
+        If a turn with this `key` has ended, or is at work in any process, the stream is that turn's: its events on
+        record come first.
         """
         agent, opening = opening_of(agent, message, options)
         work, follow = self._followed(agent, opening, joins=True)
@@ -125,12 +125,12 @@ class Record(Inbox):
     async def follow(
         self, name: str, *, after: int | str = 0, until_end: bool = False, most: int = MOST_WAITING
     ) -> AsyncGenerator[Event, None]:
-        """Yield the events of a run, or of all runs of a session: what is on record, and then what comes, for ever.
+        """Yield the events of a run, or of all runs of a session: first the events on record, then each new event.
 
         Args:
-            name: id of a run, a unique prefix of one, `last`, or the name of a session.
-            after: the `id` of the last event that was heard, or a `pos`; events after it are yielded.
-            until_end: whether it is over when no turn is open any more.
+            name: id of a run, a unique prefix of an id, `last`, or the name of a session.
+            after: the `id` of the last event that was read, or a `pos`; events after it are yielded.
+            until_end: whether to stop as soon as no turn is open.
             most: entries and words that may wait to be read.
 
         Raises:
@@ -149,7 +149,7 @@ class Record(Inbox):
     def _followed(
         self, agent: Agent[T], opening: Opening, *, joins: bool
     ) -> tuple[Callable[[], Awaitable[Outcome[T]]], Callable[[], Awaitable[Follower]]]:
-        """Return a function that takes a turn, and a function that makes its follower."""
+        """Return a function that runs a turn, and a function that makes the follower of the turn."""
         opened = OpenedTurn(opening.key)
 
         async def work() -> Outcome[T]:
@@ -170,18 +170,19 @@ class Record(Inbox):
         by: str | None = "resume",
         **options: Unpack[TurnOptions],
     ) -> Outcome[T]:
-        """Continue the open turn of a run. Without an open turn, return the outcome of the last one.
+        """Continue the open turn of a run. Without an open turn, return the outcome of the last turn.
 
         Args:
             run: its id, the start of an id, a session, or `last`.
-            by: the person who resumes. Without one, as for a worker, a turn in which too many processes died waits.
-            options: see `TurnOptions`. What the turn was begun with is not on record, so it is given anew.
+            by: the person who resumes; `None` for a worker. Only a person can resume a turn in which too many processes
+                died.
+            options: see `TurnOptions`. The options that the turn began with are not on record: pass them again.
 
         Raises:
             NoDeps: a tool needs deps, and there are none.
-            NoRun: no such run, or one in which no turn was begun.
+            NoRun: no such run, or a run in which no turn was begun.
             OtherType: the last turn was answered under another `output`.
-            AgentError: the run is that of another agent, as a run below is that of the agent that was called there.
+            AgentError: the run belongs to an agent of another name.
         """
         agent = of_turn(agent, options)
 
@@ -196,7 +197,7 @@ class Record(Inbox):
         return await listened(self._tasks, follower, work, listener)
 
     async def cancel(self, waiting: Waiting | str, *, by: str, reason: str | None = None) -> Outcome | None:
-        """End the open turn of a run; `None` where somebody is writing the run, who ends it at the next step.
+        """End the open turn of a run. Returns `None` if somebody is writing the run, who ends it at the next step.
 
         Args:
             waiting: what the turn waits for; or its run: the id, the start of an id, a session, or `last`.
@@ -217,10 +218,10 @@ class Record(Inbox):
             return None
 
     async def verify(self, *kept: Iterable[Head]) -> list[Flaw]:
-        """Check every entry and blob against the chain of its run; no flaw, an empty list. Cost: reads it all.
+        """Check every entry and blob against the chain of its run, and return the flaws. Cost: reads it all.
 
         Args:
-            kept: heads as `heads` gave them at some time; those of another time by themselves.
+            kept: lists of heads that `heads` returned earlier, one list for each time.
         """
         return await audit(self.store, *kept)
 
@@ -231,7 +232,7 @@ class Record(Inbox):
     async def heads(self) -> list[Head]:
         """Return the last entry of each run with its digest.
 
-        Keep them where nobody who writes the record can change them: `verify` compares the record with them.
+        Keep the heads where nobody who can write the record can change them: `verify` compares the record with them.
         """
         return await heads(self.store)
 
@@ -266,7 +267,7 @@ class Record(Inbox):
 
 
 async def check_agent(store: Store, run: str, name: str) -> None:
-    """Raise AgentError if a run was begun by an agent of another name. Cost: reads a row."""
+    """Raise AgentError if a run was begun by an agent of another name. Cost: reads one row."""
     first = next(iter(await read(store, run, 0, 1)), None)
     began = first.content if first is not None and isinstance(first.content, BeginContent) else None
     if began is None or began.agent is None or began.agent.name == name:
@@ -278,7 +279,9 @@ async def check_agent(store: Store, run: str, name: str) -> None:
 
 @asynccontextmanager
 async def writing(record: Record, session: str, name: str) -> AsyncIterator[tuple[Journal, Opened]]:
-    """Hold the run `name` of a session to write spans of one's own; those that a dead writer left open are closed.
+    """Hold the lease of the run `name` of a session, to write spans into it.
+
+    Spans that a dead process left open are closed.
 
     Yields:
         The journal of the run, and the facts for the first begin of a new run.
@@ -310,7 +313,7 @@ def typed(agent: Agent[T], outcome: Outcome[Any]) -> Outcome[T]:
 
 
 def opening_of(agent: Agent[T], said: Said, options: MessageOptions) -> tuple[Agent[T], Opening]:
-    """Return the agent of a turn, and the opening that a person's message makes; without a session, in a new one.
+    """Return the agent with the options applied, and the opening of the message's turn. By default the session is new.
 
     Raises:
         AgentError: the message is neither a text nor a list of texts, images and files; or `traceparent` is malformed.

@@ -1,7 +1,7 @@
 """A stream yields the events of one turn as they come, and has its outcome afterwards.
 
-The turn runs in a task of the record, so a reader does not slow it down. A reader that leaves early ends nothing,
-unless the agent's policy says so; a turn that fails ends its own stream, and no other.
+The turn runs in a task of the record, so a reader does not slow it down. A turn goes on if its reader leaves early,
+unless the agent's policy says otherwise. A turn that fails ends only its own stream.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -51,7 +51,7 @@ class Stream(Generic[T]):
         self.ended = anyio.Event()
 
     async def __aiter__(self) -> AsyncIterator[Event]:
-        """Begin the turn, and yield its events. Those that are on record already come first.
+        """Begin the turn, and yield its events. Events that are on record already come first.
 
         Raises:
             GestaError: the stream was begun before, or the record was closed while the turn was open.
@@ -103,7 +103,10 @@ class Stream(Generic[T]):
 async def listened(
     tasks: TaskGroup | None, follower: Follower, work: Callable[[], Awaitable[Outcome[T]]], listener: Listener
 ) -> Outcome[T]:
-    """Await a turn while a listener is called with its events. What the listener raises is logged, and ends nothing."""
+    """Await a turn, and call a listener with its events.
+
+    If the listener raises, the error is logged and the turn goes on.
+    """
     failure: BaseException | None = None
     outcome: Outcome[T] | None = None
 
@@ -138,7 +141,7 @@ async def listened(
 
 
 async def followed(follower: Follower, listener: Listener) -> None:
-    """Call a listener with the events of a follower until there are no more, for a loop of its own."""
+    """Call a listener with the events of a follower until there are no more. For an event loop of its own."""
     failure: BaseException | None = None
     async with anyio.create_task_group() as own:
         try:
@@ -153,7 +156,7 @@ async def followed(follower: Follower, listener: Listener) -> None:
 
 
 def breaks_off(left: BaseException) -> bool:
-    """Return whether an exception is a cancellation or Ctrl-C, and not a failure."""
+    """Return whether an exception is a cancellation or Ctrl-C; any other exception is a failure."""
     if isinstance(left, BaseExceptionGroup):
         return any(map(breaks_off, left.exceptions))
     cancelled = isinstance(left, anyio.get_cancelled_exc_class()) and not strayed(left)

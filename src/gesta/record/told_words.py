@@ -1,4 +1,4 @@
-"""Words are sent as they come, and the event of the entry that they become leaves them out: no word comes twice."""
+"""Words are sent before they are on record. The event of the entry that they become leaves them out."""
 
 from collections.abc import Iterator
 
@@ -18,13 +18,13 @@ class Words(Struct):
 
 
 class ToldWords:
-    """The words that one listener has heard of messages which are not on record yet."""
+    """The words sent to one listener that are not on record yet."""
 
     def __init__(self) -> None:
         self._said: dict[tuple[str, str], Words] = {}
 
     def add(self, event: Event) -> bool:
-        """Add words, and return whether to send the event: a `retract` of words that were not sent is not sent."""
+        """Add an event with words. Return whether to send it: a `retract` is not sent if its words were not sent."""
         if isinstance(event, RetractEvent):
             self._said[event.run, event.type] = Words(event.message)
             return self._said.pop((event.run, "answer"), None) is not None
@@ -37,7 +37,7 @@ class ToldWords:
         return True
 
     def without(self, event: Event) -> Iterator[Event]:
-        """Yield an event about an entry without the words that were sent before."""
+        """Yield the event of an entry without the words that were sent before. A `retract` may come before it."""
         said = self._said.pop((event.run, event.type), None)
         match event:
             case EndEvent() | RetractEvent():

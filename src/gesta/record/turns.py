@@ -1,7 +1,7 @@
-"""Turns of runs: the holder of a run's lease takes them, and keeps the folded state for the next turn.
+"""The turns of runs. The holder of a run's lease runs its turns, and keeps the folded state for the next turn.
 
-A turn is opened by a person's message, or by the task of a parent run: a child run is found by its parent and a name,
-and its turn by the key that the parent gives, so handing a task over twice is the same as once.
+A turn begins with a person's message, or with a task of a parent run. A child run is found by its parent and a name,
+and its turn by the task's key, so a task that is given twice is done once.
 """
 
 import os
@@ -97,13 +97,13 @@ class Turns:
     async def take(
         self, agent: Agent[Any], opening: Opening, broadcast: Broadcast | None = None, above: Stop | None = None
     ) -> Outcome:
-        """Run the turn that `opening` opens or opened before; `above` asks the turn above to stop. See `Record.run`."""
+        """Run the turn that `opening` opens or opened before; `above` can stop it too. See `Record.run`."""
         run = opening.run or await self.run_of(opening.session, opening.name, opening.parent_run)
         given = (broadcast or self.broadcast(run), opening.deps, opening.trace)
         return await self._leaving(agent, lambda told: self._take(agent, run, opening, told), given, above)
 
     async def resume(self, agent: Agent[Any], run: str, *, by: str | None = None, deps: Any = None) -> Outcome:
-        """Continue the open turn of a run. Without an open turn, return the outcome of the last one.
+        """Continue the open turn of a run. Without an open turn, return the outcome of the last turn.
 
         Args:
             by: the person who resumes. With `None`, a turn in which too many processes died goes on waiting.
@@ -128,7 +128,7 @@ class Turns:
     async def _leaving(
         self, agent: Agent, work: TurnWork, given: tuple[Any, Any, Any], above: Stop | None = None
     ) -> Outcome:
-        """Await a turn in a task of its own, which is asked to stop when this task is cancelled. Raises NoDeps."""
+        """Await a turn in a task of its own, which is asked to stop if the caller is cancelled. Raises NoDeps."""
         (broadcast, deps, trace), own = given, agent.deps or agent.hooks or agent.instructions.__class__ is not str
         if deps is None and (own or any(tool.needs or tool.agent for tool in agent.tools)):
             deps = await supplied(agent)
@@ -171,7 +171,7 @@ class Turns:
                     wait_s = min(wait_s * 1.5, LAST_WAIT_S)
 
     async def _busy(self, run: str, opening: Opening, name: str) -> Outcome | None:
-        """Return the outcome of the message's own turn, if that has ended. Ask another turn to end, under a name."""
+        """Return the outcome of a message's turn if it has ended. With a `name`, ask another open turn to end."""
         before = await opened_before(self.store, run, opening)
         if before is None and name:
             cancel = encode_content(SignalContent(name="cancel", by="a new message"), None)
@@ -201,7 +201,7 @@ class Turns:
             return await self._served(bound, live, ended)
 
     async def _behind(self, agent: Agent, opening: Opening, live: LiveRun) -> Outcome | None:
-        """Run the turns before a new message. Returns the outcome of the turn for which the message has to wait."""
+        """Run the turns before a new message. If one of them waits, return its outcome: the message has to wait."""
         check_here(live.log.run, live.state, self.store)
         turn, policy = live.state.turn, agent.policy.when_busy
         if live.state.open:
@@ -222,7 +222,7 @@ class Turns:
         return await self._queued(opening, live, waits) if waits is not None else None
 
     async def _queued(self, opening: Opening, live: LiveRun, ended: Outcome) -> Outcome:
-        """Send a message to the inbox, where it waits until the open turn has ended."""
+        """Send a message to the inbox, where it waits until the open turn has ended. Return that turn's outcome."""
         if ended.waiting and ended.waiting[0].what == "resume":
             return ended  # who sent it stopped waiting
         if not isinstance(opening.content, UserContent):
@@ -232,7 +232,7 @@ class Turns:
         return replace(ended, queued=True)
 
     async def _served(self, agent: Agent, live: LiveRun, ended: Outcome) -> Outcome:
-        """If a turn has ended, run the turns of the messages that waited for it; return its outcome."""
+        """If a turn has ended, run the turns of the messages in the inbox. Return the outcome of the first turn."""
         if ended.end is not None:
             await self._serve(agent, live)
         elif live.state.opened is not None and live.state.opened.parent_run is None:
@@ -288,12 +288,12 @@ class Turns:
         await cancel_below(self.leases, self.clock, live, names)
 
     async def run_of(self, session: str, name: str, parent: str | None = None) -> str:
-        """Return the id of a run on record, or a derived id if there is no such run. So a copied record goes on."""
+        """Return the id of a run on record, or else its derived id. Runs of a copied record keep their ids."""
         rows = [row for row in await self.store.runs(session, name) if row.parent_run == parent]
         return rows[-1].run if rows else run_id(self.store.info.id, parent or session, name)
 
     async def _advance(self, agent: Agent, live: LiveRun, *, new: bool = False) -> Outcome:
-        """Continue the turn. A turn that is left stays open and waits to be resumed."""
+        """Continue the turn. If the turn is asked to stop, it stays open and waits to be resumed."""
         try:
             if not new:  # its begin has just named the agent
                 await self._note_change(agent, live)
@@ -307,7 +307,7 @@ class Turns:
             return outcome(live, (Waiting("resume"),))
 
     async def _note_change(self, agent: Agent, live: LiveRun) -> None:
-        """Write down that an agent with another description continues the turn. It is not refused."""
+        """Write that the turn is continued by an agent with a changed description. This is allowed."""
         await take_in(live)
         turn_, ref = live.state.turn, self._ref(agent)
         if turn_ is not None and turn_.cancelled is None and turn_.agent != ref.digest:
@@ -315,7 +315,7 @@ class Turns:
             live.absorb()
 
     def _ref(self, agent: Agent) -> AgentRef:
-        """Return the agent's name and digest. The digests of recent agents are kept."""
+        """Return the agent's name and digest, with a cache of the digests of recent agents."""
         if len(self._digests) > KEPT_RUNS:
             del self._digests[next(iter(self._digests))]
         return agent.ref(self._digests)
@@ -338,7 +338,7 @@ class Turns:
 
     @asynccontextmanager
     async def held(self, run: str, agent: Agent, told: TurnCaller, above: str | None = None) -> AsyncIterator[LiveRun]:
-        """Hold a run, folded to its head. The folded state is kept for its next turn, the lease for the run above."""
+        """Hold the lease of a run, and yield the folded run. The lease and the state are kept for its next turn."""
         async with self.leases.leased(run, above) as lease:
             await self._save(run, ())
             kept = self._kept.pop(run, None)
@@ -386,7 +386,7 @@ class Turns:
             LOGGER.warning("A late result of run %s is not on record yet: %s", result.run, failure)
 
     async def _save(self, run: str, results: Sequence[Letter]) -> None:
-        """Send results whose commit failed to the inbox of their run. Results that cannot be sent now are kept."""
+        """Send the results whose commit failed to the inbox, this run's first. Keep those that cannot be sent."""
         self._unsaved += results
         if not self._unsaved:
             return

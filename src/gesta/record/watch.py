@@ -1,4 +1,4 @@
-"""A record is watched once for all followers of its runs: each committed entry is read once, and handed out."""
+"""One watch reads each committed entry of a record once, and passes it to all followers of the entry's run."""
 
 from contextlib import aclosing
 from typing import Protocol
@@ -15,38 +15,38 @@ from gesta.store import Store
 
 
 class RunFollower(Protocol):
-    """A follower that gets the entries of some runs."""
+    """A follower to which the entries of some runs are passed."""
 
     runs: dict[str, int]
-    """Ids of the runs whose entries the follower gets, each with a seq."""
+    """Ids of the runs whose entries are passed to the follower, each with a seq."""
 
     def opens(self, entry: Entry) -> bool:
-        """Return whether an entry opens a run that the follower is to get too."""
+        """Return whether an entry opens a run that this follower follows too."""
 
     def take(self, found: Entry | GestaError) -> None:
-        """Add the next entry; or end the follower with an error."""
+        """Add an entry to the queue; an error ends the follower."""
 
     def fail(self, failure: BaseException | None) -> None:
         """End the follower with an error; `None` means that the record was closed."""
 
 
 class Watch:
-    """Reads the committed entries of a record, once for all its followers."""
+    """Reads the committed entries of a record, once for all followers."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
         self.pos = 0
-        """Pos of the last entry that was handed to the followers."""
+        """Pos of the last entry that was passed to the followers."""
         self._followers: set[RunFollower] = set()
         self._scope: anyio.CancelScope | None = None
 
     @property
     def at_work(self) -> bool:
-        """Whether there is a follower, so that the record is read."""
+        """Whether there is a follower, so that the record is being read."""
         return self._scope is not None
 
     async def join(self, follower: RunFollower, tasks: TaskGroup) -> None:
-        """Add a follower, which gets the entries that are committed from now on."""
+        """Add a follower. The entries that are committed from now on are passed to it."""
         last = await self.store.last() if self._scope is None else 0
         if self._scope is None:
             self.pos, self._scope = last, anyio.CancelScope()

@@ -5,4 +5,4 @@ requested.
 """
 
 ORDER = ("version", "item", "index")
-"""Each file may import those before it."""
+"""Files in reading order: each imports only files before it."""

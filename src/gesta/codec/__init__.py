@@ -12,4 +12,4 @@ ORDER = (
     "blobs",
     "runs",
 )
-"""Files in reading order: each imports only those before it."""
+"""Files in reading order: each imports only files before it."""

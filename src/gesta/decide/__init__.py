@@ -8,4 +8,4 @@ ORDER = (
     "waiting",
     "move",
 )
-"""Files in reading order: each imports only those before it."""
+"""Files in reading order: each imports only files before it."""

@@ -1,9 +1,9 @@
 """An approval counts if it came before its request expired, and if the program's Approver accepts it.
 
-The name in an approval is a claim: whoever can put a letter into an inbox can write any name. An `Approver` checks who
-approves. The program that opens the record gives it, with its keys; neither is ever read from the record. Each approval
-is judged once, by whoever takes its letter in, and the judgement is part of the entry: `sent_at` and `refused`.
-`SignedApprovals` is the first Approver: a token that fits one call, its arguments and one answer.
+The name in an approval proves nothing: whoever can send a letter can write any name. An `Approver` checks who approves.
+The program passes it when it opens the record; it is never read from the record, nor are its keys. Each approval is
+judged once, when its letter becomes an entry, and the entry holds the judgement in `sent_at` and `refused`.
+`SignedApprovals` is an Approver that needs a signature over the call, its arguments and the answer.
 """
 
 import hmac
@@ -25,12 +25,12 @@ from gesta.store import Letter, Store
 from gesta.text.redactor import SECRETS
 
 KEY_BYTES = 16
-"""Bytes of a key, at least."""
+"""Smallest number of bytes of a key."""
 FORM = "gesta approval 1"  # changed with what is signed, so that a token of one form never fits another
 
 
 class Asked(Struct, frozen=True, kw_only=True):
-    """The one tool call that a person is asked about: what an approval is bound to."""
+    """The one tool call that a person is asked about. An approval holds for this call only."""
 
     record: str
     """Id of the record."""
@@ -46,7 +46,7 @@ class Asked(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, call: OpenCall, run: str, record: str) -> "Asked":
-        """Return the request about a call that waits, in the run and the record with these ids."""
+        """Return the request for approval of a call that waits, in the run and the record with these ids."""
         assert call.asked is not None, f"nobody was asked about call {call.seq}"
         return cls(
             record=record,
@@ -60,24 +60,27 @@ class Asked(Struct, frozen=True, kw_only=True):
 
     @property
     def args_digest(self) -> str:
-        """SHA-256 of the canonical arguments, in hex, as the approval-request has it."""
+        """SHA-256 of the canonical arguments, in hex, as the approval-request holds it."""
         return digest_of(self.args)
 
 
 class Approver(Protocol):
-    """A port of one method, which decides whether an approval counts."""
+    """A protocol of one method, which decides whether an approval counts."""
 
     def refuses(self, approval: ApprovalContent, asked: Asked) -> str | None:
-        """Return why an approval does not count, `None` if it does. It is not awaited, so it must not wait."""
+        """Return why an approval does not count; `None` if it counts.
+
+        The method is called in the event loop and must not block.
+        """
 
 
 def judged_approval(
     approval: ApprovalContent, letter: Letter, calls: Iterable[OpenCall], record: str, approver: Approver | None
 ) -> ApprovalContent:
-    """Return an approval as it is written down: with the store's time, and with the reason if it does not count.
+    """Return an approval to write: with the store's time, and with the reason if it does not count.
 
     Args:
-        letter: the letter that it came in; one without a time comes from a replay and was judged before.
+        letter: the letter that held the approval. A letter without a time comes from a replay, and was judged before.
         calls: the calls of the run that have no result.
         record: id of the record.
         approver: `None` if the name in an approval is believed.
@@ -115,7 +118,9 @@ async def asked(store: Store, run: str) -> list[Asked]:
 
 
 def sign(approval: ApprovalContent, asked: Asked, key: bytes) -> ApprovalContent:
-    """Return the approval with a token that fits this answer to this request alone. Raises AgentError: no key.
+    """Return the approval with a token that is valid for this answer to this request only.
+
+    Raises AgentError without a key.
 
     Source: RFC 2104 (HMAC) over SHA-256.
     """
@@ -124,7 +129,7 @@ def sign(approval: ApprovalContent, asked: Asked, key: bytes) -> ApprovalContent
 
 
 def _token(approval: ApprovalContent, about: Asked, key: bytes) -> str:
-    """Return the signature of an approval: of the request, and of every member of the answer that is used."""
+    """Return the signature of an approval. It covers the request, and every member of the answer that has an effect."""
     expires = utc_text(about.expires) if about.expires is not None else None
     call = [about.record, about.run, about.request, about.call, about.tool, about.args_digest, expires]
     args = digest_of(approval.args) if approval.args is not None else None
@@ -149,7 +154,11 @@ class SignedApprovals:
     """An Approver that accepts an approval only with a token, made by `sign` with the key of the person it names."""
 
     def __init__(self, keys: Mapping[str, bytes]) -> None:
-        """Check and store the keys: by the name in `ApprovalContent.by`, at least 16 bytes each. Raises AgentError."""
+        """Check and store the keys, by the name in `ApprovalContent.by`. Raises AgentError.
+
+        Args:
+            keys: at least 16 bytes each.
+        """
         if not keys:
             raise AgentError(
                 "SignedApprovals has no keys, so that nobody could approve anything. Give it one for each name."
@@ -165,7 +174,7 @@ class SignedApprovals:
         return hash(frozenset(self._keys))
 
     def refuses(self, approval: ApprovalContent, asked: Asked) -> str | None:
-        """Return why an approval does not count. The time of the comparison says nothing about the right token."""
+        """Return why an approval does not count. Tokens are compared in constant time."""
         if approval.token is None:
             return (
                 "It has no token, and this program counts signed approvals alone. "

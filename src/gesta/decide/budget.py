@@ -1,6 +1,6 @@
-"""The money and tokens of a turn: its budget, the allowance of the run above, and the amounts spent so far.
+"""The money and tokens of a turn: its budget, the allowance from the parent run, and the amounts spent so far.
 
-Nothing here asks or writes: `decide` reads it before a request, `ask` writes down what it sets aside and settles.
+The functions here only compute. `decide` calls them before a request; `ask` writes the reserved and settled amounts.
 """
 
 import math
@@ -18,9 +18,9 @@ from gesta.state.account import BYTES, Amount, Spent, number
 from gesta.state.run import RunState
 
 REPLY = ("max_completion_tokens", "max_tokens", "max_output_tokens", "maxOutputTokens")
-"""Settings that bound the tokens of a reply."""
+"""Settings that limit the number of tokens of a reply."""
 ALMOST = 1e-9
-"""Greatest error of a sum of dollars."""
+"""Greatest rounding error of a sum of dollars."""
 
 
 class Overrun(Struct, frozen=True):
@@ -29,14 +29,14 @@ class Overrun(Struct, frozen=True):
     axis: Literal["tokens", "usd"]
     bound: float
     counted: float
-    """Amount that is spent or reserved."""
+    """Amount that was spent or reserved so far."""
     need: float
     allowed: bool
-    """Whether the run above set the bound."""
+    """Whether the bound comes from the parent run."""
 
     @property
     def text(self) -> str:
-        """The limit, and what the next request would need, in words."""
+        """The bound, and the amount that the next request would need, in words."""
         whose = "what the run above allows it" if self.allowed else "its budget"
         bound, counted, need = (_shown(self.axis, each) for each in (self.bound, self.counted, self.need))
         found = f"of {bound}, {counted} are spent or set aside, and the next request may take {need}"
@@ -82,7 +82,7 @@ def _least(own: float | None, allowed: Any) -> float | None:
 
 
 def need(agent: Agent, budget: Budget, state: RunState) -> Amount:
-    """Return the most that the next request can cost: the prompt as it is now, and the longest reply."""
+    """Return the greatest possible cost of the next request: the present prompt, and the longest reply."""
     prompt = state.weight.tokens
     if not state.weight.counted:
         header = agent.offering(state.tool_state).header()
@@ -94,7 +94,7 @@ def need(agent: Agent, budget: Budget, state: RunState) -> Amount:
 
 
 def overrun(agent: Agent, state: RunState) -> Overrun | None:
-    """Return the limit that the next request would exceed; `None` if it exceeds no limit."""
+    """Return the bound that the next request would exceed; `None` if it exceeds none."""
     budget, turn = account(agent.policy.budget, state), state.turn
     assert turn is not None
     if budget is None or (budget.usd is None and budget.tokens is None):
@@ -132,7 +132,7 @@ def settled(agent: Agent, held: Mapping[str, Any], usage: dict[str, Any] | None)
 
 
 def share(own: Budget | None, state: RunState, among: int) -> dict[str, Any] | None:
-    """Return the allowance of one of `among` child runs. An equal share stays with the turn itself."""
+    """Return the allowance of one of `among` child runs: what is left is divided among them and the turn itself."""
     budget = account(own, state)
     if budget is None:
         return None
@@ -149,7 +149,7 @@ def share(own: Budget | None, state: RunState, among: int) -> dict[str, Any] | N
 
 
 def returned(edge: int, allowance: Mapping[str, Any] | None, spent: Spent | None) -> BudgetContent | None:
-    """Return the settled cost of a child run; `None` if neither run keeps an account."""
+    """Return the settled cost of a child run; `None` if neither the child run nor the run above keeps an account."""
     if spent is None and allowance is None:
         return None
     found: dict[str, Any] = {"tokens": 0, "usd": 0.0}

@@ -1,6 +1,6 @@
-"""Which part of a prompt that has grown too large is left out: first old results of tools, then old turns, whole.
+"""Chooses what is left out of a prompt that is too large: first old results of tools, then whole old turns.
 
-It follows from the policy, the folded state and the prompt alone, so a run that was killed goes on alike.
+The choice follows from the policy, the folded state and the prompt only, so a run that was killed makes it again.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,9 +12,10 @@ from gesta.prompt.blocks import Prompt
 from gesta.state.run import RunState
 
 FREED = 0.1
-"""Part of the bound that has to be freed: a prompt that changes is a prompt that no provider has in its cache."""
+"""Part of the bound that must be freed. A smaller gain is not worth a changed prompt, which no provider has in its
+cache."""
 MADE = "[This result was left out to save space. The call was made: do not make it again to read this.]"
-"""Text in place of a result whose call may have had an effect."""
+"""Text in place of a result that was left out, if its call may have had an effect."""
 
 
 def too_large(agent: Agent, state: RunState) -> bool:
@@ -24,7 +25,7 @@ def too_large(agent: Agent, state: RunState) -> bool:
 
 
 def old_results(agent: Agent, state: RunState, prompt: Prompt) -> list[CompactionContent]:
-    """Return a compaction for each result that is to be left out; an empty list if they would not free enough."""
+    """Return a compaction for each result to leave out; an empty list if that would not free enough."""
     rule = agent.policy.compact
     assert rule is not None
     places, found = list(_results(rule, prompt)), list[CompactionContent]()
@@ -49,7 +50,7 @@ def old_turns(agent: Agent, state: RunState, prompt: Prompt) -> CompactionConten
 
 
 def _results(rule: Compact, prompt: Prompt) -> Iterator[int]:
-    """Yield the places of old, large results; results since the last reply stay, for no model has read them yet."""
+    """Yield the places of old, large results. Results since the last reply stay, because no model has read them yet."""
     shown = prompt.shown
     read = max((place for place, each in enumerate(shown) if each.role == "assistant"), default=0)
     results = [place for place, each in enumerate(shown) if each.observes]

@@ -1,7 +1,7 @@
-"""The next move follows from the agent and the folded state alone, at every prefix of every log.
+"""The next move follows from the agent and the folded state only, after any entry of any log.
 
-Whoever holds the lease folds and decides: the process that began, one that resumes after a crash, another worker.
-So resume, take-over and approval need no machinery of their own.
+Each holder of the lease folds and decides in the same way: the process that began, a process that resumes after a
+crash, another worker. So resume, take-over and approval need no code of their own.
 """
 
 from collections.abc import Callable
@@ -29,23 +29,23 @@ class Ask(Struct, frozen=True):
     """Ask the model."""
 
     compact: bool = False
-    """Whether the prompt is too large and is made smaller first, see `decide.compaction`; then a new move is decided.
-    """
+    """Whether the prompt is too large and is made smaller first; see `decide.compaction`. Then `decide` is called
+    again."""
 
 
 class Correct(Struct, frozen=True):
-    """Write down, for the model, why its last answer does not fit."""
+    """Write for the model why its last answer does not fit."""
 
     text: str
 
 
 class Close(Struct, frozen=True):
-    """Answer what is still open before the next request, so that every history sent is valid."""
+    """Write results for open calls before the next request, so that the history is valid."""
 
     results: tuple[ToolResultContent, ...]
     """A placeholder for each open call."""
     lost: int | None = None
-    """Seq of a request that a crash cut off."""
+    """Seq of a request that a crash interrupted."""
 
 
 class Pause(Struct, frozen=True):
@@ -53,14 +53,15 @@ class Pause(Struct, frozen=True):
 
     failed_at: datetime
     wait_s: float
-    """Seconds to wait, from `failed_at` on; never more than this from now, whatever the clock says."""
+    """Seconds to wait, counted from `failed_at`. It never waits longer than this from now, even if the clock was
+    changed."""
 
 
 class Use(Struct, frozen=True):
-    """Carry tool calls out."""
+    """Carry out tool calls."""
 
     run: tuple[OpenCall, ...]
-    """Calls to try now; calls beyond `Policy.parallel` come in the next move."""
+    """Calls to attempt now. Calls beyond `Policy.parallel` come in the next move."""
     settle: tuple[OpenCall, ...] = ()
     """Calls in doubt or resolved, which are settled without another attempt."""
 
@@ -77,11 +78,11 @@ class Finish(Struct, frozen=True):
     reason: Reason
     error: Error | None = None
     value: Any = None
-    """The value of a program or a tool; the answer of a model is on record."""
+    """The answer of a program or a tool. The answer of a model is on record already."""
     text: str | None = None
-    """Text of the value for people, if the program gave one."""
+    """Text of `value` for people, if the program returned one."""
     causes: tuple[Cause, ...] = ()
-    """Causes of the value."""
+    """Causes of `value`."""
 
 
 class Check(Struct, frozen=True):
@@ -94,14 +95,14 @@ class Check(Struct, frozen=True):
 
 
 ASKING = ("approval", "question")
-"""Waits for a person's decision on a call that was not tried yet."""
+"""Waits for a person's decision on a call that was not attempted yet."""
 Move = Check | Ask | Correct | Close | Pause | Use | Wait | Finish
 Decider = Callable[[Agent, RunState], Move | None]
-"""A function that returns the next move; `None` if a program decides it."""
+"""A function that returns the next move. `None` means that the program continues."""
 
 
 def decide(agent: Agent, state: RunState) -> Move:
-    """Return the next move of the open turn. Pure."""
+    """Return the next move of the open turn. It has no effects and reads nothing but its arguments."""
     turn = state.turn
     assert turn is not None and turn.reason is None, "there is no open turn to decide in"
     if turn.assistant is not None:
@@ -111,7 +112,7 @@ def decide(agent: Agent, state: RunState) -> Move:
 
 
 def _checked_move(hooks: Hooks, move: Move, state: RunState, turn: Turn) -> Move:
-    """Return the check that comes before a move; else the move, with the answer as a hook changed it."""
+    """Return the check by a hook that comes before a move, else the move, with the answer as a hook changed it."""
     check = _check(hooks, move, state, turn)
     if check is not None and turn.waits is not None and turn.waits[0] > state.since:  # asked again under the next lease
         return Wait((Waiting("child", run=turn.waits[1]),))
@@ -123,7 +124,7 @@ def _checked_move(hooks: Hooks, move: Move, state: RunState, turn: Turn) -> Move
 
 
 def _check(hooks: Hooks, move: Move, state: RunState, turn: Turn) -> Check | None:
-    """Return the check that comes before a move; `None` if every hook for the move was asked."""
+    """Return the check that must come before a move; `None` if all hooks for the move were asked."""
     match move:
         case Ask():
             if hooks.message is not None and not turn.asked and turn.question not in turn.checked:
@@ -143,7 +144,7 @@ def _check(hooks: Hooks, move: Move, state: RunState, turn: Turn) -> Check | Non
 
 
 def decide_calls(agent: Agent, state: RunState) -> Use | Wait | Finish | None:
-    """Return the next move of the open calls; `None` if no call can go on or wait."""
+    """Return the next move for the open calls; `None` if no call can go on or has to wait."""
     turn = state.turn
     assert turn is not None
     limits, over = agent.policy.limits, _over(turn)
@@ -221,7 +222,7 @@ def _over(turn: Turn) -> Finish | None:
 
 
 def _calls(agent: Agent, state: RunState) -> Use | Wait | None:
-    """Return the move for the open calls of this turn; `None` if no call can go on or waits."""
+    """Return the move for the open calls of this turn; `None` if no call can go on or has to wait."""
     if not state.calls:
         return None
     run, settle, waits = [], [], []
@@ -248,7 +249,7 @@ def _waiting(agent: Agent, call: OpenCall, what: Blocking) -> Waiting:
 
 
 def _answer(agent: Agent, state: RunState, turn: Turn) -> Move | None:
-    """Return the move after a reply without calls; `None` without such a reply, or if the model is asked once more."""
+    """Return the move after a reply without calls. `None` if there is no such reply, or if the model is asked again."""
     if turn.ended_by is not None:
         return _ended_by_tool(agent, state, turn)
     if turn.reply is None:

@@ -1,6 +1,6 @@
-"""How one open call goes on: it is tried, settled, waited for, or answered with a placeholder.
+"""Decides how one open call goes on: it is attempted, settled, waited for, or gets a placeholder as its result.
 
-A placeholder says to the model what is known: that the call was denied, that it never ran, or that nobody knows.
+A placeholder tells the model what is known: the call was denied, it never ran, or its outcome is unknown.
 """
 
 from typing import Literal
@@ -21,7 +21,7 @@ UNKNOWN = (
 )
 Blocking = Literal["approval", "doubt", "running", "child", "question", "copy"]
 Course = Literal["run", "settle", "close"] | Blocking
-"""How a call goes on: `close` leaves it to a placeholder before the next request."""
+"""How a call goes on. `close`: it gets a placeholder before the next request."""
 
 
 def course(agent: Agent, call: OpenCall, state: RunState) -> Course:
@@ -40,7 +40,7 @@ def course(agent: Agent, call: OpenCall, state: RunState) -> Course:
 
 
 def _alone(agent: Agent, call: OpenCall, state: RunState) -> Course:
-    """Return how a call would go on if it belonged to the open turn, and the record were no copy."""
+    """Return how a call would go on in a turn of its own, in a record that is not a copy."""
     tool = agent.tool(call.name)
     if not call.good:
         return "close"
@@ -73,7 +73,7 @@ def _alone(agent: Agent, call: OpenCall, state: RunState) -> Course:
 
 
 def effect_of(tool: Tool | None, last: Try) -> str:
-    """Return the effect policy for a call in doubt: the stricter of the policies at the attempt and now."""
+    """Return the effect policy for a call in doubt: the stricter of the tool's policies at the attempt and now."""
     if last.effect in EFFECTS or (tool is None and last.effect != "pure"):
         return "once"
     if tool is None:
@@ -84,14 +84,17 @@ def effect_of(tool: Tool | None, last: Try) -> str:
 
 
 def _resolved(tool: Tool | None, call: OpenCall, last: Try, since: int) -> Course:
-    """Return how a resolved call goes on. A resolution other than `done` counts only if the attempt is over."""
+    """Return how a call with a resolution goes on.
+
+    A resolution other than `done` counts only if the attempt is over.
+    """
     if awaits_end(tool, last):
         return "settle" if call.unlooked(since) else "running"
     return "run" if last.verdict == "retry" and tool is not None else "settle"
 
 
 def awaits_end(tool: Tool | None, last: Try) -> bool:
-    """Return whether a resolution counts only when the attempt has ended: until then, the effect may happen yet."""
+    """Return whether a resolution counts only once the attempt has ended; before, the effect could still happen."""
     if last.verdict == "done" or last.over or last.void or last.doubt == WAITS:
         return False
     if last.process is None:  # of format 1: only the person knows
@@ -120,7 +123,7 @@ def _doubt(agent: Agent, call: OpenCall, state: RunState) -> Course:
 
 
 def _fits(tool: Tool, call: OpenCall) -> bool:
-    """Return whether the arguments of a call still fit its tool, whose code may have changed since the attempt."""
+    """Return whether the arguments of a call still fit its tool. The tool's code may have changed since the attempt."""
     try:
         tool.arguments(call.final_args)
     except BadArguments:
@@ -161,6 +164,6 @@ def only_reads(tool: Tool) -> bool:
 
 
 def no_such_tool(agent: Agent, name: str) -> str:
-    """Return a sentence that a tool does not exist, and which tools do."""
+    """Return a sentence for the model which says that a tool does not exist, and lists the tools that do."""
     names = [tool.name for tool in agent.tools]
     return f"There is no tool {name!r}.{nearest(name, names)} Tools: {', '.join(names) or 'none'}."

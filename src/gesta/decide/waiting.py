@@ -1,7 +1,7 @@
 """The waits of an open turn, with all facts that a person needs to answer.
 
-It is read from the folded state when a turn waits, and never stored. `decide` names what its own run waits for; a
-process that neither holds a run nor has its agent reads the same from the run's entries.
+They are computed from the folded state and never stored. `decide` returns the waits of its own run. Any other process
+computes the same waits from the entries; it needs neither the lease nor the agent.
 """
 
 from collections.abc import Iterator
@@ -18,17 +18,17 @@ from gesta.state.run import RunState
 from gesta.text.visible import remarks
 
 PERSON = frozenset({"approval", "question", "budget", "doubt"})
-"""Waits that only a person can end."""
+"""Kinds of waits that only a person can end."""
 
 
 class Waiting(Struct, frozen=True):
     """One wait of an open turn."""
 
     what: Literal["approval", "doubt", "running", "child", "question", "budget", "timer", "resume", "deaths", "copy"]
-    """`approval`, `question`, `doubt`: a person's word. `running`: the end of an attempt whose process may still work.
-    `budget`: a person's answer whether the turn may spend more. `child`: a run below, of which no more is known.
-    `timer`: a time. `resume`: its program stopped waiting for it. `deaths`: a person's resume, after too many processes
-    died in it. `copy`: `gesta adopt`, for this record is a copy."""
+    """`approval`, `question`, `doubt`: a person's answer. `running`: the end of an attempt whose process may still run.
+    `budget`: a person's answer whether the turn may spend more. `child`: a run below, of which nothing else is known.
+    `timer`: a time. `resume`: its program stopped waiting, and any process may continue it. `deaths`: a person has to
+    resume it, after too many processes died in it. `copy`: `gesta adopt`, because this record is a copy."""
     call: int | None = None
     """Seq of the tool call; `None` for a wait of a program or of the turn itself."""
     tool: str | None = None
@@ -36,28 +36,28 @@ class Waiting(Struct, frozen=True):
     of: int | None = None
     """Seq of the approval-request, of the question, of the timer, or of the attempt in doubt."""
     declared: bool = True
-    """Whether the tool's author said what its effect is."""
+    """Whether the author of the tool declared its effect."""
     run: str = ""
     """Id of the run in which somebody has to answer: the run of the turn, or a run below it."""
     session: str = ""
     args: dict[str, Any] | None = None
-    """The arguments of the call, as they are on record: secrets by their names. See `remarks`."""
+    """The arguments of the call, as they are on record, with names in place of secrets. See `remarks`."""
     args_digest: str = ""
     """SHA-256 of the canonical arguments, in hex."""
     effect: str | None = None
-    """The effect policy of the tool: pure, idempotent, once or transactional; `None` where the record has none."""
+    """The effect policy of the tool: pure, idempotent, once or transactional; `None` if the record does not hold it."""
     question: str = ""
     """Text of the question that a person is asked."""
     schema: dict[str, Any] | None = None
     """JSON Schema of the answer; `None` for any text."""
     expires: datetime | None = None
-    """Time from which on an approval does not count."""
+    """Time after which an approval does not count."""
     due: datetime | None = None
     """Time at which a timer ends."""
     since: datetime | None = None
     """Time of the attempt in doubt."""
     process: str | None = None
-    """Process that made the attempt in doubt, as `gesta gone` takes it."""
+    """Process that made the attempt in doubt, in the form for `gesta gone`."""
     axis: Literal["tokens", "usd"] | None = None
     """For a budget: the unit of the bound that was reached."""
     spent: float | None = None
@@ -67,11 +67,11 @@ class Waiting(Struct, frozen=True):
     need: float | None = None
     """For a budget: the amount that the next request may cost; `None` if only its agent knows."""
     remarks: tuple[str, ...] = ()
-    """Warnings about the texts, for the person who answers: letters that look like others, or cannot be seen."""
+    """Warnings to the person who answers: characters in the texts that are invisible or look like others."""
     why: str = ""
     """Why a hook of the agent asks a person; empty if the tool itself asks for approval."""
     refused: str = ""
-    """Why the last answer about the call does not count; empty if nobody gave such an answer."""
+    """Why the last answer about the call does not count; empty if no answer was refused."""
 
     @property
     def text(self) -> str:
@@ -80,9 +80,9 @@ class Waiting(Struct, frozen=True):
 
 
 def described(waiting: Waiting, run: str, state: RunState) -> Waiting:
-    """Return a wait of a run's turn with all facts about it that the run's state holds.
+    """Return a wait of a run's turn, with all facts about it that the run's state holds.
 
-    A wait of a run below was described there, and is returned as it is.
+    A wait of a run below is returned unchanged, because it has its facts already.
     """
     if waiting.session:
         return waiting
@@ -119,9 +119,9 @@ def _of_call(call: OpenCall, what: str) -> dict[str, Any]:
 
 
 def waits(run: str, state: RunState, now: datetime) -> list[Waiting]:
-    """Return the waits of the open turn of a run, without those of the runs below it.
+    """Return the waits of the open turn of a run, without the waits of the runs below it.
 
-    They are the same for every process that reads the record: an attempt that may still be running is `running`.
+    They are the same in every process that reads the record: an attempt that may still be running is `running`.
     """
     if not state.open:
         return []
@@ -130,7 +130,7 @@ def waits(run: str, state: RunState, now: datetime) -> list[Waiting]:
 
 
 def doubts(run: str, state: RunState) -> list[Waiting]:
-    """Return the calls of a run whose outcome nobody knows, also where their turn has ended."""
+    """Return a wait for each call of a run whose outcome is unknown, also if its turn has ended."""
     return [described(each, run, state) for each in _doubts(state)]
 
 
@@ -160,7 +160,7 @@ def _doubts(state: RunState) -> Iterator[Waiting]:
 
 
 def _about(last: Try) -> Literal["doubt", "running"]:
-    """Return `running` if it must be known first whether an attempt has ended; `doubt` if its outcome is unknown."""
+    """Return `running` if it must first be known whether an attempt has ended, else `doubt`."""
     if last.verdict is not None:  # it goes on by itself when the attempt has ended
         return "running"
     return "doubt" if last.doubt is not None or last.over or last.looked else "running"

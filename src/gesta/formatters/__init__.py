@@ -1,4 +1,4 @@
 """The formatters: each turns entries into messages in one form."""
 
 ORDER = ("tool_calls", "text_form", "react_text", "codeact_text", "json_text", "transcript", "repair")
-"""Each file may import those before it."""
+"""Files in reading order: each imports only files before it."""

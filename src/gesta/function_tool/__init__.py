@@ -7,4 +7,4 @@ ORDER = (
     "tool",
     "output",
 )
-"""Files in reading order: each imports only those before it."""
+"""Files in reading order: each imports only files before it."""

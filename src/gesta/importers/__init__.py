@@ -32,4 +32,4 @@ ORDER = (
     "known",
     "file",
 )
-"""Each file may import those before it."""
+"""Files in reading order: each imports only files before it."""

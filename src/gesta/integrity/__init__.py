@@ -4,4 +4,4 @@ ORDER = (
     "tombstones",
     "verify",
 )
-"""Files in reading order: each imports only those before it."""
+"""Files in reading order: each imports only files before it."""

@@ -1,8 +1,8 @@
-"""Writing is synchronous and ordered; making it durable is awaited.
+"""Entries are written into a buffer at once and in order; a caller awaits `durable` until they are committed.
 
-`Journal` is the one writer of a run: it stamps, chains and buffers. `Log` is the handle on a run inside one span,
-passed down explicitly. Nothing that was announced by `after` goes out before its entry is committed, and after a
-failed commit nothing more is written: what is not on record must not have effects.
+`Journal` is the only writer of a run: it stamps, chains and buffers. `Log` is the handle on a run inside one span, and
+is passed as an argument. Actions given to `after` run only once the entries before them are committed. After a failed
+commit nothing more is written, because effects must not happen without entries.
 """
 
 import os
@@ -40,13 +40,13 @@ SALTS = 32  # one system call for randomness serves many entries of a run
 
 
 utc_now: Clock = partial(datetime.now, UTC)
-"""Reads the wall clock."""
+"""A function that reads the wall clock."""
 
 
 async def read(
     store: Store, run: str, after: int = 0, until: int | None = None, limit: int | None = None
 ) -> list[Entry]:
-    """Read a run's entries by seq, large values included; those that a fork shares are read as its own.
+    """Return a run's entries by seq, with their large values. In a fork, shared entries are returned as its own.
 
     Raises:
         NewerRecord, BrokenRecord: an entry cannot be read.
@@ -63,26 +63,26 @@ async def read(
 
 
 def in_record(store: Store, error: BrokenRecord) -> BrokenRecord:
-    """Return the error of an entry with the address of its record, unless the error names the record already."""
+    """Return an error about an entry with the address of its record added, unless the error has it already."""
     here = store.info.address
     return error if error.address == here else BrokenRecord(here, f"{error.address}: {error.found}")
 
 
 async def pages(store: Store, run: str, seq: int = 0) -> AsyncGenerator[list[Entry], None]:
-    """Yield the entries of a run as `read` reads them, in pages, so that a long run is not in memory at once."""
+    """Yield the entries of a run in pages, as `read` returns them, so that a long run is never in memory as a whole."""
     while entries := await read(store, run, seq, limit=PAGE):
         yield entries
         seq = entries[-1].seq
 
 
 async def entry_of(store: Store, row: Row) -> Entry:
-    """Return the entry of one row, with the blobs that it names."""
+    """Return the entry of one row, with the values of its blobs."""
     names = blob_names(row)
     return from_row(row, {name: (await store.get_blob(row.run, name)).data for name in names} if names else {})
 
 
 class Journal:
-    """The one writer of a run, for as long as it holds the lease."""
+    """The only writer of a run, while it holds the lease."""
 
     def __init__(self, store: Store, lease: Lease, clock: Clock = utc_now) -> None:
         self.store = store
@@ -95,10 +95,10 @@ class Journal:
         """Digest of the last entry written."""
         self._rows: list[Row] = []
         self._results: list[tuple[int, Callable[[], Letter], Any]] = []
-        """Results of tools that are not durable yet: their seq, a function that makes a letter of the result, and what
-        has their attempt count as at work until then."""
+        """Results of tools that are not durable yet: seq, a function that makes a letter of the result, and the mark
+        because of which the attempt counts as running until then."""
         self._synced = False
-        """Whether the next commit waits for the disk under every durability."""
+        """Whether the next commit waits for the disk whatever the durability."""
         self._letters: list[int] = []
         self.taken_in: set[int] = set()
         """Ids of letters that became entries; each stays in the inbox until its entry is committed."""
@@ -107,7 +107,7 @@ class Journal:
         self._blobs: Blobs | None = None
         self._blob_rows: list[BlobRow] = []
         self.keeps = False
-        """Whether written entries are collected in `fresh`."""
+        """Whether written entries are added to `fresh`."""
         self.fresh: list[Entry] = []
         """Entries written since the last call of `take`."""
         self._after: list[tuple[int, Callable[[], None]]] = []
@@ -120,9 +120,11 @@ class Journal:
     def write(
         self, content: Content, span: int, causes: tuple[Cause, ...] = (), annotations: Mapping[str, Any] | None = None
     ) -> Entry:
-        """Write a content as the next entry, into the buffer. For a begin `span` is ignored: it lies in its own span.
+        """Write a content as the next entry, into the buffer.
 
-        Raises the failure of an earlier commit, if there was one.
+        For a begin, `span` is ignored, because it lies in its own span.
+
+        Raises the error of an earlier commit, if that failed.
         """
         if self._failure is not None or self._left:
             raise self._refusal()
@@ -147,9 +149,9 @@ class Journal:
         return entry
 
     def sync(self) -> None:
-        """Make the next commit wait for the disk under every durability. An effect follows it, or a person's answer.
+        """Make the next commit wait for the disk, because an effect or a person's answer follows it.
 
-        A person names the question by its seq, so a crash must not let another question get that seq.
+        A person's answer names the question by its seq, so no crash may give that seq to another question.
         """
         self._synced = True
 
@@ -158,11 +160,16 @@ class Journal:
         return [letter() for seq, letter, _ in self._results if seq > self.durable_head]
 
     def forget(self) -> None:
-        """Empty the list behind `unsaved`: its results are in the run's inbox, or the caller sends them later."""
+        """Empty the list of `unsaved`, because its results are in the run's inbox or the caller sends them later."""
         self._results.clear()
 
     def secure(self, letter: Callable[[], Letter], mark: Any) -> None:
-        """Add the last result with its mark to those that are sent as letters if their commit fails."""
+        """Add the last result to the results that are sent as letters if their commit fails.
+
+        Args:
+            letter: makes the letter with the result.
+            mark: the attempt counts as running as long as this object exists.
+        """
         self._results.append((self.head, letter, mark))
 
     def take_in(self, letter: Letter, content: Content, span: int) -> Entry:
@@ -174,7 +181,7 @@ class Journal:
         return entry
 
     def after(self, action: Callable[[], None]) -> None:
-        """Call `action` once all that is written so far is durable."""
+        """Call `action` once all entries written so far are durable."""
         self._after.append((self.head, action))
 
     def leave(self) -> None:
@@ -203,10 +210,10 @@ class Journal:
             self._announce()
 
     async def transact(self, work: Callable[[Statements], bool], timeout_s: float | None) -> None:
-        """Call `work`, which writes entries and the tables of a tool, and commit both with all entries written before.
+        """Call `work`, which writes entries and a tool's tables, and commit both with all entries written before.
 
         Args:
-            work: returns whether its changes of the tables are kept.
+            work: returns whether its changes to the tables are kept.
 
         Raises:
             WriteFailed, LeaseLost: nothing was committed.
@@ -256,7 +263,7 @@ class Journal:
                 committed.set()
 
     def _keep(self, data: bytes) -> str:
-        """Add a blob for a large value, and return its name."""
+        """Add a blob for a large value, and return the blob's name."""
         self._blobs = self._blobs or Blobs()
         return self._blobs.keep(data)
 
@@ -269,7 +276,7 @@ class Journal:
         return self._failure or LeaseLost(self.lease.run, "a turn that goes on", "one that was left")
 
     async def _others(self) -> None:
-        """Wait until another task has committed."""
+        """Wait until the commit that another task has begun ends."""
         self._committed = self._committed or anyio.Event()
         await self._committed.wait()
 
@@ -298,7 +305,7 @@ class Log:
         return self.journal.write(content, self.span_seq, causes, annotations)
 
     def log(self, content: Content, **annotations: Any) -> Entry | None:
-        """Write an entry in this span, unless the span skips its kind.
+        """Write an entry in this span and return it; `None` if the span skips its kind.
 
         Raises:
             TypeError: the value is no content.
@@ -339,10 +346,9 @@ class Log:
 
 
 def refuse_misspelt(annotations: Iterable[str]) -> None:
-    """Refuse annotations that look like misspelt parameters of a span: `skp=` would record what `skip=` leaves out.
+    """Raise TypeError for an annotation that is nearly the name of a parameter of a span, such as `skp` for `skip`.
 
-    Raises:
-        TypeError: the name of an annotation is nearly that of a parameter.
+    Otherwise contents that `skip=` was to leave out would be recorded.
     """
     for name in annotations:
         for known in ("skip", "state", "session"):
@@ -355,7 +361,7 @@ def refuse_misspelt(annotations: Iterable[str]) -> None:
 
 
 def open_root(journal: Journal, begin: BeginContent, opened: Opened, skip: Collection[Kind] = ()) -> Log:
-    """Start a span at the root of a run; the first one of a run opens the run."""
+    """Start a span at the root of a run. The first span of a run also opens the run."""
     if journal.head == 0:
         begin = BeginContent(
             **{name: getattr(begin, name) for name in begin.__struct_fields__ if name != "opened"}, opened=opened
@@ -365,7 +371,7 @@ def open_root(journal: Journal, begin: BeginContent, opened: Opened, skip: Colle
 
 @contextmanager
 def closing(log: Log, state: Any = None) -> Iterator[None]:
-    """Write the `end` of a span when the block is left, with the error that left it."""
+    """Write the `end` of a span when the block ends, with the error if an exception ended it."""
     try:
         yield
     except BaseException as error:

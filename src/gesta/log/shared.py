@@ -1,8 +1,8 @@
 """A fork shares the first entries of another run by reference: they are stored once, under the run that wrote them.
 
-Its own first entry is a `begin` that names its base in `opened`: run, seq and digest of the last entry that is shared.
-It has the seq after that one, and is chained to its digest. Stores know nothing of it: whoever reads a run by `rows_of`
-gets both parts, and in a fork of a fork all of them.
+The first entry of a fork is a `begin` that names its base in `opened`: run, seq and digest of the last shared entry. It
+has the next seq, and is chained to that digest. Stores know nothing about forks: `rows_of` reads the shared rows and
+the run's own rows, also for a fork of a fork.
 """
 
 import msgspec
@@ -14,13 +14,13 @@ from gesta.store import Store
 
 
 class Named(Struct):
-    """The member of `opened`, in a first `begin`, that is read here."""
+    """The one member of `opened`, in a first `begin`, that this module reads."""
 
     base: Forked | None = None
 
 
 class First(Struct):
-    """The member of a first `begin` that is read here."""
+    """The one member of a first `begin` that this module reads."""
 
     opened: Named | None = None
 
@@ -29,12 +29,18 @@ _first_decoder = msgspec.json.Decoder(First)
 
 
 def base_of(first: Row) -> Forked | None:
-    """Return the base of a fork, read from the first row of its run; `None` for a run that is not a fork. Total."""
+    """Return the base of a fork, read from the first row of its run; `None` for a run that is not a fork.
+
+    Never raises.
+    """
     return base_in(first.content or "") if first.kind == "begin" else None
 
 
 def base_in(content: str) -> Forked | None:
-    """Return the base of a fork, read from the content of its first `begin`; `None` if that names no base. Total."""
+    """Return the base of a fork, read from the content of its first `begin`; `None` if it names no base.
+
+    Never raises.
+    """
     if '"base"' not in content:
         return None
     try:
@@ -51,7 +57,7 @@ async def rows_of(
 
     A shared row names the run that wrote it.
 
-    Cost: as `Store.read`; for what is shared, or nothing, one row more.
+    Cost: as `Store.read`; one row more if shared rows, or no rows, are read.
     """
     rows = await store.read(run, after, until, limit)
     if (rows and rows[0].seq == after + 1) or not (rows or after or until):

@@ -1,7 +1,7 @@
-"""The kinds and fields that decide how a run goes on: only the run itself writes them.
+"""The kinds and fields that decide how a run goes on. Only the run itself writes them.
 
-A program that records, sends, or takes notes says what happened. Were it to write an approval or a tool's state too, a
-value that it passes on from a stranger could allow a payment.
+A program that records, sends or takes notes only says what happened. If it could write an approval or a tool's state
+too, a value that it passes on from a stranger could allow a payment.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ OWN = frozenset(
         Kind.Check,
     }
 )
-"""Kinds of which every entry decides how a run goes on. A person sends such a content as a letter."""
+"""Kinds whose entries always decide how a run goes on. A person sends such a content as a letter."""
 FIELDS: Mapping[Kind, tuple[str, ...]] = {
     Kind.System: ("source", "user_id", "corrects", "document", "history"),
     Kind.User: ("document", "history"),
@@ -40,7 +40,7 @@ FIELDS: Mapping[Kind, tuple[str, ...]] = {
 
 
 def own_fields(content: Content) -> list[str]:
-    """Return the names of the fields of a content that only a run fills in, and that are filled in."""
+    """Return the names of those filled-in fields of a content that only the run itself may fill in."""
     given = ((name, getattr(content, name)) for name in FIELDS.get(content.kind, ()))
     return [name for name, value in given if value is not None and value is not False]
 
@@ -62,7 +62,7 @@ def refuse_own(content: Content, door: str) -> None:
 
 
 def refuse_fields(content: Content, door: str) -> None:
-    """Check that no field is filled in that only a run fills in; see `refuse_own`."""
+    """Raise AgentError if a field is filled in that only the run itself may fill in; see `refuse_own`."""
     for field in own_fields(content)[:1]:
         found = f"{type(content).__name__}({field}={getattr(content, field)!r:.60})"
         todo = "Leave it out; data of your own goes into `extra`, which steers nothing."

@@ -1,7 +1,7 @@
-"""A model is asked by build, send and parse; usage is the number of tokens that a reply took."""
+"""How a model is asked: build, send and parse; and usage, the number of tokens of a request and its reply."""
 
 ORDER = (
     "usage",
     "request",
 )
-"""Files in reading order: each imports only those before it."""
+"""Files in reading order: each imports only files before it."""

@@ -1,8 +1,8 @@
-"""A model is asked in three parts: `build` is pure, `send` touches the outside, `parser` is pure again.
+"""A model is asked in three parts: `build` and `parser` are pure, and only `send` touches the outside.
 
-So the exact request is on record before it is sent, the exact reply is on record before it is read, and both can be
-shown, compared and replayed with no network. The pieces of a body are kept apart until `send` needs them, so that
-asking costs what is new in a conversation, not what is old.
+The exact request is on record before it is sent, and the exact reply before it is read. So both can be shown, compared
+and replayed without a network. The blocks of a body are joined only when `send` needs the body, so the cost of a
+request depends on what is new in a conversation, not on its length.
 """
 
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -22,16 +22,17 @@ class Envelope(Struct, frozen=True):
     join: bytes
     tail: bytes
     seam: bytes = b""
-    """The end of every block, if blocks that begin alike up to their first `[` are joined into one in the body."""
+    """The end of every block, for providers that want messages of one role merged. Blocks that are equal up to their
+    first `[` then become one."""
 
     lead: bytes = b""
-    """A block to send before a first block of another role: some providers want the user's words first."""
+    """A block to send first if the first block has another role. Some providers require a user's message first."""
 
     trail: bytes = b""
-    """A block to send after a last block of another role: some providers answer the user's words only."""
+    """A block to send last if the last block has another role. Some providers answer only a user's message."""
 
     def add(self, before: bytes | None, block: bytes) -> bytes:
-        """Return the bytes that a block adds to a body after the block `before`. The end of the block is left open."""
+        """Return the bytes that a block adds to a body after the block `before`. The `seam` at its end is left out."""
         inner = block[: -len(self.seam)] if self.seam else block
         if before is None:
             if not self.lead or _same_role(block, self.lead):
@@ -51,7 +52,7 @@ class Envelope(Struct, frozen=True):
 
 
 def _same_role(one: bytes, other: bytes) -> bool:
-    """Return whether two blocks have the same role, which is the first member of each."""
+    """Return whether two blocks have the same role. The role is the first member of each block."""
     return one.startswith(other[: other.index(b",") + 1])
 
 
@@ -62,7 +63,7 @@ class Request(Struct, frozen=True, kw_only=True):
     envelope: Envelope
     blocks: Sequence[bytes]
     answered: int = 0
-    """Number of completions of this run before the request; scripted and replayed models choose their answer by it."""
+    """Number of completions of this run before the request. Scripted and replayed models choose their answer by it."""
     number: int = 1
     """Number of this try since the last completion, from 1; tries lost to a crash do not count."""
     digest: str = ""
@@ -80,7 +81,7 @@ class ReplyCall(Struct, frozen=True):
 
     name: str
     args: str
-    """The text that should be a JSON object."""
+    """The arguments as text, which should be a JSON object."""
     id: str | None = None
 
 
@@ -98,28 +99,31 @@ class Reply(Struct, frozen=True, kw_only=True):
     native: Any = None
     """Items that the provider wants back unchanged, as JSON in its own form; no other provider can read them."""
     keep: bool = True
-    """Whether the bytes of the reply are put on record; they are not for models that run in this process."""
+    """Whether the bytes of the reply are put on record; not for models that run in this process."""
 
 
 class Delta(Struct, frozen=True):
-    """A piece of a reply, for listeners only."""
+    """A piece of a reply, which is only sent to listeners."""
 
     type: Literal["text", "thought"]
     text: str
 
 
 Piece = bytes | Delta | Reply
-"""A piece of a reply: bytes; from a model without bytes, words for listeners, and at the end the whole reply."""
+"""A piece of a reply: bytes; from a local model, a delta for listeners, and at the end the whole reply."""
 
 
 class Parser(Protocol):
-    """Reads one reply. However the bytes are cut, the reply is the same, and the deltas join to a beginning of it."""
+    """Reads one reply.
+
+    However the bytes are cut, the result is the same, and the deltas joined are a beginning of it.
+    """
 
     def feed(self, data: Any) -> Sequence[Delta]:
-        """Read the next piece that this model sent. Raises ModelFault when the reply reports an error."""
+        """Read the next piece of the reply. Raises ModelFault when the reply reports an error."""
 
     def close(self) -> Reply:
-        """Return the reply. Raises ModelFault when the bytes end early or cannot be read."""
+        """Return the whole reply. Raises ModelFault when the bytes end early or cannot be read."""
 
 
 class Model(Protocol):
@@ -127,27 +131,30 @@ class Model(Protocol):
 
     @property
     def name(self) -> str:
-        """`provider:model`."""
+        """The model's address, `provider:model`."""
 
     @property
     def encoder(self) -> str:
-        """Name and version of the way it encodes a message, as in `chat-completions/1`."""
+        """Name and version of the form in which it encodes messages, such as `chat-completions/1`."""
 
     def encode(self, message: Message) -> bytes:
-        """Return the block of one message. Pure, and total: any text gives valid bytes."""
+        """Return the block of one message. Pure; any text gives valid bytes."""
 
     def envelope(self, header: RequestHeaderContent) -> Envelope:
-        """Return the envelope that a header makes. Pure."""
+        """Return the envelope for a header. Pure."""
 
     def send(self, request: Request) -> AsyncGenerator[Piece, None]:
-        """Send the request, and yield its reply as it comes. Closing the generator ends it. Raises ModelFault."""
+        """Send the request, and yield its reply as it comes. Closing the generator ends the request.
+
+        Raises ModelFault.
+        """
 
     def parser(self) -> Parser:
         """Return a new parser for one reply."""
 
 
 class LocalModel:
-    """A model whose replies are made in this process. If nobody listens, its whole reply is asked for at once."""
+    """A model whose replies are made in this process. If nobody listens, `answer` is called instead of `send`."""
 
     async def answer(self, request: Request) -> Reply | AsyncGenerator[Piece, None]:
         """Return the whole reply, or the pieces that `send` would yield. Raises ModelFault."""
@@ -155,7 +162,7 @@ class LocalModel:
 
 
 class Given:
-    """A parser of replies that are made in this process as objects. It passes bytes on to another parser."""
+    """A parser for replies that are made in this process as objects. Bytes are passed on to another parser."""
 
     __slots__ = ("_make", "_parser", "_reply")
 
@@ -180,12 +187,12 @@ class Given:
 
 
 def native_by(model: Model) -> str:
-    """Return the name of the form of `Reply.native`: the encoder and the model that made it."""
+    """Return the name of the form of `Reply.native`, made from the encoder and the model."""
     return f"{model.encoder} {model.name.partition(':')[2]}"
 
 
 class Unasked:
-    """The model of a program that has none: it refuses every request."""
+    """The model of a program that asks no model itself. It refuses every request."""
 
     name = "none"
     encoder = "none/1"

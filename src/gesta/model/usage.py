@@ -1,4 +1,4 @@
-"""Tokens of a reply, counted alike for every provider; the provider's own words stay on record as they came.
+"""The tokens of a reply, counted in the same way for every provider. The provider's own usage stays on record.
 
 Source: usage of Chat Completions and Responses (OpenAI API reference), Messages (Anthropic, "Prompt caching"),
 generateContent (Gemini API, "UsageMetadata") and DeepSeek ("Context Caching"), read 2026-11.
@@ -12,7 +12,8 @@ from msgspec import Struct
 CACHE_READ = ("cache_read_input_tokens", "prompt_cache_hit_tokens", "cachedContentTokenCount")
 CACHE_WRITE = ("cache_creation_input_tokens",)
 BESIDE = ("cache_read_input_tokens", "cache_creation_input_tokens")
-"""Anthropic counts these beside its `input_tokens`; all others, also LiteLLM with the same names, count them inside."""
+"""Members that Anthropic does not include in its `input_tokens`. All other providers include them, also LiteLLM with
+the same names."""
 
 
 MAX_COUNT = 2**53
@@ -35,7 +36,7 @@ class Tokens(Struct, frozen=True, kw_only=True):
 
 
 def tokens(usage: Mapping[str, Any] | None) -> Tokens | None:
-    """Return the tokens of a provider's usage; `None` if it does not hold input and output tokens. Total."""
+    """Return the tokens of a provider's usage; `None` if it lacks input or output tokens. Never raises."""
     if not usage or not isinstance(usage, Mapping):  # a record may hold any value there
         return None
     read, wrote = _first(usage, "prompt_tokens", "input_tokens"), _first(usage, "completion_tokens", "output_tokens")
@@ -59,7 +60,7 @@ def tokens(usage: Mapping[str, Any] | None) -> Tokens | None:
 
 
 def _first(usage: Mapping[str, Any], *names: str) -> int | None:
-    """Return the first of these members that is a count of tokens; `None` if there is none."""
+    """Return the value of the first of these names that is a count of tokens; `None` if there is none."""
     counts = (usage.get(name) for name in names)
     return next((count for count in counts if type(count) is int and 0 <= count < MAX_COUNT), None)
 

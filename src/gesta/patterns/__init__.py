@@ -1,4 +1,4 @@
 """Ready-made workflows in which several agents work together, written with the verbs of `gesta.workflow`."""
 
 ORDER = ("roles", "summariser", "react", "plan", "supervisor", "router")
-"""Each file may import those before it."""
+"""Files in reading order: each imports only files before it."""

@@ -68,10 +68,7 @@ def _object(text: str) -> tuple[dict[str, Any] | None, str]:
 
 
 def _lenient_json(text: str) -> Any:
-    """Read JSON.
-
-    Text that the strict decoder refuses, such as half a surrogate pair or NaN, is read by `json.loads`.
-    """
+    """Read JSON. Text that msgspec refuses, such as half a surrogate pair or NaN, is read by `json.loads`."""
     try:
         return msgspec.json.decode(text.encode("utf-8", "surrogatepass"))
     except (msgspec.DecodeError, ValueError):

@@ -1,8 +1,8 @@
-"""A prompt is the list of a run's blocks: it grows by new blocks, and no message is encoded twice.
+"""A prompt is the list of a run's blocks. New blocks are added to it, and no message is encoded twice.
 
-The same entries give the same blocks, whether they come one by one while the run goes on or all at once when it is
-resumed: segments end at `request` entries, and a block once made is final. The body's digest is carried along, so that
-asking costs what is new. A `compaction` hides blocks, and the next request lists all that are left.
+The same entries always give the same blocks, whether they are added one by one or all at once when a run is resumed: a
+segment ends at each `request` entry, and a finished block never changes. The body's digest is carried along, so a
+request costs only what is new. A `compaction` hides blocks, and the next request lists all blocks that are left.
 """
 
 import hashlib
@@ -31,37 +31,37 @@ SHOWN = frozenset(
         Kind.Begin,
     }
 )
-"""Kinds that a formatter may make messages of."""
+"""Kinds from which a formatter may make messages."""
 
 
 def way(formatter: Formatter[Any], model: Model) -> str:
-    """Return the name of the way from entries to blocks: formatter, encoder and model.
+    """Return the name of a way to make blocks from entries: formatter, encoder and model.
 
-    Each model gets its own items back.
+    The model is part of it, because each model gets only its own native items back.
     """
     return f"{formatter.name}+{native_by(model)}"
 
 
 CLEARED = "[This result was left out to save space. Call the tool again if it is needed.]"
 NOTHING = "(All earlier messages were left out. Go on.)"
-"""The message to send if all blocks were left out, for no provider accepts a conversation without a message."""
+"""The message to send if all blocks were left out, because no provider accepts an empty conversation."""
 
 
 class Shown(Struct, frozen=True, gc=False):
-    """The entries, the role and the digest of one block."""
+    """The entries, role, digest and calls of one block."""
 
     role: Role
     sources: tuple[int, ...]
-    """Seqs of the entries that it was made from."""
+    """Seqs of the entries that the block was made from."""
     calls: tuple[str, ...]
     """Ids of the calls in the block."""
     answers: str | None
     """Id of the call that the block answers."""
     tool: str | None
     observes: bool
-    """Whether the block is results of tools."""
+    """Whether the block holds the results of tools as text."""
     failed: bool = False
-    """Whether the block is the error of a tool."""
+    """Whether the block holds the error of a tool."""
     left_out: bool = False
     """Whether a compaction left out the text of the block."""
 
@@ -78,7 +78,8 @@ class Prompt:
         self.shown: list[Shown] = []
         """The entries, role and digest of each block."""
         self._gaps: dict[int, int] = {}
-        """For each compaction since the last request, the place of the hidden blocks, for entries made from it."""
+        """For each compaction since the last request: the place where it hid blocks, at which its summary and
+        corrections are inserted."""
         self.encoder = f"{formatter.name}+{model.encoder}"
         self.way = way(formatter, model)
         self._envelope: Envelope | None = None
@@ -105,7 +106,7 @@ class Prompt:
                 self.close(gap)
 
     def _gap(self, entry: Entry) -> int | None:
-        """Return the place where a compaction hid messages, for an entry made from that compaction."""
+        """Return the place where a compaction hid blocks, if an entry was made from that compaction."""
         return next((self._gaps[cause] for cause in entry.causes if cause in self._gaps), None)
 
     def close(self, at: int | None = None) -> None:
@@ -135,9 +136,11 @@ class Prompt:
         ]
 
     def _hide(self, seq: int, content: CompactionContent) -> None:
-        """Remove the blocks made from a range, a call together with its results. A summary takes their place.
+        """Remove the blocks made from a range of entries, a call together with its results.
 
-        Of a result whose call stays, only the text is left out.
+        A summary takes their place.
+
+        If a result is in the range and its call is not, only the text of the result is left out.
         """
         hidden = {
             place
@@ -161,7 +164,7 @@ class Prompt:
         self._envelope = None
 
     def _answers_beyond(self, place: int, calls: set[str], hidden: set[int]) -> bool:
-        """Return whether a block is the result of calls that are not hidden."""
+        """Return whether a block is the result of a call that is not hidden."""
         shown = self.shown[place]
         if not shown.observes:
             return False
@@ -177,7 +180,7 @@ class Prompt:
         self.shown[place] = replace(old, sources=(seq,), left_out=True)
 
     def request(self, header: RequestHeaderContent, envelope: Envelope, answered: int) -> Request:
-        """Make the request of all blocks. Cost: the blocks since the last request with this envelope."""
+        """Return the request with all blocks. Cost: the blocks since the last request with this envelope."""
         if not self.blocks:
             alone = self._encode(Message(role="user", text=NOTHING))
             envelope = replace(envelope, tail=alone + envelope.tail)
@@ -202,10 +205,10 @@ def references(request: RequestContent) -> list[tuple[int, ...]]:
 def prompt_at(
     entries: Sequence[Entry], seq: int, formatter: Formatter[Any], model: Model, *, compacted: bool = True
 ) -> Prompt:
-    """Make the prompt of the request `seq` from the entries before it.
+    """Return the prompt of the request `seq`, made from the entries before it.
 
     Args:
-        compacted: False for the prompt with all that compactions left out.
+        compacted: `False` for the prompt without compactions.
     """
     prompt = Prompt(formatter, model)
     for entry in entries:
@@ -220,7 +223,7 @@ def rebuild(
 ) -> Request:
     """Return the request `seq`, made again from the entries before it; see `prompt_at`.
 
-    Its digest is the one on record; if not, the formatter or the model is another one than was used.
+    If its digest is not the recorded one, the formatter or the model is not the one that was used.
     """
     header = header_of(entries, seq)
     return prompt_at(entries, seq, formatter, model, compacted=compacted).request(header, model.envelope(header), 0)

@@ -1,7 +1,7 @@
-"""A formatter turns entries into neutral messages; making a provider's body of those is the model's alone.
+"""A formatter turns entries into neutral messages. Only a model turns messages into a provider's body.
 
-It works on segments: the entries from one request to the next. A segment gives its messages once, and they never
-change, so a resumed run sends the same bytes as one that was never interrupted.
+A formatter reads segments: the entries from one request to the next. The messages of a segment are made once and never
+change, so a resumed run sends the same bytes as a run that was never interrupted.
 """
 
 import json
@@ -17,40 +17,39 @@ S = TypeVar("S")
 
 
 class Reader(Protocol):
-    """Reads the words of one reply as thought, calls and answer.
+    """Reads the text of one reply as thought, calls and answer.
 
-    How the words are cut into pieces makes no difference.
+    The result does not depend on how the text is cut into pieces.
     """
 
     def feed(self, text: str) -> list[Delta]:
-        """Read the next words, and return the words that may be sent to listeners already."""
+        """Read the next piece of text, and return the words that may be sent to listeners now."""
 
     def close(self, reply: Reply) -> Reply:
-        """Return the reply with its text, thought and calls as read. Never raises, whatever the words are.
+        """Return the reply with its text, thought and calls as read. Never raises.
 
-        A call that cannot be read keeps its text as its arguments, and the model reads what is wrong.
+        A call that cannot be read keeps its text as its arguments, and the model is told what is wrong.
         """
 
 
 class Formatter(Protocol[S]):
-    """Makes messages of entries, and reads calls that a model writes as words."""
+    """Makes messages from entries, and reads calls that a model writes in its text."""
 
     @property
     def name(self) -> str:
-        """Name and version, as in `tool-calls/1`; the record has them beside the blocks."""
+        """Name and version, such as `tool-calls/1`; the record holds it beside the blocks."""
 
     def start(self) -> S:
         """Return the state before the first segment."""
 
     def format(self, entries: Sequence[Entry], state: S) -> list[Message]:
-        """Return the messages of one segment, and change `state` in place.
+        """Return the messages of one segment, and change `state` in place. No entry makes it raise.
 
-        Every call has exactly one result, right after it and in order: one that is missing is closed here with a
-        placeholder. Total: no entry raises.
+        Every call gets exactly one result, right after it and in order. A missing result is replaced by a placeholder.
         """
 
     def dress(self, header: RequestHeaderContent) -> RequestHeaderContent:
-        """Return the header, with instructions on writing calls as words if this formatter reads calls from words."""
+        """Return the header. If calls are read from text, instructions on how to write calls are added."""
 
     def reader(self) -> Reader | None:
         """Return a reader for one reply; `None` if the provider reports calls itself."""
@@ -61,7 +60,7 @@ DECIMAL_BITS = 14_000
 
 
 def numbers_in_hex(value: Any) -> Any:
-    """Return a value in which each integer that Python refuses to write in decimal is a text in hexadecimal."""
+    """Return a value in which integers that are too long for Python to write in decimal are texts in hexadecimal."""
     match value:
         case int() if value.bit_length() > DECIMAL_BITS:
             return hex(value)
@@ -75,7 +74,10 @@ def numbers_in_hex(value: Any) -> Any:
 
 
 def observation_text(value: Any) -> str:
-    """Return a tool's result as a model reads it: text as it is, else JSON, else `str`. Total."""
+    """Return a tool's result as text for a model: text unchanged, any other value as JSON or else by `str`.
+
+    Never raises.
+    """
     if isinstance(value, str):
         return value
     for write in (_as_json, lambda value: _as_json(numbers_in_hex(value)), str):
@@ -87,9 +89,9 @@ def observation_text(value: Any) -> str:
 
 
 def given_text(value: Any) -> str:
-    """Return the value of a program as a person reads it: the content of a document, else as `observation_text`.
+    """Return the value of a program as text for a person: the content of a document, else as `observation_text`.
 
-    Total.
+    Never raises.
     """
     content = value.get("content") if isinstance(value, dict) else None
     return content if isinstance(content, str) else observation_text(value)

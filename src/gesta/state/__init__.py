@@ -9,4 +9,4 @@ ORDER = (
     "run",
     "opening",
 )
-"""Files in reading order: each imports only those before it."""
+"""Files in reading order: each imports only files before it."""

@@ -1,7 +1,8 @@
-"""The costs of a turn are on record: reserved before, settled after, and an amount that is not settled is spent.
+"""The cost of a turn is on record: an amount is reserved before each request and settled after it.
 
-So no crash hides a request that was paid for. An unknown sum is null, never 0: it counts as the amount reserved
-for it. The allowance of a child run is reserved on its edge, and settled when the child run has ended.
+A reserved amount that was never settled counts as spent, so no crash hides a request that was paid for. An unknown sum
+is null, never 0, and the reserved amount counts in its place. The allowance of a child run is reserved with its edge,
+and settled when the child run has ended.
 """
 
 import math
@@ -27,13 +28,14 @@ from gesta.model.usage import Tokens
 from gesta.prompt.formatter import observation_text
 
 COSTS = frozenset({Kind.Budget, Kind.Edge, Kind.Question, Kind.Answer})
-"""Kinds that `Spending` is a fold of."""
+"""Kinds of entries that `Spending` reads."""
 BYTES = 4
-"""Bytes of a text that count as a token, if no provider has counted it yet."""
+"""Number of bytes of text that are estimated as one token."""
 UNWEIGHED = 16
-"""Greatest number of contents that `Weight` keeps before it counts their tokens; most policies never ask for them."""
+"""Greatest number of contents that `Weight` keeps before it estimates their tokens. Most policies never need the
+estimate."""
 FILE = 1_500
-"""Tokens that an image or a file counts as."""
+"""Number of tokens that an image or a file is estimated as."""
 
 
 class Amount(Struct, frozen=True):
@@ -50,9 +52,9 @@ class Spent(Struct, frozen=True, kw_only=True):
     """The cost of a turn, with the cost of all runs below it."""
 
     tokens: int
-    """Tokens in and out; the reserved tokens where nobody counted."""
+    """Tokens in and out. For a request whose tokens are not known, the reserved tokens count."""
     usd: float | None
-    """US dollars; None if any price is unknown."""
+    """US dollars; `None` if any price is unknown."""
     counted_usd: float
     """US dollars, with the reserved amount in place of each unknown price; a budget is compared with this sum."""
 
@@ -61,7 +63,7 @@ class ChildEdge(Struct, frozen=True):
     """An edge to a child run, and the amount that this run may spend."""
 
     child: str
-    """Name of the run; empty for a step, which has one edge only."""
+    """Name of the child run of a tool call; empty for a workflow step, which has one edge only."""
     allowance: dict[str, Any] | None
 
 
@@ -69,7 +71,7 @@ class Spending(Struct):
     """The account of a turn: what it has spent, and what is reserved."""
 
     allowed: dict[str, Any] | None = None
-    """Allowance from the run above: its bounds of `tokens` and `usd`, and the amounts to reserve for a request."""
+    """Allowance from the parent run: the bounds `tokens` and `usd`, and the amounts to reserve for a request."""
     settled: Amount = Amount()
     held: dict[int, Amount] = field(default_factory=dict)
     """Amounts that are reserved and not settled, by the seq of the request or edge."""
@@ -84,19 +86,19 @@ class Spending(Struct):
     more: Amount = Amount()
     """The amount that a person added."""
     asked: int | None = None
-    """Seq of the question whether more may be spent, while nobody has answered it."""
+    """Seq of the open question whether more may be spent; `None` without such a question."""
     axis: str = ""
-    """The unit of that question: tokens or usd."""
+    """The unit of the question `asked`: `tokens` or `usd`."""
     refused: bool = False
-    """Whether the answer was that no more may be spent."""
+    """Whether a person answered that no more may be spent."""
 
     @property
     def counted(self) -> Amount:
-        """All that counts as spent: settled amounts and reserved ones."""
+        """The amount that counts as spent: all settled and all reserved amounts."""
         return sum(self.held.values(), self.settled)
 
     def edge_of(self, child: str) -> int | None:
-        """Return the edge to a child run that an earlier attempt of a tool call wrote; `None` if there is none."""
+        """Return the edge to the child run of a tool call; `None` if no attempt of the call has written one."""
         return self.children.get(child)
 
     def spent(self, requests: int) -> Spent | None:
@@ -123,7 +125,11 @@ class Spending(Struct):
                 self.asked, self.more, self.refused = None, self.more + given, given == Amount()
 
     def _hand(self, edge: int, handed: ChildEdge) -> None:
-        """Reserve an allowance: once for a call that is tried again, and not again after it was settled."""
+        """Add an edge to a child run, and reserve its allowance.
+
+        For a call that is tried again the new edge replaces the old one. An allowance that was settled is not reserved
+        again.
+        """
         before = self.edge_of(handed.child)
         if before is None or self.held.pop(before, None) is not None:
             self.held[edge] = amount(handed.allowance or {})
@@ -145,14 +151,14 @@ class Weight(Struct):
     """The size of the prompt: the provider's last count, and the contents since then."""
 
     known: int = 0
-    """Tokens that were counted or estimated last."""
+    """Number of tokens that were counted or estimated last."""
     counted: bool = False
-    """Whether a provider counted those tokens, so that instructions and tools are included."""
+    """Whether a provider counted `known`. If so, it includes instructions and tools."""
     since: list[Content] = field(default_factory=list)
-    """Further contents of the next prompt; their tokens are estimated only when `tokens` is read."""
+    """Contents added to the prompt since `known`. Their tokens are estimated when `tokens` is read."""
 
     def take(self, entry: Entry) -> None:
-        """Add one entry of a kind that a model is shown."""
+        """Add an entry of a kind that the prompt shows."""
         if entry.content.kind is not Kind.Assistant or not entry.causes:
             self.since.append(entry.content)
 
@@ -168,7 +174,7 @@ class Weight(Struct):
             self.since.clear()
 
     def compact(self, content: CompactionContent) -> None:
-        """Subtract what a compaction left out, and add its summary."""
+        """Subtract the tokens that a compaction left out, and add those of its summary."""
         freed = int(number(content.tokens, 0))
         self.known = max(0, self.tokens - freed + text_tokens(content.summary or ""))
         self.since.clear()
@@ -186,9 +192,9 @@ SHOWN_FIELD = {
     Kind.ChatCompletion: "output",
     Kind.ToolResult: "tool_result",
 }
-"""The field of each kind that a prompt shows."""
+"""For each kind, the field that a prompt shows."""
 WEIGHED = frozenset(SHOWN_FIELD) - {Kind.ChatCompletion}
-"""The kinds that are added by `Weight.take`."""
+"""Kinds of entries that `Weight.take` adds."""
 
 
 def weigh(content: Content) -> int:
@@ -211,7 +217,7 @@ def text_tokens(text: str) -> int:
 
 
 def amount(given: Mapping[str, Any]) -> Amount:
-    """Return the amount that a member of an entry holds."""
+    """Return the amount that a mapping with `tokens` and `usd` holds."""
     return Amount(int(number(given.get("tokens"), 0)), number(given.get("usd"), 0.0))
 
 

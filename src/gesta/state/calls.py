@@ -1,8 +1,8 @@
-"""The state of one open tool call: its attempts, its approval and its resolution. It ends with the call's result.
+"""The state of one open tool call: its attempts, its approval and its resolution. The call's result ends it.
 
-An attempt without a result is in doubt if it was written before the lease was taken, or if a `fault` says that it timed
-out, was cancelled, or that the tool itself could not tell; else it is running. Whether its function has ended is
-another question: it is over once an entry says so, and no second attempt of a call with effects begins before that.
+An attempt without a result is in doubt in two cases: it was written before the present lease was taken, or a `fault`
+says that it timed out, was cancelled, or that the tool could not tell. Otherwise it is running. An attempt is over once
+an entry says that its function has ended. Before that, a call with effects is not tried again.
 """
 
 from datetime import datetime
@@ -13,27 +13,28 @@ from msgspec import Struct
 from gesta.kinds import AnswerContent, ApprovalContent, CheckContent, FaultContent
 
 LOST = "lost"
-"""Type of the error of a try that a crash cut off, and of a turn whose process died; such a try does not count."""
+"""Type of the error of a try that a crash interrupted, and of a turn whose process died. The try does not count as
+failed."""
 WAITS = "waits"
-"""Type of the error of an attempt whose child run waits."""
+"""Type of the error of an attempt that ended because its child run waits."""
 EXPIRED = "expiry"
-"""The name in the denial of a call that nobody approved in time."""
+"""The name in `by` of the denial that is written when an approval-request expires."""
 UNSETTLED = "unsettled"
-"""Type of the error when a tool's `reconcile` could not tell either."""
+"""Type of the error when a tool's `reconcile` could not tell what happened."""
 UNKNOWN_END = "unknown-end"
-"""Type of the error that notes whether the process of an attempt has ended, as far as that is known."""
+"""Type of the error of a fault that says whether the process of an attempt has ended, as far as that is known."""
 TOO_DEEP = "too-deep"
-"""Type of the error if an agent was not called because agents call agents too deep; the model reads it."""
+"""Type of the error of a call that was refused because agents call agents too deep. The model reads it."""
 DEPTH = "depth"
-"""Type of the error if agents are called too deep again in a turn or below it: the turn ends."""
+"""Type of the error when a turn, or a run below it, is refused for depth a second time. It ends the turn."""
 UNMADE = "instructions"
-"""Type of the error if the function that makes an agent's instructions failed: the turn ends."""
+"""Type of the error when the function that makes an agent's instructions failed. It ends the turn."""
 HOOK = "hook"
-"""Type of the error of a turn that a failure of its hook ended."""
+"""Type of the error when a hook failed. It ends the turn."""
 OF_TURN = (DEPTH, UNMADE, HOOK, WAITS)
-"""Types of the errors of a turn that end it, or that make it wait for an agent that a hook called."""
+"""Types of the errors that end a turn, or make it wait for an agent that a hook called."""
 REFUSED = "refused"
-"""Type of the error of a turn that its hook refused to go on with."""
+"""Type of the error of a turn that a hook ended by `Refuse`."""
 UNSTARTED = "unstarted"
 """Type of the error of an attempt whose function was never called."""
 KEY_EXPIRED = "key-expired"
@@ -51,18 +52,18 @@ class Try(Struct):
     process: str | None = None
     key: str | None = None
     at: datetime | None = None
-    """Time at which it began."""
+    """Time at which the attempt began."""
     doubt: str | None = None
     """Type of the error that left the attempt in doubt; `None` if there was none."""
     over: bool = False
-    """Whether the attempt's function has ended for certain."""
+    """Whether the attempt's function has certainly ended."""
     looked: int = 0
-    """Seq of the last entry which says that nobody knows whether the attempt ended; 0 if there is no such entry.
-    A writer that looked again and learned nothing writes no entry. The seq is above the lease's head at that time."""
+    """Seq of the last entry which says that it is not known whether the attempt ended; 0 if there is no such entry. A
+    later check with the same result writes no entry, but moves `looked` above the head of its lease."""
     asked: bool = False
-    """Whether `reconcile` was asked and could not tell, or its answer could not be believed yet."""
+    """Whether `reconcile` was asked and could not tell, or its answer could not be used yet."""
     asked_over: bool = False
-    """The same, when the attempt was known to be over."""
+    """Whether `reconcile` was asked like this when the attempt was known to be over."""
     expired: bool = False
     """Whether the attempt's key is too old to be used again."""
     child: str = ""
@@ -74,7 +75,7 @@ class Try(Struct):
     void: bool = False
     """Whether the next attempt draws a new key."""
     before: "Try | None" = None
-    """The attempt before it: the last one again if this one is never begun."""
+    """The attempt before this one. It is the last attempt again if this one never begins."""
 
     @property
     def premature(self) -> bool:
@@ -91,11 +92,12 @@ class OpenCall(Struct):
     name: str
     args: dict[str, Any]
     good: bool
-    """Whether the model generated it well."""
+    """Whether the model generated the call well."""
     error: str = ""
     """Why the call is malformed, for the model."""
     repeats: bool = False
-    """Whether another call of the tool had an unknown outcome when the model made this one; so it needs approval."""
+    """Whether another call of the tool had an unknown outcome when the model made this call. If so, it needs
+    approval."""
     attempts: int = 0
     waited: int = 0
     """Number of attempts that ended because a child run waits."""
@@ -110,9 +112,9 @@ class OpenCall(Struct):
     expires: datetime | None = None
     """Time at which the approval-request expires."""
     effect: str | None = None
-    """The tool's effect policy when a person was asked; `None` where nobody knows it."""
+    """The tool's effect policy when a person was asked; `None` if it is not known."""
     refused: str = ""
-    """Why the last approval does not count; empty if none was refused."""
+    """Why the last approval does not count; empty if no approval was refused."""
     refusals: int = 0
     """Number of approvals that do not count."""
     question: int | None = None
@@ -121,10 +123,10 @@ class OpenCall(Struct):
     result: Any = None
     """The result that a resolution `done` or `failed` gave."""
     checked: int = 0
-    """Seq of the check by the agent's hook; seq of the call itself if the hook allowed it."""
+    """Seq of the check by the agent's hook, or of the call itself if the hook allowed it without a check."""
     check: CheckContent | None = None
     made: dict[str, Any] | None = None
-    """The arguments that the model made, if the hook changed them."""
+    """The arguments that the model made; `None` unless a hook changed them."""
 
     @property
     def awaits_approval(self) -> bool:
@@ -133,7 +135,7 @@ class OpenCall(Struct):
 
     @property
     def final_args(self) -> dict[str, Any]:
-        """The model's arguments, or those that a person approved instead."""
+        """The arguments to use: the model's, or those that a person approved instead."""
         approved = self.approval.args if self.approval is not None else None
         return self.args if approved is None else approved
 
@@ -144,7 +146,7 @@ class OpenCall(Struct):
 
     @property
     def said(self) -> list[int]:
-        """Seqs of the call's check and approval: causes of its attempts and its result."""
+        """Seqs of the call's check and approval, which are causes of its attempts and its result."""
         check = [self.checked] if self.check is not None else []
         return check if self.approved is None else [*check, self.approved]
 
@@ -156,20 +158,32 @@ class OpenCall(Struct):
         return self.attempts > self.waited
 
     def in_doubt(self, since: int) -> bool:
-        """Return whether nobody knows if the call's effect happened. The reader took the lease at head `since`."""
+        """Return whether it is unknown if the call's effect happened.
+
+        Args:
+            since: head of the run when the present lease was taken.
+        """
         last = self.last
         return last is not None and last.verdict is None and (last.doubt is not None or last.seq <= since)
 
     def running(self, since: int) -> bool:
-        """Return whether the process that took the lease at head `since` is trying the call right now."""
+        """Return whether the holder of the run is trying the call now.
+
+        Args:
+            since: head of the run when the present lease was taken.
+        """
         return self.last is not None and self.last.verdict is None and not self.in_doubt(since)
 
     def unlooked(self, since: int) -> bool:
-        """Return whether it must be looked up if the last attempt has ended; once for each lease."""
+        """Return whether it must be checked, once for each lease, if the last attempt has ended."""
         return self.last is not None and not self.last.over and self.last.looked <= since
 
     def doubted(self, last: Try, seq: int, content: FaultContent) -> None:
-        """Add what the fault at `seq` says about the last attempt."""
+        """Add a fault of the last attempt.
+
+        Args:
+            seq: seq of the fault.
+        """
         type_ = content.error.type
         if type_ == UNSTARTED:
             self.attempts, self.last = self.attempts - 1, last.before

@@ -1,4 +1,4 @@
-"""A check holds the verdict of a hook on a message, a request, a call or an answer; the turn follows the verdict."""
+"""A check holds the verdict of a hook on a message, a request, a call or an answer, which the turn then follows."""
 
 from collections.abc import Mapping
 

@@ -26,30 +26,30 @@ class Opening(Struct, frozen=True, kw_only=True):
     run: str = ""
     """Id of the run, if it is known."""
     thread: bool = False
-    """Whether the run is a child run that takes one turn after the other."""
+    """Whether the run is a child run that takes several turns, one after the other."""
     session: str
     content: UserContent | SystemContent | None = None
-    """The message or task; None for a turn whose program needs none."""
+    """The message or task; `None` for a turn whose program needs neither."""
     key: str | None = None
-    """Makes sending it twice the same as sending it once."""
+    """Key of the message or task: sending it again under the same key opens no second turn."""
     parent_run: str | None = None
     causes: tuple[Cause, ...] = ()
     allowance: dict[str, Any] | None = None
     """The amount that the run above allows the turn to spend."""
     base: Forked | None = None
-    """For a run below a fork: the base whose results answer its calls."""
+    """For a child run of a fork: the base whose results its calls get."""
     depth: int = 0
     """Number of runs above this run."""
     doubts: list[str] | None = None
     """Names of tools with a call of unknown outcome in the run above."""
     by: str | None = None
-    """The person who resumes the runs above, also after too many processes died in this one."""
+    """The person who resumes the run above, and with it this run, also after too many processes died in it."""
     begun: Callable[[int], None] = lambda _: None
-    """Called with the seq of the begin of the turn, once it is written or found."""
+    """A function that is called with the seq of the turn's begin, once it is written or found."""
     joins: bool = False
-    """Whether to wait for the message's own turn if another process runs it, whatever the policy says."""
+    """Whether to wait for the message's own turn if another process runs it, whatever `when_busy` says."""
     letter: Letter | None = None
-    """The letter in which the message waited until another turn had ended."""
+    """The letter that held the message while another turn was open."""
     deps: Any = None
     """Deps for the tools of the turn; they are never on record."""
     trace: TraceContext | None = None
@@ -71,7 +71,7 @@ def message_key(letter: Letter) -> str | None:
 
 
 def shielded() -> AbstractContextManager[Any]:
-    """Return a block that no cancellation of the task interrupts. Without an event loop nothing can cancel it."""
+    """Return a block that a cancellation of the task does not interrupt. Without an event loop it does nothing."""
     try:
         return anyio.CancelScope(shield=True)
     except anyio.NoEventLoopError:
@@ -79,7 +79,7 @@ def shielded() -> AbstractContextManager[Any]:
 
 
 def close_orphans(journal: Journal, state: RunState) -> None:
-    """Close the spans that a dead writer left open. An open turn is not closed: somebody continues it."""
+    """Close the spans that a dead process left open. An open turn stays open, because somebody continues it."""
     for span in sorted(state.spans):
         error = Error(type="orphaned", message="its writer ended without closing it")
         journal.write(EndContent(status="error", error=error), span)
@@ -92,7 +92,7 @@ def check_here(run: str, state: RunState, store: Store) -> None:
 
 
 def check_same(run: str, opening: Opening, known: Turn) -> None:
-    """Check that a key comes with the message that it came with before. Raises OtherProgram, OtherMessage."""
+    """Check that a key comes with the same message as before. Raises OtherProgram, OtherMessage."""
     if opening.content is None or not known.question:  # its message is not on record
         return
     asked, parts = SECRETS.text(opening.content.value), len(opening.content.parts or ())

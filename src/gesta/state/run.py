@@ -1,7 +1,7 @@
-"""The state of a run is a fold over its entries; there is no status beside the log.
+"""The state of a run is a fold over its entries; no status is stored beside the log.
 
-`RunState` holds what `decide` needs and nothing that grows with the run but the keys of its messages: a call leaves
-it when it is answered.
+`RunState` holds what `decide` needs. A call leaves it when it has a result, so only the keys of messages grow with the
+run.
 """
 
 from collections.abc import Callable
@@ -55,17 +55,17 @@ class RunState(Struct):
     opened: Opened | None = None
     user: str | None = None
     turn: Turn | None = None
-    """The last turn; it is open while it has no reason."""
+    """The last turn of the run. It is open while its `reason` is `None`."""
     turns: dict[str, Turn] = field(default_factory=dict)
     """Turns by the key of their message."""
     calls: dict[int, OpenCall] = field(default_factory=dict)
-    """Unanswered calls by seq, those of earlier turns too."""
+    """Calls without a result by seq, also those of earlier turns."""
     unknown: dict[int, tuple[str, int]] = field(default_factory=dict)
-    """Tool and last attempt of each call that was answered `unknown` and is not settled since."""
+    """Tool and last attempt of each call whose result is `unknown` and which nobody has settled since."""
     doubtful: set[str] = field(default_factory=set)
     """Names of tools with a call of unknown outcome in runs above and below."""
     mark: int | None = None
-    """For a copied record that nobody adopted: the pos up to which it was copied."""
+    """For a copy of a record that was not adopted: the pos up to which it was copied."""
     moved: str = ""
     """Id of the record to which the run was moved last; empty if it was never moved."""
     spans: set[int] = field(default_factory=set)
@@ -91,11 +91,14 @@ class RunState(Struct):
 
     @property
     def copied(self) -> bool:
-        """Whether the open turn was copied from another record, in which it may go on too."""
+        """Whether the open turn was copied from another record. It may be continued there too."""
         return self.mark is not None and self.turn is not None and 0 < self.turn.pos <= self.mark
 
     def doubts(self) -> set[str]:
-        """Return the names of tools with a call of unknown outcome: each further call of these needs approval."""
+        """Return the names of tools with a call of unknown outcome.
+
+        Every further call of these tools needs approval.
+        """
         return self.doubtful | {tool for tool, _ in self.unknown.values()} if self.unknown else self.doubtful
 
     def left_in_doubt(self) -> list[str]:
@@ -104,17 +107,17 @@ class RunState(Struct):
         return sorted(self.doubts() | {call.name for call in tried})
 
     def call(self, seq: int | None) -> OpenCall | None:
-        """Return the unanswered call of a seq; `None` if there is no such call."""
+        """Return the unanswered call with a seq; `None` if there is none."""
         return self.calls.get(seq) if seq is not None else None
 
     def current(self) -> list[OpenCall]:
-        """Return the unanswered calls of the open turn, and those of earlier turns that were tried, in order."""
+        """Return the unanswered calls of the open turn, and those of earlier turns that were attempted, in order."""
         assert self.turn is not None
         return [call for call in self.calls.values() if call.seq > self.turn.begin or call.last is not None]
 
 
 class RunView:
-    """The fold that gives a `RunState`."""
+    """The fold that computes a `RunState`."""
 
     def start(self) -> RunState:
         """Return the state of a run without entries."""
@@ -160,7 +163,7 @@ def _fold_begin(state: RunState, entry: Entry, content: BeginContent) -> None:
 
 
 def _fork(state: RunState) -> None:
-    """Remove what would allow an effect of the base: approvals, resolutions to try again, and the base's keys."""
+    """Remove from a fork's state what could cause effects of its base: approvals, resolutions `retry`, and keys."""
     state.moved = ""
     for call in state.calls.values():
         if call.approval is None or call.approval.verdict == "approved":

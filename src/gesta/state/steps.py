@@ -1,6 +1,6 @@
-"""A workflow step is a named span in a program's turn: it is done once, and from then on read from the record.
+"""A workflow step is a named span in a program's turn. It is done once; after that its result is read from the record.
 
-So a program that is run again from its start does nothing twice, and goes on where it was. Notes are single entries,
+So a program that is run again from its start repeats no step, and continues where it was. Notes are single entries,
 named by an annotation.
 """
 
@@ -12,11 +12,11 @@ from gesta.kinds import AnswerContent, BeginContent, EdgeContent, EndContent, Ki
 NOTE_NAME = "name"
 """Annotation that names a note."""
 STEP_KINDS = frozenset({Kind.Begin, Kind.User, Kind.System, Kind.Answer})
-"""Kinds that `WorkflowSteps` takes in where no step is open and the entry has no annotation."""
+"""Kinds that `WorkflowSteps` reads even if no step is open and the entry has no annotation."""
 
 
 class WorkflowStep(Struct):
-    """One step of a program, which is done once."""
+    """One step of a program."""
 
     begin: int
     name: str

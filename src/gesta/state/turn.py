@@ -1,4 +1,4 @@
-"""A turn, from its begin to its end, and the last request in it, as far as `decide` needs to know them."""
+"""The state of one turn and of its last request, as far as `decide` needs it."""
 
 from datetime import datetime
 from typing import Any
@@ -12,15 +12,16 @@ from gesta.state.account import Spending
 from gesta.state.calls import DEPTH, WAITS
 
 AGENT = "gesta.agent"
-"""Key under which a turn notes that another description of its agent goes on with it."""
+"""Key of the entry which says that an agent with another description continues the turn."""
 HIDDEN = "hidden"
-"""Stands for the encoder of the last request if its blocks were hidden or changed: the next does not extend it."""
+"""Value in place of the last request's encoder after its blocks were hidden or changed. The next request does not
+extend it."""
 PAUSED = "pause_turn"
 """Finish reason of Anthropic if its own tools take long: the request is sent again with the reply so far."""
 
 
 class LastRequest(Struct):
-    """The last request."""
+    """The last request of a turn."""
 
     seq: int
     digest: str
@@ -30,11 +31,11 @@ class LastRequest(Struct):
     encoder: str
     header: int
     open: bool = True
-    """Whether the request was neither answered nor failed yet."""
+    """Whether the request has neither a reply nor a fault."""
 
 
 class Turn(Struct):
-    """A turn, open or ended."""
+    """The state of a turn, which is open or has ended."""
 
     begin: int
     key: str | None
@@ -51,15 +52,15 @@ class Turn(Struct):
     empty: int = 0
     """Number of replies in a row without text and calls."""
     reply: int | None = None
-    """Seq of a completion without calls, which is to be the answer."""
+    """Seq of a completion without calls, which becomes the answer."""
     text: str = ""
     assistant: int | None = None
     retry_at: tuple[datetime, float] | None = None
-    """When the last try failed, and how many seconds after that the next may start."""
+    """Time of the last failed try, and how many seconds after that the next try may start."""
     instead: str = ""
     """Name of the fallback that is asked because the agent's own model failed in this turn."""
     fatal: Error | None = None
-    """The error that ends the turn, because no further try follows."""
+    """The error that ends the turn because no further try is made."""
     deep: int = 0
     """Number of calls of agents that were refused because they were too deep."""
     limit: Error | None = None
@@ -73,7 +74,7 @@ class Turn(Struct):
     doubts: tuple[str, ...] = ()
     """Names of tools with a call of unknown outcome when the turn ended."""
     deaths: int = 0
-    """Processes in a row that died in it without a new entry from a model, tool or person."""
+    """Number of processes that died in the turn one after another, without a new entry from a model, tool or person."""
     reason: str | None = None
     """Reason of the turn's end; `None` while the turn is open."""
     error: Error | None = None
@@ -89,11 +90,11 @@ class Turn(Struct):
     """W3C trace context that came with that message."""
     end: int | None = None
     handed: int = 0
-    """Number of child runs that the turn called and whose end no entry of the turn was made from yet."""
+    """Number of child runs started whose end has not been used as a cause yet."""
     value: Any = None
     """The value of the answer, if it is not the text."""
     null: bool = False
-    """Whether the answer is null, as its type allows."""
+    """Whether the answer is null, which its type allows."""
     headed: bool = False
     """Whether a request-header of the turn is on record."""
     asked: int = 0
@@ -103,29 +104,36 @@ class Turn(Struct):
     waits: tuple[int, str] | None = None
     """Seq of the fault which says that an agent called by a hook waits, and the id of the agent's run."""
     changed: int | None = None
-    """Seq of the check that changed the answer, which is `value` then."""
+    """Seq of the check that changed the answer; `value` is then the changed answer."""
     ended_by: tuple[int, int] | None = None
-    """Seqs of a call and its result, with which the turn ends; `text` and `value` are its answer then."""
+    """Seqs of the call and the result that end the turn. Then `text` and `value` are its answer."""
     spending: Spending = field(default_factory=Spending)
 
     def returned(self, entry: Entry) -> None:
-        """Subtract the child runs whose end an entry was made from; child runs of workflow steps are not counted."""
+        """Subtract from `handed` the child runs whose ends are causes of an entry.
+
+        Child runs of workflow steps do not count.
+        """
         if self.handed and entry.span == self.begin:
             self.handed -= sum(isinstance(cause, tuple) for cause in entry.causes)
 
     def ends(self, call: int, seq: int, content: ToolResultContent) -> None:
-        """Add a result that ends the turn. Of several results, that of the first call counts."""
+        """Add a result that ends the turn. If there are several, the result of the first call counts."""
         if self.ended_by is None or call < self.ended_by[0]:
             self.ended_by = call, seq
             self.value = content.tool_result if content.ends_turn is True else content.ends_turn
 
     @property
     def request_mark(self) -> int:
-        """The mark of the next request in `checked`."""
+        """The mark by which `checked` names the next request."""
         return -1 - self.requests
 
     def stopped(self, seq: int, content: FaultContent) -> None:
-        """Add the fault at `seq` that ends the turn as a limit or a failure, or that makes it wait for a child run."""
+        """Add a fault that ends the turn by a limit or a failure, or that makes it wait for a child run.
+
+        Args:
+            seq: seq of the fault.
+        """
         if content.error.type == DEPTH:
             self.limit = content.error
         elif content.error.type == WAITS:
@@ -134,12 +142,12 @@ class Turn(Struct):
             self.fatal = content.error
 
     def corrected(self) -> None:
-        """Count a correction: the model is to answer again."""
+        """Count a correction, after which the model answers again."""
         self.corrections += 1
         self.ended_by = self.changed = self.value = None
 
     def failed(self, fault: FaultContent, at: datetime) -> None:
-        """Add a try of a request that failed, and what follows it: another try, another model, or the end."""
+        """Add a failed try of a request, and what follows: another try, another model, or the end of the turn."""
         self.faults += 1
         if fault.wait_s is None:
             self.fatal = fault.error
@@ -149,7 +157,7 @@ class Turn(Struct):
             self.instead, self.faults = fault.instead, 0
 
     def replied(self, seq: int, content: ChatCompletionContent, counts: Tokens | None) -> None:
-        """Add a completion. If the provider only paused it, it is no answer, and the model is asked to continue."""
+        """Add a completion. If the provider only paused its reply, the model is asked to continue."""
         self.requests, self.faults = self.requests + 1, 0
         paused = content.finish_reason == PAUSED
         self.reply, self.text = None if paused else seq, content.output

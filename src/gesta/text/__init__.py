@@ -6,4 +6,4 @@ ORDER = (
     "objects",
     "tracing",
 )
-"""Files in reading order: each imports only those before it."""
+"""Files in reading order: each imports only files before it."""

@@ -1,4 +1,4 @@
 """Folds over entries: each module answers one question about runs."""
 
 ORDER = ("lineage", "drawn", "across", "prov_names", "prov_chain", "prov", "losses", "stats", "history", "sessions")
-"""Each file may import those before it."""
+"""Files in reading order: each imports only files before it."""

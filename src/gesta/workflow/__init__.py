@@ -5,4 +5,4 @@ ORDER = (
     "verbs",
     "turn",
 )
-"""Files in reading order: each imports only those before it."""
+"""Files in reading order: each imports only files before it."""

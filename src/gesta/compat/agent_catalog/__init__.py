@@ -21,7 +21,7 @@ from gesta.compat.agent_catalog.spans import Catalog, GlobalSpan, Log, Span
 from gesta.content import Kind
 
 ORDER = ("export", "contents", "spans")
-"""Each file may import those before it."""
+"""Files in reading order: each imports only files before it."""
 
 __all__ = [
     "AssistantContent",

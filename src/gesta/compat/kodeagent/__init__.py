@@ -18,7 +18,7 @@ from gesta.compat.kodeagent.models import (
 )
 
 ORDER = ("llm_message", "kutils", "models", "history", "react", "codeact", "history_formatter", "react_agent")
-"""Each file may import those before it."""
+"""Files in reading order: each imports only files before it."""
 
 __all__ = [
     "CODE_ACT_PSEUDO_TOOL_NAME",

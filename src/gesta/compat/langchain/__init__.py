@@ -22,7 +22,7 @@ from gesta.compat.langchain.scratchpads import (
 )
 
 ORDER = ("messages", "agents", "steps", "lc", "scratchpads")
-"""Each file may import those before it."""
+"""Files in reading order: each imports only files before it."""
 
 __all__ = [
     "AIMessage",

@@ -57,7 +57,7 @@ ORDER = (
     "agent",
     "utils",
 )
-"""Each file may import those before it."""
+"""Files in reading order: each imports only files before it."""
 
 __all__ = [
     "NO_ANSWER",

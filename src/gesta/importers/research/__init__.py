@@ -12,4 +12,4 @@ ORDER = (
     "swe_interactions",
     "activegraph",
 )
-"""Each file may import those before it."""
+"""Files in reading order: each imports only files before it."""

@@ -34,7 +34,7 @@ ORDER = (
     "xml_tool_message",
     "tools",
 )
-"""Each file may import those before it."""
+"""Files in reading order: each imports only files before it."""
 
 __all__ = [
     "Agent",

@@ -15,7 +15,7 @@ from gesta.compat.langroid.language_models.mock_lm import MockLMConfig
 from gesta.compat.langroid.language_models.openai_gpt import OpenAIGPTConfig
 
 ORDER = ("base", "mock_lm", "openai_gpt")
-"""Each file may import those before it."""
+"""Files in reading order: each imports only files before it."""
 
 __all__ = [
     "LLMConfig",

@@ -3,6 +3,6 @@
 from gesta.compat.langroid.utils import constants
 
 ORDER = ("constants",)
-"""Each file may import those before it."""
+"""Files in reading order: each imports only files before it."""
 
 __all__ = ["constants"]

@@ -17,7 +17,7 @@ from gesta.compat.langroid.agent.tools.rewind_tool import RewindTool
 from gesta.compat.langroid.agent.tools.task_tool import TaskTool
 
 ORDER = ("orchestration", "recipient_tool", "rewind_tool", "task_tool")
-"""Each file may import those before it."""
+"""Files in reading order: each imports only files before it."""
 
 __all__ = [
     "AddRecipientTool",

@@ -1,4 +1,4 @@
-"""Entries become rows and rows entries: total encoding, canonical bytes, the digest chain, large values."""
+"""Conversion of entries into rows and of rows into entries: encoding, canonical bytes, digest chain, large values."""
 
 from gesta.codec.chain import link, seal, verify
 from gesta.codec.rows import canonical, decode_content, digest_of, encode_content

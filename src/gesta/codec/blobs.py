@@ -1,8 +1,8 @@
-"""A large value is stored beside the rows that use it, under a salted hash as its name.
+"""A large value is stored beside the rows that use it. Its name is a hash of a salt and the value.
 
-Because of the salt, an erased value cannot be guessed from its name. The salt is new for every blob, so equal values
-have the same name only if one writer of one run stored them. It has 16 bytes in every blob, so that no byte of the
-value can be moved into the salt under the same name. The digest of every row that uses the blob covers the name.
+Because of the salt, an erased value cannot be guessed from its name. Each blob has a new salt, so equal values have the
+same name only if one writer of one run stored them. The salt always has 16 bytes, so that no byte of the value can be
+moved into the salt under the same name. The digest of every row that uses the blob covers the name.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ SALT = 16
 """The number of bytes in the salt of each blob."""
 
 REMEMBERED = 4096
-"""The number of values that one `Blobs` recognizes. Older values are forgotten, and stored twice if they come again."""
+"""Number of values that one `Blobs` remembers. An older value that comes again is stored a second time."""
 
 
 def blob_name(salt: bytes, data: bytes) -> str:
@@ -26,12 +26,12 @@ def blob_name(salt: bytes, data: bytes) -> str:
 
 
 def intact(name: str, salt: bytes, data: bytes) -> bool:
-    """Return whether a blob has the name that its salt and data give."""
+    """Return whether the name of a blob matches its salt and data."""
     return len(salt) == SALT and blob_name(salt, data) == name
 
 
 class Blobs:
-    """The large values of one run that one writer has met, each kept once."""
+    """The large values of one run that one writer has stored, each kept once."""
 
     def __init__(self, salt: Callable[[], bytes] = lambda: token_bytes(SALT)) -> None:
         self._salt = salt
@@ -40,7 +40,7 @@ class Blobs:
         """Blobs that `take` has not returned yet: name, salt and data."""
 
     def keep(self, data: bytes) -> str:
-        """Return the name of a value's blob; the next `take` returns a blob that is new."""
+        """Return the name of a value's blob. If the blob is new, the next `take` returns it."""
         plain = sha256(data).digest()
         name = self._names.get(plain)
         if name is None:
@@ -52,9 +52,9 @@ class Blobs:
         return name
 
     def take(self) -> list[tuple[str, bytes, bytes]]:
-        """Return (name, salt, data) of each blob that came since the last call, in order.
+        """Return (name, salt, data) of each new blob since the last call, in order.
 
-        Only names are kept after that.
+        After that only names are kept.
         """
         fresh, self.fresh = self.fresh, []
         return fresh

@@ -1,4 +1,4 @@
-"""The digest of a row covers its bytes and, by the digest of the row before it, all rows before. Frozen for ever."""
+"""The digest of a row covers its bytes and the digest of the row before it, and so all rows before. Never changes."""
 
 from hashlib import sha256
 
@@ -10,14 +10,19 @@ _HEADERS = msgspec.json.Encoder()
 
 
 def seal(salt: bytes, content: str, annotations: str | None) -> bytes:
-    """Return the digest of the part that can be erased, 32 bytes that stay when it is erased. Frozen for ever."""
+    """Return the digest of the part of a row that can be erased, 32 bytes. It is kept after the part is erased.
+
+    Never changes.
+    """
     return sha256(b"%b%b\0%b" % (salt, content.encode(), annotations.encode() if annotations else b"")).digest()
 
 
 def link(prev: bytes, row: Row, sealed: bytes | None = None) -> bytes:
-    """Return the digest of a row and all rows before it, 32 bytes.
+    """Return the digest of a row and all rows before it, 32 bytes. This function never changes.
 
-    `sealed`: the seal of an erased row. Frozen for ever.
+    Args:
+        prev: the digest of the row before.
+        sealed: the seal of an erased row.
     """
     header = row.run, row.seq, row.kind, row.at, row.span, msgspec.Raw(row.causes), row.version
     sealed = seal(row.salt, row.content, row.annotations) if sealed is None else sealed
@@ -25,7 +30,11 @@ def link(prev: bytes, row: Row, sealed: bytes | None = None) -> bytes:
 
 
 def verify(row: Row, prev: bytes, sealed: bytes | None = None) -> bool:
-    """Return whether a row has the bytes that were written after `prev`; of an erased row, its header is checked."""
+    """Return whether a row is unchanged since it was written after the row with digest `prev`.
+
+    Args:
+        sealed: the seal of an erased row, of which only the header is checked.
+    """
     try:
         # of fixed size, so that no byte can move between the parts
         sizes = len(prev), len(row.salt) * 2 if sealed is None else len(sealed)

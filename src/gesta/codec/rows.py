@@ -1,9 +1,9 @@
 """Encodes any Python value as stored text and decodes it; `chain` defines how digests cover the stored text.
 
-Encoding never raises, whatever value an agent writes, and returns the value as a later reader will read it. A value
-that JSON or SQLite cannot hold exactly is stored under a mark, an object of one member whose key starts with `$`:
-`_MARKS`, `$blob`, and `$dict` around a user's own object of that form, so that no value can imitate a mark. Stored text
-is compact: text without `{"$` holds no mark. Only a new `VERSION` may change tags, marks, seal and link.
+Encoding never raises, whatever value an agent writes, and returns the value as it will be read back. A value that JSON
+or SQLite cannot hold exactly is stored under a mark, which is an object with one member whose key starts with `$`: one
+of `_MARKS`, or `$blob`. A user's own object of this form is wrapped in `$dict`, so that no value can imitate a mark.
+Stored text is compact: text without `{"$` holds no mark. Tags, marks, seal and link change only with `VERSION`.
 """
 
 import json
@@ -32,16 +32,16 @@ MAX_DEPTH = 64  # containers in a row; what lies deeper is one text, so that no 
 
 
 class PythonValue(msgspec.Struct, frozen=True):
-    """A Python value that JSON can not hold, as it is read back."""
+    """A Python value that JSON cannot hold, as it is read back."""
 
     type: str
-    """The name of its class; `cycle` for a value that contains itself, `json` for a value that is nested too deeply."""
+    """The name of its class; `cycle` for a value that contains itself, `json` for a value nested too deeply."""
     repr: str
-    """Its `repr`, at most 10,000 characters; for `json` the whole JSON text."""
+    """Its `repr`, at most 10,000 characters; for `json`, the whole JSON text."""
 
 
 class Secret(msgspec.Struct, frozen=True):
-    """A value in place of a secret's text; only a redactor makes it."""
+    """A placeholder for the text of a secret. Only a redactor makes it."""
 
     name: str
 
@@ -74,7 +74,12 @@ _MARKS: Mapping[str, Callable[[Any], Any]] = {
 
 
 def to_row(entry: Entry, prev: bytes, salt: bytes, keep: Keep) -> tuple[Entry, Row]:
-    """Return an entry as it will be read, and its row. `prev` is the digest of the entry before it."""
+    """Return an entry as it will be read back, and its row.
+
+    Args:
+        prev: digest of the entry before it.
+        keep: stores a large value as a blob, and returns the blob's name.
+    """
     text, content = _pack(entry.content, keep, typed=True)
     notes_text, notes = (None, None) if entry.annotations is None else _pack(entry.annotations, keep, typed=False)
     causes = "[]"
@@ -169,12 +174,12 @@ def blob_names(row: Row) -> list[str]:
 
 
 def encode_content(content: Content, keep: Keep | None) -> str:
-    """Return a content as stored text; without `keep`, large values stay in the text."""
+    """Return a content as stored text. Without `keep`, large values stay in the text."""
     return _pack(content, keep, typed=True)[0]
 
 
 def as_recorded(content: T) -> T:
-    """Return a content, or another value, as it is read back once it is on record: without secrets."""
+    """Return a content, or another value, as it will be read back from the record: without secrets."""
     if SECRETS.search is None:
         return content
     back: T = _pack(content, None, typed=isinstance(content, Base))[1]
@@ -192,7 +197,7 @@ def decode_content(text: str, blobs: Mapping[str, bytes]) -> Content:
 def canonical(value: Any) -> bytes:
     """Return the canonical bytes of a JSON value: equal values have equal bytes.
 
-    Keys are sorted, 1.0 is 1 (up to 2**63).
+    Keys are sorted, and 1.0 is written as 1 (up to 2**63).
     """
     return _SORTER.encode(_NUMBERS.decode(_ENCODER.encode(_Writer(None, sorts=True).mark(value))))
 
@@ -203,10 +208,11 @@ def digest_of(value: Any) -> str:
 
 
 def _pack(value: Any, keep: Keep | None, *, typed: bool, plain: bool = False) -> tuple[str, Any]:
-    """Return a value as JSON and as it will be read back.
+    """Return a value as JSON text, and as it will be read back.
 
-    A value that JSON holds exactly is encoded without a walk over its parts. A `plain` value, of types that JSON has,
-    is read back only if it may hold infinity or NaN, which become null: in MessagePack they begin with the bytes below.
+    A value that JSON holds exactly is encoded without a walk over its parts. A `plain` value, made of JSON's types
+    only, is read back only if it may hold infinity or NaN, which JSON would turn into null. They are found by the first
+    bytes of their MessagePack form.
     """
     try:
         data = _ENCODER.encode(value)
@@ -237,7 +243,7 @@ def _pack(value: Any, keep: Keep | None, *, typed: bool, plain: bool = False) ->
 
 @cache
 def _stand_in_words(kind: Any) -> dict[str, tuple[str, ...]]:
-    """Return the fixed words of Gesta in the members of a content, which no redaction changes."""
+    """Return, for each member of a content, the fixed words of Gesta that no redaction may change."""
     found: dict[str, tuple[str, ...]] = {kind.__struct_config__.tag_field: (kind.__struct_config__.tag,)}
     for field in msgspec.structs.fields(kind):
         for option in (field.type, *get_args(field.type)):
@@ -269,7 +275,10 @@ _PLAIN: tuple[tuple[Any, str, Callable[[Any], Any]], ...] = (
 
 
 def _plain(value: Any, *, deep: bool) -> tuple[str, Any]:
-    """Return a value in plain types, and its mark. Only this function touches values that are not plain."""
+    """Return the mark for a value that JSON cannot hold, and its form in JSON types.
+
+    Only here methods of such values are called.
+    """
     with suppress(Exception):
         if deep:
             return "$json", json.dumps(value, default=repr)

@@ -1,6 +1,6 @@
-"""Encodes a whole run of entries that came from elsewhere, without reading the entries back.
+"""Encodes a whole imported run at once, without reading the entries back.
 
-The rows hold the same as those that `to_row` makes of the same entries, one after the other.
+The rows equal those that `to_row` makes from the same entries, one after another.
 """
 
 import os
@@ -17,16 +17,16 @@ from gesta.entry import GENESIS, VERSION, Cause, Row, utc_text
 from gesta.kinds import Content
 
 Whole = tuple[Content, int, tuple[Cause, ...], str | None, datetime]
-"""An entry without its place: content, span, causes, its own annotations as they are stored, and time."""
+"""The content, span, causes, stored annotations and time of an entry."""
 
 
 def run_rows(run: str, entries: Iterable[Whole], keep: Keep, *, plain: bool) -> list[Row]:
-    """Return the rows of all entries of a run, in order from seq 1.
+    """Return the rows of all entries of a run, in order, from seq 1.
 
     Args:
-        plain: whether every value in the contents is of a type that JSON has, as out of a JSON document.
+        plain: whether every value in the contents is of a JSON type, as in a parsed JSON document.
 
-    Cost: a third of that of `to_row`.
+    Cost: a third of the cost of `to_row`.
     """
     rows, prev, salts, last, at = list[Row](), GENESIS, b"", None, ""
     for seq, (content, span, causes, notes, moment) in enumerate(entries, 1):

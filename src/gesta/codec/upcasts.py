@@ -1,4 +1,4 @@
-"""Converts contents of older formats to this format as they are read; the stored text stays as it is."""
+"""Converts contents of older formats to the present format when they are read. The stored text stays unchanged."""
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -14,7 +14,10 @@ CLASSES: Mapping[str, type[Content]] = {kind.__struct_config__.tag: kind for kin
 
 
 def _typed_members(members: dict[str, Any]) -> dict[str, Any]:
-    """Return a content of format 1 in format 2: members that 0.1.0 wrote in `extra` become fields if the type fits."""
+    """Return a content of format 1 in format 2.
+
+    Members that 0.1.0 wrote in `extra` become fields if their type fits.
+    """
     extra, lifted = members.get("extra"), LIFTED.get(members.get("kind", ""), {})
     if type(extra) is not dict or not extra.keys() & lifted.keys():
         return members
@@ -29,7 +32,7 @@ def _typed_members(members: dict[str, Any]) -> dict[str, Any]:
 
 
 def _unsummed(failed: Any) -> dict[str, Any]:
-    """Return why there is no summary as the fields of a compaction."""
+    """Return the fields of a compaction that say why there is no summary."""
     return {"error": {"type": "summary", "message": failed["reason"]}, "run": failed["run"]}
 
 
@@ -48,5 +51,5 @@ LIFTED: Mapping[str, Mapping[str, str]] = {
     "question": {"raises": "raises"},
     "compaction": {"tokens": "tokens", "summary_failed": "error"},
 }
-"""Members of `extra` in format 1, by kind, and the fields that hold them since format 2."""
+"""Members of `extra` in format 1 by kind, each with the field that holds it since format 2."""
 UPCASTS: Upcasts = {1: _typed_members}  # from each version to the next: members of a content, as Python values

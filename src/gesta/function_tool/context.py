@@ -1,4 +1,4 @@
-"""The context of a tool's call, and the answers of its `reconcile`."""
+"""The context that a tool gets for a call, and the answers that its `reconcile` can return."""
 
 import subprocess
 from collections.abc import Awaitable, Callable, Sequence
@@ -22,12 +22,12 @@ else:
 
 
 def no_tables(*_: Any) -> list[tuple[Any, ...]]:
-    """Refuse statements of a tool that is not transactional. Raises BadTool."""
+    """Raise BadTool: only a transactional tool may run statements."""
     raise BadTool("context.sql is for transactional tools. Write @tool(effect='transactional').")
 
 
 def no_subprocess(*_: Any, **__: Any) -> "subprocess.Popen[Any]":
-    """Refuse to start a subprocess outside of an attempt. Raises GestaError."""
+    """Raise GestaError: a subprocess can be started only during an attempt."""
     raise GestaError("context.popen starts a subprocess of an attempt; there is none here. Use subprocess.Popen.")
 
 
@@ -52,7 +52,7 @@ class ChildOutcome(Protocol):
 
     @property
     def error(self) -> Error | None:
-        """What went wrong in a turn that was not answered."""
+        """The error of a turn that was not answered."""
 
 
 class Context(Struct, Generic[D], frozen=True, kw_only=True):
@@ -67,15 +67,15 @@ class Context(Struct, Generic[D], frozen=True, kw_only=True):
     session: str
     user: str | None
     key: str
-    """Idempotency key, 64 hex: the same in every attempt of this call, and different for every other call."""
+    """Idempotency key, 64 hex: the same in every attempt of this call, and different for any other call."""
     explain_id: str
-    """Id of the entry that explanations of this call belong to."""
+    """Id of the entry under which explanations show this call."""
     streaming: bool
     clock: Callable[[], datetime]
     respond: Callable[[str], None]
-    """Sends an observation to the listener of the run."""
+    """Sends words as an observation to the listeners of the run."""
     call: Callable[[Any, str], Awaitable[ChildOutcome]]
-    """Calls another agent in a child run, and returns its outcome; a further attempt continues the same child run."""
+    """Calls another agent in a child run, and returns its outcome. A second attempt continues the same child run."""
     found: Callable[[str, Sequence[Hit]], None] = lambda _query, _hits: None
     """Writes a query and the passages that it found: they explain the tool's result."""
     sql: Callable[..., list[tuple[Any, ...]]] = no_tables
@@ -83,7 +83,8 @@ class Context(Struct, Generic[D], frozen=True, kw_only=True):
     popen: Callable[..., "subprocess.Popen[Any]"] = no_subprocess
     """Starts a subprocess as `subprocess.Popen` does; the attempt is not over before the subprocess has ended."""
     cancelled: Callable[[], bool]
-    """Returns whether nobody waits for the call any more; a function in a thread should ask, for nobody can stop it."""
+    """Returns whether nobody waits for the call any more. A function in a thread should ask this, because nobody can
+    stop it."""
     deps: D = None  # type: ignore[assignment]  # a tool that needs them never runs without
     """The `deps` that the program passed when it began or resumed the turn. They are never on record."""
     traceparent: str | None = None
@@ -121,15 +122,17 @@ class NotDone(Struct, frozen=True):
     """Answer of `reconcile`: the effect did not happen. This answer counts once the attempt is over."""
 
     void: bool = False
-    """Whether the key can have no effect any more, as after a cancelled order: it counts at once, under a new key."""
+    """Whether the key can never have an effect any more, as after a cancelled order. Then the answer counts at once,
+    and the next attempt has a new key."""
 
 
 class Unknown(Struct, frozen=True):
-    """Answer of `reconcile`: nobody can tell."""
+    """Answer of `reconcile`: it cannot be found out whether the effect happened."""
 
 
 Reconciled = Done | NotDone | Unknown
 Reconcile = (
     Callable[[str], Reconciled | Awaitable[Reconciled]] | Callable[[str, Context], Reconciled | Awaitable[Reconciled]]
 )
-"""A function of the idempotency key, and of the context if it takes two arguments, that looks up the effect."""
+"""A function that finds out whether an effect happened. Its arguments are the idempotency key and, if it takes two, the
+context."""

@@ -1,8 +1,8 @@
-"""Whether nobody can know if an effect happened follows from what its tool raised, by the names of the classes.
+"""Decides from the exception of a tool whether its effect is in doubt, by the names of the exception's classes.
 
-A read timeout is the commonest double payment there is: the request was sent, and only the answer is missing. The
-classes are known by name, because their libraries are not imported here. A class counts before its bases, an exception
-before what caused it. Whatever is not listed is the tool's own answer: its author vouches that nothing half-happened.
+Double payments happen most often after a read timeout: the request was sent, and only the reply is missing. Classes are
+known by name, because their libraries are not imported here. A class counts before its bases, and an exception before
+its cause. Any class that is not listed leaves no doubt: a tool that raises it has had no effect.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ DOUBTFUL = frozenset(
         "ConnectionDoesNotExistError", "AdminShutdown", "CrashShutdown",
     }
 )
-"""Timeouts, resets and replies cut short: the other side may have carried out the request."""
+"""Timeouts, resets and incomplete replies: the other side may have carried out the request."""
 
 CERTAIN = frozenset(
     {
@@ -34,11 +34,11 @@ CERTAIN = frozenset(
         "ProxyError",
     }
 )
-"""Failures from before anything was sent: this attempt had no effect. An earlier attempt may have had one."""
+"""Failures before anything was sent: this attempt had no effect, but an earlier attempt may have had one."""
 # fmt: on
 
 GATEWAY = (502, 504)
-"""HTTP statuses of a gateway that got no answer. Source: RFC 9110, sections 15.6.3 and 15.6.5."""
+"""HTTP statuses of a gateway that got no reply from its server. Source: RFC 9110, sections 15.6.3 and 15.6.5."""
 
 WEAK = frozenset(
     {
@@ -53,8 +53,8 @@ def in_doubt(failure: BaseException, certain: tuple[type[BaseException], ...] = 
     """Return whether an exception of a tool leaves it unknown if the effect happened.
 
     Args:
-        certain: classes that leave no doubt, as the tool's author says.
-        again: whether an attempt before this one may have had the effect: then it is not enough that this one sent
+        certain: further classes that leave no doubt, according to the tool's author.
+        again: whether an earlier attempt may have had the effect. If so, it is in doubt even if this attempt sent
             nothing.
     """
     weak = False
@@ -79,13 +79,16 @@ def in_doubt(failure: BaseException, certain: tuple[type[BaseException], ...] = 
 
 
 def _status(failure: BaseException) -> object:
-    """Return the status of the HTTP reply in an exception, by the names that libraries use; `None` without a reply."""
+    """Return the HTTP status in an exception, by the names that libraries use; `None` if it has none."""
     reply = getattr(failure, "response", failure)
     return next((found for name in ("status_code", "status", "code") if (found := getattr(reply, name, None))), None)
 
 
 def _chain(failure: BaseException) -> Iterator[BaseException]:
-    """Yield an exception, what caused it, and so on; some libraries keep the cause as an argument or a reason."""
+    """Yield an exception, its cause, the cause of that, and so on.
+
+    Some libraries keep the cause in an argument or `reason`.
+    """
     met = set[int]()
     left = [failure]
     while left:

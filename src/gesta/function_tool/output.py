@@ -1,7 +1,7 @@
-"""An answer of a type: the model reads the schema of the type, and its answer is checked before the turn may end.
+"""An answer of a type. The model reads the schema of the type, and its answer is checked before the turn ends.
 
-The type is read as the argument of a tool is, so it takes what tools take. What does not fit goes back to the model as
-a correction that names every path, as often as the policy says.
+The type may be any type that a tool's parameter may have. An answer that does not fit is sent back to the model with an
+error for every path, as often as the policy says.
 """
 
 import json
@@ -28,7 +28,7 @@ else:
 
 By = Literal["native", "tool", "prompt"]
 ANSWER = "answer"
-"""Name of the tool that takes the answer, if a tool takes it."""
+"""Name of the tool with which a model answers, for outputs with `by="tool"`."""
 FENCED = re.compile(r"\s*```[a-zA-Z]*\s*\n(.*?)\n?\s*```\s*", re.DOTALL)
 EXCERPT = 200  # characters of an answer that the model is shown again
 WANTED = "Give a standard type, dataclass, TypedDict, Struct or pydantic model that JSON can hold, at module level."
@@ -41,9 +41,10 @@ class Output(Struct, Generic[T], frozen=True, eq=False):
     type: Any
     """Any type that an argument of a tool may have."""
     by: By = "native"
-    """`native`: the provider enforces the type. `tool`: a tool takes the answer. `prompt`: the instructions ask."""
+    """`native`: the provider enforces the type. `tool`: the model calls a tool with the answer. `prompt`: the
+    instructions ask for it."""
     schema: dict[str, Any] = {}
-    """JSON Schema of an object, complete in itself; it is made from the type."""
+    """JSON Schema of an object, without references to other documents; made from the type."""
     taker: Tool | None = None
     """The tool that checks the answer; it is made from the type."""
 
@@ -76,7 +77,7 @@ class Output(Struct, Generic[T], frozen=True, eq=False):
 
     @property
     def wrapped(self) -> bool:
-        """Whether the type is no JSON object, so that the answer is the member `value` of an object."""
+        """Whether the answer is the member `value` of an object, because the type itself is not a JSON object."""
         assert self.taker is not None
         return self.schema is self.taker.args_schema
 
@@ -93,7 +94,10 @@ class Output(Struct, Generic[T], frozen=True, eq=False):
         return self._fitting(given if self.wrapped else {"value": given}, shown=self.wrapped)
 
     def given(self, value: Any) -> Any:
-        """Return a recorded answer, or the value of a program, plain JSON or text, as a value of the type.
+        """Return a recorded answer, or the value of a program, as a value of the type.
+
+        Args:
+            value: plain JSON, or a text.
 
         Raises:
             BadArguments: the value does not fit.
@@ -107,7 +111,11 @@ class Output(Struct, Generic[T], frozen=True, eq=False):
             raise
 
     def _fitting(self, args: Any, *, shown: bool = False) -> Any:
-        """Check a value against the type. `shown`: whether the model knows the member `value`. Raises BadArguments."""
+        """Return a value checked and converted to the type. Raises BadArguments.
+
+        Args:
+            shown: whether the model knows the member `value`, so that errors name it.
+        """
         assert self.taker is not None
         try:
             return self.taker.arguments(args)["value"]
@@ -116,21 +124,21 @@ class Output(Struct, Generic[T], frozen=True, eq=False):
             raise BadArguments(told if shown else told.replace("$.value", "$")) from wrong
 
     def plain(self, text: str) -> Any:
-        """Return an answer that fits the type as plain JSON."""
+        """Return an answer that fits the type as plain JSON, without the member `value` around it."""
         given = _answer_json(text)
         return given["value"] if self.wrapped else given
 
     def tool(self) -> dict[str, Any]:
-        """Return the description of the tool that takes the answer, in the form of a request-header."""
+        """Return the description of the tool with which a model answers, in the form of a request-header."""
         return {"name": ANSWER, "description": "Give the answer.", "args_schema": self.schema}
 
     def asked(self) -> str:
-        """Return the words that ask a model for an answer of the type."""
+        """Return the sentences that ask a model for an answer of the type."""
         return ASKED + json.dumps(self.schema, ensure_ascii=False)
 
 
 def _answer_json(text: str) -> Any:
-    """Read JSON, in a code fence or not."""
+    """Read JSON, with or without a code fence around it."""
     found = FENCED.fullmatch(text)
     return json.loads(found[1] if found else text)
 

@@ -1,7 +1,8 @@
-"""A signature is read once, into a type that arguments are converted to and the schema that a model sees.
+"""The signature of a function, read once into a type for converting arguments and a schema for the model.
 
-Standard types, dataclasses, TypedDicts and structs are what msgspec knows; pydantic models say themselves what they
-take, without being imported here. What cannot be told to a model is refused when the tool is made, with what to write.
+msgspec reads standard types, dataclasses, TypedDicts and structs. pydantic models give their own schema, and pydantic
+is not imported here. A parameter that cannot be described to a model is refused when the tool is made, with an error
+that says what to write.
 """
 
 import functools
@@ -31,7 +32,7 @@ JSON_TYPES: Mapping[Any, Any] = {
 MOST = 20
 """Greatest number of unknown members that an error lists."""
 BOUNDS = ("gt", "ge", "lt", "le", "multiple_of", "min_length", "max_length", "pattern")
-"""Constraints, as msgspec, annotated-types and pydantic name them."""
+"""Names of constraints in msgspec, annotated-types and pydantic."""
 
 
 class Signature(Struct, frozen=True):
@@ -40,17 +41,18 @@ class Signature(Struct, frozen=True):
     parameters: type[Struct]
     """The type that arguments are converted to; arguments that are left out are UNSET."""
     schema: dict[str, Any]
-    """JSON Schema of an object, complete in itself."""
+    """JSON Schema of an object, without references to other documents."""
     hidden: tuple[str, ...]
-    """Parameters that a model never sees."""
+    """Names of the parameters that a model never sees."""
     needs: Any
-    """Type argument of the first hidden parameter whose type argument does not allow `None`."""
+    """The type argument that a hidden parameter requires, as `Shop` in `Context[Shop]`: the first one that does not
+    allow `None`."""
     document: str
     """The docstring of the function, without its indent."""
 
 
 def read_signature(function: Any, name: str, hide: type) -> Signature:
-    """Read the parameters of a function; parameters annotated `hide` are hidden. Raises BadTool."""
+    """Return the signature of a function. Parameters annotated with the type `hide` are hidden. Raises BadTool."""
     inner, target = unwrapped(function)
     hints = _hints(function, name)
     shown = {key: _hidden(hint, hide) for key, (hint, _) in hints.items()}
@@ -75,7 +77,7 @@ def read_signature(function: Any, name: str, hide: type) -> Signature:
 
 
 def needed_by(function: Any, hide: type) -> Any:
-    """Return the type argument with which a function takes the hidden type; `None` if it has none or takes `None`."""
+    """Return the type argument of a function's hidden parameter; `None` if it has none or allows `None`."""
     try:
         hints = get_type_hints(unwrapped(function)[1])
     except Exception:  # noqa: BLE001 - annotations that cannot be read need nothing
@@ -85,7 +87,7 @@ def needed_by(function: Any, hide: type) -> Any:
 
 
 def _hidden(hint: Any, hide: type) -> Any:
-    """Return the part of a hint that is the hidden type, with its type argument; `None` if there is no such part."""
+    """Return the part of a type hint that is the hidden type, with its type argument; `None` if it has no such part."""
     return next((each for each in (hint, *get_args(hint)) if hide in (each, get_origin(each))), None)
 
 
@@ -101,7 +103,7 @@ def named(function: Any) -> str:
 
 
 def unwrapped(function: Any) -> tuple[Any, Any]:
-    """Return what a `partial` calls, and the function that holds its docstring and annotations."""
+    """Return the callable inside a `partial`, and the function that holds its docstring and annotations."""
     while isinstance(function, functools.partial):
         function = function.func
     return function, function if hasattr(function, "__name__") else type(function).__call__
@@ -141,7 +143,7 @@ def _hints(function: Any, name: str) -> dict[str, tuple[Any, Any]]:
 
 
 def _typed(hint: Any, default: Any) -> tuple[Any, str | None]:
-    """Return the type of a parameter as msgspec checks it, and the description in its annotation."""
+    """Return the type of a parameter in msgspec's form, and the description in its annotation."""
     text: str | None = None
     bounds: dict[str, Any] = {}
     for item in getattr(hint, "__metadata__", ()):
@@ -159,7 +161,7 @@ def _typed(hint: Any, default: Any) -> tuple[Any, str | None]:
 
 
 def _schema(parameters: type[Struct], name: str) -> dict[str, Any]:
-    """Return the JSON Schema of the parameters, with the schemas of all its parts."""
+    """Return the JSON Schema of the parameters, including the schemas that it refers to."""
     prefixes: dict[Any, int] = {}
     parts: dict[str, Any] = {}
 
@@ -191,7 +193,7 @@ def _schema(parameters: type[Struct], name: str) -> dict[str, Any]:
 
 
 def close(schema: Any) -> None:
-    """Forbid further members in every object of a schema that names its members and does not allow others."""
+    """Forbid unknown members in every object of a schema that names its members and does not say otherwise."""
     if not isinstance(schema, dict):
         return
     if "properties" in schema:
@@ -203,7 +205,7 @@ def close(schema: Any) -> None:
 
 
 def _parts(schema: dict[str, Any]) -> Iterator[Any]:
-    """Yield the schemas that a schema is made of."""
+    """Yield the schemas inside a schema."""
     for name in ("properties", "$defs"):
         yield from schema.get(name, {}).values()
     for name in ("anyOf", "oneOf", "allOf", "prefixItems"):
@@ -253,7 +255,7 @@ def _referenced(schema: Any, defs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _may_be(value: Any, schema: Any, defs: Mapping[str, Any], deep: int = 1) -> bool:
-    """Return whether a value may fit one of several options, judged by JSON types and tags, those of members too."""
+    """Return whether a value may fit a schema, by JSON types, fixed values and required members, `deep` levels down."""
     schema = _referenced(schema, defs)
     kind = JSON_TYPES.get(str(schema.get("type")), object)
     allowed = schema.get("enum", [schema["const"]] if "const" in schema else [value])

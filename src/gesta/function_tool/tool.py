@@ -1,9 +1,9 @@
-"""A tool is a typed function that a model may call: its signature is both the schema and the check.
+"""A tool is a typed function that a model may call. Its signature is the schema and the check of arguments.
 
-The schema is made once, when the tool is. `arguments` turns what a model wrote into keyword arguments or raises
-`BadArguments`, which names every path that is wrong, so that the model can mend all in one go. Types are strict
-JSON (`"5"` is no integer), except that 5.0 is 5. Who says nothing about the effect of a tool gets `once`, with
-`declared` False. A docstring is taken whole; `with_texts` is for who reads it closer.
+The schema is made once, with the tool. `arguments` turns the arguments that a model wrote into keyword arguments, or
+raises `BadArguments` with every wrong path, so that the model can correct them all at once. Types are strict JSON
+(`"5"` is no integer), except that 5.0 is 5. A tool whose author declares no effect gets `once`, with `declared` False.
+The docstring is the description; `with_texts` replaces it and adds texts for parameters.
 """
 
 import functools
@@ -46,44 +46,46 @@ class Tool(Struct, Generic[F], frozen=True, kw_only=True, eq=False, dict=True):
     name: str
     description: str = ""
     args_schema: dict[str, Any] = {}
-    """JSON Schema of an object, complete in itself."""
+    """JSON Schema of an object, without references to other documents."""
     function: F
     effect: Effect = "once"
     declared: bool = False
-    """Whether the author set the effect."""
+    """Whether the author declared the effect."""
     approval: bool = False
     """Whether a person is asked before each call."""
     expires_s: float | None = None
-    """Seconds after which a call that nobody approved is denied; None: it waits for ever."""
+    """Seconds after which a call that nobody approved is denied; `None` to wait without end."""
     asks: bool = False
     """Whether a person carries the tool out: its arguments are the question, and the answer is its result."""
     answer_schema: dict[str, Any] | None = None
-    """JSON Schema of the answer, if a person carries the tool out; None for any text."""
+    """JSON Schema of the answer, if a person carries the tool out; `None` for any text."""
     timeout_s: float | None = None
-    """Seconds from when the function starts; `None` for the policy's `tool_timeout_s`."""
+    """Timeout in seconds, from the start of the function; `None` for the policy's `tool_timeout_s`."""
     reconcile: Reconcile | None = None
     on_doubt: OnDoubt = "ask"
     certain: tuple[type[BaseException], ...] = ()
-    """Exceptions that leave no doubt whether the effect happened, beside those of
+    """Exceptions after which it is certain that the effect did not happen, beside those of
     `gesta.function_tool.doubt.CERTAIN`."""
     key_s: float = 86_400.0
-    """Seconds for which the service behind the tool knows an idempotency key, from the first attempt on."""
+    """Seconds from the first attempt for which the service behind the tool remembers an idempotency key."""
     group: tuple[str, ...] | list[str] = ()
     """Groups that the tool belongs to; an empty tuple means `default`."""
     applicable_states: tuple[str, ...] | list[str] = ()
     """States in which the tool is offered; `*` or an empty tuple means all."""
     state: str | None = None
-    """The tool state of the run after a call of the tool has succeeded; None leaves the state as it is."""
+    """The tool state of the run after a successful call; `None` leaves the state unchanged."""
     ends_turn: bool | str = False
-    """Whether the turn ends when a call succeeds, with its result as the answer; a text is the answer instead."""
+    """Whether the turn ends when a call succeeds, with its result as the answer. A text is the answer in place of the
+    result."""
     strict: bool = False
-    """Whether the provider, if it can, enforces the schema; then every parameter must be required."""
+    """Whether the provider enforces the schema, if it can. Then every parameter must be required."""
     parameters: type[Struct] | None = None
-    """The type that arguments are converted to; None: values are not converted, and only their names are checked."""
+    """The type that arguments are converted to. With `None`, values are not converted, and only their names are
+    checked."""
     context_names: tuple[str, ...] = ()
     """Names of the parameters that get the `Context`."""
     needs: Any = None
-    """Type of the deps that the tool requires, as in `Context[Shop]`; `None` if it requires none."""
+    """Type of the deps that the tool requires, such as `Shop` for `Context[Shop]`; `None` if it requires none."""
     agent: Any = None
     """The agent that the tool calls, if it was made by `Agent.as_tool`."""
 
@@ -149,7 +151,7 @@ class Tool(Struct, Generic[F], frozen=True, kw_only=True, eq=False, dict=True):
         return allowed and (not self.applicable_states or not {"*", state}.isdisjoint(self.applicable_states))
 
     def arguments(self, args: Mapping[str, Any]) -> dict[str, Any]:
-        """Check and convert the arguments that a model wrote. Missing ones keep the function's defaults.
+        """Check and convert the arguments that a model wrote. Missing arguments keep the function's defaults.
 
         Raises:
             BadArguments: the arguments do not fit. No other error is raised, whatever `args` holds.
@@ -182,17 +184,17 @@ class Tool(Struct, Generic[F], frozen=True, kw_only=True, eq=False, dict=True):
 
     @functools.cached_property
     def nested(self) -> bool:
-        """Whether an argument may have members of its own."""
+        """Whether the type of an argument may have members."""
         return any(not isinstance(each, dict) or each.get("type") not in FLAT for each in self._properties.values())
 
     @property
     def _properties(self) -> dict[str, Any]:
-        """Schema of each argument."""
+        """The schema of each argument by name."""
         found: dict[str, Any] = self.args_schema.get("properties", {})
         return found
 
     def _unknown(self, args: Mapping[str, Any]) -> list[str]:
-        """Return an error for each member of an argument that its type does not name and would drop."""
+        """Return an error for each member of an argument that its type does not name, at any depth."""
         known = {"properties": self._properties}
         try:
             return list(islice(unknown_members(args, known, self.args_schema.get("$defs", {}), "$"), MOST))
@@ -200,7 +202,7 @@ class Tool(Struct, Generic[F], frozen=True, kw_only=True, eq=False, dict=True):
             return ["Nested too deeply - at `$`"]
 
     def with_texts(self, description: str, texts: Mapping[str, str]) -> "Tool[F]":
-        """Return a copy of the tool with a description, and with texts for parameters whose annotation has no text."""
+        """Return a copy of the tool with a description, and with texts for parameters that have none yet."""
         properties = dict(self.args_schema.get("properties", {}))
         for name in texts.keys() & properties.keys():
             if isinstance(properties[name], dict):
@@ -211,11 +213,12 @@ class Tool(Struct, Generic[F], frozen=True, kw_only=True, eq=False, dict=True):
     async def invoke(
         self, arguments: dict[str, Any], context: Context | None, in_thread: InThread | None = None
     ) -> Any:
-        """Call the function with the arguments that `arguments` returned, in a worker thread unless it is async.
+        """Call the function, in a worker thread unless it is async.
 
         Args:
+            arguments: the arguments that `Tool.arguments` returned.
             context: `None` only for a function without a context parameter.
-            in_thread: runs a call in a thread; by default a worker thread of anyio does.
+            in_thread: runs a call in a thread; by default a worker thread of anyio.
 
         Raises:
             BaseException: whatever the function raises.
@@ -291,7 +294,7 @@ def _tool(options: ToolOptions, function: Any) -> Tool:
 
 
 def _converted(args: Mapping[str, Any], parameters: type[Struct] | None) -> dict[str, Any]:
-    """Convert the arguments; an argument that is left out stays left out."""
+    """Convert the arguments to their types. A missing argument stays missing."""
     if parameters is None:
         return dict(args)
     made = msgspec.convert(args, parameters, dec_hook=_foreign, str_keys=True)
@@ -307,11 +310,11 @@ VALUE_SHOWN = 100
 
 
 class _Foreign(ValueError):
-    """Problems that a pydantic model found: the text of each, and its path in the model."""
+    """Errors that a pydantic model found, each with its path."""
 
 
 def _foreign(type_: Any, value: Any) -> Any:
-    """Convert a value to a type that msgspec does not know: a pydantic model, which reads it as strict JSON."""
+    """Convert a value to a type that msgspec does not know, which must be a pydantic model. It reads strict JSON."""
     if type_ is object:
         return value
     try:
@@ -350,7 +353,7 @@ def _allowed(node: dict[str, Any], path: list[str], parts: dict[str, Any]) -> li
 
 
 def _integral(value: Any) -> Any:
-    """Return a value with each number such as 5.0 as the integer 5, for JSON does not tell the two apart."""
+    """Return a value with numbers such as 5.0 replaced by integers such as 5, which JSON does not distinguish."""
     return json.loads(
         json.dumps(value), parse_float=lambda text: int(float(text)) if float(text).is_integer() else float(text)
     )

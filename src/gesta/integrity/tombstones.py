@@ -1,9 +1,9 @@
-"""A run that was pruned leaves a tombstone: an entry that says what the run was, and which places it had.
+"""A run that was pruned leaves a tombstone: an entry with the run's id, times and digest, and the pos of its entries.
 
-Tombstones are entries of a run about the record itself, written in the commit that removes the runs. Holds, which keep
-runs from being pruned, are in that run too. Each place is used once, in order, without a gap: where a place is missing
-and no tombstone names it, entries were removed by hand. So each removal leaves a tombstone in a chain of digests, or a
-gap.
+Tombstones are entries of a run about the record itself, written in the commit that removes the runs. Holds, which
+protect runs from being pruned, are in the same run. Each pos (place in the record) is used once, in order, without a
+gap. If a pos is missing and no tombstone names it, entries were removed by hand. So every removal shows, either as a
+tombstone in a chain of digests or as a gap.
 """
 
 from typing import TypeVar
@@ -37,36 +37,36 @@ class Tombstone(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     run: str
     session: str | None = None
-    """Only in tombstones of 0.1.0. Later ones hold neither session nor name, which may identify a person."""
+    """Only in tombstones of 0.1.0. Later tombstones hold no session and no name, which may identify a person."""
     name: str | None = None
     parent_run: str | None = None
     at: str
-    """The time at which the run was opened."""
+    """Time at which the run was opened."""
     last_at: str
     """Time of its last entry."""
     head: int
     """Seq of its last entry."""
     entries: int
     digest: str
-    """Digest of its last entry, in hex: it identifies a copy that was kept elsewhere."""
+    """Digest of its last entry, in hex, by which a copy of the run can be recognised."""
     letters: int = 0
     """The number of letters that waited in its inbox."""
 
 
 class Pruned(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Value of an entry about runs that were pruned together."""
+    """The value of an entry about runs that were pruned together."""
 
     record: str
-    """Id of the record that they were in; the places are those of that record."""
+    """Id of the record that held the runs; `places` are places in this record."""
     runs: list[Tombstone]
     places: Places
-    """The places of all entries that were removed."""
+    """The pos of all entries that were removed."""
     by: str
     reason: str | None = None
 
 
 class Hold(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Value of an entry that keeps a run from being pruned, or ends that."""
+    """The value of an entry that protects a run from being pruned, or ends the protection."""
 
     run: str
     held: bool = True
@@ -75,7 +75,7 @@ class Hold(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class PruningNote(Struct, frozen=True):
-    """An entry that says what was pruned."""
+    """An entry about pruning, with its row and its value."""
 
     row: Row
     value: Pruned
@@ -99,7 +99,7 @@ async def holds(store: Store) -> dict[str, Hold]:
 
 
 async def unexplained(store: Store) -> Places:
-    """Return the places that are missing and that no tombstone names. Cost: reads the places of all entries."""
+    """Return the pos that are missing and that no tombstone names. Cost: reads the pos of all entries."""
     missing: Places = [(int(first), int(last)) for first, last in (await store.sql(GAPS)).rows]
     if not missing:
         return []
@@ -110,7 +110,7 @@ async def unexplained(store: Store) -> Places:
 
 
 def stretches(places: list[int]) -> Places:
-    """Return places, in order, as stretches (first, last)."""
+    """Return sorted numbers as stretches (first, last) without gaps."""
     found: Places = []
     for place in places:
         if found and found[-1][1] == place - 1:
@@ -128,7 +128,7 @@ def _without(gap: tuple[int, int], start: int, end: int) -> Places:
 
 
 async def _values(store: Store, key: str, shape: type[T]) -> list[tuple[Row, T]]:
-    """Return the values under a key in the runs about the record itself. Values of another form are left out."""
+    """Return the values under a key in the runs about the record itself. Values of another type are left out."""
     found = list[tuple[Row, T]]()
     for run in await store.runs(SESSION, NAME):
         for row in await store.read(run.run):

@@ -1,9 +1,9 @@
 """Checks a record: every entry against the chain of digests of its run, and every blob against its name.
 
-A changed byte is found at its entry, and entries that were removed by hand are found by their missing places; runs that
-were pruned have tombstones. Heads that were kept elsewhere are needed to find entries cut off at the end of a run or of
-the record, a chain that was computed anew, and a run that was removed with all later entries. A tombstone explains a
-missing run of this record alone, and only if it was written after the heads were kept.
+A changed byte is found at its entry. Entries that were removed by hand are found because their pos is missing; pruned
+runs have tombstones. Some changes are found only with heads that were kept elsewhere: a cut at the end of a run or of
+the record, a chain that was computed anew, and a removed run together with all later entries. A missing run is accepted
+only if a tombstone of this record explains it that was written after the heads were kept.
 """
 
 import re
@@ -36,16 +36,16 @@ TIMES = """SELECT run, seq, at, last
     WHERE at < last ORDER BY run, seq"""
 
 UNREADABLE = (RecordError, ValueError, TypeError, AttributeError)
-"""Errors that reading raises where bytes were changed."""
+"""Errors that reading can raise if bytes were changed."""
 
 SEQS = "SELECT min(seq), max(seq), count(*), min(CASE WHEN kind = 'begin' THEN seq END) FROM entries GROUP BY run"
 
 
 class Flaw(Struct, frozen=True):
-    """One place at which a record is not as it was written."""
+    """One place where a record is not as it was written."""
 
     run: str
-    """Empty if the flaw is not about one run: the file is damaged, or entries were removed."""
+    """Id of the run. Empty if the flaw is about the file, or about entries that were removed."""
     seq: int
     what: str
 
@@ -55,11 +55,11 @@ class Report(Struct, frozen=True):
 
     flaws: list[Flaw]
     notes: list[str]
-    """Facts that no digest covers, and facts that are odd although no digest shows a change."""
+    """Facts that no digest covers, and odd facts for which no digest shows a change."""
 
 
 class Back(Struct, frozen=True):
-    """An entry whose time is before that of the entry that it follows in its run."""
+    """An entry whose time is earlier than the time of the entry before it in its run."""
 
     run: str
     seq: int
@@ -85,7 +85,7 @@ class Head(Struct, frozen=True):
 
 
 def head_of(text: str) -> Head | None:
-    """Return the head that a line of text holds; `None` if the line holds no head."""
+    """Return the head that a line of text describes; `None` if the line is no head."""
     found = re.fullmatch(r"(\S+)\.([1-9][0-9]{0,17}):([0-9a-f]{64})", text.strip())
     return Head(found[1], int(found[2]), found[3]) if found is not None else None
 
@@ -99,13 +99,13 @@ async def audit(store: Store, *kept: Iterable[Head]) -> list[Flaw]:
     """Check a whole record, and return the first flaw of each run. Cost: reads it all.
 
     Args:
-        kept: heads that the record had, one list for each time; entries that came after them are not compared.
+        kept: lists of heads that were kept, one list for each time. Entries after the heads are not compared.
     """
     return (await report(store, *kept)).flaws
 
 
 async def report(store: Store, *kept: Iterable[Head]) -> Report:
-    """Check a whole record as `audit` does, and add notes about everything that no digest covers."""
+    """Check a whole record as `audit` does. The report also has notes about everything that no digest covers."""
     heads, foreign, blobs = [list(each) for each in kept], await store.foreign(), Counter[str]()
     flaws = [Flaw("", 0, f"{each} is not of Gesta's making; nothing uses it") for each in foreign.aside]
     flaws += await _changed(store, blobs)
@@ -165,7 +165,12 @@ async def _audit_run(store: Store, run: str, count: int) -> tuple[list[Flaw], in
 
 
 def _flaw(row: Row, seq: int, before: bytes, pos: int) -> str:
-    """Return the flaw of a row that should be entry `seq`, given the digest and place of the entry before it."""
+    """Return the flaw of a row that should be entry `seq`; an empty text without a flaw.
+
+    Args:
+        before: digest of the entry before it.
+        pos: pos of the entry before it.
+    """
     if row.seq < seq:
         return f"entry {row.seq} ({row.kind}) stands before entry {seq}, with which the run begins"
     if row.seq != seq:
@@ -176,7 +181,7 @@ def _flaw(row: Row, seq: int, before: bytes, pos: int) -> str:
 
 
 async def _shared(store: Store, base: Forked) -> bytes | None:
-    """Return the digest of the entry that a fork starts from; `None` if that entry is missing or was replaced."""
+    """Return the digest of the last entry that a fork shares; `None` if that entry is missing or was replaced."""
     if base.seq == 0:
         return GENESIS
     rows = await rows_of(store, base.run, base.seq - 1, base.seq)
@@ -184,7 +189,7 @@ async def _shared(store: Store, base: Forked) -> bytes | None:
 
 
 async def _behind(store: Store, kept: list[Head], known: set[str]) -> list[Flaw]:
-    """Return the flaws of heads that were kept at one time: their entries are gone, and were not pruned."""
+    """Return a flaw for each head of one time whose entry is gone although it was not pruned."""
     asked = sorted((head for head in kept if head.run not in known), key=lambda head: head.seq)
     lost = [(head, what) for head in asked if (what := await _lost(store, head))]
     if not lost:
@@ -201,7 +206,7 @@ async def _behind(store: Store, kept: list[Head], known: set[str]) -> list[Flaw]
 
 
 async def _lost(store: Store, head: Head) -> str:
-    """Return how a run differs from a head that was kept; an empty text if the head's entry is there."""
+    """Return how a run differs from a head that was kept; an empty text if the head's entry is unchanged."""
     try:
         rows = await store.read(head.run, head.seq - 1, head.seq)
         if not rows:
@@ -214,7 +219,7 @@ async def _lost(store: Store, head: Head) -> str:
 
 
 async def _explained(store: Store, head: Head, since: list[PruningNote]) -> bool:
-    """Return whether the run of a head was pruned with that head. Entries that the run has now began after that."""
+    """Return whether a head's run was pruned with the head's entry. Entries that the run has now must be younger."""
     stones = [(each.row.pos, stone) for each in since for stone in each.value.runs if stone.run == head.run]
     if not stones:
         return False
@@ -230,13 +235,16 @@ async def _explained(store: Store, head: Head, since: list[PruningNote]) -> bool
 
 
 async def _backwards(store: Store) -> list[Back]:
-    """Return the entries whose time is before that of the entry they follow. Cost: reads the times of all entries."""
+    """Return the entries whose time is earlier than that of the entry before them.
+
+    Cost: reads the times of all entries.
+    """
     found = (await store.sql(TIMES)).rows
     return [Back(str(run), seq, str(at), str(last)) for run, seq, at, last in found if isinstance(seq, int)]
 
 
 def _late(backwards: list[Back], kept: list[Head], known: set[str]) -> list[Flaw]:
-    """Return the entries that came after kept heads, with a time before that of the heads."""
+    """Return flaws for entries after the kept heads whose time is earlier than that of the entry before them."""
     until = {head.run: head.seq for head in sorted(kept, key=lambda head: head.seq) if head.run not in known}
     late = [each for each in backwards if each.seq > until.get(each.run, each.seq)]
     words = "the clock was set back, or somebody added it by hand"
@@ -244,7 +252,7 @@ def _late(backwards: list[Back], kept: list[Head], known: set[str]) -> list[Flaw
 
 
 async def _notes(store: Store, foreign: Foreign, blobs: Counter[str], backwards: list[Back]) -> list[str]:
-    """Return notes on what no digest covers, and on what is odd although no digest shows a change."""
+    """Return notes about what no digest covers, and about odd facts for which no digest shows a change."""
     notes = []
     for words, each in (("Of transactional tools", foreign.tools), ("Not of Gesta's making", foreign.beside)):
         if each:
@@ -275,7 +283,7 @@ async def _notes(store: Store, foreign: Foreign, blobs: Counter[str], backwards:
 
 
 async def _since(store: Store, kept: Sequence[Sequence[Head]]) -> list[str]:
-    """Return how many entries came after the heads that were kept. The heads prove nothing about those entries."""
+    """Return a note on the number of entries and runs after the kept heads, which the heads say nothing about."""
     until: dict[str, int] = {}
     for head in (head for each in kept for head in each):
         until[head.run] = max(head.seq, until.get(head.run, 0))
@@ -306,7 +314,7 @@ async def _removed(store: Store) -> list[Flaw]:
 
 
 def _lacking(first: int, last: int, count: int, begin: int | None) -> int:
-    """Return how many entries a run lacks. A run starts at 1, or at a `begin` if it is a fork."""
+    """Return how many entries a run lacks. A run starts at seq 1; a fork starts at its `begin`."""
     return last - (first if first == begin else 1) + 1 - count
 
 

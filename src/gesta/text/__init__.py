@@ -1,4 +1,4 @@
-"""Texts: removes secrets from them, marks invisible characters in them, finds JSON in them, makes ids of traces."""
+"""Functions on texts: remove secrets, mark invisible characters, and find JSON."""
 
 ORDER = (
     "redactor",

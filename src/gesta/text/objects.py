@@ -1,10 +1,10 @@
-r"""Finds the JSON objects in a text in one pass, whatever text is around them.
+"""Finds the JSON objects in a text in one pass, whatever text is around them.
 
 A brace starts an object only if the next characters look like a member of one: a quote, a word and a colon, or the
 closing brace. So sets, templates and most code in prose are skipped. Objects inside an object are not found separately.
-Raw line ends in strings are accepted, and so are Python's quotes and words, as models write them. Nothing is guessed:
-an object that cannot be read has a problem in place of a value, and no object inside it counts, since acting on a part
-of it is worse than asking again. The time is linear in the length of the text.
+Line ends inside strings are accepted, and so are Python's quotes and constants, because models write them. An object
+that cannot be read has a problem in place of a value, and objects inside it are ignored, because acting on a part is
+worse than asking the model again. The time is linear in the length of the text.
 """
 
 import json
@@ -18,17 +18,18 @@ OPENING = re.compile(r"\{\s*+(?:[\"'}]|\w++\s*+:)")
 TOKEN = re.compile(r'[{}]|"(?:[^"\\]*+(?:\\.[^"\\]*+)*+")?', re.DOTALL)
 """Tokens that decide where an object ends: braces, and strings, which may hold braces; a lone quote has no end."""
 PYTHON = re.compile(r"""("(?:[^"\\]|\\.)*+"?)|'((?:[^'\\]|\\.)*+)'?|\b(True|False|None)\b""", re.DOTALL)
-"""Parts that differ from JSON in Python: strings in single quotes, and three words. JSON strings stay as they are."""
+"""Tokens of Python that JSON does not have: strings in single quotes, and three constants. JSON strings are matched to
+be skipped."""
 QUOTE = re.compile(r"""\\(.)|\"""", re.DOTALL)
-"""Characters of a Python string that JSON may write in another way."""
+"""Parts of a Python string that JSON writes differently."""
 DECODER = json.JSONDecoder(strict=False)
 LEVELS = 500
-"""The most levels of nesting. This limit is below that of every Python, because those limits differ."""
+"""Greatest number of nested levels. The limit of every version of Python is higher, and they differ."""
 TRAILING = {
     ("Expecting property name enclosed in double quotes", "}"): "Illegal trailing comma before end of object",
     ("Expecting value", "]"): "Illegal trailing comma before end of array",
 }
-"""The decoder's message before Python 3.13, with the character at its place, and its message since."""
+"""The decoder's message about text after the value, before and since Python 3.13. The older one names a character."""
 UNCLOSED = "it is not closed"
 DEEP = "it is nested too deeply"
 LONG = "a number in it has too many digits"
@@ -40,14 +41,18 @@ class TextObject(Struct, frozen=True):
     start: int
     """Place of the first brace, in characters."""
     end: int
-    """Place after the last brace. If the object is not closed, the end of the text: all of that may be a part of it."""
+    """Place after the last brace, in characters. For an object that is not closed it is the end of the text, which may
+    all be part of it."""
     value: dict[str, Any] | None
     problem: str | None
-    """The reason why the object has no value."""
+    """Why the object has no value."""
 
 
 def objects(text: str) -> list[TextObject]:
-    """Return the JSON objects in a text that are not inside another one, in order. Cost: the length of the text."""
+    """Return the JSON objects in a text, in order, without objects inside other objects.
+
+    Cost: linear in the text's length.
+    """
     found: list[TextObject] = []
     end, clean = 0, True
     while opening := OPENING.search(text, end):
@@ -65,7 +70,10 @@ def objects(text: str) -> list[TextObject]:
 
 
 def _piece(text: str, start: int) -> TextObject:
-    """Return the object that begins at a brace. A failure costs no more than the length of the object's text."""
+    """Return the object that begins at a brace.
+
+    Cost: linear in the length of the object, also for one that cannot be read.
+    """
     end = _closing_brace(text, start)
     if end is None:
         return TextObject(start, len(text), None, UNCLOSED)
@@ -89,7 +97,7 @@ def _rewritten(found: re.Match[str]) -> str:
 
 
 def _text_object(text: str, start: int, end: int, value: dict[str, Any]) -> TextObject:
-    """Return an object that could be read, without its value if it is nested too deeply."""
+    """Return the object for a decoded value. A value that is nested too deeply is replaced by a problem."""
     if text.count("{", start, end) + text.count("[", start, end) > LEVELS:
         level: list[Any] = [value]
         for _ in range(LEVELS):
@@ -101,7 +109,7 @@ def _text_object(text: str, start: int, end: int, value: dict[str, Any]) -> Text
 
 
 def _problem(wrong: Exception) -> str:
-    """Return the problem that a decoder found, in the same words on every Python."""
+    """Return the problem that a decoder reported, worded the same for every version of Python."""
     if not isinstance(wrong, json.JSONDecodeError):
         return DEEP if isinstance(wrong, RecursionError) else LONG
     words, at = wrong.msg, wrong.pos
@@ -112,7 +120,7 @@ def _problem(wrong: Exception) -> str:
 
 
 def _closing_brace(text: str, start: int) -> int | None:
-    """Return the place after the object that begins at `start`, found by its braces; `None` if it does not end."""
+    """Return the place after the object that begins at `start`, found by counting braces; `None` if it does not end."""
     depth = 0
     for token in TOKEN.finditer(text, start):
         match token[0]:

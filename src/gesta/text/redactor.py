@@ -1,9 +1,9 @@
 """Keeps the secrets of this process out of all text that is written, shown or raised.
 
-A secret is known by its value, so it is found wherever it is, also inside another text, and in the forms in
-which servers and libraries repeat it: escaped in JSON, HTML or a URL, in base64, or masked (`sk-ab...yz`). Which
-secrets a process has is a fact about the process, so their one table, `SECRETS`, is module state. Texts of fewer
-than `LEAST` characters are never searched for, since that would remove ordinary words.
+A secret is known by its value. So it is found in any text, and in the forms in which servers and libraries repeat it:
+escaped in JSON, HTML or a URL, in base64, or masked (`sk-ab...yz`). The secrets belong to the process, so their only
+table, `SECRETS`, is module state. Values of fewer than `LEAST` characters are never searched for, because ordinary
+words would be removed.
 """
 
 import html
@@ -15,9 +15,10 @@ from contextlib import suppress
 from urllib.parse import quote, quote_plus, unquote
 
 LEAST = 8
-"""The fewest characters of a text that counts as a secret."""
+"""Smallest number of characters of a value that counts as a secret."""
 LONG_TEXT = 4 << 20
-"""The most characters of a text in which masked forms are searched for; in a longer text that would take seconds."""
+"""Greatest number of characters of a text in which masked forms are searched for. In longer texts that would take
+seconds."""
 EDGE = 24  # characters at each end that a masked form may show, and at most half of the secret
 STARS = "*•●█·∙#"
 DOTS = STARS + ".…"
@@ -43,14 +44,14 @@ NAMED: tuple[tuple[re.Pattern[str], str], ...] = (
     ),
     (re.compile(r"(\b(?:[A-Z][A-Z0-9]*_)+(?:KEY|TOKEN|SECRET|PASSWORD)=)[^\s'\"]+"), r"\1***"),
 )
-"""Patterns of secrets that are known by their place: passwords and keys in URLs, headers and variables."""
+"""Patterns of secrets that are recognised by their place: passwords and keys in URLs, headers and variables."""
 SLASHES = r"\\{0,15}"  # of escapes inside escapes; each run is bounded, so that looking takes a time linear in the text
 BASE64 = {"+": "(?:[+-]|%2[Bb])", "/": rf"(?:{SLASHES}/|_|%2[Ff])"}
 SHORT = {"\n": "n", "\r": "r", "\t": "t", "\b": "b", "\f": "f"}
 
 
 class Secrets:
-    """The secrets of a process, by value, and the search for them in a text."""
+    """The secrets of a process by value, and the search for them in texts."""
 
     def __init__(self) -> None:
         self._known: dict[str, str] = {}
@@ -60,7 +61,7 @@ class Secrets:
         self._runs: tuple[str, ...] = ()
         self._marks: dict[str, str] = {}
         self.search: Callable[[str], re.Match[str] | None] | None = None
-        """Finds the first secret in a text; `None` while there are no secrets, so that no text is searched."""
+        """A function that finds the first secret in a text; `None` if there are no secrets."""
 
     def add(self, name: str, value: str) -> None:
         """Add a secret. A value of fewer than `LEAST` characters is not added. Cost: 1 us if the secret is known."""
@@ -77,7 +78,10 @@ class Secrets:
                 self.add(name, value.partition(" ")[2])
 
     def add_address(self, address: str, name: str = "password") -> None:
-        """Add the password of an address and the secrets in its query. A text that is no address adds nothing."""
+        """Add the password of an address and the secrets in its query.
+
+        Nothing is added for a text that is no address.
+        """
         base, _, query = address.partition("?")
         user, _, _ = base.partition("://")[2].rpartition("@") if "://" in base else base.rpartition("@")
         given = [(name, user[place + 1 :]) for place, sign in enumerate(user) if sign == ":"]
@@ -117,7 +121,7 @@ class Secrets:
         return data if clean is text else clean.encode("utf-8", "surrogateescape")
 
     def message(self, text: str) -> str:
-        """Return a message or an address without the known secrets and without those that only their place shows."""
+        """Return a message or an address without known secrets, and without values in a place for secrets."""
         for pattern, clean in NAMED:
             text = pattern.sub(clean, text)
         return self.text(text)
@@ -134,7 +138,7 @@ class Secrets:
         return None if found is None else self._names[int((found.lastgroup or "s0")[1:])]
 
     def unfinished(self, text: str) -> int:
-        """Return the place where an incomplete secret may begin at the end of a text; its length without one."""
+        """Return the place where a secret may begin that the text's end cuts off; else the text's length."""
         if self.search is None:
             return len(text)
         self.search("")
@@ -167,9 +171,9 @@ class Secrets:
         return self._marks[found.lastgroup or ""]
 
     def _first_search(self, text: str) -> re.Match[str] | None:
-        """Compile the search for the secrets.
+        """Compile the search for secrets, then search.
 
-        It waits for the first text, because most processes add several secrets first.
+        Compiling waits for the first text, after all secrets were added.
         """
         values = self._ordered()
         groups = "|".join(f"(?P<s{number}>{_forms(value)})" for number, value in enumerate(values))
@@ -192,13 +196,20 @@ class Secrets:
 
 
 class Flow:
-    """A text that comes in pieces, without secrets. An end that may begin a secret is held until the next piece."""
+    """Removes secrets from a text that comes in pieces.
+
+    An end in which a secret may begin is held until the next piece.
+    """
 
     def __init__(self, secrets: Secrets) -> None:
         self._secrets, self._held = secrets, ""
 
     def feed(self, text: str, *, last: bool = False) -> str:
-        """Add a piece of text, and return the part of the text that can be shown now."""
+        """Add a piece of text, and return the part that can be shown now.
+
+        Args:
+            last: whether this is the last piece, so that nothing is held.
+        """
         if self._secrets.search is None and not self._held:
             return text
         text = self._held + text
@@ -208,7 +219,7 @@ class Flow:
 
 
 def scrub(error: BaseException | None) -> None:
-    """Remove secrets from an error of another library, from its notes, and from the errors that caused it."""
+    """Remove secrets from another library's error: from its message, its notes and its causes."""
     seen: list[BaseException] = []
     left = [error]
     while left:
@@ -224,7 +235,7 @@ def scrub(error: BaseException | None) -> None:
 
 
 def worded(value: str) -> bool:
-    """Return whether a value is only words, a number or a path, and so a setting and no secret."""
+    """Return whether a value consists only of words, a number or a path, so that it is a setting and not a secret."""
     value = value.strip()
     return (
         bool(re.fullmatch(r"[a-z]+(?:[-_ ][a-z]+)*|[A-Z]+(?:[-_ ][A-Z]+)*|[\d.]+|[~/.][\w./ -]*", value))
@@ -246,7 +257,7 @@ def _forms(value: str) -> str:
 
 
 def _head(value: str, least: int) -> str:
-    """Return a pattern for at least `least` first characters; empty if stars or dots come before that many."""
+    """Return a pattern for the first `least` or more characters of a secret; empty if stars or dots come earlier."""
     signs = list(map(_character, re.split(EDGES, value[: min(EDGE, len(value) // 2)])[0]))
     if len(signs) < least:
         return ""
@@ -254,7 +265,7 @@ def _head(value: str, least: int) -> str:
 
 
 def _tail(value: str, least: int) -> str:
-    """Return a pattern for at least `least` last characters; empty if stars or dots come after that many."""
+    """Return a pattern for the last `least` or more characters of a secret; empty if stars or dots come later."""
     signs = list(map(_character, re.split(EDGES, value[-min(EDGE, len(value) // 2) :])[-1]))
     if len(signs) < least:
         return ""
@@ -288,19 +299,19 @@ def _character(sign: str) -> str:
 
 
 def _longest(form: str) -> str:
-    """Return the longest part of a form that no escape changes, however the rest is escaped."""
+    """Return the longest part of a secret that stays the same however the rest is escaped."""
     return max(re.findall("[A-Za-z0-9_]+", form), key=len, default="")
 
 
 def _cores(value: str) -> Iterable[str]:
-    """Yield the base64 text of a secret, for each place at which it may begin among other bytes."""
+    """Yield the parts of a secret's base64 text that stay the same, for each position among other bytes."""
     data = value.encode("utf-8", "surrogatepass")
     for before, first in ((0, 0), (1, 2), (2, 3)):
         yield b64encode(bytes(before) + data).decode()[first : (before + len(data)) * 8 // 6]
 
 
 def _written(value: str) -> Iterable[str]:
-    """Yield the forms of a secret that may be cut at the end of a piece of a stream."""
+    """Yield the forms of a secret that the end of a piece of a stream may cut off."""
     yield value
     yield from (html.escape(value), html.escape(value, quote=False))
     with suppress(UnicodeEncodeError):

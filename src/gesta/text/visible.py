@@ -1,8 +1,9 @@
 """Shows every character of a text to a person, also those that are invisible or look like others.
 
-`visible` writes `<U+202E>` in place of a character that is invisible, controls a terminal, reverses the text, or looks
-like an ordinary letter or digit but is another: a letter of another script inside a word, a letter of a script of which
-the text has only letters that look Latin, a mathematical or full-width letter. `remarks` describes them in words.
+`visible` writes a mark such as `<U+202E>` in place of a character that is invisible, controls a terminal, reverses
+text, or looks like an ordinary letter or digit but is not: a letter of another script inside a word, a letter of a
+script of which the text has only letters that look Latin, a mathematical or full-width letter. `remarks` describes
+these characters in words.
 """
 
 import re
@@ -19,7 +20,7 @@ BLANK = re.compile(
 """Characters that show nothing, though their Unicode class is letter, mark or symbol."""
 UNSEEN = ("Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp", "Zs")
 CJK = ("BOPOMOFO", "CJK", "HALFWIDTH", "HANGUL", "HIRAGANA", "IDEOGRAPHIC", "KATAKANA", "KATAKANA-HIRAGANA")
-"""Scripts that ordinary words mix with Latin letters, and whose letters look like no Latin letter."""
+"""Scripts whose letters look like no Latin letter, and that ordinary words mix with Latin letters."""
 LOOKS_LATIN = {
     "CYRILLIC": "абеорсухіјѕһԁԛԝӏьАВЕКМНОРСТУХІЈЅҺԚԜӀЬԍг",
     "GREEK": "ικνουΑΒΕΖΗΙΚΜΝΟΡΤΥΧϲϳ",
@@ -40,7 +41,10 @@ def visible(text: str) -> str:
 
 
 def visible_value(value: Any) -> Any:
-    """Return a JSON value with each text and key in the form of `visible`. The caller limits cycles and depth."""
+    """Return a JSON value with each text and key in the form of `visible`.
+
+    The caller must exclude cycles and great depth.
+    """
     match value:
         case str():
             return visible(value)
@@ -53,7 +57,7 @@ def visible_value(value: Any) -> Any:
 
 
 def remarks(value: Any) -> list[str]:
-    """Return remarks, each once, on texts in a value that a person should know before deciding."""
+    """Return warnings, each once, about the texts in a value, for a person who has to decide."""
     found: dict[str, None] = {}
     for text in _texts(value):
         for word in _words(text):
@@ -71,14 +75,14 @@ def remarks(value: Any) -> list[str]:
 
 
 def unseen(sign: str) -> bool:
-    """Return whether a character is invisible or controls a terminal; space, line end and tab do neither."""
+    """Return whether a character is invisible or controls a terminal. Space, line end and tab count as visible."""
     if sign in " \n\t":
         return False
     return unicodedata.category(sign) in UNSEEN or BLANK.match(sign) is not None
 
 
 def _strange(text: str) -> set[int]:
-    """Return the places of letters and digits that are not what they look like."""
+    """Return the places of letters and digits that look like other characters."""
     alike = _lookalike_scripts(text)
     strange = {place for place, sign in enumerate(text) if _copies(sign) or _script(sign) in alike}
     for word in _words(text):
@@ -98,7 +102,7 @@ def _odd_digits(word: list[tuple[int, str]]) -> list[int]:
 
 
 def _words(text: str) -> Iterator[list[tuple[int, str]]]:
-    """Yield the words of a text, each character with its place. Marks and invisible characters do not end a word."""
+    """Yield the words of a text, each character with its place. Accents and invisible characters do not end a word."""
     for inside, signs in groupby(enumerate(text), key=lambda each: _joins(each[1])):
         if inside:
             yield list(signs)
@@ -109,7 +113,7 @@ def _joins(sign: str) -> bool:
 
 
 def _script(sign: str) -> str | None:
-    """Return the script of a letter, or of a digit that is not ASCII; `None` if it may mix with any other."""
+    """Return the script of a letter, or of a digit that is not ASCII; `None` if it may stand beside any script."""
     if sign.isascii():
         return "LATIN" if sign.isalpha() else None
     if not sign.isalpha() and not sign.isdecimal():
@@ -131,7 +135,7 @@ def _lookalike_scripts(text: str) -> set[str]:
 
 
 def _copies(sign: str) -> bool:
-    """Return whether a character is another form of an ASCII letter or digit, such as a mathematical one."""
+    """Return whether a character is a variant of an ASCII letter or digit, such as a mathematical one."""
     if sign.isascii() or not (unicodedata.category(sign) in ("Lu", "Ll") or sign.isdecimal()):
         return False
     plain = unicodedata.normalize("NFKC", sign)

@@ -1,3 +1,3 @@
-"""A tool that a person carries out, and the reader of the docstrings of tools."""
+"""A tool that a person carries out, and a parser for the docstrings of tools."""
 
 ORDER = ("docstring", "person")

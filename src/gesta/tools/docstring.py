@@ -1,7 +1,8 @@
-"""A docstring gives a description and a text for each parameter, in whichever of the usual three styles it is written.
+"""Reads a docstring: its description, and a text for each parameter, in any of the three usual styles.
 
-All three are tried: the one that finds the most parameters is right. Only those are taken out, since what is returned
-or warned of is the model's to read. Nothing raises, and where no parameter is found the text stays as it is.
+All three styles are tried, and the one that finds the most parameters is used. Only parameters are taken out of the
+description, because the model should read the sections on returned values and warnings. Nothing raises. If no parameter
+is found, the text is returned unchanged.
 """
 
 import re
@@ -12,9 +13,9 @@ import griffe
 
 STYLES = (griffe.parse_google, griffe.parse_numpy, griffe.parse_sphinx)
 CROWDED = re.compile(r"(?<=\S)\n(?=[A-Z][A-Za-z ]*:[ \t]*\n)")
-"""Above a heading without an empty line, which griffe takes for text."""
+"""Matches the place above a heading that has no empty line above it, where griffe would read the heading as text."""
 WRAPPED = re.compile(r"\s*\n\s*(?![\s*-])")
-"""Where a line goes on in the next, unless that is an item of a list."""
+"""Matches the place where a line is continued on the next line, unless the next line is an item of a list."""
 
 
 def read(text: str) -> tuple[str, dict[str, str]]:
@@ -43,7 +44,7 @@ def _texts(sections: list[Any]) -> dict[str, str]:
 
 
 def _shown(section: Any) -> str:
-    """Return a section as plain text, without its parameters."""
+    """Return a section of a docstring as plain text, without parameters."""
     match section.kind.value:
         case "text":
             return str(section.value).strip()

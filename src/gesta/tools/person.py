@@ -1,4 +1,4 @@
-"""A tool that a person carries out: the model asks, the turn waits, the answer is the result."""
+"""A tool that a person carries out: the model asks, the turn waits, and the person's answer is the result."""
 
 from typing import Any
 
@@ -18,10 +18,10 @@ def ask_person(
     *,
     answer: dict[str, Any] | None = None,
 ) -> Tool:
-    """Make a tool by which a model asks a person.
+    """Return a tool by which a model asks a person.
 
     Args:
-        answer: JSON Schema of the answer; None for any text.
+        answer: JSON Schema of the answer; `None` for any text.
     """
     return Tool(
         name=name,

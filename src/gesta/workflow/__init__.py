@@ -1,4 +1,4 @@
-"""A program takes a turn through verbs; each of its steps is done once."""
+"""A program takes a turn by calling verbs. Each of its steps is done once."""
 
 ORDER = (
     "step",

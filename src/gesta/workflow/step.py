@@ -1,7 +1,7 @@
-"""A workflow does each step once, in a span of its own: a step that is on record under its name is not done again.
+"""A workflow does each step once, in a span of its own. A step that is on record under its name is not done again.
 
-Several may go on at once. One that cannot go on until somebody answers rests until the others have come to an end or
-rest too, so that nothing which runs beside it is broken off; then the program is left, and its turn stays open.
+Several steps may run at once. If a step has to wait for somebody, it waits until all other steps have ended or wait
+too, so that no running step is interrupted. Then the program is stopped, and its turn stays open.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -23,22 +23,22 @@ from gesta.perform.execution import LiveRun
 from gesta.state.steps import WorkflowStep
 
 Ended = tuple[EndContent, tuple[Cause, ...]]
-"""The end of a step, and its causes."""
+"""The `end` of a step, and its causes."""
 
 
 class Suspended(BaseException):
-    """Is raised in a program whose turn waits. It is no error; do not catch it."""
+    """Raised in a program whose turn waits. It is not an error; do not catch it."""
 
 
 class Stopped(BaseException):
-    """Is raised in a program whose turn is to end."""
+    """Raised in a program whose turn has to end."""
 
     def __init__(self, finish: Finish) -> None:
         self.finish = finish
 
 
 class ProgramTurn:
-    """The turn of a program in a live run: it does the program's steps."""
+    """The turn of a program in a live run, which carries out the program's steps."""
 
     def __init__(self, agent: Agent, live: LiveRun) -> None:
         self.agent = agent
@@ -49,7 +49,7 @@ class ProgramTurn:
         """Causes of the answer; by default the last step."""
         self._used: set[str] = set()
         self._left = False
-        """Whether the program is being left because it waits."""
+        """Whether the program is being stopped because it waits."""
         self._busy = self._resting = 0
         self._tasks: set[int] = set()
         """Ids of the tasks that are in a step."""
@@ -64,7 +64,7 @@ class ProgramTurn:
         return turn.question
 
     def handed(self) -> Entry | None:
-        """Return the entry that opened the turn: the message or the task, with everything that came with it."""
+        """Return the entry that opened the turn: the message or the task, with everything that it holds."""
         return self.live.state.steps.question
 
     @property
@@ -76,11 +76,11 @@ class ProgramTurn:
     async def step(
         self, name: str, work: Callable[[LiveRun, WorkflowStep], Awaitable[Ended]], *, role: str = "step"
     ) -> WorkflowStep:
-        """Run a piece of work in a span of its own, once, and return the step as it is on record.
+        """Run a function in a span of its own, once, and return the step as it is on record.
 
         Args:
-            work: writes through the given live run, and does no steps itself. If it is broken off, it is
-                called again, with the entries that it had written in the step.
+            work: writes through the given live run, and does no steps itself. If it is interrupted, it is called again,
+                with the entries that it wrote in the step before.
         """
         self.use(name)
         step = self.live.state.steps.named.get(name)
@@ -120,9 +120,10 @@ class ProgramTurn:
         return self.live.state.steps.named[name]
 
     async def allowance(self) -> dict[str, Any] | None:
-        """Return what a child run may spend; `None` without a limit. What is left is shared with those that start now.
+        """Return the amount that a child run may spend; `None` without a limit.
 
-        The caller writes the edge of the child run before its next `await`, else the next one is given the same money.
+        The rest of the budget is shared by the child runs that start now. The caller must write the edge of the child
+        run before its next `await`. Otherwise the next child run gets the same share.
         """
         turn, budget = self.live.state.turn, self.agent.policy.budget
         assert turn is not None
@@ -136,7 +137,7 @@ class ProgramTurn:
             self._handing -= 1
 
     async def rest(self, waits: Sequence[Waiting]) -> Suspended:
-        """Wait until no other step is running, and return the exception that a program raises to wait."""
+        """Wait until every other step has ended or waits too. Return the exception that the program then raises."""
         self.waits += waits
         self._busy += 1
         try:
@@ -171,7 +172,7 @@ class ProgramTurn:
             raise self.wait(move.what)
 
     async def _rest(self) -> None:
-        """Wait until every other step has ended or waits too, so that no running step is broken off."""
+        """Wait until every other step has ended or waits too, so that no running step is interrupted."""
         self._resting += 1
         self._wake()
         try:

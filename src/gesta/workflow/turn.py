@@ -1,4 +1,4 @@
-"""A program runs its turn until it ends or waits. What the program raises decides how the turn ends."""
+"""A program runs its turn until it ends or waits. The exception that the program raises decides how the turn ends."""
 
 from collections.abc import Awaitable
 from traceback import format_exception
@@ -55,14 +55,17 @@ async def play(agent: Agent, live: LiveRun) -> Outcome:
 
 
 async def _left_at_once(program: Awaitable[Any], live: LiveRun) -> Any:
-    """Await a program. When its turn is left, the program is cancelled, and its calls may end. Raises TurnLeft."""
+    """Await a program. If its turn is asked to stop, the program is cancelled, and its calls may finish.
+
+    Raises TurnLeft.
+    """
     with live.stop.breaking():
         return await program
     raise TurnLeft
 
 
 def _checked_answer(agent: Agent, finish: Finish) -> Finish:
-    """Return the end of a turn, which fails if the program's value is not of the agent's type."""
+    """Return the end of a turn. If the program's value is not of the agent's type, the turn ends as failed."""
     if agent.answer_type is not None:
         try:
             agent.answer_type.given(finish.value)
@@ -72,11 +75,11 @@ def _checked_answer(agent: Agent, finish: Finish) -> Finish:
 
 
 def _why(left: BaseException) -> BaseException:
-    """Return the exception that ended a program: its own failure first, then an end of the turn, then a wait.
+    """Return the exception that ended a program: its own failure before an end of the turn, and that before a wait.
 
     Raises:
         GestaError: the log failed, or the program does not fit the record.
-        TurnLeft: the turn was left.
+        TurnLeft: the turn was asked to stop.
     """
     leaves = [left]
     while groups := [each for each in leaves if isinstance(each, BaseExceptionGroup)]:
@@ -99,7 +102,7 @@ def _error(failure: BaseException) -> Error:
 
 
 def _last(live: LiveRun) -> tuple[Cause, ...]:
-    """Return the causes of an answer if a program names none: its last step, or the question."""
+    """Return the causes of an answer if a program names none: its last step, or else the question."""
     ended = [step.end_seq for step in live.state.steps.named.values() if step.end is not None]
     assert live.state.turn is not None
     return (max(ended),) if ended else (live.state.turn.question,)

@@ -1,8 +1,8 @@
 """A program takes a turn through verbs: `call`, `note`, `now`, `pick`, each under a name that it uses once.
 
-What is on record under a name is given, not done again. So a program that crashed, or waits for somebody, is run again
-from its start and goes on where it was; nothing of it is kept but entries. Order is not checked, so code may change
-between releases. What happens outside of the verbs happens again.
+A verb whose result is on record under its name returns that result and does nothing. So a program that crashed, or that
+waits for somebody, is run again from its start and continues where it was. Nothing of it is kept but entries. The order
+of the names is not checked, so code may change between releases. Code outside of the verbs is run again.
 """
 
 import random
@@ -43,15 +43,15 @@ from gesta.workflow.step import Ended, ProgramTurn, Stopped
 
 C = TypeVar("C", bound=Content)
 GATHERS = ("step", "synthesis")
-"""Roles of steps whose end also names the causes of the input."""
+"""Roles of steps whose end has the causes of the input among its causes."""
 
 
 AT_ONCE_S = 1.0
-"""Seconds up to which `sleep` waits in the process itself."""
+"""Greatest number of seconds for which `sleep` waits in the process itself."""
 
 
 class Result(Struct, frozen=True, kw_only=True):
-    """The result of another agent; a failure is a result too."""
+    """The result of another agent, which may be a failure."""
 
     name: str
     text: str
@@ -61,7 +61,7 @@ class Result(Struct, frozen=True, kw_only=True):
     reason: str = "answered"
     error: Error | None = None
     seq: int
-    """Seq of the end of the step, which is the cause to name for entries made from this result."""
+    """Seq of the end of the step. Pass it as a cause of entries that are made from this result."""
 
     @property
     def ok(self) -> bool:
@@ -78,11 +78,11 @@ class StepInput(Struct, frozen=True, kw_only=True):
     content: SystemContent
     """The content that opens the turn of the child run."""
     payload: Any
-    """The input in the form in which the edge holds it."""
+    """The input, in the form that the edge holds."""
     causes: Sequence[Cause] = ()
     hear: Listener | None = None
     thread: bool = False
-    """Whether the child run takes one turn after the other."""
+    """Whether the child run takes several turns, one after the other."""
 
 
 class Verbs(ProgramTurn):
@@ -91,7 +91,7 @@ class Verbs(ProgramTurn):
     def __init__(self, agent: Agent, live: LiveRun) -> None:
         super().__init__(agent, live)
         self._children: dict[str, str] = {}
-        """Ids of the child runs that were met in this pass, by name."""
+        """Ids of the child runs that were called in this pass, by name."""
 
     async def call(
         self,
@@ -103,7 +103,7 @@ class Verbs(ProgramTurn):
         causes: Sequence[Cause] = (),
         hear: Listener | None = None,
     ) -> Result:
-        """Call another agent in a run of its own, once. A failure of that run is a result too.
+        """Call another agent in a run of its own, once. If that run fails, the result says so.
 
         Args:
             input: text, or any JSON value, which the agent reads as JSON text.
@@ -132,7 +132,7 @@ class Verbs(ProgramTurn):
         causes: Sequence[Cause] = (),
         hear: Listener | None = None,
     ) -> Result:
-        """Call another agent for one more turn of a child run, which remembers its turns before.
+        """Call another agent for the next turn of a child run, which remembers its earlier turns.
 
         Args:
             content: the content that opens the turn, with its `document`.
@@ -197,7 +197,7 @@ class Verbs(ProgramTurn):
         return self.keep(name, content, causes)
 
     def keep(self, name: str, content: C, causes: Sequence[Cause] = ()) -> tuple[C, Entry]:
-        """Write a content once, also one that only the run itself writes; see `note`."""
+        """Write a content once, even of a kind that only the run itself writes; see `note`."""
         self.use(name)
         entry = self.live.state.steps.notes.get(name)
         if entry is None:
@@ -213,10 +213,10 @@ class Verbs(ProgramTurn):
         return utc_time(written.value)
 
     async def ask(self, name: str, question: str, schema: dict[str, Any] | None = None) -> Any:
-        """Ask a person, once, and return the answer. Until somebody answers, the turn waits.
+        """Ask a person, once, and return the answer. The turn waits until somebody answers.
 
         Args:
-            schema: JSON Schema of the answer; None for any text.
+            schema: JSON Schema of the answer; `None` for any text.
         """
         asked = self.note(name, QuestionContent(value=question, schema=schema), [self.question])[1].seq
         answer = self.live.state.steps.answers.get(asked)
@@ -283,7 +283,7 @@ class Verbs(ProgramTurn):
         return written.seq, written.content.allowance
 
     def _routed(self, run: str, hear: Listener) -> Broadcast:
-        """Return a broadcast that sends the words of a child run's answer to `hear`, and all other words as before."""
+        """Return a broadcast that sends the words of one run's answer to `hear`, and all other words as before."""
         above, routed = self.live.broadcast, Broadcast()
 
         def route(event: Event, durable: int) -> None:
@@ -308,14 +308,14 @@ class Verbs(ProgramTurn):
     def _run_name(self, name: str) -> str:
         """Return the name of a step's child run.
 
-        A step of an earlier turn had another run, even under the same name.
+        A step of an earlier turn with the same name had another child run.
         """
         before = self.live.state.steps.before.get(name, 0)
         return f"{name}#{before + 1}" if before or "#" in name else name
 
 
 def _same(name: str, written: Any, handed: Any) -> None:
-    """Check that a step calls its agent with the input that is on record. Raises OtherProgram."""
+    """Check that a step calls its agent with the input on record. Raises OtherProgram."""
     if written != handed and digest_of(written) != digest_of(as_recorded(handed)):
         found = f"it is on record with the input {observation_text(written)!r:.200}"
         raise OtherProgram(name, found, f"the same, got {observation_text(handed)!r:.200}")

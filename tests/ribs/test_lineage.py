@@ -434,6 +434,12 @@ def recorded(*script: Any, texts: tuple[str, ...] = ("Rome?",)) -> None:
         gesta.run_sync(agent, text, record="runs.gesta", session="s")
 
 
+def test_why_puts_no_dots_in_place_of_one_letter(shell: Path) -> None:
+    del shell
+    recorded(gesta.call("weather", city="L" * 29), "There are 21 degrees.")
+    assert f"Observation   {'L' * 29}: [21 degrees], dry\n" in why("last").stdout
+
+
 def test_why_shows_the_last_answer_as_a_tree(shell: Path) -> None:
     recorded(gesta.call("weather", city="Rome"), "Rome is dry.")
     done = why("s")

@@ -195,7 +195,7 @@ class Page:
         spans = sorted({(each.at, each.to) for each in self._passages} if node.id == target else set(own))
         marked, end = "", 0
         first = spans[0][0] if spans and node.id != target else 0
-        if first > BEFORE:
+        if first > BEFORE + len("..."):  # dots in place of fewer letters would save nothing
             end, marked = first - BEFORE, "..."
         for start, stop in spans:
             if start >= end:

@@ -58,10 +58,10 @@ def run(*words: str | Path, cwd: Path = ROOT, env: dict[str, str] | None = None,
     return done.stdout
 
 
-def tracked() -> list[str]:
-    """Return the files that git knows and that are there, as paths from the root."""
-    names = run("git", "ls-files", "-z").split("\0")
-    return sorted(name for name in names if name and (ROOT / name).is_file())
+def tracked(tree: Path = ROOT) -> list[str]:
+    """Return the files that git knows and that are there, as paths from the root of the tree."""
+    names = run("git", "ls-files", "-z", cwd=tree).split("\0")
+    return sorted(name for name in names if name and (tree / name).is_file())
 
 
 # ------------------------------------------------------------------------------------------------ before the build
@@ -159,24 +159,23 @@ def same(first: Path, second: Path, how: str) -> None:
     stop(f"{first.name} is packed in another way when it is built {how}; each member is the same")
 
 
-def copy(to: Path) -> Path:
-    """Copy the files of the working tree that git knows."""
-    for name in tracked():
+def copy(tree: Path, to: Path, mask: int = 0) -> Path:
+    """Copy the files that git knows, as a clone under that umask has them."""
+    for name in tracked(tree):
         (to / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(ROOT / name, to / name)
+        shutil.copyfile(tree / name, to / name)
+        (to / name).chmod((0o755 if os.access(tree / name, os.X_OK) else 0o644) & ~mask)
     return to
 
 
 def build(work: Path, python: Path, *, short: bool) -> dict[str, Path]:
     """Build three times, in separate environments and folders, and return the files of the first build."""
     makers = [environment(work / f"maker {n}", python, "-c", ROOT / "constraints.txt", "hatchling") for n in (1, 2)]
-    tree = work / "clone"
-    if short:
-        copy(tree)
-    else:  # what a stranger has: one commit, without tags
-        run("git", "clone", "--quiet", "--depth=1", "--no-tags", f"file://{ROOT}", tree)
-    first = built(makers[0], tree, ("sdist", "wheel"), {})
-    other = copy(work / "another folder/of another name")
+    tree = ROOT
+    if not short:  # what a stranger has: one commit, without tags
+        run("git", "clone", "--quiet", "--depth=1", "--no-tags", f"file://{ROOT}", tree := work / "clone")
+    first = built(makers[0], copy(tree, work / "tree") if short else tree, ("sdist", "wheel"), {})
+    other = copy(tree, work / "another folder/of another name", 0o077)
     second = built(makers[1], other, ("sdist", "wheel"), ELSEWHERE, umask=0o077)
     for each, path in first.items():
         same(path, second[each], "twice")

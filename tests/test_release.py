@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.util
+import platform
 import re
 import shutil
 import subprocess
@@ -16,6 +17,7 @@ from types import ModuleType
 
 import pytest
 from packaging.version import Version
+from tests import kept
 
 import gesta
 from gesta.cli.app import VERBS
@@ -137,13 +139,12 @@ def test_pythons_that_are_named_begin_with_the_lowest_that_is_allowed():
 
 
 def test_every_release_left_a_record():
-    kept = {path.parent.name for path in RECORDS}
-    assert {version for version, _ in RELEASED} <= kept
+    assert {version for version, _ in RELEASED} <= {path.parent.name for path in RECORDS}
 
 
-@pytest.mark.parametrize("kept", RECORDS, ids=lambda path: f"{path.parent.name} {path.stem}")
-def test_a_record_of_any_release_is_read_checked_and_goes_on(kept: Path, tmp_path: Path):
-    copied = shutil.copy(kept, tmp_path / "old.gesta")
+@pytest.mark.parametrize("old", RECORDS, ids=lambda path: f"{path.parent.name} {path.stem}")
+def test_a_record_of_any_release_is_read_checked_and_goes_on(old: Path, tmp_path: Path):
+    copied = shutil.copy(old, tmp_path / "old.gesta")
     with gesta.open_sync(copied) as record:
         assert record.verify() == []
         assert record.heads()
@@ -152,6 +153,42 @@ def test_a_record_of_any_release_is_read_checked_and_goes_on(kept: Path, tmp_pat
         agent = gesta.Agent("new", model=gesta.scripted("yes"))
         assert record.run(agent, "Can you still be written?").answer == "yes"
         assert record.verify() == []
+
+
+@pytest.fixture(params=[*sorted(FIXTURES.glob("[0-9]*/kept.gesta")), None], ids=lambda path: path and path.parent.name)
+def left(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """The record that a release left, and the one that this version would leave."""
+    if request.param is None:
+        return kept.keep(tmp_path / "made" / "kept.gesta")
+    return Path(shutil.copy(request.param, tmp_path / "kept.gesta"))
+
+
+def test_every_turn_that_a_release_left_open_is_finished_by_this_one(left: Path):
+    with gesta.open_sync(left) as record:
+        assert {one.name: one.stands for one in record.sessions()} == {
+            "answered": "ended",
+            "approval": "waiting",
+            "question": "waiting",
+            "doubt": "waiting",
+            "recorded": "recorded",
+        }
+        assert record.run(kept.AGENTS["answered"], "And now?", session="answered").answer == "It still is."
+        record.approve("approval", by="ann")
+        record.answer("question", "The blue one.", by="ann")
+        record.resolve("doubt", "done", by="ann")
+        ended = {name: record.resume(name, kept.AGENTS[name]).answer for name in ("approval", "question", "doubt")}
+        assert ended == {"approval": "It is paid.", "question": "That one.", "doubt": "It is sent."}
+        assert record.verify() == []
+
+
+def test_a_record_that_was_left_is_not_written_again_and_names_no_machine(tmp_path: Path):
+    made = kept.keep(tmp_path / "7.1.0" / "kept.gesta")
+    with pytest.raises(FileExistsError):
+        kept.keep(made)
+    told = made.read_bytes()
+    assert [
+        text for text in (str(ROOT), str(tmp_path), str(Path.home()), platform.node() + " ") if text.encode() in told
+    ] == []
 
 
 # ------------------------------------------------------------------------------------------------------ the recipe

@@ -24,7 +24,7 @@ from gesta.compat.langroid.task_log import COLUMNS
 from gesta.formatters.codeact_text import code_of
 from gesta.prompt.formatter import observation_text
 
-README = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "coming-from" / "index.md").read_text(encoding="utf-8")
 FORMS = ("activity", "steps", "task", "react", "codeact")
 Call = tuple[str, dict[str, Any]]
 
@@ -61,8 +61,8 @@ def squeezed(text: str) -> str:
 
 
 def six() -> list[list[str]]:
-    """Return the commands of the README's section."""
-    block = re.search(r"<!-- test:forms -->\n```bash\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
+    """Return the commands of the page."""
+    block = re.search(r"<!-- test:forms -->\n```bash\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
     assert block is not None
     return [words[1:] for words, _ in commands(block[1])]
 
@@ -77,7 +77,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def seen(gesta: Gesta, found: Facts) -> None:
-    """Look at the last run by the README's commands: each shows the calls and the last answer."""
+    """Look at the last run by the page's commands: each shows the calls and the last answer."""
     assert [words[words.index("--as") + 1] for words in six() if "--as" in words] == [*FORMS]
     assert six()[-1] == ["why", "last"]
     for words in six():

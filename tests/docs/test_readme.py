@@ -159,6 +159,7 @@ def test_the_other_commands_work_after_the_first_snippet(tmp_path: Path, address
         assert done.returncode == 0, f"{shlex.join(words)}\n{done.stderr}"
         seen[words[1]] = done.stdout
     assert seen["run"] == "qwen3 says: no umbrella.\n"
-    assert "qwen3 says: no umbrella." in seen["log"]
+    assert "Rome: [21 degrees], dry" in seen["why"], "the tool's result is seen in the answer"
+    assert "Rome is dry, 21 degrees: no umbrella." in seen["log"]
     assert re.search(r"^ +\d+  tool-call +\{.*\"Rome\"", seen["sql"], re.MULTILINE)
-    assert set(seen) >= {"run", "log", "sql"}
+    assert set(seen) >= {"run", "why", "log", "sql"}

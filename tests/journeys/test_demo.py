@@ -28,7 +28,8 @@ from gesta.demo import shop
 from gesta.demo.build import build
 from gesta.demo.conversation import MESSAGES, NO_SHOP, model
 from gesta.demo.facts import Usage, bought_again, usage
-from gesta.demo.play import NEXT, NEXT_IN_FULL, Choices, play
+from gesta.demo.play import NEXT, NEXT_IN_FULL, Choices, _close, play
+from gesta.demo.stage import Stage
 from gesta.demo.voice import Voice
 from gesta.entry import Entry
 from gesta.errors import BadAddress, NoKey, WriteFailed
@@ -275,7 +276,7 @@ def test_without_an_option_it_says_what_matters_in_thirty_lines(summary: tuple[P
     assert said.endswith(f"""
 {COUNTS}
   gesta why demo-1-crash 41    what that answer was made from
-  gesta log demo-1-crash       what both processes wrote into that run
+  gesta log demo-1-crash       every line of that conversation
 """)
     assert [counted(str(folder / "runs.gesta"), session) for session in BOTH] == [shop.Count(fired=1, booked=1)] * 2
 
@@ -291,6 +292,23 @@ def test_the_commands_after_the_summary_show_the_answer_that_matters(
     assert re.search(r"^41 +Conclusion .* Done: ", why.stdout, re.MULTILINE)
     assert re.search(r"^37 +. Resolution .* done ", why.stdout, re.MULTILINE)
     assert "by reconcile of refund" in log.stdout
+
+
+@pytest.mark.parametrize("on_path", [False, True])
+def test_commands_are_printed_as_the_person_can_type_them(
+    on_path: bool, summary: tuple[Path, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    typed = tmp_path / "my env" / "bin" / "gesta"
+    typed.parent.mkdir(parents=True)
+    typed.touch(mode=0o755)
+    monkeypatch.setattr("sys.argv", [str(typed)])
+    monkeypatch.setenv("PATH", str(typed.parent if on_path else tmp_path))
+    console = Typing()
+    stage = Stage(Choices(record=str(summary[0] / "runs.gesta")), console)
+    stage.sessions.append(BOTH[1])
+    anyio.run(_close, stage)
+    first = "gesta" if on_path else f"'{typed}'"
+    assert console.text.startswith(f"\n  {first} why demo-1-crash")
 
 
 def test_the_commands_it_ends_with_exist(
@@ -453,8 +471,6 @@ def test_a_session_named_like_a_path_stays_beside_the_record() -> None:
 
 def test_a_shop_that_cannot_be_copied_is_an_error_of_ours(record: str) -> None:
     shop.copy(shop.place(record, "demo-1"))
-    from gesta.demo.stage import Stage
-
     with pytest.raises(WriteFailed, match="demo-1"):
         Stage(Choices(record=record), Typing()).open_shop("demo-1")
 

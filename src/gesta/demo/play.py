@@ -12,7 +12,8 @@ from gesta.demo.driver import awaits_approval
 from gesta.demo.facts import usage
 from gesta.demo.first import play_first
 from gesta.demo.second import play_second
-from gesta.demo.stage import Choices, Stage
+from gesta.demo.stage import Choices, Stage, program
+from gesta.demo.voice import WIDTH
 from gesta.errors import BadAddress
 
 __all__ = ["Choices", "play"]
@@ -27,15 +28,15 @@ UNANSWERED = "The refund is neither approved nor denied. Its turn waits on the r
 DENIED = "Part 2 would kill a process in the middle of the refund. The refund was denied, so there is nothing to kill."
 
 NEXT = (
-    ("gesta why {}", "what that answer was made from"),
-    ("gesta log {}", "what both processes wrote into that run"),
+    ("why {0} {1}", "what that answer was made from"),
+    ("log {0}", "every line of that conversation"),
 )
 """What to type after the summary: commands on the answer that came after the approval."""
 NEXT_IN_FULL = (
-    ("gesta runs", "every run on this record"),
-    ("gesta verify", "whether a byte of it was changed"),
-    ("gesta export last", "a run as JSON lines"),
-    ('gesta sql "SELECT kind, count(*) FROM entries GROUP BY kind"', ""),
+    ("runs", "every run on this record"),
+    ("verify", "whether a byte of it was changed"),
+    ("export last", "a run as JSON lines"),
+    ('sql "SELECT kind, count(*) FROM entries GROUP BY kind"', ""),
 )
 
 
@@ -66,7 +67,7 @@ def _play(stage: Stage) -> int:
     if awaits_approval(outcome):
         stage.voice.line()
         stage.voice.paragraph(UNANSWERED if stage.choices.interactive else f"{NOBODY} {UNANSWERED}")
-        stage.voice.line(f"  gesta approve last{stage.choices.named} && {stage.resume}")
+        stage.voice.line(f"  {program()} approve last{stage.choices.named} && {stage.resume}")
         return WAITING
     code = _judged(stage, outcome)
     if code == ANSWERED and verdict is not None and verdict.verdict == "approved":
@@ -104,7 +105,11 @@ async def _close(stage: Stage) -> None:
         voice.line("Worth trying next:")
     session = stage.sessions[-1]
     answer = stage.transcript(session).answer
-    target = f"{session} {answer}" if answer is not None else session
-    for command, what in (*NEXT, *(NEXT_IN_FULL if stage.choices.full else ())):
-        line = f"  {command.format(target if 'why' in command else session)}{stage.choices.named}"
-        voice.line(f"{line:<31}{what}" if len(line) < 31 else line)
+    next_ = (*NEXT, *(NEXT_IN_FULL if stage.choices.full else ()))
+    lines = [
+        f"  {program()} {command.format(session, answer or '').rstrip()}{stage.choices.named}" for command, _ in next_
+    ]
+    width = max(len(line) for line in lines[: len(NEXT)]) + 4
+    for line, (_, what) in zip(lines, next_, strict=True):
+        told = f"{line:<{width}}{what}"
+        voice.line(told if what and len(line) < width and len(told) < WIDTH else line)

@@ -3,6 +3,8 @@
 import os
 import re
 import shlex
+import shutil
+import sys
 from pathlib import Path
 from typing import Literal
 
@@ -19,6 +21,13 @@ from gesta.errors import WriteFailed
 
 AGENT = "gesta.demo:agent"
 DEFAULT = "runs.gesta"
+
+
+def program() -> str:
+    """Return the word that starts this command again: `gesta`, or the typed path if a shell does not find that name."""
+    typed, found = Path(sys.argv[0]), shutil.which("gesta")
+    by_path = typed.name == "gesta" and typed.exists() and (found is None or not typed.samefile(found))
+    return shlex.quote(str(typed)) if by_path else "gesta"
 
 
 class Choices(Struct, frozen=True, kw_only=True):
@@ -78,7 +87,7 @@ class Stage:
     def resume(self) -> str:
         """The command that resumes the last run."""
         words = [AGENT, *map(shlex.quote, self.choices.live)]
-        return f"gesta resume last {' '.join(words)}{self.choices.named}"
+        return f"{program()} resume last {' '.join(words)}{self.choices.named}"
 
     def agent(self, pause_s: float = 0.0) -> gesta.Agent:
         """Return the agent with the model that was chosen. Raises BadAddress and NoKey."""

@@ -257,11 +257,12 @@ def tried(wheel: Path, work: Path, *, short: bool) -> None:
 # --------------------------------------------------------------------------------------------------------- papers
 
 
-def papers(files: dict[str, Path], work: Path, python: Path, stamp: str) -> Path:
+def papers(files: dict[str, Path], work: Path, stamp: str) -> Path:
     """Check the metadata as an index would, and write the bill of materials: what the wheel alone brings along.
 
     Addresses are left out: names, versions and licences tell a scanner all, and no index or machine is named.
     """
+    version, python = pythons.found()[0]
     tools = environment(work / "tools", python, "-r", ROOT / ".ci/release.txt")
     run(tools, "-m", "twine", "check", "--strict", *files.values())
     known = run(tools, "-c", "import trove_classifiers; print(*trove_classifiers.classifiers, sep='\\n')").splitlines()
@@ -283,18 +284,18 @@ def papers(files: dict[str, Path], work: Path, python: Path, stamp: str) -> Path
     made["metadata"]["component"] |= {
         "purl": f"pkg:pypi/gesta@{VERSION}",
         "hashes": [{"alg": "SHA-256", "content": digest(files["wheel"])}],
-        "properties": [{"name": "gesta:resolved-on", "value": f"Python {platform.python_version()}, {sys.platform}"}],
+        "properties": [{"name": "gesta:resolved-on", "value": f"Python {version[0]}.{version[1]}, {sys.platform}"}],
     }
     text = json.dumps(made, indent=2, sort_keys=True) + "\n"
     bill.write_text(text, encoding="utf-8")
     strict = (
         "import sys; from pathlib import Path; from cyclonedx.schema import SchemaVersion; "
         "from cyclonedx.validation.json import JsonStrictValidator as V; "
-        "sys.exit(str(V(SchemaVersion.V1_6).validate_str(Path(sys.argv[1]).read_text()) or ''))"
+        "found = V(SchemaVersion.V1_6).validate_str(Path(sys.argv[1]).read_text()); sys.exit(found and str(found))"
     )
     run(tools, "-c", strict, bill)
-    if named := re.findall(r"file:|://(?!cyclonedx\.org)[^\"]*|" + re.escape(str(work)), text):
-        stop(f"the bill of materials names {named[:3]}")
+    if where := [each for each in ("file:", str(work), str(ROOT), str(Path.home()), platform.node()) if each in text]:
+        stop(f"the bill of materials names {where}, of the machine it was made on")
     return bill
 
 
@@ -314,18 +315,19 @@ def main() -> None:
         told(f"gesta {VERSION}: wheel and sdist are the same when built twice, and the wheel from the sdist too")
         contents(files, work)
         told("both hold what they should and nothing else")
+        leave = [*files.values()]
+        if not given.short:
+            leave.append(papers(files, work, run("git", "log", "-1", "--format=%ct").strip()))
+            told("an index would take the metadata; the bill of materials is written")
         tried(files["wheel"], work, short=given.short)
         if given.short:
             return
-        stamp = run("git", "log", "-1", "--format=%ct").strip()
-        leave = [*files.values(), papers(files, work, oldest, stamp)]
         shutil.rmtree(ROOT / "dist", ignore_errors=True)
         (ROOT / "dist").mkdir()
         for path in leave:
             shutil.copyfile(path, ROOT / "dist" / path.name)
         sums = "".join(f"{digest(path)}  {path.name}\n" for path in leave)
         (ROOT / "dist/SHA256SUMS").write_text(sums, encoding="utf-8")
-        told("bill of materials and digests are written")
     print(sums)
     if problems:
         print("This was a rehearsal. Before a release:\n- " + "\n- ".join(problems))

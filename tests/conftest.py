@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
+from _pytest.runner import runtestprotocol
 from hypothesis import HealthCheck, settings
 from tests.postgres import Server, running
 from tests.programs import SELDOM
@@ -55,6 +56,22 @@ def pytest_configure(config: pytest.Config) -> None:
     if not FULL and "TMPDIR" not in os.environ and MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > ENOUGH_BYTES:
         os.environ["TMPDIR"] = str(MEMORY)
         tempfile.tempdir = None  # it is looked up once
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    """A worker reports of a test that passed only that it passed, with what it printed.
+
+    A worker otherwise writes six messages for each test, which cost it and its reader as much as running an empty test.
+    With `-v`, `--durations` or `--junitxml` all of them are written.
+    """
+    option = item.config.option
+    if not hasattr(item.config, "workerinput") or option.verbose > 0 or option.durations is not None or option.xmlpath:
+        return None
+    for report in runtestprotocol(item, log=False, nextitem=nextitem):
+        if report.when == "call" or not report.passed:
+            item.ihook.pytest_runtest_logreport(report=report)
+    return True
 
 
 def pytest_collection_finish() -> None:

@@ -48,7 +48,7 @@ SPINE = (
 """Units in reading order: files, or folders whose `ORDER` goes on with it. CONTRIBUTING has the same list."""
 RIBS = ("stores", "models", "tools", "catalog", "formatters", "views", "patterns", "importers", "bridges", "compat")
 RIBS_FOR = {"bridges": ("importers",), "compat": RIBS}  # rib -> further ribs that it may import; see docs/decisions
-EDGES = ("address", "compare", "first_file", "sync", "demo", "worker", "serve", "cli", "testing", "__main__")
+EDGES = ("address", "compare", "first_file", "sync", "demo", "worker", "serve", "web", "cli", "testing", "__main__")
 SPINE_LIBRARIES = ("msgspec", "anyio")
 LAZY = ("", "address", "cli", "demo", "testing")  # may import inside functions; "" is the door, `gesta/__init__.py`
 HEAVY = {"models/prices.py": "genai_prices"}  # rib file -> the one library that it may import inside functions

@@ -243,3 +243,12 @@ async def test_it_is_mounted_in_another_application_on_an_opened_record() -> Non
             said = await client.post("/agents/sessions/a/messages", json={"message": "Hello."})
             assert said.json()["answer"] == "You said: Hello."
         assert (await record.find("a")).session == "a"
+
+
+def test_a_history_with_half_a_surrogate_pair_is_sent(tmp_path: Path) -> None:
+    path = tmp_path / "odd.gesta"
+    odd = gesta.Agent("desk", model=gesta.scripted("\ud800 lone"))
+    gesta.run_sync(odd, "Hello", record=path, session="odd")
+    with served(path) as address:
+        said = httpx2.get(f"{address}/sessions/odd", timeout=10).json()["messages"]
+    assert said[-1]["text"] == "\ud800 lone"

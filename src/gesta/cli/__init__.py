@@ -31,6 +31,7 @@ def application() -> "Typer":
         serving,
         showing,
         storing,
+        viewing,
         why,
     )
     from gesta.cli.app import app

@@ -106,14 +106,14 @@ def serve(options: ServeCommandOptions) -> int:
     async def main() -> None:
         async with open_record(record, approver=approver) as opened:
             app, service = assembled(opened, agents, access, work=not options.no_work)
-            with _listening(options.host, options.port) as listens:
+            with listening(options.host, options.port) as listens:
                 await run(app, service, listens, ready=ready)
 
     anyio.run(main)
     return 0
 
 
-def _listening(host: str, port: int) -> socket.socket:
+def listening(host: str, port: int) -> socket.socket:
     """Return a socket that listens at an address. Raises Stop if the system refuses that."""
     try:
         return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)

@@ -1,5 +1,6 @@
 """The bodies of requests, read into structs; answers as JSON; and the status of each error."""
 
+import json
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
@@ -54,10 +55,17 @@ def shown(value: Failed) -> Failed:
     return replace(value, error=replace(error, traceback=None))
 
 
+def json_bytes(value: Any) -> bytes:
+    """Return a value as JSON in one line, without the secrets of this process."""
+    try:
+        return SECRETS.bytes(msgspec.json.encode(value))
+    except UnicodeEncodeError:  # half a surrogate pair, which JSON can hold as an escape only
+        return SECRETS.bytes(json.dumps(msgspec.to_builtins(value)).encode())
+
+
 def answered(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """Return an answer in JSON. Secrets of this process are replaced by their names."""
-    body = SECRETS.bytes(msgspec.json.encode(plain(value)))
-    return Response(body, status, dict(headers or {}), "application/json")
+    return Response(json_bytes(plain(value)), status, dict(headers or {}), "application/json")
 
 
 def failed(status: int, type_: str, message: str, headers: Mapping[str, str] | None = None) -> Response:

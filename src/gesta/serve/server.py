@@ -4,20 +4,26 @@ import signal
 from collections.abc import Callable
 from socket import socket
 from types import FrameType
+from typing import Protocol
 
 import uvicorn
 from starlette.applications import Starlette
-
-from gesta.serve.service import Service
 
 DRAIN_S = 10
 """Seconds that running requests have to end."""
 
 
+class Drains(Protocol):
+    """Whatever is told that the server is about to end."""
+
+    def drain(self) -> None:
+        """Refuse new requests, and end open streams."""
+
+
 class Server(uvicorn.Server):
     """A server that tells its service to drain as soon as it is asked to end."""
 
-    def __init__(self, config: uvicorn.Config, service: Service, ready: Callable[[str], None]) -> None:
+    def __init__(self, config: uvicorn.Config, service: Drains, ready: Callable[[str], None]) -> None:
         super().__init__(config)
         self._service, self._ready = service, ready
 
@@ -37,7 +43,7 @@ class Server(uvicorn.Server):
         self.should_exit = True
 
 
-async def serve(app: Starlette, service: Service, listens: socket, *, ready: Callable[[str], None]) -> None:
+async def serve(app: Starlette, service: Drains, listens: socket, *, ready: Callable[[str], None]) -> None:
     """Serve an application until SIGTERM or Ctrl-C.
 
     Args:

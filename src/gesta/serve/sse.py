@@ -8,12 +8,10 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import anyio
-import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from gesta.serve.bodies import failure
-from gesta.text.redactor import SECRETS
+from gesta.serve.bodies import failure, json_bytes
 
 LOGGER = logging.getLogger("gesta")
 BEAT_S = 15.0
@@ -30,7 +28,7 @@ def line(data: bytes, *, event: str | None = None, id_: str | None = None) -> by
 
 def encoded(value: Any) -> bytes:
     """Return a value as JSON in one line, without the secrets of this process."""
-    return SECRETS.bytes(msgspec.json.encode(value))
+    return json_bytes(value)
 
 
 class EventStream(Response):

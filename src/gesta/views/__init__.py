@@ -1,4 +1,17 @@
 """Folds over entries: each module answers one question about runs."""
 
-ORDER = ("lineage", "drawn", "across", "prov_names", "prov_chain", "prov", "losses", "stats", "history", "sessions")
+ORDER = (
+    "lineage",
+    "drawn",
+    "across",
+    "prov_names",
+    "prov_chain",
+    "prov",
+    "losses",
+    "stats",
+    "history",
+    "sessions",
+    "lines",
+    "overview",
+)
 """Files in reading order: each imports only files before it."""

@@ -1,0 +1,379 @@
+"""Entries as a person reads them: each entry becomes one line, with who speaks, a text, and the line it belongs to.
+
+A result, an attempt, an approval or a fault belongs to a call: `of` is the seq of that call, so a page puts them
+together in any order, also if it has only a part of the run. What happened to a call is told in sentences.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from gesta import kinds
+from gesta.entry import Entry, utc_text
+from gesta.kinds import Kind
+from gesta.model.usage import tokens
+from gesta.prompt.formatter import observation_text
+from gesta.state.calls import UNKNOWN_END
+from gesta.text.visible import remarks, visible
+
+LONGEST = 4_000
+"""Largest number of characters of a text in a line; the whole text is in the entry."""
+LINKS = 4
+"""Largest number of links from an entry to its call: resolution, attempt, call."""
+
+Part = Literal["turn", "end", "message", "words", "thought", "call", "story", "result", "note", "asked", "machinery"]
+"""What a line is. `words`: what a model said beside its calls. `story`: what happened to a call. `asked`: a person is
+asked. `machinery`: entries that only Gesta itself needs."""
+Tone = Literal["", "model", "tool", "waiting", "fault", "settled"]
+
+
+class Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One entry as a person reads it."""
+
+    seq: int
+    at: str
+    """Time in UTC."""
+    kind: str
+    part: Part
+    span: int
+    of: int | None = None
+    """Seq of the call that the line belongs to; of a turn's fault, seq of the turn."""
+    who: str = ""
+    """The speaker, as the record names it."""
+    text: str = ""
+    tone: Tone = ""
+    """The meaning of the line's colour."""
+    tool: str | None = None
+    value: Any = None
+    """Arguments of a call, its result, or the value of a note."""
+    outcome: str | None = None
+    """Outcome of a result, verdict of a person, or reason of an end."""
+    effect: str | None = None
+    process: str | None = None
+    model: str | None = None
+    tokens: tuple[int, int] | None = None
+    """Tokens that a model read and wrote."""
+    latency_ms: float | None = None
+    parts: tuple[dict[str, Any], ...] = ()
+    """Images and files, each with its type and where it is."""
+    key: str | None = None
+    """Key of the message that opened a turn."""
+    run: str | None = None
+    """Id or name of the child run that an entry names."""
+    spoken: int | None = None
+    """Seq of the completion that this message shows, or of the completion that made this call."""
+    remarks: tuple[str, ...] = ()
+    """Warnings about characters that a person cannot see, or could take for others."""
+    more: bool = False
+    """Whether the text or value is cut."""
+
+
+def link(entry: Entry) -> int | None:
+    """Return the seq of the entry that an entry is about; `None` if it is about no other entry."""
+    content = entry.content
+    match content:
+        case kinds.ToolResultContent(call=call):
+            return call
+        case kinds.EdgeContent():
+            return first(entry)
+        case _:
+            return getattr(content, "of", None)
+
+
+def first(entry: Entry) -> int | None:
+    """Return the seq of the first cause of an entry in its own run; `None` if it has no such cause."""
+    return next((cause for cause in entry.causes if isinstance(cause, int)), None)
+
+
+def lines(entries: Iterable[Entry], known: Mapping[int, Entry]) -> list[Line]:
+    """Return the lines of some entries of a run.
+
+    Args:
+        entries: in the order of the run.
+        known: the entries that they are about, by seq, as `link` names them; each entry may be among them.
+    """
+    return [line(entry, known) for entry in entries]
+
+
+def line(entry: Entry, known: Mapping[int, Entry]) -> Line:
+    """Return the line of an entry; `known` as for `lines`."""
+    facts = _facts(entry, known)
+    about, named = _about(entry, known), facts.pop("of", None)
+    of = about.seq if about is not None else named
+    text, value = str(facts.pop("text", "")), facts.pop("value", None)
+    more = len(text) > LONGEST
+    if value is not None:
+        value, cut = _cut(value)
+        more = more or cut
+    return Line(
+        seq=entry.seq,
+        at=utc_text(entry.at),
+        kind=str(entry.kind),
+        span=entry.span,
+        of=of,
+        text=text[:LONGEST],
+        value=value,
+        more=more,
+        **facts,
+    )
+
+
+def _about(entry: Entry, known: Mapping[int, Entry]) -> Entry | None:
+    """Return the call, or the begin of the turn, that an entry is about."""
+    found, here = None, entry
+    for _ in range(LINKS):
+        seq = link(here)
+        if seq is None or seq not in known or seq >= here.seq:
+            break
+        here = known[seq]
+        if here.kind in (Kind.ToolCall, Kind.Begin):
+            found = here
+    return found
+
+
+def _cut(value: Any) -> tuple[Any, bool]:
+    """Return a value whose texts are no longer than `LONGEST` in all, and whether anything was cut."""
+    left, cut = LONGEST * 2, False
+
+    def walk(each: Any, depth: int) -> Any:
+        nonlocal left, cut
+        if isinstance(each, str):
+            kept = each[: max(0, left)]
+            left -= len(each)
+            cut = cut or len(kept) < len(each)
+            return kept
+        if isinstance(each, dict | list | tuple) and (depth > 8 or left <= 0):
+            cut = True
+            return "…"
+        if isinstance(each, dict):
+            left -= 2 * len(each)
+            return {str(key)[:200]: walk(inner, depth + 1) for key, inner in list(each.items())[:200]}
+        if isinstance(each, list | tuple):
+            left -= 2 * len(each)
+            cut = cut or len(each) > 200
+            return [walk(inner, depth + 1) for inner in each[:200]]
+        return each
+
+    return walk(value, 0), cut
+
+
+def _facts(entry: Entry, known: Mapping[int, Entry]) -> dict[str, Any]:
+    """Return the fields of a line that follow from the kind of the entry."""
+    content = entry.content
+    match content:
+        case kinds.UserContent(value=text, user_id=user):
+            return {"part": "message", "who": user or "user", "text": text, "parts": _parts(content.parts)}
+        case kinds.AssistantContent(value=text):
+            said = first(entry)
+            return {"part": "message", "who": "assistant", "text": text, "spoken": said, "parts": _parts(content.parts)}
+        case kinds.SystemContent(value=text):
+            who = " → ".join(content.source or ()) or "system"
+            return {"part": "message", "who": who, "text": text, "parts": _parts(content.parts)}
+        case kinds.ChatCompletionContent(output=text, usage=usage):
+            counts = tokens(usage)
+            return {
+                "part": "words",
+                "text": text,
+                "tone": "model",
+                "model": content.model,
+                "tokens": (counts.input, counts.output) if counts is not None else None,
+                "latency_ms": content.latency_ms,
+                "outcome": content.finish_reason,
+            }
+        case kinds.ThoughtContent(value=text):
+            return {"part": "thought", "text": text, "tone": "model"}
+        case kinds.ToolCallContent() | kinds.ToolResultContent():
+            return _called(entry, content)
+        case kinds.BeginContent() | kinds.EndContent() | kinds.EdgeContent() | kinds.KeyValueContent():
+            return _scope(content)
+        case kinds.AttemptContent() | kinds.FaultContent() | kinds.ResolutionContent():
+            return _story(content, known)
+        case (
+            kinds.ApprovalRequestContent()
+            | kinds.ApprovalContent()
+            | kinds.QuestionContent()
+            | kinds.AnswerContent()
+            | kinds.CheckContent()
+            | kinds.SignalContent()
+            | kinds.TimerContent()
+        ):
+            return _asked(content)
+        case _:
+            return _work(content)
+
+
+def _called(entry: Entry, content: kinds.ToolCallContent | kinds.ToolResultContent) -> dict[str, Any]:
+    """Return the fields for a call or its result."""
+    match content:
+        case kinds.ToolCallContent(tool_name=tool, tool_args=args, status=status, meta=meta):
+            wrong = str((meta or {}).get("error", "The call was not generated well.")) if status == "error" else ""
+            made = first(entry)
+            return {
+                "part": "call",
+                "tool": tool,
+                "value": args,
+                "text": wrong,
+                "tone": "fault" if wrong else "tool",
+                "spoken": made,
+                "remarks": tuple(remarks(args)),
+            }
+        case kinds.ToolResultContent(tool_result=value, outcome=outcome, status=status):
+            how = outcome or ("ok" if status == "success" else "error")
+            return {
+                "part": "result",
+                "value": value if not isinstance(value, str) else None,
+                "text": observation_text(value) if isinstance(value, str) else RESULTS.get(how, ""),
+                "tone": "tool" if how == "ok" else "fault" if how == "error" else "waiting",
+                "outcome": how,
+                "who": content.by or "",
+            }
+
+
+RESULTS = {
+    "denied": "It was denied, and did not run.",
+    "interrupted": "It had not begun when the turn was interrupted.",
+    "unknown": "Its outcome is not known, and it was not run again.",
+    "late": "The result came after the model had been told something else.",
+}
+"""The sentence for each outcome of a result that is no plain result."""
+
+
+def _story(content: Any, known: Mapping[int, Entry]) -> dict[str, Any]:
+    """Return the fields for an entry that tells what happened to a call: a sentence."""
+    match content:
+        case kinds.AttemptContent(number=number, effect=effect, process=process):
+            told = "was written down before the tool ran" if number == 1 else "was written down before it ran again"
+            return {
+                "part": "story",
+                "text": f"Attempt {number} {told}.",
+                "tone": "tool",
+                "effect": effect,
+                "process": process,
+            }
+        case kinds.FaultContent(of=of, error=error, over=over) if error.type == UNKNOWN_END:
+            ended = "is known to have ended" if over else "may still be at work"
+            return {"part": "story", "text": f"The process that ran it {ended}.", "tone": "fault", "of": of}
+        case kinds.FaultContent(of=of, error=error) if isinstance(_kind(known, of), kinds.BeginContent):
+            lost = "The process that worked on this turn was killed, or lost the run."
+            text = lost if error.type == "lost" else f"{error.type}: {error.message}."
+            return {"part": "story", "text": text, "tone": "fault", "of": of}
+        case kinds.FaultContent(of=of, error=error, wait_s=wait_s, instead=instead):
+            again = f" It was tried again after {wait_s:g} s." if wait_s is not None else ""
+            again += f" {instead} was asked instead." if instead else ""
+            text = f"{error.type}: {error.message.rstrip('.')}.{again}"
+            return {"part": "story", "text": text, "tone": "fault", "of": of}
+        case kinds.ResolutionContent(verdict=verdict, by=by, result=result):
+            found = {"done": "it had happened", "failed": "it had not happened", "retry": "it may be tried again"}
+            return {
+                "part": "story",
+                "who": by,
+                "text": f"{by} settled the doubt: {found[verdict]}.",
+                "tone": "settled",
+                "outcome": verdict,
+                "value": result,
+            }
+    return {"part": "story"}
+
+
+def _kind(known: Mapping[int, Entry], seq: int) -> Any:
+    return known[seq].content if seq in known else None
+
+
+def _asked(content: Any) -> dict[str, Any]:
+    """Return the fields for an entry about a person's word."""
+    match content:
+        case kinds.ApprovalRequestContent(effect=effect, expires=expires):
+            until = f", until {utc_text(expires)[:19]}" if expires is not None else ""
+            text = f"A person was asked whether it may run{until}."
+            return {"part": "story", "text": text, "tone": "waiting", "effect": effect}
+        case kinds.ApprovalContent(verdict=verdict, by=by, args=args, reason=reason, refused=refused):
+            why = f": {visible(reason)}" if reason else ""
+            text = f"{visible(by)} {VERDICTS[verdict]}{why}."
+            text += f" It does not count: {refused}." if refused else ""
+            tone = "fault" if refused else "settled" if verdict == "approved" else "waiting"
+            value = args if args is not None else content.result
+            return {"part": "story", "who": by, "text": text, "tone": tone, "outcome": verdict, "value": value}
+        case kinds.QuestionContent(value=text):
+            return {"part": "asked", "text": text, "tone": "waiting", "remarks": tuple(remarks(text))}
+        case kinds.AnswerContent(of=of, value=value, by=by):
+            return {"part": "asked", "who": by, "value": value, "tone": "settled", "of": of, "outcome": "answered"}
+        case kinds.CheckContent(of=of, hook=hook, verdict=verdict, words=words):
+            tone = "fault" if verdict == "refused" else "waiting"
+            text = f"The hook {hook} {CHECKS.get(verdict, verdict)}{f': {words}' if words else ''}."
+            return {"part": "story", "text": text, "tone": tone, "of": of, "outcome": verdict, "value": content.value}
+        case kinds.SignalContent(name=name, by=by, reason=reason):
+            text = f"{by} sent {name}{f': {reason}' if reason else ''}."
+            return {"part": "note", "text": text, "tone": "waiting", "who": by, "outcome": name}
+        case kinds.TimerContent(due_at=due, key=key):
+            return {"part": "machinery", "text": f"Timer {key}, due at {utc_text(due)[:19]}.", "tone": "waiting"}
+    return {"part": "note"}
+
+
+VERDICTS = {"approved": "approved it", "denied": "denied it", "answered": "gave its result in place of the tool"}
+CHECKS = {"allowed": "allowed it", "changed": "changed it", "refused": "refused it", "asked": "asked a person"}
+
+
+def _scope(content: Any) -> dict[str, Any]:
+    """Return the fields for a begin, an end, an edge or a key-value."""
+    match content:
+        case kinds.BeginContent(role="turn", name=name, key=key):
+            return {"part": "turn", "who": name, "key": key}
+        case kinds.BeginContent(name=name, role=role):
+            return {"part": "note", "who": role or "span", "text": name, "value": content.state}
+        case kinds.EndContent(reason=reason, status=status, error=error, doubts=doubts):
+            text = f"{error.type}: {error.message}" if error is not None else ""
+            text += f" Still in doubt: {', '.join(doubts)}." if doubts else ""
+            fault = error is not None or status == "error"
+            return {
+                "part": "end",
+                "outcome": reason or status,
+                "text": text,
+                "tone": "fault" if fault else "",
+                "value": content.state,
+            }
+        case kinds.EdgeContent(source=source, dest=dest, child=child):
+            return {"part": "note", "who": "calls", "text": f"{'/'.join(source)} → {'/'.join(dest)}", "run": child}
+        case kinds.KeyValueContent(key=key, value=value):
+            return {"part": "note", "who": key, "value": value}
+    return {"part": "note"}
+
+
+def _work(content: Any) -> dict[str, Any]:
+    """Return the fields for a plan, a decision, a retrieval, and for entries that only Gesta itself needs."""
+    match content:
+        case kinds.DecisionContent(choice=choice, candidates=candidates, rationale=why):
+            text = f"{choice}, of {', '.join(candidates)}{f': {why}' if why else ''}"
+            return {"part": "note", "who": "decision", "text": text}
+        case kinds.PlanContent(role=role, steps=steps):
+            return {"part": "note", "who": role, "value": [step.goal for step in steps]}
+        case kinds.RetrievalContent(query=query, hits=hits):
+            found = [{"document": hit.document, "chunk": hit.chunk, "score": hit.score} for hit in hits]
+            return {"part": "note", "who": "retrieval", "text": query, "value": found, "tone": "tool"}
+        case kinds.ArtifactContent(name=name, media_type=media):
+            return {
+                "part": "note",
+                "who": "artifact",
+                "text": name,
+                "parts": ({"type": media, "name": name, "part": 0},),
+            }
+        case kinds.CompactionContent(from_seq=first, to_seq=last, summary=summary):
+            text = f"Entries {first} to {last} are shown to the model as {'this summary' if summary else 'nothing'}."
+            return {"part": "note", "who": "compaction", "text": text, "value": summary}
+        case kinds.RequestHeaderContent(tools=tools, meta=meta):
+            meta = meta or {}
+            value = {"model": meta.get("model"), "tools": [tool.get("name") for tool in tools or ()]}
+            return {"part": "machinery", "who": "header", "text": str(meta.get("instructions") or ""), "value": value}
+        case kinds.RequestContent(number=number, blocks=blocks, extends=extends):
+            after = f", after request {extends}" if extends is not None else ""
+            return {"part": "machinery", "who": "request", "text": f"{len(blocks)} new blocks{after}, try {number}"}
+        case kinds.BudgetContent(spent=spent, reserved=reserved):
+            return {"part": "machinery", "who": "budget", "value": spent or reserved}
+        case _:
+            return {"part": "machinery"}
+
+
+def _parts(parts: list[kinds.Part] | None) -> tuple[dict[str, Any], ...]:
+    """Return the images and files of a message, each with its type, its name, and its place in the message."""
+    found = [(place, each) for place, each in enumerate(parts or ()) if each.type != "text"]
+    return tuple({"type": each.media_type or each.type, "name": each.name, "part": place} for place, each in found)

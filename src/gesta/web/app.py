@@ -1,0 +1,137 @@
+"""The application of the viewer: pages, their data as JSON, and what is new as server-sent events."""
+
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from importlib.resources import files
+from typing import Any
+
+import anyio
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response
+from starlette.routing import Route
+
+from gesta.errors import GestaError, NotWaiting, SaidBefore
+from gesta.log.journal import entry_of
+from gesta.serve.bodies import answered, failed, failure
+from gesta.serve.sse import EventStream, encoded
+from gesta.serve.sse import line as told
+from gesta.web.data import Pages, SessionFilter
+from gesta.web.gate import Gate
+
+STATIC = files("gesta.web") / "static"
+NAME = re.compile(r"[a-z-]+\.(?:js|css|svg)")
+TYPES = {"js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
+NUMBER = re.compile(r"\d{1,15}")
+Answering = Callable[[Request, Pages], Awaitable[Response]]
+
+
+class Viewer:
+    """The pages on some records."""
+
+    def __init__(self, pages: Sequence[Pages]) -> None:
+        self.pages = pages
+        self.draining = anyio.Event()
+
+    def drain(self) -> None:
+        """End the streams, because the server is about to end."""
+        self.draining.set()
+
+    def app(self, token: str, hosts: tuple[str, ...] = ()) -> Starlette:
+        """Return the application, which lets in whoever has the token."""
+        places: tuple[tuple[str, Answering], ...] = (
+            ("/api/{record:int}/sessions", _sessions),
+            ("/api/{record:int}/runs/{run}", _run),
+            ("/api/{record:int}/runs/{run}/lines", _lines),
+            ("/api/{record:int}/runs/{run}/why", _why),
+            ("/api/{record:int}/runs/{run}/entries/{seq:int}", _entry),
+            ("/api/{record:int}/follow", self._follow),
+        )
+        routes = [
+            Route("/api/records", self._records),
+            *(Route(path, self._answering(answers)) for path, answers in places),
+            Route("/static/{name}", _static),
+            Route("/{path:path}", _page),
+        ]
+        return Starlette(routes=routes, middleware=[Middleware(Gate, token=token, hosts=hosts)])
+
+    def _answering(self, answers: Answering) -> Callable[[Request], Awaitable[Response]]:
+        async def answer(request: Request) -> Response:
+            place = int(request.path_params["record"])
+            if place >= len(self.pages):
+                return failed(404, "NoRecord", f"There is no record {place}.")
+            try:
+                return await answers(request, self.pages[place])
+            except (GestaError, NotWaiting, SaidBefore) as error:
+                return failure(error)
+
+        return answer
+
+    async def _records(self, _request: Request) -> Response:
+        return answered([await each.about() for each in self.pages])
+
+    async def _follow(self, request: Request, pages: Pages) -> Response:
+        """Stream the lines that are new: those of one run, or the names of the sessions that changed."""
+        after = _number(request, "after", await pages.record.store.last())
+        given = request.headers.get("last-event-id", "")
+        after = int(given) if NUMBER.fullmatch(given) else after
+        run = request.query_params.get("run")
+
+        async def news() -> AsyncIterator[bytes]:
+            async for rows in pages.record.store.tail(after):
+                own = [row for row in rows if run in (None, row.run)]
+                if own and run is not None:
+                    lines = await pages.shown([await entry_of(pages.record.store, row) for row in own])
+                    yield told(encoded(lines), event="lines", id_=str(rows[-1].pos))
+                elif own:
+                    yield told(encoded(sorted({row.run for row in own})), event="runs", id_=str(rows[-1].pos))
+
+        return EventStream(news(), self.draining)
+
+
+async def _page(_request: Request) -> Response:
+    return FileResponse(str(STATIC / "index.html"), headers={"cache-control": "no-cache"})
+
+
+async def _static(request: Request) -> Response:
+    name = request.path_params["name"]
+    if not NAME.fullmatch(name) or not (STATIC / name).is_file():
+        return failed(404, "NotFound", "There is no such file.")
+    kind = TYPES[name.rpartition(".")[2]]
+    return FileResponse(str(STATIC / name), media_type=kind, headers={"cache-control": "no-cache"})
+
+
+async def _sessions(request: Request, pages: Pages) -> Response:
+    query = request.query_params
+    wanted = SessionFilter(
+        words=query.get("words", ""),
+        agent=query.get("agent", ""),
+        stands=query.get("stands", ""),
+        after=_number(request, "after", 0),
+        limit=min(200, _number(request, "limit", 50)),
+    )
+    return answered(await pages.sessions(wanted))
+
+
+async def _run(request: Request, pages: Pages) -> Response:
+    return answered(await pages.run(request.path_params["run"]))
+
+
+async def _lines(request: Request, pages: Pages) -> Response:
+    limit = min(1000, _number(request, "limit", 200))
+    return answered(await pages.lines(request.path_params["run"], _number(request, "after", 0), limit))
+
+
+async def _why(request: Request, pages: Pages) -> Response:
+    return answered(await pages.why(request.path_params["run"], _number(request, "entry", 0) or None))
+
+
+async def _entry(request: Request, pages: Pages) -> Response:
+    params: dict[str, Any] = request.path_params
+    return answered(await pages.entry(params["run"], params["seq"]))
+
+
+def _number(request: Request, name: str, otherwise: int) -> int:
+    given = request.query_params.get(name, "")
+    return int(given) if NUMBER.fullmatch(given) else otherwise

@@ -1,0 +1,191 @@
+"""What the pages show, read from a record: sessions, a run at a glance, its lines, an explanation, an entry.
+
+Runs are read in pages of entries. What a run's glance needs is folded once, and then only its new entries.
+"""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from anyio import Lock
+from msgspec import Struct, field
+
+from gesta.address import Record
+from gesta.codec.rows import encode_content
+from gesta.entry import Entry, utc_text
+from gesta.errors import GestaError
+from gesta.kinds import Kind
+from gesta.log.journal import read
+from gesta.store import RunRow
+from gesta.stores.words import CLOSING, OPENING, Wanted
+from gesta.stores.words import find as look
+from gesta.views.across import explain_run
+from gesta.views.drawn import drawn, narrowed
+from gesta.views.lines import LINKS, Line, line, link
+from gesta.views.overview import Overview, OverviewView
+from gesta.views.sessions import Session, sessions
+
+PAGE = 200
+"""Number of entries in one page of a run."""
+READ = 2000
+"""Number of entries that are folded before other requests are answered."""
+KEPT = 16
+"""Number of runs whose glance is kept in memory."""
+BARS = 4000
+"""Largest number of bars of a run that are sent."""
+SEARCHED = 1000
+"""Number of sessions in which those that fit a filter are looked for."""
+
+
+class Glance(Struct):
+    """A run at a glance, up to an entry."""
+
+    overview: Overview = field(default_factory=Overview)
+    lock: Lock = field(default_factory=Lock)
+
+
+class Pages:
+    """Reads one record for the pages."""
+
+    def __init__(self, record: Record, name: str) -> None:
+        self.record, self.name = record, name
+        self._glances: OrderedDict[str, Glance] = OrderedDict()
+
+    async def about(self) -> dict[str, Any]:
+        """Return the facts about the record that every page shows."""
+        rows = await self.record.store.runs()
+        entries, newest = sum(row.head for row in rows), await self.record.store.last()
+        names = sorted({row.name for row in rows})
+        found = {"name": self.name, "id": self.record.info.id, "address": self.record.info.address}
+        return found | {"runs": len(rows), "entries": entries, "last": newest, "agents": names[:200]}
+
+    async def sessions(self, wanted: "SessionFilter") -> dict[str, Any]:
+        """Return the sessions that fit a filter, the last active one first, and how many were looked at."""
+        names = await self._found(wanted.words) if wanted.words else None
+        every = await sessions(self.record.store, self.record.now(), min(SEARCHED, wanted.looked_at))
+        fit = [each for each in every if wanted.fits(each) and (names is None or each.name in names)]
+        shown = fit[wanted.after : wanted.after + wanted.limit]
+        return {"sessions": shown, "fit": len(fit), "searched": len(every), "found": names}
+
+    async def _found(self, words: str) -> dict[str, dict[str, Any]]:
+        """Return one hit for each session whose texts hold the words."""
+        hits = await look(self.record.store, Wanted(words=words, limit=200))
+        found = dict[str, dict[str, Any]]()
+        for hit in hits:
+            parts = hit.snippet.replace(CLOSING, OPENING).split(OPENING)
+            found.setdefault(hit.session, {"run": hit.run, "seq": hit.seq, "kind": hit.kind, "parts": parts})
+        return found
+
+    async def run(self, name: str) -> dict[str, Any]:
+        """Return a run at a glance: where it stands, its turns, its time, its totals, and the runs around it."""
+        row = await self.record.find(name)
+        overview = await self._overview(row)
+        rows = await self.record.store.runs(row.session)
+        waiting = await self.record.waiting(row.run)
+        bars = overview.bars[-BARS:]
+        totals = {"effects": overview.effects, "doubts": overview.doubts, "settled": overview.settled}
+        return {
+            "run": row.run,
+            "session": row.session,
+            "agent": row.name,
+            "parent": row.parent_run,
+            "at": row.at,
+            "last_at": row.last_at,
+            "head": overview.last,
+            "runs": [{"run": each.run, "agent": each.name, "parent": each.parent_run} for each in rows],
+            "turns": overview.turns,
+            "bars": bars,
+            "bars_left_out": len(overview.bars) - len(bars),
+            "totals": totals | {"errors": overview.errors},
+            "waiting": waiting,
+        }
+
+    async def _overview(self, row: RunRow) -> Overview:
+        """Return the overview of a run up to its last entry; only entries that are new are read."""
+        glance = self._glances.setdefault(row.run, Glance())
+        self._glances.move_to_end(row.run)
+        while len(self._glances) > KEPT:
+            self._glances.popitem(last=False)
+        view = OverviewView()
+        async with glance.lock:
+            while entries := await read(self.record.store, row.run, glance.overview.last, limit=READ):
+                for entry in entries:
+                    view.apply(glance.overview, entry)
+        return glance.overview
+
+    async def lines(self, run: str, after: int, limit: int = PAGE) -> list[Line]:
+        """Return a page of the lines of a run, from behind an entry on."""
+        return await self.shown(await read(self.record.store, run, after, limit=limit))
+
+    async def shown(self, entries: Sequence[Entry]) -> list[Line]:
+        """Return the lines of some entries of one run; the entries that they are about are read, too."""
+        known = {entry.seq: entry for entry in entries}
+        for _ in range(LINKS):
+            missing = {seq for each in known.values() if (seq := link(each)) is not None and seq > 0} - set(known)
+            if not missing:
+                break
+            for seq in missing:
+                found = await read(self.record.store, entries[0].run, seq - 1, seq)
+                known |= {entry.seq: entry for entry in found}
+        return [line(entry, known) for entry in entries]
+
+    async def why(self, run: str, seq: int | None) -> dict[str, Any]:
+        """Return the explanation of an entry, with the passages that its words repeat."""
+        found = await explain_run(self.record, run, seq)
+        target = found.nodes[-1]
+        answer = target.kind is Kind.Assistant or target.type == "Conclusion"
+        passages = drawn(found) if answer else ()
+        kept = narrowed(found, passages) if passages else {node.id for node in found.nodes}
+        return {
+            "id": found.id,
+            "questions": found.questions,
+            "complete": found.complete,
+            "nodes": [msgspec.to_builtins(node) | {"near": node.id in kept} for node in found.nodes],
+            "drawn": passages,
+        }
+
+    async def entry(self, run: str, seq: int) -> dict[str, Any]:
+        """Return one entry whole, as it is on record. Raises GestaError if the run has no such entry."""
+        entries = await read(self.record.store, run, seq - 1, seq)
+        if not entries:
+            raise GestaError(f"No entry {seq} in run {run}.")
+        (entry,) = entries
+        return {
+            "run": run,
+            "seq": seq,
+            "kind": str(entry.kind),
+            "at": utc_text(entry.at),
+            "span": entry.span,
+            "causes": entry.causes,
+            "annotations": entry.annotations,
+            "content": msgspec.Raw(encode_content(entry.content, None).encode()),
+        }
+
+
+class SessionFilter(Struct, frozen=True, kw_only=True):
+    """The sessions that a person wants to see."""
+
+    words: str = ""
+    agent: str = ""
+    stands: str = ""
+    """`waiting`, `open`, `ended`, or a reason such as `failed`."""
+    since: datetime | None = None
+    after: int = 0
+    """Number of fitting sessions to skip."""
+    limit: int = 50
+
+    @property
+    def looked_at(self) -> int:
+        """The number of sessions to read, the newest first."""
+        narrow = self.words or self.agent or self.stands
+        return SEARCHED if narrow else self.after + self.limit + 1
+
+    def fits(self, session: Session) -> bool:
+        """Return whether a session is wanted."""
+        if self.agent and self.agent not in session.agents:
+            return False
+        if self.since is not None and session.last_at < self.since:
+            return False
+        return not self.stands or self.stands in (session.stands, session.reason)

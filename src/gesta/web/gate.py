@@ -1,0 +1,83 @@
+"""The gate: only a browser that opened the address with the token is let in, and only from pages of this server.
+
+The token of the address becomes a cookie that no script can read. A request that names another host, or that another
+site sent, is refused, so no page elsewhere reaches the record through a browser that runs here.
+"""
+
+import hmac
+
+from starlette.datastructures import Headers, QueryParams
+from starlette.requests import cookie_parser
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from gesta.serve.access import local
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+"""The content security policy: nothing from elsewhere, and no script or style inside a page."""
+HEADERS = (
+    ("content-security-policy", POLICY),
+    ("x-content-type-options", "nosniff"),
+    ("referrer-policy", "no-referrer"),
+    ("cross-origin-opener-policy", "same-origin"),
+    ("cross-origin-resource-policy", "same-origin"),
+)
+BODY_BYTES = 1_000_000
+"""Largest number of bytes of a request's body."""
+
+
+class Gate:
+    """Checks every request, and adds the headers that protect the pages."""
+
+    def __init__(self, app: ASGIApp, token: str, hosts: tuple[str, ...] = ()) -> None:
+        self._app, self._token, self._hosts = app, token, hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, or refuse it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        answer = self._answer(scope)
+
+        async def protected(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                added = [(name.encode(), value.encode()) for name, value in HEADERS]
+                message["headers"] = [*message["headers"], *added]
+            await send(message)
+
+        await (self._app if answer is None else answer)(scope, receive, protected)
+
+    def _answer(self, scope: Scope) -> Response | None:
+        """Return the answer to a request that is not passed on; `None` for one that is."""
+        headers, query = Headers(scope=scope), QueryParams(scope["query_string"])
+        host = headers.get("host", "")
+        name = f"gesta-{host.rpartition(':')[2]}"
+        if not local(host) and host.rpartition(":")[0] not in self._hosts:
+            return _refused(f"The request names the host {host!r}. The viewer answers on this machine alone.")
+        origin = headers.get("origin")
+        if origin is not None and origin.partition("://")[2] != host:
+            return _refused("A page of another site sent this request.")
+        if headers.get("sec-fetch-site") in ("cross-site", "same-site") and headers.get("sec-fetch-mode") != "navigate":
+            return _refused("A page of another site sent this request.")
+        length = headers.get("content-length", "0")
+        if not length.isdecimal() or int(length) > BODY_BYTES or "transfer-encoding" in headers:
+            return PlainTextResponse(f"The body has more than {BODY_BYTES:,} bytes, or no length.", 413)
+        given = query.get("token")
+        if given is not None and self._same(given):
+            rest = "&".join(f"{key}={value}" for key, value in query.multi_items() if key != "token")
+            answer = RedirectResponse(f"{scope['path']}{f'?{rest}' if rest else ''}", 303)
+            answer.set_cookie(name, given, httponly=True, samesite="strict", path="/")
+            return answer
+        if self._same(cookie_parser(headers.get("cookie", "")).get(name, "")):
+            return None
+        return _refused("The token is missing. Open the address that `gesta view` printed, with its token.", 401)
+
+    def _same(self, given: str) -> bool:
+        return hmac.compare_digest(given.encode(), self._token.encode())
+
+
+def _refused(text: str, status: int = 403) -> Response:
+    return PlainTextResponse(text, status, {"cache-control": "no-store"})

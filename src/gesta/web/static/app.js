@@ -1,0 +1,44 @@
+// The pages: which one an address means, and the line at the top that all of them share.
+import * as api from "./api.js";
+import { el } from "./dom.js";
+import { list } from "./list.js";
+import { run } from "./run.js";
+
+const main = document.getElementById("main"), top_ = document.getElementById("top");
+let leave = () => {};
+
+async function show() {
+  leave(); leave = () => {};
+  const [, , number = "0", kind = "", id = ""] = location.pathname.split("/").map(decodeURIComponent);
+  const record = Number(number) || 0, wanted = Object.fromEntries(new URLSearchParams(location.search));
+  try {
+    const records = await api.records(), about = records[record];
+    if (!about) throw new api.Failed(`There is no record ${record}.`);
+    head(records, record, about, []);
+    if (kind === "run") leave = await run(main, record, id, (facts) => head(records, record, about, facts));
+    else leave = await list(main, record, about, wanted);
+  } catch (error) {
+    main.replaceChildren(el("div", { class: "empty" }, el("p", {}, error.message), el("p", {}, el("a", { href: `/r/${record}` }, "All sessions"))));
+    if (!(error instanceof api.Failed)) throw error;
+  }
+}
+
+function head(records, record, about, facts) {
+  const run_ = facts.session ? facts : null;
+  document.title = run_ ? `${run_.agent} · ${run_.session} · Gesta` : `${about.name} · Gesta`;
+  const last = run_?.turns.at(-1), state = run_?.waiting.length ? `waits: ${run_.waiting.map((each) => each.tool ? `${each.what} of ${each.tool}` : each.what).join(", ")}` : last ? last.reason ?? "running" : "";
+  const tone = run_?.waiting.length ? "waiting" : { failed: "fault", limit: "fault", budget: "fault", running: "open" }[state] ?? state;
+  const words = el("input", { type: "search", name: "words", placeholder: "Find words, tools  /", "aria-label": "Find", value: new URLSearchParams(location.search).get("words") ?? "" });
+  const form = el("form", { role: "search", onsubmit: (event) => { event.preventDefault(); location.assign(`/r/${record}?${new URLSearchParams({ words: words.value })}`); } }, words);
+  top_.replaceChildren(
+    el("a", { class: "name", href: `/r/${record}` }, "Gesta"),
+    el("nav", { "aria-label": "Place" }, records.length > 1 ? el("select", { "aria-label": "Record", onchange: (event) => location.assign(`/r/${event.target.value}`) }, records.map((each, place) => el("option", { value: place, selected: place === record }, each.name))) : el("a", { href: `/r/${record}` }, about.name),
+      run_ ? [" › ", run_.session, " › ", run_.agent] : ""),
+    state ? el("span", { class: `chip ${tone}` }, state) : "", form);
+}
+
+document.addEventListener("keydown", (event) => {
+  if (event.key === "/" && !event.target.matches("input, textarea, select")) { event.preventDefault(); document.querySelector("input[type=search]").focus(); }
+});
+addEventListener("popstate", show);
+show();

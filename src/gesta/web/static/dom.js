@@ -1,0 +1,49 @@
+// Elements are made from texts, never from markup: whatever an agent or a tool said stays text.
+
+/** Return an element. `facts`: attributes, `on…` listeners, `class`; `undefined` and `false` are left out. */
+export function el(name, facts = {}, ...inside) {
+  const made = name.startsWith("svg:")
+    ? document.createElementNS("http://www.w3.org/2000/svg", name.slice(4))
+    : document.createElement(name);
+  for (const [key, value] of Object.entries(facts)) {
+    if (value === undefined || value === null || value === false) continue;
+    if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
+    else made.setAttribute(key, value === true ? "" : String(value));
+  }
+  made.append(...inside.flat(Infinity).filter((each) => each !== undefined && each !== null && each !== false && each !== ""));
+  return made;
+}
+
+export const count = (number, one, many = `${one}s`) => `${number.toLocaleString("en")} ${number === 1 ? one : many}`;
+
+/** Return how long something took, from milliseconds. */
+export function took(ms) {
+  if (ms < 1) return "<1 ms";
+  if (ms < 1000) return `${Math.round(ms)} ms`;
+  if (ms < 60_000) return `${(ms / 1000).toFixed(1)} s`;
+  if (ms < 3_600_000) return `${Math.floor(ms / 60_000)} min ${Math.round((ms % 60_000) / 1000)} s`;
+  if (ms < 172_800_000) return `${(ms / 3_600_000).toFixed(1)} h`;
+  return `${Math.round(ms / 86_400_000)} days`;
+}
+
+export const time = (at) => new Date(at).toLocaleTimeString("en-GB");
+
+/** Return a time as people say it, with the exact one as its title. */
+export function when(at) {
+  const then = new Date(at);
+  const today = new Date().toDateString() === then.toDateString();
+  const text = today ? then.toLocaleTimeString("en-GB") : then.toLocaleDateString("en-GB", { day: "numeric", month: "short", year: "numeric" });
+  return el("time", { datetime: at, title: at }, text);
+}
+
+const CONNECTION = { lost: "The viewer does not answer; the page tries again.", closed: "The viewer was started anew: open the address that it printed." };
+
+/** Show whether new entries still come. */
+export function connection(state) {
+  const shown = document.getElementById("connection");
+  shown.textContent = CONNECTION[state] ?? "";
+  shown.hidden = !CONNECTION[state];
+}
+
+/** Say something to whoever listens to the page instead of looking at it. */
+export function announce(text) { document.getElementById("spoken").textContent = text; }

@@ -1,0 +1,92 @@
+// The time of a run in four lanes. Pauses between turns are drawn short, so that days of waiting leave room for the work.
+import { el, took } from "./dom.js";
+
+const LANES = ["model", "tools", "waiting", "process"];
+const WIDTH = 400, LEFT = 62, HEIGHT = 24, PAUSE = 10, LEAST = 2.5;
+
+/** Return a picture of the bars. `go(seq)` is called for the bar that somebody chose. */
+export function timeline(bars, go) {
+  const now = Math.max(...bars.map((bar) => Date.parse(bar.end ?? bar.start)), 0);
+  const drawn = bars.map((bar) => ({ ...bar, from: Date.parse(bar.start), to: Date.parse(bar.end ?? 0) || now }));
+  if (!drawn.length) return el("p", { class: "quiet small" }, "Nothing took time yet.");
+  const place = scale(drawn), rows = beside(drawn);
+  const height = LANES.length * HEIGHT + 20;
+  const picture = el("svg:svg", { class: "time", viewBox: `0 0 ${WIDTH} ${height}`, role: "img", "aria-label": spoken(drawn) });
+  LANES.forEach((lane, row) => {
+    const label = el("svg:text", { x: 0, y: row * HEIGHT + 15 }, lane);
+    picture.append(label, el("svg:line", { class: "grid", x1: LEFT, x2: WIDTH, y1: row * HEIGHT + HEIGHT, y2: row * HEIGHT + HEIGHT }));
+  });
+  for (const bar of drawn) {
+    const row = LANES.indexOf(bar.lane), thin = bar.lane === "process";
+    const x = place(bar.from), width = Math.max(LEAST, place(bar.to) - x);
+    const tone = bar.tone === "settled" || bar.tone === "fault" ? bar.tone : bar.lane;
+    const [slot, of] = rows.get(bar) ?? [0, 1];
+    const rect = el("svg:rect", {
+      class: thin ? "process" : tone, x, width, rx: 2,
+      y: row * HEIGHT + (thin ? 9 : 4 + slot * (15 / of)), height: thin ? 4 : Math.max(2, 15 / of - 1),
+      onclick: () => go(bar.of ?? bar.seq),
+    });
+    rect.append(el("svg:title", {}, `${bar.lane}${bar.label ? `: ${bar.label}` : ""}, ${took(bar.to - bar.from)}${bar.tone ? `, ${bar.tone}` : ""}`));
+    picture.append(rect);
+    if (thin && bar.tone === "fault") picture.append(el("svg:text", { class: "death", x: Math.min(x + width + 2, WIDTH - 44), y: row * HEIGHT + 6 }, "✕ died"));
+  }
+  const ends = el("svg:text", { x: WIDTH, y: height - 4, "text-anchor": "end" }, took(place.total));
+  picture.append(el("svg:text", { x: LEFT, y: height - 4 }, "0"), ends);
+  return picture;
+}
+
+/** Return for each bar its row within its lane, and how many rows there are where it is: bars at one time stand below each other. */
+function beside(bars) {
+  const found = new Map();
+  for (const lane of LANES.slice(0, 3)) {
+    let group = [], ends = [];
+    const close = () => { for (const bar of group) found.set(bar, [found.get(bar), Math.min(ends.length, 5)]); group = []; ends = []; };
+    for (const bar of bars.filter((each) => each.lane === lane).sort((a, b) => a.from - b.from)) {
+      if (ends.length && ends.every((end) => end <= bar.from)) close();
+      let slot = ends.findIndex((end) => end <= bar.from);
+      if (slot < 0) slot = ends.length;
+      ends[slot] = bar.to; group.push(bar); found.set(bar, Math.min(slot, 4));
+    }
+    close();
+  }
+  return found;
+}
+
+/** Return a function from a time to its place; stretches in which nothing happens get `PAUSE` pixels. */
+function scale(bars) {
+  const busy = [];
+  for (const bar of [...bars].filter((each) => each.lane !== "process" || bars.length < 3).sort((a, b) => a.from - b.from)) {
+    const last = busy.at(-1);
+    if (last && bar.from <= last.to + 1) last.to = Math.max(last.to, bar.to);
+    else busy.push({ from: bar.from, to: bar.to });
+  }
+  const total = busy.reduce((sum, each) => sum + (each.to - each.from), 0) || 1;
+  // Small pauses count as they are; one that is longer than a tenth of the work is drawn short.
+  const merged = [];
+  for (const each of busy) {
+    const last = merged.at(-1);
+    if (last && each.from - last.to < total / 10) last.to = each.to;
+    else merged.push({ ...each });
+  }
+  const work = merged.reduce((sum, each) => sum + (each.to - each.from), 0) || 1;
+  const pause = Math.min(PAUSE, (WIDTH - LEFT) / 3 / merged.length);
+  const unit = (WIDTH - LEFT - pause * (merged.length - 1) - 4) / work;
+  let x = LEFT;
+  for (const each of merged) { each.x = x; x += (each.to - each.from) * unit + pause; }
+  const place = (at) => {
+    let found = merged[0];
+    for (const each of merged) if (at >= each.from) found = each;
+    return Math.max(LEFT, found.x + Math.min(Math.max(at - found.from, 0), found.to - found.from) * unit + (at > found.to ? Math.min(pause, (at - found.to) * unit) : 0));
+  };
+  place.total = work;
+  return place;
+}
+
+function spoken(bars) {
+  const parts = LANES.slice(0, 3).map((lane) => {
+    const own = bars.filter((bar) => bar.lane === lane);
+    return own.length ? `${lane} ${took(own.reduce((sum, bar) => sum + bar.to - bar.from, 0))}` : "";
+  }).filter(Boolean);
+  const deaths = bars.filter((bar) => bar.lane === "process" && bar.tone === "fault").length;
+  return `Time: ${parts.join(", ")}${deaths ? `, ${deaths} processes died` : ""}.`;
+}

@@ -1,0 +1,49 @@
+// What an answer was made from: the entries in a panel, their words marked in both.
+import * as api from "./api.js";
+import { count, el } from "./dom.js";
+
+const NAMES = { Question: "question", Observation: "result", ToolUse: "call", Analysis: "model", Approval: "approval", Resolution: "settled", Conclusion: "answer", Retrieval: "passages", Instructions: "instructions", Thought: "thought" };
+const NEAR = 160;
+
+/** Show in `panel` why an entry was written. Returns the passages of the answer: `{text, ids}`. */
+export async function why(panel, record, run, seq, go, light) {
+  panel.replaceChildren(el("h2", {}, "Why this answer"), el("p", { class: "quiet small" }, "Looking…"));
+  const found = await api.why(record, run, seq);
+  const target = found.nodes.at(-1);
+  const passages = found.drawn.map((each) => ({ text: target.text.slice(each.at, each.to), id: each.id, start: each.start, end: each.end }));
+  let all = false;
+  const draw = () => {
+    const nodes = found.nodes.filter((node) => node !== target && (all || (node.near && node.type !== "Analysis" && node.type !== "Thought")));
+    const left = found.nodes.length - 1 - nodes.length;
+    panel.replaceChildren(
+      el("h2", {}, "Why this answer"),
+      found.complete ? "" : el("p", { class: "warn" }, "No causes lead from it to its question: whoever wrote it down named none."),
+      nodes.length ? "" : el("p", { class: "quiet small" }, "It rests on nothing else on record."),
+      el("div", { class: "why" }, el("ol", {}, nodes.map((node) => row(node, passages.filter((each) => each.id === node.id), run, go, light)))),
+      left || all ? el("button", { class: "small", onclick: () => { all = !all; draw(); } }, all ? "Only what it drew on" : `${count(left, "entry", "entries")} more`) : "");
+  };
+  draw();
+  return passages;
+}
+
+function row(node, own, run, go, light) {
+  const made = el("li", { class: node.type, "data-id": node.id },
+    el("a", { href: node.run === run ? `#${node.seq}` : `${location.pathname.replace(/[^/]+$/, node.run)}#${node.seq}`, onclick: (event) => { if (node.run === run) { event.preventDefault(); go(node.seq); } } },
+      marked(node.text, own), el("small", {}, `${NAMES[node.type] ?? node.type}${node.status ? ` · ${node.status}` : ""} · entry ${node.seq}${node.run === run ? "" : ` of ${node.run.slice(0, 8)}`}${node.inferred ? " · inferred" : ""}`)));
+  for (const [event, on] of [["mouseenter", true], ["mouseleave", false], ["focusin", true], ["focusout", false]]) made.addEventListener(event, () => light(node.id, on));
+  return made;
+}
+
+function marked(text, own) {
+  const spans = own.map((each) => [each.start, each.end]).sort((a, b) => a[0] - b[0]);
+  let from = spans.length ? Math.max(0, spans[0][0] - 40) : 0;
+  const end = Math.min(text.length, Math.max(from + NEAR, ...spans.slice(0, 6).map(([, to]) => to + 20)));
+  const made = [from ? "…" : ""];
+  for (const [start, stop] of spans) {
+    if (start < from || stop > end) continue;
+    made.push(text.slice(from, start), el("mark", {}, text.slice(start, stop)));
+    from = stop;
+  }
+  made.push(text.slice(from, end), end < text.length ? "…" : "");
+  return made;
+}

@@ -1,0 +1,113 @@
+"""The viewer in a real browser: the story of a killed refund, what comes while one looks, and hostile texts."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.commands import gesta_command
+from tests.viewing import TOKEN, viewed
+
+import gesta
+
+sync_api = pytest.importorskip(
+    "playwright.sync_api", reason="pip install -e '.[browser]': the pages are looked at there"
+)
+CHROMIUM = shutil.which("chromium")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: apt-get install chromium")
+HOSTILE = """<img src=x onerror="alert(1)"><script>alert(2)</script><svg onload=alert(3)>`**</b>**` [x](javascript:alert(4))"""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with sync_api.sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def page(browser: Any) -> Iterator[Any]:
+    """Return a page that fails its test if a script of it failed, or if anything opened a dialog."""
+    opened, wrong = browser.new_page(viewport={"width": 1360, "height": 900}), list[str]()
+
+    def dialog(each: Any) -> None:
+        wrong.append(f"dialog {each.message}")
+        each.dismiss()
+
+    opened.on("dialog", dialog)
+    opened.on("pageerror", lambda error: wrong.append(str(error)))
+    yield opened
+    opened.close()
+    assert wrong == []
+
+
+@pytest.fixture(scope="module")
+def record(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("view") / "shop.gesta"
+    assert aside(lambda: gesta_command("demo", "--yes", "--record", str(path)).exit_code) == 0
+    return path
+
+
+def aside(work: Callable[[], Any]) -> Any:
+    """Call a function in a thread: Playwright keeps a loop running in this one."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(work).result()
+
+
+def said(agent: gesta.Agent[Any], text: str, record: Path, session: str = "s") -> str:
+    """Send a message to an agent, and return the id of its run."""
+    return str(aside(lambda: gesta.run_sync(agent, text, record=record, session=session).run))
+
+
+def test_the_story_of_a_refund_that_was_killed_is_read_on_one_page(page: Any, record: Path) -> None:
+    with viewed(record) as address:
+        page.goto(f"{address}/?token={TOKEN}")
+        page.get_by_text("demo-1-crash").click()
+        story = page.locator(".story")
+        story.get_by_text("What happened to this refund").wait_for()
+        assert story.get_by_text("killed").count() == 1
+        assert story.get_by_text("it had happened").count() == 1
+        assert page.locator(".cards").inner_text().startswith("1\nrefund happened")
+        assert page.locator("svg.time .death").count() == 1
+        page.locator(".explained .from", has_text="card ending 4417").hover()
+        assert page.locator(".why li.lit").count() == 1
+
+
+def test_what_comes_is_shown_while_one_looks_also_after_the_viewer_was_started_again(page: Any, tmp_path: Path) -> None:
+    path = tmp_path / "live.gesta"
+    agent = gesta.Agent("desk", model=gesta.scripted("One.", "Two.", "Three."))
+    run = said(agent, "First", path)
+    with viewed(path) as address:
+        page.goto(f"{address}/?token={TOKEN}")
+        page.goto(f"{address}/r/0/run/{run}")
+        page.get_by_text("One.").wait_for()
+        said(agent, "Second", path)
+        page.get_by_text("Two.").wait_for()
+    page.get_by_text("The viewer does not answer").wait_for()
+    said(agent, "Third", path)
+    with viewed(path, port=int(address.rpartition(":")[2])):
+        page.get_by_text("Three.").wait_for(timeout=15_000)
+        page.get_by_text("The viewer does not answer").wait_for(state="hidden")
+    assert page.locator(".answer .said").all_inner_texts() == ["One.\n\nwhy?", "Two.\n\nwhy?", "Three.\n\nwhy?"]
+
+
+def test_whatever_was_said_is_shown_as_text(page: Any, tmp_path: Path) -> None:
+    @gesta.tool(effect="pure")
+    def look(words: str) -> dict[str, str]:
+        """Look."""
+        return {words: words}
+
+    path = tmp_path / "hostile.gesta"
+    model = gesta.scripted(gesta.reply(text=HOSTILE, calls=[gesta.call("look", words=HOSTILE)]), HOSTILE)
+    agent = gesta.Agent(HOSTILE, model=model, tools=[look])
+    run = said(agent, HOSTILE, path, HOSTILE)
+    with viewed(path) as address:
+        page.goto(f"{address}/?token={TOKEN}")
+        page.locator(".title", has_text="<img src=x").wait_for()
+        page.goto(f"{address}/r/0/run/{run}")
+        page.locator(".answer p", has_text="<script>alert(2)</script>").wait_for()
+        page.locator(".why li").first.wait_for()
+        assert page.locator("main img, main script, main b script, main [onerror]").count() == 0

@@ -50,7 +50,7 @@ def view(options: ViewOptions) -> int:
         from gesta.web.data import Pages
     except ModuleNotFoundError as missing:
         raise MissingExtra("gesta view", "starlette and uvicorn", "view") from missing
-    addresses = [options.source(each) for each in options.records or [None]]
+    addresses = [options.source(each) for each in options.records or [""]]
     hosts = tuple(options.allow_host or ()) + (() if local(options.host) else (options.host,))
     token = secrets.token_urlsafe(32)
 

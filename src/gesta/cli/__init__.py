@@ -31,6 +31,7 @@ def application() -> "Typer":
         serving,
         showing,
         storing,
+        tracing,
         viewing,
         why,
     )

@@ -27,7 +27,20 @@ VERBS = {
     "Run": ("demo", "run", "resume", "work", "serve", "approve", "answer", "resolve", "cancel"),
     "Look": ("runs", "log", "show", "why", "find", "stats", "sql", "view"),
     "Compare": ("replay", "fork", "diff", "case"),
-    "Data": ("import", "export", "push", "backup", "adopt", "gone", "prune", "hold", "verify", "repair", "catalog"),
+    "Data": (
+        "import",
+        "export",
+        "trace",
+        "push",
+        "backup",
+        "adopt",
+        "gone",
+        "prune",
+        "hold",
+        "verify",
+        "repair",
+        "catalog",
+    ),
     "Models": ("models",),
 }
 """Every command, under its heading."""

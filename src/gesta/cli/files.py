@@ -20,7 +20,7 @@ from gesta.record.record import Record
 from gesta.stores.common import private
 from gesta.text.redactor import SECRETS
 
-FORMATS = ("gesta", "agent-catalog", "trig", "nquads")
+FORMATS = ("gesta", "agent-catalog", "trig", "nquads", "otlp")
 """The formats that `export` writes."""
 
 
@@ -151,7 +151,7 @@ def export(options: ExportOptions) -> None:
         raise Stop(f"{options.output!r} is the name of a record, and JSON lines are none. Name a file: -o run.jsonl")
 
     async def write(record: Record) -> None:
-        lines = _clean(await _lines(record, options.run, options.format))
+        lines = _clean(await _lines(record, options))
         if options.output is None or options.output == "-":
             shown = json_harmless if terminal(sys.stdout) else str
             async for line in lines:
@@ -180,16 +180,21 @@ async def _clean(lines: AsyncIterator[str]) -> AsyncIterator[str]:
         )
 
 
-async def _lines(record: Record, named: str | None, format: str) -> AsyncIterator[str]:
+async def _lines(record: Record, options: ExportOptions) -> AsyncIterator[str]:
     """Yield the lines of one run in a format, or of all runs."""
     from gesta.bridges import jsonl
     from gesta.compat.agent_catalog.export import export_run as activity_log
 
+    named, format = options.run, options.format
     run = (await record.find(named)).run if named is not None else None
     if format in ("trig", "nquads"):
         from gesta.bridges import prov
 
         return prov.export(record, run, format)
+    if format == "otlp":
+        from gesta.bridges.otlp import files as otlp
+
+        return otlp.export(record, run, content=options.content)
     if format == "gesta":
         return jsonl.export_all(record) if run is None else jsonl.export_run(record, run)
     runs = [row.run for row in await record.store.runs()] if run is None else [run]

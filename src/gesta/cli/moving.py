@@ -22,7 +22,7 @@ def export(options: ExportOptions) -> None:
     """Write runs as Gesta's JSON lines.
 
     Other formats, by --format: agent-catalog, an activity log; trig and nquads, what each
-    answer was made from as PROV-O.
+    answer was made from as PROV-O; otlp, spans of OpenTelemetry in OTLP's JSON.
     """
     from gesta.cli import files
 

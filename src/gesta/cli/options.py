@@ -239,15 +239,16 @@ class ExportOptions(OnRecord):
         typer.Argument(metavar="RUN", help="An id, the start of one, a session, or `last`.", show_default=False),
     ] = None
     all: Annotated[bool, typer.Option("--all", help="Every run.")] = False
-    format: Annotated[str, typer.Option("--format", metavar="NAME", help="gesta, agent-catalog, trig or nquads.")] = (
-        "gesta"
-    )
+    format: Annotated[
+        str, typer.Option("--format", metavar="NAME", help="gesta, agent-catalog, trig, nquads or otlp.")
+    ] = "gesta"
     output: Annotated[
         str | None,
         typer.Option(
             "--output", "-o", metavar="FILE", help="Where to; by default standard output.", show_default=False
         ),
     ] = None
+    content: Annotated[bool, typer.Option("--content", help="With otlp: also what was said and called.")] = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,6 +12,7 @@ import typer
 from gesta.cli.app import command
 from gesta.cli.options import DefaultModel, OnRecord
 from gesta.cli.talk import DIM, Stop, json_line, put, say
+from gesta.cli.tracing import traced
 from gesta.errors import MissingExtra
 
 VARIABLE = "GESTA_TOKEN"
@@ -104,7 +105,7 @@ def serve(options: ServeCommandOptions) -> int:
             say(f"{address}/openapi.json describes it. Ctrl-C ends it.", DIM)
 
     async def main() -> None:
-        async with open_record(record, approver=approver) as opened:
+        async with open_record(record, approver=approver) as opened, traced(opened):
             app, service = assembled(opened, agents, access, work=not options.no_work)
             with listening(options.host, options.port) as listens:
                 await run(app, service, listens, ready=ready)

@@ -9,6 +9,7 @@ from gesta.address import open_record
 from gesta.cli.loading import load_all, with_default
 from gesta.cli.options import WorkOptions
 from gesta.cli.talk import ANSWERED, BROKEN_PIPE, FAILED, RED, count, json_line, put, say, short
+from gesta.cli.tracing import traced
 from gesta.errors import message_of
 from gesta.events import Outcome
 from gesta.worker import Failed, Worker
@@ -29,7 +30,7 @@ def work(options: WorkOptions) -> int:
     work = _Work(options)
 
     async def main() -> None:
-        async with open_record(address, approver=approver) as record:
+        async with open_record(address, approver=approver) as record, traced(record):
             await work.on(Worker(record, agents, jobs=options.jobs, failed=work.failed))
 
     try:

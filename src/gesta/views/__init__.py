@@ -13,5 +13,10 @@ ORDER = (
     "sessions",
     "lines",
     "overview",
+    "spans",
+    "span_messages",
+    "span_attributes",
+    "span_events",
+    "traces",
 )
 """Files in reading order: each imports only files before it."""

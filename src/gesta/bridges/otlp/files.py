@@ -1,0 +1,39 @@
+"""Runs as lines of OTLP's JSON, each a whole message, as the file exporters and receivers of OpenTelemetry write them.
+
+Source: "OpenTelemetry Protocol File Exporter", OpenTelemetry specification 1.56, read 2026-11.
+"""
+
+import os
+from collections.abc import AsyncIterator
+
+from gesta.bridges.otlp.encoding import as_json, attributes, span_message, traces
+from gesta.bridges.otlp.folding import Folding
+from gesta.bridges.otlp.settings import resource_of
+from gesta.record.record import Record
+
+SPANS = 200
+"""Spans of one line."""
+
+
+async def export(record: Record, run: str | None, *, content: bool) -> AsyncIterator[str]:
+    """Yield the ended spans of a run and of the runs below it, or those of all runs.
+
+    Args:
+        content: whether spans hold what was said, called and answered.
+    """
+    rows = await record.store.runs()
+    wanted = {row.run for row in rows} if run is None else {run}
+    for row in rows:  # in the order in which they were opened
+        if row.parent_run in wanted:
+            wanted.add(row.run)
+    held, told = [], attributes(resource_of(os.environ))
+    for row in rows:
+        if row.run not in wanted:
+            continue
+        async for span in Folding(record.store, content=content).run(row.run):
+            held.append(span_message(span))
+            if len(held) == SPANS:
+                yield as_json(traces(held, told)).decode() + "\n"
+                held = []
+    if held:
+        yield as_json(traces(held, told)).decode() + "\n"

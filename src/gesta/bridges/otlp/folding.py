@@ -1,0 +1,196 @@
+"""Reads what the entries of a record are as spans; what it knows of an open turn can be read again from the record.
+
+So a place in the record is all that an exporter has to remember. At most `TURNS` turns are kept in memory.
+"""
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import AsyncIterator
+
+from gesta.entry import Entry
+from gesta.kinds import AttemptContent, BeginContent, SystemContent, UserContent
+from gesta.log.journal import PAGE, pages, read
+from gesta.store import Store
+from gesta.text.tracing import span_id
+from gesta.views.spans import Above, Link, TraceSpan, above_of
+from gesta.views.traces import Turn
+
+TURNS = 1000
+"""Turns that are kept in memory."""
+KNOWN = 20_000
+"""Turns of which it is kept in memory that they have ended, or where they hang."""
+Root = tuple[str, int]
+"""A turn: its run, and the seq of its begin."""
+
+
+class Folding:
+    """The open turns of a record, as spans."""
+
+    def __init__(self, store: Store, *, content: bool = False, ratio: float = 1.0, heeds: bool = True) -> None:
+        """Prepare to fold.
+
+        Args:
+            content: whether spans hold what was said, called and answered.
+            ratio: the share of root runs whose spans are sent.
+            heeds: whether a turn is left out if the program that asked does not send its own spans.
+        """
+        self._store, self._content, self._ratio, self._heeds = store, content, ratio, heeds
+        self._turns: OrderedDict[Root, Turn] = OrderedDict()
+        self._roots: dict[str, list[int]] = {}
+        self._over: OrderedDict[Root, None] = OrderedDict()
+        self._above: OrderedDict[Root, Above] = OrderedDict()
+        self._sessions: OrderedDict[str, str] = OrderedDict()
+
+    async def add(self, entry: Entry) -> tuple[list[TraceSpan], bool]:
+        """Fold the next entry of the record. Returns the spans that have ended, and whether they are in the sample."""
+        content = entry.content
+        within = content.parent if isinstance(content, BeginContent) else entry.span
+        if within is None:
+            self._keep(await self._turn(entry))
+            return [], False
+        turn = self._known(entry.run, within) or await self._loaded(entry, within)
+        return ([], False) if turn is None else (await self._step(turn, entry), self.sampled(turn.above))
+
+    async def run(self, run: str) -> AsyncIterator[TraceSpan]:
+        """Yield the spans of a run that have ended; those that a fork shares are its base's."""
+        async for page in pages(self._store, run):
+            for entry in page:
+                spans, _ = await self.add(entry)
+                for span in spans if entry.shared_from is None else ():
+                    yield span
+
+    def sampled(self, above: Above) -> bool:
+        """Return whether the spans of a turn are sent: all of a root run's turns are, or none."""
+        if self._heeds and not above.sampled:
+            return False
+        share = int.from_bytes(hashlib.sha256(f"gesta sample {above.root}".encode()).digest()[:8]) / 2**64
+        return share < self._ratio
+
+    async def _step(self, turn: Turn, entry: Entry) -> list[TraceSpan]:
+        lacks = turn.lacks(entry)
+        if lacks is not None:
+            turn.know(await self._entry(entry.run, lacks))
+        spans = turn.add(entry)
+        if turn.over:
+            self._drop((turn.run, turn.begin))
+            _put(self._over, (turn.run, turn.begin), None)
+        return spans
+
+    def _known(self, run: str, span: int) -> Turn | None:
+        for begin in reversed(self._roots.get(run, ())):
+            turn = self._turns[run, begin]
+            if span in turn.known:
+                self._turns.move_to_end((run, begin))
+                return turn
+        return None
+
+    def _keep(self, turn: Turn) -> None:
+        key = (turn.run, turn.begin)
+        if key not in self._turns:
+            self._roots.setdefault(turn.run, []).append(turn.begin)
+        self._turns[key] = turn
+        while len(self._turns) > TURNS:
+            self._drop(next(iter(self._turns)))
+
+    def _drop(self, key: Root) -> None:
+        if self._turns.pop(key, None) is not None:
+            begins = self._roots[key[0]]
+            begins.remove(key[1])
+            if not begins:
+                del self._roots[key[0]]
+
+    async def _loaded(self, entry: Entry, span: int) -> Turn | None:
+        """Fold the turn of an entry up to the entry before it. Returns `None` if it has ended, or has no begin."""
+        begin = await self._root(entry.run, span)
+        if begin is None or (entry.run, begin.seq) in self._over:
+            return None
+        turn, seq = await self._turn(begin), begin.seq
+        while rest := await read(self._store, entry.run, seq, entry.seq - 1, PAGE):
+            for each in rest:
+                await self._step(turn, each)
+            seq = rest[-1].seq
+        if turn.over:
+            return None
+        self._keep(turn)
+        return turn
+
+    async def _turn(self, begin: Entry) -> Turn:
+        earlier = None
+        if self._content:
+            earlier = await read(self._store, begin.run, max(0, begin.seq - 1 - PAGE), begin.seq - 1)
+        return Turn(begin, await self._above_of(begin), content=self._content, earlier=earlier)
+
+    async def _entry(self, run: str, seq: int) -> Entry | None:
+        return next(iter(await read(self._store, run, seq - 1, seq)), None) if seq > 0 else None
+
+    async def _root(self, run: str, span: int) -> Entry | None:
+        """Return the begin at the root of the run, of the tree of a span."""
+        seen = set[int]()
+        while span not in seen:
+            seen.add(span)
+            begin = await self._entry(run, span)
+            if begin is None or not isinstance(begin.content, BeginContent):
+                return None
+            if begin.content.parent is None:
+                return begin
+            span = begin.content.parent
+        return None
+
+    async def _above_of(self, begin: Entry) -> Above:
+        """Return the place of a turn in a trace: below a call, below its caller's span, or at the top."""
+        key = (begin.run, begin.seq)
+        known = self._above.get(key)
+        if known is None:
+            known = await self._placed(begin)
+            _put(self._above, key, known)
+        return known
+
+    async def _placed(self, begin: Entry) -> Above:
+        run, session = begin.run, await self._session(begin.run)
+        if begin.shared_from is not None:
+            base = await self._entry(begin.shared_from, begin.seq)
+            if base is None:
+                return above_of(run, begin.seq, session, None)
+            trace = (await self._above_of(base)).trace
+            link = Link(trace, span_id(begin.shared_from, begin.seq))
+            return Above(trace=above_of(run, begin.seq, session, None).trace, root=run, session=session, base=link)
+        message = await self._entry(run, begin.seq + 1)
+        if message is None or not isinstance(message.content, SystemContent | UserContent):
+            return above_of(run, begin.seq, session, None)
+        for cause in message.causes:
+            if isinstance(cause, tuple) and cause[0] != run:
+                return await self._below(cause, session) or above_of(run, begin.seq, session, message)
+        return above_of(run, begin.seq, session, message)
+
+    async def _below(self, cause: tuple[str, int], session: str) -> Above | None:
+        """Return the place below the call, or the span, of the run above that gave a task."""
+        run, seq = cause
+        edge = await self._entry(run, seq)
+        root = await self._root(run, edge.span) if edge is not None else None
+        if edge is None or root is None:
+            return None
+        span = edge.span
+        for each in edge.causes:
+            made = await self._entry(run, each) if isinstance(each, int) else None
+            if made is not None and isinstance(made.content, AttemptContent):
+                span = made.content.of
+        above = await self._above_of(root)
+        parent = span_id(run, span)
+        return Above(trace=above.trace, parent=parent, root=above.root, session=session, sampled=above.sampled)
+
+    async def _session(self, run: str) -> str:
+        known = self._sessions.get(run)
+        if known is None:
+            first = next(iter(await self._store.read(run, 0, None, 1)), None)
+            own = await self._entry(run, first.seq) if first is not None else None
+            opened = own.content.opened if own is not None and isinstance(own.content, BeginContent) else None
+            known = opened.session if opened is not None else ""
+            _put(self._sessions, run, known)
+        return known
+
+
+def _put(kept: OrderedDict[object, object] | OrderedDict, key: object, value: object) -> None:  # type: ignore[type-arg]
+    """Keep a value, and forget the oldest of too many."""
+    kept[key] = value
+    if len(kept) > KNOWN:
+        kept.popitem(last=False)

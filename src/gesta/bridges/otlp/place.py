@@ -1,0 +1,74 @@
+"""The place of an exporter: up to which entry a record was sent, and the sums of its metrics up to there.
+
+It is a small file, replaced as a whole. The digest of the entry goes along: a record that was restored from a backup,
+and went another way from there, is noticed, and sent from its beginning.
+"""
+
+import hashlib
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from gesta.bridges.otlp.metrics import Point
+from gesta.bridges.otlp.settings import TracingError
+from gesta.store import Store
+
+
+class Place(Struct, kw_only=True):
+    """A place in a record."""
+
+    record: str
+    """Id of the record."""
+    pos: int = 0
+    digest: str = ""
+    """Digest of the entry at `pos`, in hex."""
+    since: float = 0.0
+    """When the metrics began to count, in seconds since 1970."""
+    points: list[Point] = []
+
+
+def place_file(store: Store, endpoint: str, given: str | os.PathLike[str] | None = None) -> Path:
+    """Return the path of the place of an exporter, one for each record and endpoint: `given`, or in a folder of state.
+
+    The folder is that of GESTA_STATE, else of XDG_STATE_HOME, else `~/.local/state/gesta`.
+    """
+    if given is not None:
+        return Path(given)
+    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    folder = Path(os.environ.get("GESTA_STATE") or Path(state) / "gesta")
+    return folder / "traces" / f"{store.info.id}-{hashlib.sha256(endpoint.encode()).hexdigest()[:8]}.json"
+
+
+def load(path: Path, record: str) -> Place:
+    """Read a place; a new one if there is no such file, or if it is no place of this record."""
+    try:
+        found = msgspec.json.decode(path.read_bytes(), type=Place)
+    except FileNotFoundError:
+        return Place(record=record)
+    except (OSError, msgspec.MsgspecError) as failure:
+        raise TracingError(
+            f"The place of the exporter cannot be read from {str(path)!r}: {failure}. Remove that file, and everything "
+            "on record is sent once more."
+        ) from failure
+    return found if found.record == record else Place(record=record)
+
+
+def save(path: Path, place: Place, points: Sequence[Point]) -> None:
+    """Write a place. Raises TracingError."""
+    place.points = list(points)
+    beside = path.with_name(f"{path.name}.{os.getpid()}.new")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        beside.write_bytes(msgspec.json.encode(place))
+        beside.replace(path)
+    except OSError as failure:
+        with suppress(OSError):
+            beside.unlink()
+        raise TracingError(
+            f"The place of the exporter cannot be written to {str(path)!r}: {failure.strerror or failure}. "
+            "Name another file: --place FILE, or place=."
+        ) from failure

@@ -1,0 +1,107 @@
+"""Sends one OTLP message over HTTP, and says what became of it. Nothing here waits, tries again, or forgets.
+
+Source: OTLP specification 1.11, "OTLP/HTTP Response", read 2026-11.
+"""
+
+import gzip
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from types import TracebackType
+from typing import Any, Literal, Self
+
+import httpx2
+import msgspec
+from msgspec import Struct
+
+from gesta.bridges.otlp import encoding, protobuf
+from gesta.bridges.otlp.settings import Settings, Signal
+from gesta.text.redactor import SECRETS
+
+AGAIN = (429, 502, 503, 504)
+"""Statuses after which the specification asks to send the same once more."""
+REFUSED = (400, 413, 422)
+"""Statuses that say that this very message cannot be taken."""
+EXCERPT = 300
+ANSWER_BYTES = 64 * 1024
+
+
+class Sent(Struct, frozen=True):
+    """What became of a message."""
+
+    what: Literal["taken", "later", "refused", "closed"]
+    """`closed`: the address, or who asks, is refused; a message of another content would be, too."""
+    why: str = ""
+    wait_s: float | None = None
+    """Seconds after which the receiver wants to be asked again."""
+    rejected: int = 0
+    """Number of spans or points in the message that were not taken and never will be."""
+
+
+class Sender:
+    """Sends messages to one receiver."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self._client = httpx2.AsyncClient(timeout=settings.timeout_s, follow_redirects=False)
+
+    async def __aenter__(self) -> Self:
+        """Return the sender."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close its connections."""
+        await self._client.aclose()
+
+    async def send(self, signal: Signal, message: dict[str, Any]) -> Sent:
+        """Send a message in the form of OTLP's JSON. Total: whatever goes wrong is in the answer."""
+        body, type_ = self._encoded(signal, message)
+        headers = dict(self.settings.headers) | {"content-type": type_}
+        if self.settings.gzip:
+            body, headers["content-encoding"] = gzip.compress(body, mtime=0), "gzip"
+        address = self.settings.traces if signal == "traces" else self.settings.metrics
+        try:
+            response = await self._client.post(address, content=body, headers=headers)
+        except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError) as failure:
+            return Sent("later", SECRETS.message(f"{type(failure).__name__}: {failure}")[:EXCERPT])
+        return self._read(signal, response)
+
+    def _encoded(self, signal: Signal, message: dict[str, Any]) -> tuple[bytes, str]:
+        if self.settings.json:
+            return encoding.as_json(message), "application/json"
+        made = protobuf.traces(message) if signal == "traces" else protobuf.metrics(message)
+        return made, "application/x-protobuf"
+
+    def _read(self, signal: Signal, response: httpx2.Response) -> Sent:
+        status = response.status_code
+        if 200 <= status < 300:
+            number, why = self._rejected(signal, response.content[:ANSWER_BYTES])
+            return Sent("taken", SECRETS.message(why)[:EXCERPT], rejected=number)
+        said = SECRETS.message(response.text[:EXCERPT]) if "text" in response.headers.get("content-type", "") else ""
+        why = f"status {status} {response.reason_phrase}{': ' if said else ''}{said}"
+        if status in AGAIN:
+            return Sent("later", why, _asked_s(response.headers.get("retry-after", "")))
+        return Sent("refused" if status in REFUSED else "closed", why)
+
+    def _rejected(self, signal: Signal, data: bytes) -> tuple[int, str]:
+        if not self.settings.json:
+            return protobuf.rejected(signal, data)
+        try:
+            partial = msgspec.json.decode(data or b"{}", type=dict[str, Any]).get("partialSuccess") or {}
+            number = int(partial.get("rejectedSpans" if signal == "traces" else "rejectedDataPoints") or 0)
+            return number, str(partial.get("errorMessage") or "")
+        except (msgspec.MsgspecError, ValueError, TypeError, AttributeError, RecursionError):
+            return 0, ""
+
+
+def _asked_s(header: str) -> float | None:
+    """Return the seconds of a header Retry-After; `None` if it names none. Total."""
+    try:
+        return max(0.0, float(header))
+    except ValueError:
+        pass
+    try:
+        return max(0.0, (parsedate_to_datetime(header) - datetime.now(UTC)).total_seconds())
+    except (ValueError, TypeError, IndexError):
+        return None

@@ -1,0 +1,189 @@
+"""The settings of an exporter: what a program says, and else the variables that OpenTelemetry defines.
+
+Source: OpenTelemetry specification 1.56, "OTLP Exporter Configuration" and "Environment Variable Specification", and
+OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT of its Python instrumentations, read 2026-11.
+"""
+
+import os
+from collections.abc import Mapping
+from typing import Literal
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+from msgspec import Struct
+
+from gesta.errors import GestaError
+from gesta.text.redactor import SECRETS
+
+ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
+HEADERS, TRACES_HEADERS = "OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS"
+CONTENT = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
+SAMPLERS = {
+    "always_on": (1.0, False),
+    "always_off": (0.0, False),
+    "traceidratio": (None, False),
+    "parentbased_always_on": (1.0, True),
+    "parentbased_always_off": (0.0, True),
+    "parentbased_traceidratio": (None, True),
+}
+"""The share of runs that each sampler sends, `None` for its argument; and whether it heeds the caller's choice."""
+MOST_WAIT_S, MOST_ASKED_S = 60.0, 600.0
+"""The longest pause between two tries, and the longest for which a receiver may ask."""
+PROTOCOLS = ("http/protobuf", "http/json")
+Signal = Literal["traces", "metrics"]
+
+
+class TracingError(GestaError):
+    """A setting of tracing is wrong, or a receiver cannot be sent to."""
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """Where runs are sent, and what of them."""
+
+    endpoint: str
+    """Base address of the receiver, such as `http://127.0.0.1:4318`; `/v1/traces` and `/v1/metrics` follow."""
+    traces: str
+    """Address for spans; empty for none."""
+    metrics: str
+    """Address for metrics; empty for none."""
+    headers: Mapping[str, str] = {}
+    """Headers of each request. They are secrets: no message holds their values."""
+    json: bool = False
+    """Whether the messages are JSON, and not protobuf."""
+    gzip: bool = False
+    timeout_s: float = 10.0
+    content: bool = False
+    """Whether spans hold what was said, called and answered."""
+    ratio: float = 1.0
+    """The share of root runs whose spans are sent."""
+    heeds: bool = True
+    """Whether a turn is left out if the program that asked does not send its own spans."""
+    resource: Mapping[str, str] = {}
+    """Attributes of the program, such as `service.name`."""
+    wait_s: float = 1.0
+    """Seconds before the second try; each further pause is twice as long, up to `MOST_WAIT_S`."""
+    every_s: float = 60.0
+    """Seconds between two messages of metrics."""
+
+
+def settings(
+    endpoint: str | None = None,
+    *,
+    headers: Mapping[str, str] | None = None,
+    content: bool | None = None,
+    sample: float | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Settings | None:
+    """Return the settings of an exporter; `None` if neither the call nor a variable names an endpoint.
+
+    Args:
+        endpoint: base address; by default that of the variables.
+        headers: more headers than those of the variables.
+        content: whether spans hold what was said, called and answered; by default as the variable says, else not.
+        sample: the share of root runs whose spans are sent, from 0 to 1.
+        environment: the variables; by default those of the process.
+
+    Raises:
+        TracingError: a value is not what is expected.
+    """
+    given = os.environ if environment is None else environment
+    if endpoint is None and (given.get("OTEL_SDK_DISABLED", "").lower() == "true" or not _named(given)):
+        return None
+    ratio, heeds = _sampler(given) if sample is None else (sample, True)
+    if not 0 <= ratio <= 1:
+        raise TracingError(f"The share of runs is {ratio}, expected a number from 0 to 1.")
+    base = endpoint or given.get(ENDPOINT) or ""
+    told = _headers(given, headers or {})
+    protocol = given.get("OTEL_EXPORTER_OTLP_PROTOCOL") or PROTOCOLS[0]
+    if protocol not in PROTOCOLS:
+        raise TracingError(f"OTEL_EXPORTER_OTLP_PROTOCOL is {protocol!r}, expected one of: {', '.join(PROTOCOLS)}.")
+    return Settings(
+        endpoint=base,
+        traces=_address("traces", base, endpoint, given),
+        metrics=_address("metrics", base, endpoint, given),
+        headers=told,
+        json=protocol == PROTOCOLS[1],
+        gzip=given.get("OTEL_EXPORTER_OTLP_COMPRESSION", "").lower() == "gzip",
+        timeout_s=_seconds(given, "OTEL_EXPORTER_OTLP_TIMEOUT", 10_000),
+        every_s=_seconds(given, "OTEL_METRIC_EXPORT_INTERVAL", 60_000),
+        content=given.get(CONTENT, "").lower() in ("true", "1", "span_only", "span_and_event")
+        if content is None
+        else content,
+        ratio=ratio,
+        heeds=heeds,
+        resource=resource_of(given),
+    )
+
+
+def _headers(given: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
+    """Return the headers of each request, and add their values to the secrets, which nothing shows."""
+    told = _pairs(given.get(HEADERS, ""), HEADERS)
+    told |= _pairs(given.get(TRACES_HEADERS, ""), TRACES_HEADERS) | {name.lower(): more[name] for name in more}
+    for name, value in told.items():
+        SECRETS.add(f"header {name}", value)
+        SECRETS.add(f"header {name}", value.rpartition(" ")[2])
+    return told
+
+
+def _named(given: Mapping[str, str]) -> bool:
+    return bool(given.get(ENDPOINT) or given.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"))
+
+
+def _address(signal: Signal, base: str, said: str | None, given: Mapping[str, str]) -> str:
+    """Return the address for a signal; an address of its own is used as it is, the base gets a path."""
+    if given.get(f"OTEL_{signal.upper()}_EXPORTER", "otlp") == "none":
+        return ""
+    own = given.get(f"OTEL_EXPORTER_OTLP_{signal.upper()}_ENDPOINT") if said is None else None
+    address = own or base
+    if not address:
+        return ""
+    parts = urlsplit(address)
+    if parts.scheme not in ("http", "https") or not parts.netloc:
+        raise TracingError(f"{address!r} is no address to send to, expected one such as http://127.0.0.1:4318.")
+    if own:
+        return own
+    path = parts.path.rstrip("/")
+    for known in ("/v1/traces", "/v1/metrics"):
+        path = path.removesuffix(known)
+    return urlunsplit(parts._replace(path=f"{path}/v1/{signal}"))
+
+
+def _pairs(text: str, name: str) -> dict[str, str]:
+    """Return the pairs of a text `key=value,key=value`, whose values are percent-encoded."""
+    found = {}
+    for each in text.split(","):
+        key, separator, value = each.partition("=")
+        if each.strip() and (not separator or not key.strip()):
+            raise TracingError(f"{name} holds a part that is not NAME=VALUE. Write NAME=VALUE,NAME=VALUE.")
+        if each.strip():
+            found[key.strip().lower()] = unquote(value.strip())
+    return found
+
+
+def _sampler(given: Mapping[str, str]) -> tuple[float, bool]:
+    name = given.get("OTEL_TRACES_SAMPLER") or "parentbased_always_on"
+    if name not in SAMPLERS:
+        raise TracingError(f"OTEL_TRACES_SAMPLER is {name!r}, expected one of: {', '.join(SAMPLERS)}.")
+    ratio, heeds = SAMPLERS[name]
+    if ratio is None:
+        said = given.get("OTEL_TRACES_SAMPLER_ARG") or "1"
+        try:
+            ratio = float(said)
+        except ValueError:
+            raise TracingError(f"OTEL_TRACES_SAMPLER_ARG is {said!r}, expected a number from 0 to 1.") from None
+    return ratio, heeds
+
+
+def _seconds(given: Mapping[str, str], name: str, default_ms: int) -> float:
+    text = given.get(name) or str(default_ms)
+    try:
+        return max(0.001, float(text) / 1000)
+    except ValueError:
+        raise TracingError(f"{name} is {text!r}, expected milliseconds, such as {default_ms}.") from None
+
+
+def resource_of(given: Mapping[str, str]) -> dict[str, str]:
+    """Return the attributes of the program, as the variables say. Raises TracingError."""
+    found = _pairs(given.get("OTEL_RESOURCE_ATTRIBUTES", ""), "OTEL_RESOURCE_ATTRIBUTES")
+    if given.get("OTEL_SERVICE_NAME"):
+        found["service.name"] = given["OTEL_SERVICE_NAME"]
+    return {"service.name": "gesta"} | found

@@ -1,0 +1,74 @@
+"""Live tracing in a program: the runs of an open record go to an OpenTelemetry receiver as they come.
+
+async with gesta.open("shop.gesta") as record, tracing(record, "http://127.0.0.1:4318"):
+    ...
+"""
+
+import os
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+
+import anyio
+
+from gesta.bridges.otlp.following import Exporter
+from gesta.bridges.otlp.settings import TracingError, settings
+from gesta.errors import GestaError, message_of
+from gesta.events import LOGGER
+from gesta.record.record import Record
+
+GRACE_S = 5.0
+"""Seconds for which the end of a block waits until all is taken. What was not taken is sent by the next exporter."""
+
+
+@asynccontextmanager
+async def tracing(
+    record: Record,
+    endpoint: str | None = None,
+    *,
+    headers: Mapping[str, str] | None = None,
+    content: bool | None = None,
+    sample: float | None = None,
+    place: str | os.PathLike[str] | None = None,
+) -> AsyncIterator[Exporter | None]:
+    """Send the runs of a record while the block runs: what is on record and was not sent yet, then what comes.
+
+    Args:
+        endpoint: base address of the receiver; by default OTEL_EXPORTER_OTLP_ENDPOINT. Without either nothing is sent.
+        headers: headers of each request, beside those of OTEL_EXPORTER_OTLP_HEADERS; they are never written anywhere.
+        content: whether spans hold what was said, called and answered; by default as
+            OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT says, else not.
+        sample: the share of root runs that are sent, from 0 to 1; by default as OTEL_TRACES_SAMPLER says, else all.
+        place: the file in which the exporter remembers its place.
+
+    Raises:
+        TracingError: a setting is wrong, or the place cannot be read or written.
+    """
+    found = settings(endpoint, headers=headers, content=content, sample=sample)
+    if found is None:
+        yield None
+        return
+    exporter = Exporter(record.store, found, place)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_follow, exporter)
+        try:
+            yield exporter
+        finally:
+            with anyio.CancelScope(shield=True):
+                await _drained(exporter)
+            tasks.cancel_scope.cancel()
+
+
+async def _follow(exporter: Exporter) -> None:
+    """Follow a record. An error ends the tracing, and nothing else."""
+    try:
+        await exporter.follow()
+    except TracingError as failure:
+        LOGGER.warning("Tracing ended: %s", message_of(failure))
+
+
+async def _drained(exporter: Exporter) -> None:
+    try:
+        if not await exporter.drain(GRACE_S):
+            LOGGER.warning("Not all traces were taken. `gesta trace --once` sends the rest, or the next exporter does.")
+    except GestaError as failure:
+        LOGGER.warning("Tracing ended: %s", message_of(failure))

@@ -115,7 +115,8 @@ def __getattr__(name: str) -> Any:
         except metadata.PackageNotFoundError:  # run from a folder that is not installed
             return "0+unknown"
     if name not in WHERE:
-        raise AttributeError(f"module 'gesta' has no attribute {name!r}")
+        meant = "" if name.startswith("_") else import_module("gesta.errors").nearest(name, __all__)
+        raise AttributeError(f"module 'gesta' has no attribute {name!r}.{meant}".removesuffix("."))
     found = getattr(import_module(f"gesta.{WHERE[name]}"), "open_record" if name == "open" else name)
     globals()[name] = found
     return found

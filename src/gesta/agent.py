@@ -8,6 +8,7 @@ import re
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from hashlib import sha256
 from inspect import Parameter, isawaitable, signature
+from types import FunctionType
 from typing import Any, Generic
 
 import msgspec
@@ -129,6 +130,7 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
         """Check the fields. Raises AgentError, and BadTool for two tools of one name, which no model can tell apart."""
         if self.hooks is not None or self.deps is not None or self.instructions.__class__ is not str:
             self._refuse_values()
+        self._refuse_kinds()
         for each in self.tools:
             if isinstance(each, Agent):
                 found = f"Agent {self.name!r}: {each.name!r} in its tools is an agent, expected a tool."
@@ -150,6 +152,18 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
         for name in names:
             if names.count(name) > 1:
                 raise BadTool(f"Agent {self.name!r} has two tools named {name!r}. Give one another: tool(name='...').")
+
+    def _refuse_kinds(self) -> None:
+        """Raise AgentError if the model is a function, `tools` is a tool, or the policy is none."""
+        if isinstance(self.model, FunctionType):
+            found = f"Agent {self.name!r} has model={self.model.__name__}, a function, expected a model"
+            raise AgentError(f"{found}: gesta.scripted(ANSWERS), gesta.function(FUNCTION), or 'openai:gpt-5-mini'.")
+        if isinstance(self.tools, Tool | FunctionType):
+            name = getattr(self.tools, "__name__", None) or self.tools.name
+            raise AgentError(f"Agent {self.name!r} has tools={name}, expected a list of tools. Write tools=[{name}].")
+        if not isinstance(self.policy, Policy):
+            wanted = f"policy={self.policy!r:.60}, expected gesta.Policy(limits=gesta.Limits(requests=20)) or the like"
+            raise AgentError(f"Agent {self.name!r} has {wanted}.")
 
     def _refuse_values(self) -> None:
         """Raise AgentError if a field that needs a function has another value, or if a program has hooks."""

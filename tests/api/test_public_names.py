@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
+import pytest
 
 import gesta
 from gesta import content, kinds
@@ -70,6 +71,15 @@ def test_the_names_and_fields_are_those_of_the_committed_file():
 def test_every_exported_name_is_there_and_listed():
     assert [name for name in gesta.__all__ if not hasattr(gesta, name)] == []
     assert sorted(dir(gesta)) == sorted(gesta.__all__)
+
+
+def test_a_misspelt_name_is_answered_with_the_nearest():
+    with pytest.raises(AttributeError) as found:
+        _ = gesta.Agnt
+    assert str(found.value) == "module 'gesta' has no attribute 'Agnt'. Did you mean 'Agent'?"
+    with pytest.raises(AttributeError) as found:
+        _ = gesta.__wrapped__
+    assert str(found.value) == "module 'gesta' has no attribute '__wrapped__'"
 
 
 def test_the_fields_are_those_that_are_written_and_every_kind_is_among_them():

@@ -350,7 +350,8 @@ async def test_nobody_listening_is_said():
     async with asking(server) as model:
         found = await fault(model)
     assert (found.type, found.retry) == ("connection", True)
-    assert found.message.startswith(f"test:m: cannot reach '{server.url}/chat/completions': ConnectError")
+    reached = f"'{server.url}/chat/completions' (is a server running there?)"
+    assert found.message.startswith(f"test:m: cannot reach {reached}: ConnectError")
 
 
 async def test_a_redirect_is_not_followed_with_the_key():
@@ -681,6 +682,11 @@ def test_a_base_url_takes_any_name(monkeypatch):
             None,
             "or give a base URL. Did you mean 'openai'? Known: openai, openai-responses, azure, azure-responses, anthropic",
         ),
+        ("gpt-5-mini", None, "or give a base URL. Did you mean 'openai:gpt-5-mini'? Known: openai"),
+        ("claude-sonnet-4-5", None, "Did you mean 'anthropic:claude-sonnet-4-5'?"),
+        ("gemini-3-pro", None, "Did you mean 'google:gemini-3-pro'?"),
+        ("groq/llama-3.3-70b", None, "Did you mean 'groq:llama-3.3-70b'?"),
+        ("opnai", None, "Did you mean 'openai'?"),
         ("openai:", None, "'openai:' names no model: write openai:MODEL, by the provider's own name for it."),
         ("", "http://localhost/v1", "'' names no provider"),
         ("m", "localhost:8000", "'localhost:8000' is no base URL. Write one as https://api.example.com/v1 or"),
@@ -694,6 +700,22 @@ def test_an_address_that_leads_nowhere_says_so(address, base_url, message):
     with pytest.raises(BadAddress) as found:
         hosted(address, base_url=base_url)
     assert message in str(found.value)
+
+
+@pytest.mark.parametrize("name", [name for name, each in PROVIDERS.items() if each.key_needed and each.key_variable])
+def test_a_missing_key_names_every_variable_and_the_ways_without_a_key(name, monkeypatch):
+    provider = PROVIDERS[name]
+    variables = [name for name in (provider.key_variable, *provider.key_also) if name is not None]
+    for variable in variables:
+        monkeypatch.delenv(variable, raising=False)
+    if "RESOURCE" in provider.url:
+        monkeypatch.setenv(provider.url_variable, "https://ann.openai.azure.com")
+    with pytest.raises(NoKey) as found:
+        hosted(f"{name}:m")
+    assert str(found.value) == (
+        f"No key for '{name}': set {' or '.join(variables)}. Without a key, `gesta demo` runs, and so do agents on "
+        "gesta.scripted(...) or gesta.replay(...)."
+    )
 
 
 def test_a_missing_key_is_said_before_anything_is_sent(monkeypatch):

@@ -60,6 +60,48 @@ def test_a_field_by_the_name_of_another_library_is_told_by_its_name_here() -> No
         gesta.Agent("guide", model=gesta.scripted("Hello."), system_prompt="Be brief.")  # type: ignore[call-arg]
 
 
+@gesta.tool(effect="pure")
+def look(at: str) -> str:
+    """Look."""
+    return at
+
+
+def plain(at: str) -> str:
+    """Look."""
+    return at
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (
+            {"model": gesta.scripted},
+            "Agent 'desk' has model=scripted, a function, expected a model: gesta.scripted(ANSWERS), gesta.function(FUNCTION), or 'openai:gpt-5-mini'.",
+        ),
+        ({"tools": look}, "Agent 'desk' has tools=look, expected a list of tools. Write tools=[look]."),
+        ({"tools": plain}, "Agent 'desk' has tools=plain, expected a list of tools. Write tools=[plain]."),
+        (
+            {"policy": {"requests": 3}},
+            "Agent 'desk' has policy={'requests': 3}, expected gesta.Policy(limits=gesta.Limits(requests=20)) or the like.",
+        ),
+    ],
+)
+def test_a_value_of_another_kind_is_refused_with_what_to_write(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(AgentError) as found:
+        gesta.Agent("desk", **{"model": gesta.scripted("Yes."), **given})
+    assert str(found.value) == said
+
+
+@pytest.mark.parametrize("given", ["guide.py:agent", None])
+def test_what_is_no_agent_is_refused_where_a_turn_would_begin(given: Any) -> None:
+    with pytest.raises(AgentError) as found:
+        gesta.run_sync(given, "Hi", record=":memory:")
+    assert (
+        str(found.value)
+        == f"{given!r} is no agent. Write gesta.Agent(NAME, model=...), or the variable that holds one."
+    )
+
+
 def test_a_function_of_deps_that_asks_for_something_is_refused() -> None:
     def opened(context: Any) -> Any:
         return context

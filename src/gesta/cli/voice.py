@@ -173,7 +173,8 @@ def entry_line(entry: Entry) -> tuple[str, str]:
             return f"attempt {number} of call {entry.content.of}", DIM
         case FaultContent(error=error, wait_s=wait_s) if error.type != LOST:
             again = f"; again in {wait_s:g} s" if wait_s is not None else ""
-            return short(f"! {error.type}: {error.message}", WIDTH) + again, RED
+            message = error.message.removesuffix(".") if again else error.message
+            return short(f"! {error.type}: {message}", WIDTH) + again, RED
         case ApprovalContent(verdict=verdict, by=by, refused=str(refused)):
             return f"{verdict} by {by}, which does not count: {refused}", RED
         case ApprovalContent(verdict=verdict, by=by, reason=reason):

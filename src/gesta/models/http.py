@@ -36,6 +36,7 @@ from gesta.text.redactor import HEADER, SECRETS, scrub
 
 T = TypeVar("T")
 
+THIS_MACHINE = ("localhost", "127.0.0.1", "::1")
 ERROR_BYTES = 64 * 1024
 """The most bytes of an error's body that are read."""
 
@@ -262,7 +263,7 @@ class HttpModel:
                 f"Set {variable or 'key='} to the key alone."
             )
         if not key and variable and self.provider.key_needed and self.provider.key_header not in self._headers:
-            raise NoKey(self.provider.name, variable)
+            raise NoKey(self.provider.name, " or ".join((variable, *self.provider.key_also)))
         return key or None
 
     async def _credential(self) -> str | None:
@@ -336,7 +337,8 @@ class HttpModel:
             case httpx2.TimeoutException():
                 return ModelFault("timeout", f"{self.name}: no answer from {at!r} in time: {found}.", retry=True)
             case httpx2.ConnectError():
-                return ModelFault("connection", f"{self.name}: cannot reach {at!r}: {found}.", retry=True)
+                asked = " (is a server running there?)" if urlsplit(at).hostname in THIS_MACHINE else ""
+                return ModelFault("connection", f"{self.name}: cannot reach {at!r}{asked}: {found}.", retry=True)
             case httpx2.DecodingError():
                 return ModelFault("bad-reply", f"{self.name}: the reply cannot be unpacked: {found}.", retry=True)
             case httpx2.NetworkError() | httpx2.RemoteProtocolError() | httpx2.ProxyError():

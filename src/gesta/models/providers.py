@@ -158,6 +158,19 @@ PROVIDERS = {
 }
 """Providers by name, which is the first half of a model's address."""
 
+MAKERS = {
+    "gpt-": "openai",
+    "o1": "openai",
+    "o3": "openai",
+    "o4": "openai",
+    "claude-": "anthropic",
+    "gemini-": "google",
+    "mistral-": "mistral",
+    "grok-": "xai",
+    "kimi-": "moonshot",
+}
+"""Beginnings of the names of models, with the provider that a person means who writes such a name alone."""
+
 
 def locate(address: str, base_url: str | None = None) -> tuple[Provider, str]:
     """Return the provider of an address and the provider's name for the model.
@@ -178,7 +191,7 @@ def locate(address: str, base_url: str | None = None) -> tuple[Provider, str]:
         known = ", ".join(PROVIDERS)
         raise BadAddress(
             f"{address!r} names no provider: write provider:model, as in 'openai:gpt-4o' or 'ollama:llama3.1', "
-            f"or give a base URL.{nearest(name, PROVIDERS)} Known: {known}."
+            f"or give a base URL.{_meant(address)} Known: {known}."
         )
     if not model:
         raise BadAddress(f"{address!r} names no model: write {name}:MODEL, by the provider's own name for it.")
@@ -190,3 +203,15 @@ def locate(address: str, base_url: str | None = None) -> tuple[Provider, str]:
     if provider.url == AZURE.url:
         raise BadAddress(f"{address!r} needs an address of your own: set {AZURE.url_variable}, or give a base URL.")
     return provider, model
+
+
+def _meant(address: str) -> str:
+    """Return a sentence that suggests an address for one whose provider is missing or misspelt; else an empty text."""
+    name, slash, model = address.partition("/")
+    if slash and name in PROVIDERS and model:
+        return f" Did you mean {f'{name}:{model}'!r}?"
+    if ":" not in address:
+        for beginning, provider in MAKERS.items():
+            if address.startswith(beginning):
+                return f" Did you mean {f'{provider}:{address}'!r}?"
+    return nearest(address.partition(":")[0], PROVIDERS)

@@ -319,6 +319,10 @@ def opening_of(agent: Agent[T], said: Said, options: MessageOptions) -> tuple[Ag
         AgentError: the message is neither a text nor a list of texts, images and files; or `traceparent` is malformed.
         TypeError: an option is unknown.
     """
+    if not isinstance(agent, Agent):
+        raise AgentError(
+            f"{agent!r:.60} is no agent. Write gesta.Agent(NAME, model=...), or the variable that holds one."
+        )
     if options.keys() - OF_MESSAGE:
         of_message = {name: each for name, each in options.items() if name not in OF_MESSAGE}
         refuse_unknown("Record.run", of_message, MessageOptions.__annotations__)

@@ -220,3 +220,11 @@ async def test_an_agent_without_a_model_takes_that_of_the_turn_or_of_the_agent_w
 
 
 ARGS = {"desk": {"task": "How many?"}, "look": {}}
+
+
+def test_a_module_that_makes_its_names_when_they_are_looked_at_is_no_fault(gesta: Gesta, folder: Path):
+    lazy = (
+        "class Lazy:\n    __class__ = property(lambda self: globals().setdefault(str(len(globals())), Lazy) and Lazy)\n"
+    )
+    (folder / "lazy.py").write_text(lazy + "first, second = Lazy(), Lazy()\n", encoding="utf-8")
+    assert _said(gesta, "lazy.py:agent").startswith("error: No 'agent' in lazy.py. There is no agent in it")

@@ -126,7 +126,8 @@ def _no_name(address: str) -> str:
 
 
 def _agents(module: ModuleType) -> list[str]:
-    return [name for name, value in vars(module).items() if isinstance(value, Agent)]
+    names = list(vars(module).items())  # a lazy value may add names when it is looked at
+    return [name for name, value in names if isinstance(value, Agent)]
 
 
 def _listed(agents: list[str], place: str) -> str:

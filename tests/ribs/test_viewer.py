@@ -13,6 +13,7 @@ from tests.viewing import TOKEN, viewed
 
 import gesta
 from gesta.kinds import AssistantContent, UserContent
+from gesta.web.app import STATIC
 from gesta.web.gate import POLICY
 
 HOSTILE = "<script>alert(1)</script> \u202eevil"
@@ -85,7 +86,7 @@ def test_no_file_but_those_of_the_pages_is_sent(client: httpx2.Client, name: str
 
 
 def test_the_pages_load_nothing_from_elsewhere_and_are_small(client: httpx2.Client) -> None:
-    names = ["app.js", "api.js", "dom.js", "list.js", "run.js", "timeline.js", "value.js", "why.js", "style.css"]
+    names = [each.name for each in STATIC.iterdir() if each.name.endswith((".js", ".css"))]
     files = {name: client.get(f"/static/{name}").text for name in names}
     assert all("http://" not in text.replace("http://www.w3.org/2000/svg", "") for text in files.values())
     assert all(word not in text for text in files.values() for word in ("https://", "innerHTML", "eval("))

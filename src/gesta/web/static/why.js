@@ -8,7 +8,8 @@ const NEAR = 160;
 /** Show in `panel` why an entry was written. Returns the passages of the answer: `{text, ids}`. */
 export async function why(panel, record, run, seq, go, light) {
   panel.replaceChildren(el("h2", {}, "Why this answer"), el("p", { class: "quiet small" }, "Looking…"));
-  const found = await api.why(record, run, seq);
+  let found;
+  try { found = await api.why(record, run, seq); } catch (error) { panel.replaceChildren(el("p", { class: "warn" }, error.message)); return []; }
   const target = found.nodes.at(-1);
   const passages = found.drawn.map((each) => ({ text: target.text.slice(each.at, each.to), id: each.id, start: each.start, end: each.end }));
   let all = false;
@@ -45,5 +46,26 @@ function marked(text, own) {
     from = stop;
   }
   made.push(text.slice(from, end), end < text.length ? "…" : "");
+  return made;
+}
+
+/** Return a part of an answer with its passages underlined. */
+export function underlined(part, passages, light, go) {
+  const found = passages.filter((each) => each.text.trim().length > 1).sort((a, b) => b.text.length - a.text.length);
+  const made = [];
+  let left = part;
+  while (left) {
+    let best = null;
+    for (const each of found) {
+      const at = left.indexOf(each.text);
+      if (at >= 0 && (!best || at < best.at)) best = { at, each };
+    }
+    if (!best) { made.push(left); break; }
+    const { at, each } = best;
+    const mark = el("span", { class: "from", "data-id": each.id, title: `from entry ${each.id.split(".").at(-1)}`, tabindex: 0, onclick: () => go(Number(each.id.split(".").at(-1))),
+      onmouseenter: () => light(each.id, true), onmouseleave: () => light(each.id, false), onfocus: () => light(each.id, true), onblur: () => light(each.id, false) }, each.text);
+    made.push(left.slice(0, at), mark);
+    left = left.slice(at + each.text.length);
+  }
   return made;
 }

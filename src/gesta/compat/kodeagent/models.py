@@ -12,9 +12,16 @@ import msgspec
 from msgspec import Struct
 
 from gesta.compat.kodeagent.kutils import args_text, object_of
-from gesta.formatters.repair import repair
+from gesta.errors import MissingExtra
 from gesta.kinds import Part
 from gesta.message import Role
+
+try:
+    from gesta.formatters.repair import repair
+except ModuleNotFoundError as missing:
+    LACKING: ModuleNotFoundError | None = missing
+else:
+    LACKING = None
 
 FINISH = "FINISH"
 """The action of a message that is an answer."""
@@ -179,13 +186,28 @@ def _lines(said: dict[str, str | None]) -> str:
     return "\n".join(f"{name}: {text}" for name, text in said.items() if text).replace(": \n", ":\n")
 
 
+def _repaired(args: str) -> dict[str, Any] | None:
+    """Return the object that arguments were meant to be; `None` if that is not clear. Raises MissingExtra."""
+    if LACKING is not None:
+        raise MissingExtra("Reading arguments that are no JSON", "json-repair", "repair") from LACKING
+    return repair(args)
+
+
 def _object(args: str | None) -> str | None:
-    """Return arguments as the JSON object that they were meant to be. Raises ValueError if that is not clear."""
+    """Return arguments as the JSON object that they were meant to be.
+
+    Raises:
+        ValueError: it is not clear which object that is.
+        MissingExtra: they are no JSON, and what repairs them is not installed.
+    """
     if args is None or not args.strip():
         return None
     inner = args[args.find("{") : args.rfind("}") + 1]  # fences and words around it do no harm
-    tried = (object_of(args), object_of(inner), repair(args))
-    found = next((each for each in tried if each is not None), None)
+    found = object_of(args)
+    if found is None:
+        found = object_of(inner)
+    if found is None and inner:
+        found = _repaired(args)
     if found is None:
         raise ValueError(f"args must be a JSON object, found {args:.100}")
     try:

@@ -1,13 +1,14 @@
 """A real server on a port of the loopback interface, in a thread of the test."""
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import uvicorn
+from starlette.applications import Starlette
 
 import gesta
 from gesta.serve.access import Access
@@ -49,10 +50,15 @@ DESK = gesta.Agent("desk", model=gesta.function(choose), tools=[refund, weather]
 
 @contextmanager
 def served(
-    record: str | Path, *, agents: Sequence[gesta.Agent[Any]] = (DESK,), access: Access | None = None
+    record: str | Path,
+    *,
+    agents: Sequence[gesta.Agent[Any]] = (DESK,),
+    access: Access | None = None,
+    make: Callable[..., tuple[Starlette, Any]] = assembled,
+    work: bool = True,
 ) -> Iterator[str]:
     """Serve agents in this block, and yield the address."""
-    app, service = assembled(record, agents, access or Access(), work=True)
+    app, service = make(record, agents, access or Access(), work=work)
     config = uvicorn.Config(app, host="127.0.0.1", port=0, log_level="warning", timeout_graceful_shutdown=5)
     address: list[str] = []
     listening = threading.Event()

@@ -40,12 +40,12 @@ UNDER = {"Thought": "Analysis", "ToolUse": "Analysis"} | dict.fromkeys(
 
 def why(options: OnRecord, run: str, entry: int | None, *, everything: bool) -> None:
     """Show what an entry was made from."""
-    found = reading(options, lambda record: _explained(record, run, entry))
+    found = reading(options, lambda record: explained(record, run, entry))
     target = found.nodes[-1]
     answer = target.kind is Kind.Assistant or target.type == "Conclusion"
     passages = drawn(found) if answer else ()
     if options.json:
-        put_all(json_line({**msgspec.to_builtins(node), **_drawn(node, passages)}) for node in found.nodes)
+        put_all(map(json_line, nodes(found)))
         return
     width = page_width() if everything else min(page_width(), WIDEST)
     how = "drew on" if passages and not everything else "was made from"
@@ -60,12 +60,19 @@ def why(options: OnRecord, run: str, entry: int | None, *, everything: bool) -> 
         say(f"No causes lead from it to its question, {asked}: whoever wrote it down named none.")
 
 
+def nodes(found: Explanation) -> list[dict[str, Any]]:
+    """Return the nodes of an explanation as `gesta why --json` writes them."""
+    target = found.nodes[-1]
+    passages = drawn(found) if target.kind is Kind.Assistant or target.type == "Conclusion" else ()
+    return [{**msgspec.to_builtins(node), **_drawn(node, passages)} for node in found.nodes]
+
+
 def _drawn(node: Node, passages: Sequence[Drawn]) -> dict[str, Any]:
     """Return which passages of a node the answer drew on, each as start and end in the node and in the answer."""
     return {"drawn": [[each.start, each.end, each.at, each.to] for each in passages if each.id == node.id]}
 
 
-async def _explained(record: Record, run: str, seq: int | None) -> Explanation:
+async def explained(record: Record, run: str, seq: int | None) -> Explanation:
     """Return the explanation of an entry, also across the other runs that it was made from."""
     row = await record.find(run)
     if seq is not None and seq > row.head:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass
-from typing import TextIO, assert_never, cast
+from typing import TextIO, cast
 
 import anyio
 
@@ -30,14 +30,12 @@ from gesta.cli.talk import (
     terminal,
 )
 from gesta.cli.voice import Voice
-from gesta.cli.waits import shown
+from gesta.cli.waits import FIND_OUT, settling, why
 from gesta.decide.approval import Approver
 from gesta.decide.waiting import Waiting
-from gesta.entry import utc_text
 from gesta.errors import GestaError, NotWaiting, SaidBefore
 from gesta.events import Event, Listener, Outcome
 from gesta.record.record import Record
-from gesta.text.visible import remarks, visible
 
 Work = Callable[[Record, Listener], Awaitable[Outcome]]
 
@@ -45,16 +43,6 @@ MOST = 1000
 """The most characters of a call that are shown."""
 
 CODES = {"answered": ANSWERED, "failed": FAILED, "cancelled": FAILED, "limit": LIMIT, "budget": LIMIT}
-UNDECLARED = '`{tool}` said nothing about its effect, so it was not run again; if it only reads: @tool(effect="pure")'
-STANDING = {
-    "resume": "The turn was left before its end; it goes on when it is resumed.",
-    "deaths": "Too many processes died in this turn without bringing it on; it goes on when a person resumes it.",
-    "copy": "This record is a copy, and the turn may go on in the one it was copied from. "
-    "If this one is to go on: gesta adopt",
-    "child": "A run below waits, or another process writes it; the turn goes on when that run does.",
-}
-"""The text for a turn that waits for no call, question or time."""
-IN_DOUBT = "`{tool}` was started and left no result: nobody knows whether it happened, so it was not run again."
 
 
 @dataclass(frozen=True)
@@ -169,45 +157,10 @@ def _waiting(job: Job, outcome: Outcome) -> int:
     if outcome.queued:
         say("The message waits behind an open turn, which waits for what follows.")
     doubts = [each for each in open_ if each.what == "doubt"]
-    approvals = [each for each in open_ if each.what == "approval"]
     for each in open_:
-        say(_why(each))
-    questions = [each for each in open_ if each.what in ("question", "budget")]
+        say(why(each))
     if doubts:
-        say("Find out whether it happened. If it did not, say `failed` below instead of `done`, or `retry`.")
-    next_ = [
-        job.command("resolve", each.run, f" done --call {each.call}" if len(doubts) > 1 else " done") for each in doubts
-    ]
-    next_ += [
-        job.command("approve", each.run, f" --call {each.call}" if len(approvals) > 1 else "") for each in approvals
-    ]
-    next_ += [
-        job.command("answer", each.run, f" ANSWER --question {each.of}" if len(questions) > 1 else " ANSWER")
-        for each in questions
-    ]
+        say(FIND_OUT)
     say("Go on with:")
-    say("  " + " && ".join([*next_, job.resume(outcome.run)]), BOLD)
+    say("  " + " && ".join([*settling(open_, job.named), job.resume(outcome.run)]), BOLD)
     return DOUBT if doubts or any(each.what == "running" for each in open_) else WAITING
-
-
-def _why(each: Waiting) -> str:  # a kind that is missing here is an error of mypy
-    match each.what:
-        case "resume" | "deaths" | "copy" | "child":
-            return STANDING[each.what]
-        case "question" | "budget":
-            return "\n".join([f"A question: {visible(each.question)}", *remarks(each.question)])
-        case "timer":
-            due = utc_text(each.due) if each.due is not None else each.tool
-            return f"Waiting until {due}; `gesta work` goes on with it then."
-        case "approval":
-            refused = [f"An answer to it does not count: {visible(each.refused)}"] if each.refused else []
-            return "\n".join([f"Waiting for approval of {shown(each)} (call {each.call}).", *each.remarks, *refused])
-        case "doubt":
-            text = (IN_DOUBT if each.declared else UNDECLARED).format(tool=visible(each.tool or ""))
-            return "\n".join([f"Outcome unknown: {shown(each)} (call {each.call}). {text}", *each.remarks])
-        case "running":
-            return (
-                f"{shown(each)} (call {each.call}) may be tried again once its last attempt has ended; its process may "
-                f"still be at work. If that has ended for certain: gesta gone {each.process}"
-            )
-    assert_never(each.what)

@@ -81,15 +81,7 @@ async def _misfit(record: Record) -> BrokenRecord | None:
 
 def runs(options: RunsOptions) -> None:
     """List runs, newest first."""
-
-    async def facts(record: Record) -> list[dict[str, Any]]:
-        rows = sorted(await record.store.runs(), key=lambda row: (row.last_at, row.pos), reverse=True)
-        return [
-            await _known(record, row) | (await _size(record, row.run) if options.size else {})
-            for row in rows[: options.limit]
-        ]
-
-    found = reading(options, facts)
+    found = reading(options, lambda record: newest(record, options.limit, size=options.size))
     if options.json:
         put_all(json_line(each) for each in found)
         return
@@ -125,6 +117,12 @@ def runs(options: RunsOptions) -> None:
     put_all(lines)
     if not found:
         say("There is no run in this record yet.")
+
+
+async def newest(record: Record, limit: int, *, size: bool = False) -> list[dict[str, Any]]:
+    """Return facts about the newest runs, as `gesta runs --json` writes them."""
+    rows = sorted(await record.store.runs(), key=lambda row: (row.last_at, row.pos), reverse=True)
+    return [await _known(record, row) | (await _size(record, row.run) if size else {}) for row in rows[:limit]]
 
 
 async def _known(record: Record, row: RunRow) -> dict[str, Any]:
@@ -244,7 +242,12 @@ async def _rows(record: Record, run: str, *, follow: bool) -> AsyncIterator[Row]
 
 def entry_line(entry: Entry) -> str:
     """Return an entry as one line of JSON, large values included."""
-    fields = {
+    return json_line(entry_facts(entry))
+
+
+def entry_facts(entry: Entry) -> dict[str, Any]:
+    """Return an entry as `gesta log --json` writes it."""
+    return {
         "run": entry.run,
         "seq": entry.seq,
         "at": utc_text(entry.at),
@@ -256,7 +259,6 @@ def entry_line(entry: Entry) -> str:
         "digest": entry.digest.hex(),
         "pos": entry.pos,
     }
-    return json_line(fields)
 
 
 def kinds_of(text: str | None) -> set[str] | None:
@@ -280,7 +282,7 @@ def sql(options: SqlOptions) -> None:
 
     answer = reading(options, asked)
     if options.json:
-        put_all(json_line(dict(zip(answer.columns, map(_plain, row), strict=True))) for row in answer.rows)
+        put_all(map(json_line, table_rows(answer)))
     elif options.csv:
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow(answer.columns)
@@ -296,6 +298,11 @@ def sql(options: SqlOptions) -> None:
         heading, *lines = table(answer.columns, cells, right=numbers)
         put(styled(heading, BOLD, sys.stdout))
         put_all(lines)
+
+
+def table_rows(answer: Table) -> list[dict[str, Any]]:
+    """Return the rows of an answer as `gesta sql --json` writes them."""
+    return [dict(zip(answer.columns, map(_plain, row), strict=True)) for row in answer.rows]
 
 
 def _plain(cell: Any) -> Any:

@@ -17,29 +17,9 @@ from gesta.views.stats import Numbers
 
 def find(options: FindOptions) -> None:
     """List the entries that hold the words, newest first or best first."""
-    kinds = sorted(kinds_of(options.kinds) or ())
-    for each in kinds:
-        if each not in KINDS:
-            raise Stop(f"Nothing is looked for in {each!r} entries.{nearest(each, KINDS)} Kinds: {', '.join(KINDS)}.")
-    since, until = point(options.since, "--since"), point(options.until, "--until")
-
-    async def work(record: Record) -> list[Hit]:
-        wanted = Wanted(
-            words=" ".join(f'"{word}"' if " " in word else word for word in options.words),
-            run=(await record.find(options.run)).run if options.run is not None else None,
-            session=options.session,
-            agent=options.agent,
-            kinds=kinds,
-            since=since,
-            until=until,
-            best=options.best,
-            limit=options.limit,
-        )
-        return await look(record.store, wanted)
-
-    hits = reading(options, work)
+    hits = reading(options, lambda record: matches(record, options))
     if options.json:
-        put_all(json_line(_facts(hit)) for hit in hits)
+        put_all(json_line(hit_facts(hit)) for hit in hits)
         return
     for hit in hits:
         where = f"{hit.run}.{hit.seq}  {hit.at[:19].replace('T', ' ')}  {hit.session}  {hit.agent}  {hit.kind}"
@@ -49,7 +29,29 @@ def find(options: FindOptions) -> None:
         say("Nothing was found.")
 
 
-def _facts(hit: Hit) -> dict[str, Any]:
+async def matches(record: Record, options: FindOptions) -> list[Hit]:
+    """Return the entries that hold the words. Raises Stop for an unknown kind, or a text that is no time."""
+    kinds = sorted(kinds_of(options.kinds) or ())
+    for each in kinds:
+        if each not in KINDS:
+            raise Stop(f"Nothing is looked for in {each!r} entries.{nearest(each, KINDS)} Kinds: {', '.join(KINDS)}.")
+    since, until = point(options.since, "--since"), point(options.until, "--until")
+    wanted = Wanted(
+        words=" ".join(f'"{word}"' if " " in word else word for word in options.words),
+        run=(await record.find(options.run)).run if options.run is not None else None,
+        session=options.session,
+        agent=options.agent,
+        kinds=kinds,
+        since=since,
+        until=until,
+        best=options.best,
+        limit=options.limit,
+    )
+    return await look(record.store, wanted)
+
+
+def hit_facts(hit: Hit) -> dict[str, Any]:
+    """Return an entry that was found as `gesta find --json` writes it."""
     snippet = hit.snippet.replace(OPENING, "[").replace(CLOSING, "]")
     found = {name: getattr(hit, name) for name in hit.__struct_fields__}
     return {"id": f"{hit.run}.{hit.seq}"} | found | {"snippet": snippet}

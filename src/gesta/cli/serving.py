@@ -1,139 +1,33 @@
-"""The command `serve`: agents behind HTTP."""
+"""The command `serve`: agents behind HTTP, and as tools of MCP over HTTP or stdio; or a record that is only read."""
 
 import logging
-import os
-import socket
 import sys
-from dataclasses import dataclass
-from typing import Annotated
-
-import typer
 
 from gesta.cli.app import command
-from gesta.cli.options import DefaultModel, OnRecord
-from gesta.cli.talk import DIM, Stop, json_line, put, say
-from gesta.cli.tracing import traced
-from gesta.errors import MissingExtra
-
-VARIABLE = "GESTA_TOKEN"
-"""The environment variable with the bearer token, unless an option names another variable."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ServeCommandOptions(OnRecord):
-    """Options of `serve`."""
-
-    agents: Annotated[
-        list[str], typer.Argument(metavar="FILE.py:NAME...", help="The agents that are served.", show_default=False)
-    ]
-    host: Annotated[str, typer.Option("--host", help="Address that it listens on.")] = "127.0.0.1"
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0 for any that is free.")] = 8420
-    token: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--token",
-            metavar="NAME=VARIABLE",
-            help=f"A client, and the variable with its token; may be repeated. Without it: {VARIABLE}, if set.",
-            show_default=False,
-        ),
-    ] = None
-    origin: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--origin", metavar="URL", help="A site whose pages may ask; may be repeated.", show_default=False
-        ),
-    ] = None
-    allow_host: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--allow-host",
-            metavar="NAME",
-            help="A name of this server, where no token is asked for.",
-            show_default=False,
-        ),
-    ] = None
-    body_bytes: Annotated[int, typer.Option("--body-bytes", min=1, help="Bytes of one request.")] = 8 * 2**20
-    turns: Annotated[int, typer.Option("--turns", min=1, help="Turns that are taken at once.")] = 64
-    followers: Annotated[int, typer.Option("--followers", min=1, help="Streams that are open at once.")] = 1000
-    model: DefaultModel = None
-    no_work: Annotated[
-        bool, typer.Option("--no-work", help="Do not go on with turns that were left open or answered.")
-    ] = False
+from gesta.cli.serve_options import ServeCommandOptions
+from gesta.cli.talk import Stop
 
 
 @command(ServeCommandOptions, example="gesta serve agent.py:agent --port 8420")
 def serve(options: ServeCommandOptions) -> int:
     """Serve agents over HTTP, for pages and for chat clients.
 
-    Any client of OpenAI's talks to them, too. Ends on SIGTERM or Ctrl-C: running turns stay open, and continue at the
-    next start, or in another process.
+    Any client of OpenAI's talks to them, too; with --mcp, any client of MCP. Ends on SIGTERM or Ctrl-C: running turns
+    stay open, and continue at the next start, or in another process.
     """
-    import anyio
-
-    from gesta.address import open_record
-    from gesta.cli.loading import load_all, with_default
-
-    try:
-        from gesta.serve.access import Access, local
-        from gesta.serve.app import assembled
-        from gesta.serve.server import serve as run
-    except ModuleNotFoundError as missing:
-        raise MissingExtra("gesta serve", "starlette and uvicorn", "serve") from missing
-    tokens = _tokens(options.token)
-    if not tokens and not local(options.host):
-        found = f"Without a token only this machine may ask, and --host {options.host} lets others in."
-        raise Stop(f"{found} Set {VARIABLE} to a token of 32 characters or so, or leave --host out.")
-    agents, approver = load_all(options.agents)
-    agents = with_default(agents, options.model)
-    record = options.target(new=True)
-    access = Access(
-        tokens=tokens,
-        origins=options.origin or (),
-        hosts=options.allow_host or (),
-        body_bytes=options.body_bytes,
-        turns=options.turns,
-        followers=options.followers,
-    )
+    if options.read and options.agents:
+        raise Stop("--read serves the record alone. Leave the agents out, or leave out --read.")
+    if not options.read and not options.agents:
+        raise Stop("Name an agent, as in gesta serve agent.py:agent; or --read, to serve the record alone.")
+    if options.describe and not (options.mcp or options.stdio):
+        raise Stop("--describe is for clients of MCP. Add --mcp or --stdio.")
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(message)s")
+    if options.mcp or options.stdio or options.read:
+        from gesta.cli import mcp
 
-    def ready(address: str) -> None:
-        names = [agent.name for agent in agents]
-        if options.json:
-            put(json_line({"address": address, "record": record, "agents": names}))
-        else:
-            say(f"Serving {', '.join(names)} at {address}, on the record {record}.")
-            say(f"{address}/openapi.json describes it. Ctrl-C ends it.", DIM)
+        mcp.serve(options)
+    else:
+        from gesta.cli import http
 
-    async def main() -> None:
-        async with open_record(record, approver=approver) as opened, traced(opened):
-            app, service = assembled(opened, agents, access, work=not options.no_work)
-            with listening(options.host, options.port) as listens:
-                await run(app, service, listens, ready=ready)
-
-    anyio.run(main)
+        http.serve(options)
     return 0
-
-
-def listening(host: str, port: int) -> socket.socket:
-    """Return a socket that listens at an address. Raises Stop if the system refuses that."""
-    try:
-        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
-    except (OSError, UnicodeError) as failure:
-        why = os.strerror(failure.errno) if isinstance(failure, OSError) and failure.errno else str(failure)
-        found = f"Cannot listen on {host}, port {port}: {why}."
-        raise Stop(f"{found} Name another one with --port, or any that is free with --port 0.") from failure
-
-
-def _tokens(given: list[str] | None) -> dict[str, str]:
-    """Return the token of each client, by the client's name. Raises Stop for a variable that is not set."""
-    if not given:
-        return {"client": os.environ[VARIABLE]} if os.environ.get(VARIABLE) else {}
-    found = dict[str, str]()
-    for each in given:
-        name, _, variable = each.partition("=")
-        if not name or not variable or name in found:
-            raise Stop(f"--token {each!r} is not NAME=VARIABLE, or names a client twice. Write --token web=WEB_TOKEN.")
-        if not os.environ.get(variable):
-            raise Stop(f"--token {each}: the variable {variable} is not set. It holds the token of {name!r}.")
-        found[name] = os.environ[variable]
-    return found

@@ -11,7 +11,7 @@ import typer
 
 from gesta.cli.app import command
 from gesta.cli.options import OnRecord
-from gesta.cli.serving import listening
+from gesta.cli.serve_options import listening
 from gesta.cli.talk import DIM, json_line, say
 from gesta.errors import MissingExtra
 

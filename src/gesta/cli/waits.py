@@ -1,19 +1,34 @@
-"""Finds the wait of a run that a command means, and shows it."""
+"""Finds the wait of a run that a command means, and shows it with the commands that settle it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import assert_never
 
 from gesta.cli.talk import FAILED, Stop, short
 from gesta.cli.voice import call_text
 from gesta.decide.waiting import Waiting, doubts
-from gesta.entry import Entry
+from gesta.entry import Entry, utc_text
 from gesta.kinds import BeginContent
 from gesta.record.answers import said
 from gesta.record.record import Record
 from gesta.state.run import RunState
 from gesta.store import RunRow
+from gesta.text.visible import remarks, visible
 
 MOST = 1000
 """The most characters of a call that are shown; `gesta log RUN --all` shows all."""
+
+UNDECLARED = '`{tool}` said nothing about its effect, so it was not run again; if it only reads: @tool(effect="pure")'
+STANDING = {
+    "resume": "The turn was left before its end; it goes on when it is resumed.",
+    "deaths": "Too many processes died in this turn without bringing it on; it goes on when a person resumes it.",
+    "copy": "This record is a copy, and the turn may go on in the one it was copied from. "
+    "If this one is to go on: gesta adopt",
+    "child": "A run below waits, or another process writes it; the turn goes on when that run does.",
+}
+"""The text for a turn that waits for no call, question or time."""
+IN_DOUBT = "`{tool}` was started and left no result: nobody knows whether it happened, so it was not run again."
+FIND_OUT = "Find out whether it happened. If it did not, say `failed` below instead of `done`, or `retry`."
 
 
 @dataclass(frozen=True)
@@ -66,3 +81,44 @@ def _hint(entries: list[Entry]) -> str:
 def shown(waiting: Waiting, args: dict[str, object] | None = None) -> str:
     """Return the call of a wait, as Python would write it."""
     return short(call_text(waiting.tool or "", (waiting.args or {}) if args is None else args), MOST)
+
+
+def settling(waits: Sequence[Waiting], named: str) -> list[str]:
+    """Return the command lines that settle the waits of a turn.
+
+    Args:
+        named: the option ` --record FILE` for each of them, or an empty text.
+    """
+    doubts = [each for each in waits if each.what == "doubt"]
+    approvals = [each for each in waits if each.what == "approval"]
+    questions = [each for each in waits if each.what in ("question", "budget")]
+    found = [(each, "resolve", " done" + (f" --call {each.call}" if len(doubts) > 1 else "")) for each in doubts]
+    found += [(each, "approve", f" --call {each.call}" if len(approvals) > 1 else "") for each in approvals]
+    found += [
+        (each, "answer", " ANSWER" + (f" --question {each.of}" if len(questions) > 1 else "")) for each in questions
+    ]
+    return [f"gesta {verb} {each.run}{rest}{named}" for each, verb, rest in found]
+
+
+def why(each: Waiting) -> str:  # a kind that is missing here is an error of mypy
+    """Return why a turn goes no further, in words for a person."""
+    match each.what:
+        case "resume" | "deaths" | "copy" | "child":
+            return STANDING[each.what]
+        case "question" | "budget":
+            return "\n".join([f"A question: {visible(each.question)}", *remarks(each.question)])
+        case "timer":
+            due = utc_text(each.due) if each.due is not None else each.tool
+            return f"Waiting until {due}; `gesta work` goes on with it then."
+        case "approval":
+            refused = [f"An answer to it does not count: {visible(each.refused)}"] if each.refused else []
+            return "\n".join([f"Waiting for approval of {shown(each)} (call {each.call}).", *each.remarks, *refused])
+        case "doubt":
+            text = (IN_DOUBT if each.declared else UNDECLARED).format(tool=visible(each.tool or ""))
+            return "\n".join([f"Outcome unknown: {shown(each)} (call {each.call}). {text}", *each.remarks])
+        case "running":
+            return (
+                f"{shown(each)} (call {each.call}) may be tried again once its last attempt has ended; its process may "
+                f"still be at work. If that has ended for certain: gesta gone {each.process}"
+            )
+    assert_never(each.what)

@@ -178,7 +178,22 @@ def _blocks(entry: Entry) -> list[Any]:
 
 def _entry(entry: Entry, *, as_json: bool) -> Iterable[str]:
     """Return the lines that show one entry."""
-    facts = {
+    if as_json:
+        return [json_line(shown_facts(entry))]
+    facts, content = _stamp(entry), json.loads(encode_content(entry.content, None))
+    if entry.kind in DECIDED:
+        content = visible_value(content)
+    told = [f"{key}: {json.dumps(value, ensure_ascii=False, default=str)}" for key, value in facts.items() if value]
+    return map(harmless, [*told, *json.dumps(content, indent=2, ensure_ascii=False).split("\n")])
+
+
+def shown_facts(entry: Entry) -> dict[str, Any]:
+    """Return an entry as `gesta show --json` writes it."""
+    return {**_stamp(entry), "content": json.loads(encode_content(entry.content, None))}
+
+
+def _stamp(entry: Entry) -> dict[str, Any]:
+    return {
         "id": entry.id,
         "kind": str(entry.kind),
         "at": utc_text(entry.at),
@@ -186,44 +201,39 @@ def _entry(entry: Entry, *, as_json: bool) -> Iterable[str]:
         "causes": [cause if isinstance(cause, int) else list(cause) for cause in entry.causes],
         "annotations": entry.annotations,
     }
-    content = json.loads(encode_content(entry.content, None))
-    if as_json:
-        return [json_line({**facts, "content": content})]
-    if entry.kind in DECIDED:
-        content = visible_value(content)
-    told = [f"{key}: {json.dumps(value, ensure_ascii=False, default=str)}" for key, value in facts.items() if value]
-    return map(harmless, [*told, *json.dumps(content, indent=2, ensure_ascii=False).split("\n")])
 
 
 def _wire(entries: Sequence[Entry], seq: int, options: ShowOptions) -> Iterator[str]:
     """Yield the lines of a request as it was sent."""
     one = sent(entries, seq, options)
-    wire, reached = one.model.wire(one.request), one.model.provider.name in PROVIDERS
-    headers = {name: _header(value) for name, value in wire.headers}
-    body = json.loads(wire.body)
+    facts = request_facts(one, options)
     if options.json:
-        yield json_line(
-            {
-                "request": one.seq,
-                "model": one.model.name if options.model else one.header.model,
-                "method": wire.method if reached else None,
-                "url": wire.url if reached else None,
-                "headers": headers if reached else None,
-                "body": body,
-                "digest": one.request.digest,
-                "as_sent": one.known,
-                "lost": dict(one.lost),
-            }
-        )
+        yield json_line(facts)
         return
     say(_checked(one, options), None if one.known else BOLD)
     for line in told(one.lost):
         say(f"not shown: {line}", DIM)
-    if reached:
-        yield f"{wire.method} {wire.url}"
-        yield from (harmless(f"{name}: {value}") for name, value in headers.items())
+    if facts["headers"] is not None:
+        yield f"{facts['method']} {facts['url']}"
+        yield from (harmless(f"{name}: {value}") for name, value in facts["headers"].items())
         yield ""
-    yield from map(harmless, json.dumps(body, indent=2, ensure_ascii=False).split("\n"))
+    yield from map(harmless, json.dumps(facts["body"], indent=2, ensure_ascii=False).split("\n"))
+
+
+def request_facts(one: Sent, options: ShowOptions) -> dict[str, Any]:
+    """Return a request as `gesta show --wire --json` writes it."""
+    wire, reached = one.model.wire(one.request), one.model.provider.name in PROVIDERS
+    return {
+        "request": one.seq,
+        "model": one.model.name if options.model else one.header.model,
+        "method": wire.method if reached else None,
+        "url": wire.url if reached else None,
+        "headers": {name: _header(value) for name, value in wire.headers} if reached else None,
+        "body": json.loads(wire.body),
+        "digest": one.request.digest,
+        "as_sent": one.known,
+        "lost": dict(one.lost),
+    }
 
 
 def _header(value: str | Secret) -> str:

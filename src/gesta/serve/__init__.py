@@ -21,6 +21,7 @@ ORDER = (
     "openapi",
     "app",
     "server",
+    "mcp",
 )
 """Files in reading order: each imports only those before it."""
 

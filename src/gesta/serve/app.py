@@ -1,6 +1,6 @@
 """The ASGI application: it runs by itself, or inside another one, as in FastAPI or Starlette."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from starlette.applications import Starlette
@@ -8,7 +8,7 @@ from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
 
 from gesta.address import Address, Record, open_record
 from gesta.agent import Agent
@@ -18,6 +18,8 @@ from gesta.serve.openapi import description
 from gesta.serve.routes import routes
 from gesta.serve.service import Service
 
+OF_MCP = ("Mcp-Session-Id", "Mcp-Protocol-Version", "Mcp-Method", "Mcp-Name")
+"""Headers of requests of MCP."""
 Source = Record | Address | AbstractAsyncContextManager[Record]
 """An open record, the address of a record, or the context manager that `gesta.open(...)` returns."""
 
@@ -40,8 +42,19 @@ def app(record: Source, agents: Sequence[Agent], access: Access | None = None, *
     return made
 
 
-def assembled(record: Source, agents: Sequence[Agent], access: Access, *, work: bool) -> tuple[Starlette, Service]:
-    """Return the application, and its service, which has the method `drain`. See `app`."""
+def assembled(
+    record: Source,
+    agents: Sequence[Agent],
+    access: Access,
+    *,
+    work: bool,
+    beside: Callable[[Service], BaseRoute] | None = None,
+) -> tuple[Starlette, Service]:
+    """Return the application, and its service, which has the method `drain`. See `app`.
+
+    Args:
+        beside: makes one more route for the service.
+    """
     service = Service(agents, turns=access.turns, followers=access.followers)
 
     @asynccontextmanager
@@ -55,25 +68,30 @@ def assembled(record: Source, agents: Sequence[Agent], access: Access, *, work: 
             yield
             service.drain()
 
+    more = [Route("/openapi.json", _described, methods=["GET"]), *([beside(service)] if beside is not None else [])]
     if isinstance(record, Record):
         service.begin(record, work=work)
-    described = Route("/openapi.json", _described, methods=["GET"])
-    middleware = [Middleware(Guard, access=access)]
-    if access.origins:
-        allowed = Middleware(
-            CORSMiddleware,
-            allow_origins=list(access.origins),
-            allow_methods=["GET", "POST"],
-            allow_headers=["Authorization", "Content-Type", "Last-Event-ID"],
-        )
-        middleware.insert(0, allowed)
     made = Starlette(
-        routes=[*routes(service), described],
-        middleware=middleware,
+        routes=[*routes(service), *more],
+        middleware=[*crossing(access), Middleware(Guard, access=access)],
         lifespan=lifespan,
         exception_handlers={404: _unknown, 405: _unknown},
     )
     return made, service
+
+
+def crossing(access: Access) -> list[Middleware]:
+    """Return the rules for pages of other sites, if any may ask."""
+    if not access.origins:
+        return []
+    allowed = Middleware(
+        CORSMiddleware,
+        allow_origins=list(access.origins),
+        allow_methods=["GET", "POST", "DELETE"],
+        allow_headers=["Authorization", "Content-Type", "Idempotency-Key", "Last-Event-ID", *OF_MCP],
+        expose_headers=["Mcp-Session-Id"],
+    )
+    return [allowed]
 
 
 async def _described(_request: Request) -> Response:

@@ -105,12 +105,12 @@ async def read(request: Request, form: type[Body]) -> Body:
     try:
         return msgspec.json.decode(raw or b"{}", type=form)
     except msgspec.ValidationError as wrong:
-        raise Refused(400, "BadRequest", f"{wrong}.{_near(str(wrong), form)}") from wrong
+        raise Refused(400, "BadRequest", f"{wrong}.{near(str(wrong), form)}") from wrong
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as wrong:
         raise Refused(400, "BadRequest", f"The body is no JSON: {wrong}.") from wrong
 
 
-def _near(said: str, form: type[msgspec.Struct]) -> str:
+def near(said: str, form: type[msgspec.Struct]) -> str:
     """Return a hint with the nearest known member if an error is about an unknown member; else an empty text."""
     if "unknown field" not in said:
         return ""

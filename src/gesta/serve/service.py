@@ -1,7 +1,7 @@
 """The service behind the server: its agents, the turns in the background, and how it ends."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any
 
@@ -42,6 +42,8 @@ class Service:
         self.followers = Places(followers, "streams open", "followers= or --followers")
         self.draining = anyio.Event()
         """Set when the server is about to end: streams end, and turns are left open."""
+        self.beside: list[Callable[[], Coroutine[Any, Any, None]]] = []
+        """Further work that goes on as long as the record is served."""
         self._record: Record | None = None
         self._conversations: Conversations | None = None
 
@@ -81,6 +83,8 @@ class Service:
             work: whether turns that were left open, answered or resumed go on here, as `gesta work` does it.
         """
         self._record, self._conversations = record, Conversations(record)
+        for each in self.beside:
+            record.start(each)
         if work:
             worker = Worker(record, list(self.agents.values()), jobs=self.turns.most)
             record.start(partial(worker.work, _went))

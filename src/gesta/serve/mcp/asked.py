@@ -1,0 +1,142 @@
+"""Elicitation: the waits of a turn as forms for the person at the client, and their answers as words on the record.
+
+A form of MCP has one level of plain values. A question whose answer has more is asked for as JSON in a text.
+"""
+
+import json
+from typing import Any, Literal, cast
+
+from mcp_types import ElicitRequestFormParams, ElicitResult
+from msgspec import Struct
+
+from gesta.cli.talk import short
+from gesta.cli.waits import shown
+from gesta.decide.waiting import Waiting
+from gesta.errors import NotWaiting, SaidBefore
+from gesta.record.record import Record
+from gesta.text.visible import visible
+
+VERDICTS = ("done", "failed", "retry")
+PLAIN = ("string", "number", "integer", "boolean")
+"""The types of values that a form may ask for."""
+LONGEST = 1000
+"""The most characters of a reason."""
+BY_JSON = "The answer as JSON that fits this schema: "
+
+
+class Form(Struct, frozen=True):
+    """A form that asks a person about one wait."""
+
+    waiting: Waiting
+    params: ElicitRequestFormParams
+
+    @property
+    def name(self) -> str:
+        """The name of the form, the same for every process that reads the record."""
+        return f"{self.waiting.what}-{self.waiting.run}-{self.waiting.of}"
+
+
+def forms(waits: tuple[Waiting, ...] | list[Waiting], agent: str) -> list[Form]:
+    """Return the forms for all waits that a person's words can end."""
+    return [Form(each, params) for each in waits if (params := _form(each, agent)) is not None]
+
+
+def _form(waiting: Waiting, agent: str) -> ElicitRequestFormParams | None:
+    if waiting.refused:  # it needs a proof, which no form asks for
+        return None
+    match waiting.what:
+        case "approval":
+            text = f"The agent {visible(agent)} wants to call {shown(waiting)}. Allow it?"
+            schema = _object(
+                {
+                    "approve": {"type": "boolean", "title": "Allow this call"},
+                    "reason": {"type": "string", "title": "Reason", "description": "The agent reads it."},
+                },
+                "approve",
+            )
+        case "doubt":
+            text = f"The agent {visible(agent)} called {shown(waiting)}, and nobody knows whether it happened."
+            text += " Find out first. What became of it?"
+            result = {"type": "string", "title": "Result", "description": "What the call gave, if it is done."}
+            schema = _object({"verdict": {"type": "string", "enum": list(VERDICTS)}, "result": result}, "verdict")
+        case "question" | "budget":
+            text = f"The agent {visible(agent)} asks: {visible(waiting.question)}"
+            schema = _asked(waiting.schema)
+        case _:
+            return None
+    text = "\n".join([text, *([visible(waiting.why)] if waiting.why else []), *waiting.remarks])
+    return ElicitRequestFormParams(message=text, requested_schema=schema)
+
+
+def _object(properties: dict[str, Any], *required: str) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": list(required)}
+
+
+def _asked(schema: dict[str, Any] | None) -> dict[str, Any]:
+    """Return the schema of the form for a question."""
+    if schema is None:
+        return _object({"answer": {"type": "string"}}, "answer")
+    if _flat(schema):
+        return schema
+    if schema.get("type") in PLAIN:
+        return _object({"answer": schema}, "answer")
+    told = BY_JSON + json.dumps(schema, ensure_ascii=False)
+    return _object({"answer": {"type": "string", "description": told}}, "answer")
+
+
+def _flat(schema: dict[str, Any]) -> bool:
+    """Return whether a schema is one of an object whose members are plain values."""
+    parts = schema.get("properties") if schema.get("type") == "object" else None
+    return bool(parts) and isinstance(parts, dict) and all(each.get("type") in PLAIN for each in parts.values())
+
+
+async def take_in(record: Record, form: Form, result: ElicitResult, by: str) -> bool:
+    """Write down what a person said in a form. Return False if the person did not answer.
+
+    An answer to something that somebody else has settled meanwhile changes nothing.
+
+    Raises:
+        AgentError: the answer does not fit the question.
+    """
+    said = result.content if result.action == "accept" else None
+    if said is None:
+        return False
+    try:
+        return await _say(record, form.waiting, said, by)
+    except (NotWaiting, SaidBefore):
+        return True
+
+
+async def _say(record: Record, waiting: Waiting, said: dict[str, Any], by: str) -> bool:
+    if waiting.what == "approval":
+        allowed, why = said.get("approve"), said.get("reason")
+        reason = short(why, LONGEST) if isinstance(why, str) and why else None
+        if not isinstance(allowed, bool):
+            return False
+        await (record.approve if allowed else record.deny)(waiting, by=by, reason=reason)
+    elif waiting.what == "doubt":
+        verdict, text = said.get("verdict"), said.get("result")
+        if verdict not in VERDICTS:
+            return False
+        chosen = cast("Literal['done', 'failed', 'retry']", verdict)
+        await record.resolve(waiting, chosen, by=by, result=_read(text) if isinstance(text, str) and text else None)
+    else:
+        schema = waiting.schema
+        if schema is not None and _flat(schema):
+            value: Any = {name: each for name, each in said.items() if each is not None}
+        elif "answer" not in said:
+            return False
+        else:
+            value = said["answer"]
+            if schema is not None and schema.get("type") not in PLAIN and isinstance(value, str):
+                value = _read(value)
+        await record.answer(waiting, value, by=by)
+    return True
+
+
+def _read(text: str) -> Any:
+    """Return a text as JSON if it is that, else as it is."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text

@@ -1,0 +1,163 @@
+"""The protocol over streamable HTTP: one path of the application, behind the same rules of access as all others.
+
+Clients of version 2026-07-28 need no session. Older ones have one in the memory of this server; after a restart they
+are told that it is gone, and begin another. Whatever matters is on the record.
+"""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, Protocol
+
+import anyio
+from mcp.server import Server
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.auth.provider import AccessToken
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from gesta.address import Record, open_record
+from gesta.agent import Agent
+from gesta.serve.access import ANYBODY, Access, BodyTooLarge, Guard
+from gesta.serve.app import Source, assembled, crossing
+from gesta.serve.bodies import Refused, answered, failure, too_large
+from gesta.serve.mcp.calls import Running
+from gesta.serve.mcp.reading import Bounds, RecordServer
+from gesta.serve.mcp.server import AgentServer
+from gesta.serve.service import Service
+
+PATH = "/mcp"
+"""The path of the protocol."""
+
+
+class Served(Protocol):
+    """What is served: agents, or a record."""
+
+    draining: anyio.Event
+
+    def check(self) -> None:
+        """Raise Refused before the server has begun, and once it is to end."""
+
+
+class Busy(Protocol):
+    """A server of the protocol."""
+
+    server: Server[Any]
+
+    running: Running
+
+
+class Endpoint:
+    """The path of the protocol as an ASGI application."""
+
+    def __init__(self, made: Busy, served: Served, access: Access) -> None:
+        self._made, self._served, self._access = made, served, access
+        self._manager = StreamableHTTPSessionManager(
+            app=made.server, max_request_body_size=access.body_bytes, max_sessions=access.followers
+        )
+        self._ready = anyio.Event()
+
+    async def run(self) -> None:
+        """Keep the sessions of clients, until the server is about to end and all calls are answered."""
+        async with self._manager.run():
+            self._ready.set()
+            await self._served.draining.wait()
+            await self._made.running.none.wait()  # they end by themselves, for their turns are left
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request. A session belongs to the token that began it."""
+        try:
+            self._served.check()
+            await self._ready.wait()
+            client = scope.get("state", {}).get("client", ANYBODY)
+            if client != ANYBODY:
+                user = AuthenticatedUser(AccessToken(token="", client_id=client, scopes=[]))
+                scope = {**scope, "user": user}
+            await self._manager.handle_request(scope, receive, send)
+        except Refused as refused:
+            await failure(refused)(scope, receive, send)
+        except BodyTooLarge as raised:
+            await too_large(raised.most)(scope, receive, send)
+
+
+def app(
+    record: Source,
+    agents: Sequence[Agent[Any]],
+    access: Access | None = None,
+    *,
+    work: bool = True,
+    descriptions: Mapping[str, str] | None = None,
+) -> Starlette:
+    """Make an ASGI application that serves agents as `gesta.serve.app` does, and as tools of MCP at `/mcp`.
+
+    Args:
+        descriptions: what a client reads of an agent, by the agent's name, in place of the first line of its
+            instructions.
+
+    Raises:
+        AgentError: there is no agent, two have one name, or a description is of no agent.
+    """
+    made, _ = agents_app(record, agents, access or Access(), work=work, texts=descriptions or {})
+    return made
+
+
+def agents_app(
+    record: Source, agents: Sequence[Agent[Any]], access: Access, *, work: bool, texts: Mapping[str, str]
+) -> tuple[Starlette, Service]:
+    """Return the application of `app`, and its service."""
+
+    def beside(service: Service) -> Route:
+        endpoint = Endpoint(AgentServer(service, texts, local=not access.tokens), service, access)
+        service.beside.append(endpoint.run)
+        return Route(PATH, endpoint)
+
+    return assembled(record, agents, access, work=work, beside=beside)
+
+
+def reader(record: Source, access: Access | None = None, *, bounds: Bounds | None = None) -> Starlette:
+    """Make an ASGI application at whose path `/mcp` an assistant may read a record.
+
+    Args:
+        record: a record that was opened with `readonly=True`, its address, or `gesta.open(..., readonly=True)`.
+    """
+    made, _ = record_app(record, access or Access(), bounds or Bounds())
+    return made
+
+
+def record_app(record: Source, access: Access, bounds: Bounds) -> tuple[Starlette, RecordServer]:
+    """Return the application of `reader`, and its server, which has the method `drain`."""
+    made = RecordServer(bounds)
+    endpoint = Endpoint(made, made, access)
+
+    def begin(opened: Record) -> None:
+        made.begin(opened)
+        opened.start(endpoint.run)
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        if isinstance(record, Record):
+            yield
+            return
+        source = record if isinstance(record, AbstractAsyncContextManager) else open_record(record, readonly=True)
+        async with source as opened:
+            begin(opened)
+            yield
+            made.drain()
+
+    async def health(_: Request) -> Response:
+        try:
+            made.check()
+        except Refused as refused:
+            return failure(refused)
+        return answered({"status": "ok"})
+
+    if isinstance(record, Record):
+        begin(record)
+    routes = [Route("/health", health, methods=["GET"]), Route(PATH, endpoint)]
+    return Starlette(
+        routes=routes, middleware=[*crossing(access), Middleware(Guard, access=access)], lifespan=lifespan
+    ), made

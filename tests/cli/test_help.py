@@ -13,6 +13,7 @@ import pytest
 from tests import programs
 from tests.cli.conftest import Gesta
 
+from gesta.cli import application
 from gesta.cli.app import VERBS, app
 
 MAIN = [sys.executable, "-c", "from gesta.cli import main; main()"]
@@ -149,6 +150,16 @@ except SystemExit:
 def test_nothing_is_loaded_that_is_not_used(folder: Path, words: list[str], loaded: list[str]):
     done = subprocess.run([sys.executable, "-c", LOADED, *words], capture_output=True, text=True, check=False)
     assert done.stdout.splitlines()[-1] == str(loaded)
+
+
+@pytest.mark.parametrize("verb", EVERY)
+def test_of_all_commands_the_one_that_was_typed_is_built(verb: str):
+    assert [each.name for each in application(verb).registered_commands] == [verb]
+
+
+@pytest.mark.parametrize("word", [None, "runz", "--help", "--version", ""])
+def test_what_is_no_command_is_looked_for_among_all(word: str | None):
+    assert {each.name for each in application(word).registered_commands} == set(EVERY)
 
 
 def test_verbs_are_completed(folder: Path):

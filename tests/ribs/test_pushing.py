@@ -184,7 +184,7 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.chdir(tmp_path)
     with gesta.open_sync("a.gesta") as record, record.span("app", session="s") as span:
         span["alpha"] = 1
-    return lambda *words: CliRunner().invoke(application(), ["push", *words], prog_name="gesta")
+    return lambda *words: CliRunner().invoke(application("push"), ["push", *words], prog_name="gesta")
 
 
 def test_the_command_says_what_went_and_what_did_not(command: Any, place: str) -> None:

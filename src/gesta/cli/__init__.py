@@ -3,6 +3,7 @@
 import os
 import sys
 import threading
+from copy import copy
 from io import TextIOWrapper
 from pathlib import Path
 from traceback import format_exc
@@ -17,8 +18,11 @@ if TYPE_CHECKING:
     from typer import Typer
 
 
-def application() -> "Typer":
-    """Return the application with all its commands."""
+def application(verb: str | None = None) -> "Typer":
+    """Return the application with all its commands, or only with the one that `verb` names.
+
+    Building the other commands takes as long as a short command itself.
+    """
     from gesta.cli import (  # noqa: F401 - each adds its commands
         answering,
         cataloguing,
@@ -37,7 +41,9 @@ def application() -> "Typer":
     )
     from gesta.cli.app import app
 
-    return app
+    alone = copy(app)
+    alone.registered_commands = [each for each in app.registered_commands if each.name == verb]
+    return alone if alone.registered_commands else app
 
 
 def main() -> None:
@@ -52,7 +58,7 @@ def main() -> None:
     sys.stdout, sys.stderr = screens
     SECRETS.add_environment(os.environ)
     try:
-        application()(prog_name="gesta")
+        application(next(iter(sys.argv[1:]), None))(prog_name="gesta")
     except SystemExit as leaving:
         others = [thread for thread in threading.enumerate() if thread is not threading.main_thread()]
         lasting = [thread for thread in others if not thread.daemon]

@@ -220,6 +220,15 @@ def browser(request: pytest.FixtureRequest) -> Iterator[Browser | Client]:
         opened.close()
 
 
+def test_what_is_done_and_seen_in_the_browser_stands_on_the_page() -> None:
+    prose = " ".join(re.sub(r"<!--.*?-->", "", PAGES[4].read_text(encoding="utf-8")).split())
+    told = [
+        step.text for step in steps(PAGES[4]) if step.what in ("visit", "send", "see") and step.text != "Connected."
+    ]
+    assert len(told) == 4
+    assert all(f"*{text}*" in prose or f"<{text}>" in prose for text in told)
+
+
 def test_the_served_page_does_what_it_shows(browser: Browser | Client, story: Story, tmp_path: Path) -> None:
     with reading(shutil.copytree(story.folder, tmp_path / "desk"), browser) as reader:
         wrong = reader.play(PAGES[4])

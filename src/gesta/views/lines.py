@@ -91,7 +91,8 @@ def lines(entries: Iterable[Entry], known: Mapping[int, Entry]) -> list[Line]:
 
     Args:
         entries: in the order of the run.
-        known: the entries that they are about, by seq, as `link` names them; each entry may be among them.
+        known: the entries that they are about, by seq, as `link` names them, and the begins of their spans; each entry
+            may be among them.
     """
     return [line(entry, known) for entry in entries]
 
@@ -166,7 +167,8 @@ def _facts(entry: Entry, known: Mapping[int, Entry]) -> dict[str, Any]:
             return {"part": "message", "who": user or "user", "text": text, "parts": _parts(content.parts)}
         case kinds.AssistantContent(value=text):
             said = first(entry)
-            return {"part": "message", "who": "assistant", "text": text, "spoken": said, "parts": _parts(content.parts)}
+            who = _speaker(entry, known)
+            return {"part": "message", "who": who, "text": text, "spoken": said, "parts": _parts(content.parts)}
         case kinds.SystemContent(value=text):
             who = " → ".join(content.source or ()) or "system"
             return {"part": "message", "who": who, "text": text, "parts": _parts(content.parts)}
@@ -174,6 +176,7 @@ def _facts(entry: Entry, known: Mapping[int, Entry]) -> dict[str, Any]:
             counts = tokens(usage)
             return {
                 "part": "words",
+                "who": _speaker(entry, known),
                 "text": text,
                 "tone": "model",
                 "model": content.model,
@@ -201,6 +204,12 @@ def _facts(entry: Entry, known: Mapping[int, Entry]) -> dict[str, Any]:
             return _asked(content)
         case _:
             return _work(content)
+
+
+def _speaker(entry: Entry, known: Mapping[int, Entry]) -> str:
+    """Return the name of the agent that speaks in an entry: that of its span, if the span is a turn or an agent."""
+    begin = _kind(known, entry.span)
+    return begin.name if isinstance(begin, kinds.BeginContent) and begin.role in ("turn", "agent") else ""
 
 
 def _called(entry: Entry, content: kinds.ToolCallContent | kinds.ToolResultContent) -> dict[str, Any]:

@@ -123,7 +123,7 @@ class Pages:
         """Return the lines of some entries of one run; the entries that they are about are read, too."""
         known = {entry.seq: entry for entry in entries}
         for _ in range(LINKS):
-            missing = {seq for each in known.values() if (seq := link(each)) is not None and seq > 0} - set(known)
+            missing = {seq for each in known.values() for seq in (link(each), each.span) if seq} - set(known)
             if not missing:
                 break
             for seq in missing:

@@ -29,9 +29,18 @@ export class Conversation {
       case "result": return this.result(line, turn);
       case "asked": return this.put(turn, line, line.outcome ? line.who : "asked", el("div", { class: "wait" }, line.text ? text(line.text) : shown(line.value)));
       case "end": return this.ended(line, turn);
-      case "note": return this.put(turn, line, line.who, el("div", { class: "note" }, line.text, line.value !== undefined ? shown(line.value) : "", this.files(line)));
+      case "note": return this.note(line, turn);
       default: return;
     }
+  }
+
+  note(line, turn) {
+    if (line.who === "agent" && line.kind === "begin") return; // its name stands beside what it says
+    if (line.who === "import") {
+      this.put(turn, line, "", el("details", { class: "fold" }, el("summary", {}, "what the importer was told"), shown(line.value)));
+      return;
+    }
+    this.put(turn, line, line.who, el("div", { class: "note" }, line.text, line.value !== undefined ? shown(line.value) : "", this.files(line)));
   }
 
   turnOf(line) {
@@ -53,7 +62,7 @@ export class Conversation {
     if (line.kind !== "assistant") { this.put(turn, line, line.who, markdown(line.text), this.files(line), this.rest(line)); return; }
     if (line.spoken) { this.spoken.add(line.spoken); this.words.get(line.spoken)?.remove(); }
     const words = el("div", {}, markdown(line.text));
-    const item = this.put(turn, line, turn.name, words, this.files(line), this.rest(line), el("div", { class: "actions" }, el("button", { onclick: () => this.why(line.seq) }, "why?")));
+    const item = this.put(turn, line, line.who || turn.name, words, this.files(line), this.rest(line), el("div", { class: "actions" }, el("button", { onclick: () => this.why(line.seq) }, "why?")));
     item.classList.add("agent", "answer");
     item.words = words; item.line = line;
     this.answers.push(line.seq);
@@ -61,7 +70,7 @@ export class Conversation {
 
   said(line, turn) {
     if (!line.text.trim() || this.spoken.has(line.seq)) return;
-    const item = this.put(turn, line, turn.name, markdown(line.text), this.rest(line));
+    const item = this.put(turn, line, line.who || turn.name, markdown(line.text), this.rest(line));
     item.classList.add("agent");
     this.words.set(line.seq, item);
   }
@@ -120,7 +129,7 @@ export class Conversation {
   }
 
   ended(line, turn) {
-    if (line.span !== turn.seq || line.outcome === "answered") return;
+    if (!turn.number || line.span !== turn.seq || line.outcome === "answered") return;
     this.put(turn, line, "", el("div", { class: `ended ${line.tone}` }, `The turn ended: ${line.outcome}.`, line.text ? ` ${line.text}` : ""));
   }
 
@@ -139,7 +148,7 @@ export class Conversation {
 
 class Turn {
   constructor(facts, line, page) {
-    this.seq = facts.seq || line.seq; this.name = facts.name || line.who || "assistant"; this.calls = []; this.lastCall = null;
+    this.seq = facts.seq || line.seq; this.number = facts.number; this.name = facts.name || line.who || "assistant"; this.calls = []; this.lastCall = null;
     this.body = el("div");
     this.head = el("header");
     this.facts(facts);

@@ -9,6 +9,7 @@ export function timeline(bars, go) {
   const now = Math.max(...bars.map((bar) => Date.parse(bar.end ?? bar.start)), 0);
   const drawn = bars.map((bar) => ({ ...bar, from: Date.parse(bar.start), to: Date.parse(bar.end ?? 0) || now }));
   if (!drawn.length) return el("p", { class: "quiet small" }, "Nothing took time yet.");
+  if (drawn.every((bar) => bar.to === drawn[0].from)) return el("p", { class: "quiet small" }, "Whoever wrote this run down noted no times.");
   const place = scale(drawn), rows = beside(drawn);
   const height = LANES.length * HEIGHT + 20;
   const picture = el("svg:svg", { class: "time", viewBox: `0 0 ${WIDTH} ${height}`, role: "img", "aria-label": spoken(drawn) });
@@ -55,7 +56,8 @@ function beside(bars) {
 /** Return a function from a time to its place; stretches in which nothing happens get `PAUSE` pixels. */
 function scale(bars) {
   const busy = [];
-  for (const bar of [...bars].filter((each) => each.lane !== "process" || bars.length < 3).sort((a, b) => a.from - b.from)) {
+  const work_ = bars.filter((each) => each.lane !== "process");
+  for (const bar of (work_.length ? work_ : bars).toSorted((a, b) => a.from - b.from)) {
     const last = busy.at(-1);
     if (last && bar.from <= last.to + 1) last.to = Math.max(last.to, bar.to);
     else busy.push({ from: bar.from, to: bar.to });

@@ -64,6 +64,11 @@ def tracked(tree: Path = ROOT) -> list[str]:
     return sorted(name for name in names if name and (tree / name).is_file())
 
 
+def committed() -> str:
+    """Return when HEAD was committed, in seconds: the date of all that is built from it."""
+    return run("git", "log", "-1", "--format=%ct").strip()
+
+
 # ------------------------------------------------------------------------------------------------ before the build
 
 
@@ -115,8 +120,7 @@ def built(
 ) -> dict[str, Path]:
     """Build in a folder; return what was built by target."""
     out = tree.with_name(f"{tree.name} built")
-    stamp = run("git", "log", "-1", "--format=%ct").strip()
-    env = {"PATH": os.defpath, "HOME": str(tree.parent), "SOURCE_DATE_EPOCH": stamp, **more}
+    env = {"PATH": os.defpath, "HOME": str(tree.parent), "SOURCE_DATE_EPOCH": committed(), **more}
     run(
         python,
         "-m",
@@ -256,12 +260,41 @@ def tried(wheel: Path, work: Path, *, short: bool) -> None:
 
 # --------------------------------------------------------------------------------------------------------- papers
 
+STRICT = """
+import sys
+from pathlib import Path
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+found = JsonStrictValidator(SchemaVersion.V1_6).validate_str(Path(sys.argv[1]).read_text())
+sys.exit(found and str(found))
+"""
 
-def papers(files: dict[str, Path], work: Path, stamp: str) -> Path:
-    """Check the metadata as an index would, and write the bill of materials: what the wheel alone brings along.
 
-    Addresses are left out: names, versions and licences tell a scanner all, and no index or machine is named.
+def plain(text: str, wheel: str, resolved: str) -> str:
+    """Return a bill of materials of this wheel alone, given one as it was made.
+
+    Addresses are left out: names, versions and licences tell a scanner all, and no index or machine is named. What only
+    an extra names is there because another library needs it; it is no direct dependency.
     """
+    made = json.loads(
+        text, object_hook=lambda held: {name: held[name] for name in held if name != "externalReferences"}
+    )
+    itself = made["metadata"]["component"]
+    itself |= {
+        "purl": f"pkg:pypi/gesta@{VERSION}",
+        "hashes": [{"alg": "SHA-256", "content": wheel}],
+        "properties": [{"name": "gesta:resolved-on", "value": resolved}],
+    }
+    needed = {re.split(r"[^\w.-]", each)[0] for each in PROJECT["dependencies"]}
+    (direct,) = (each for each in made["dependencies"] if each["ref"] == itself["bom-ref"])
+    direct["dependsOn"] = [each for each in direct["dependsOn"] if each.partition("==")[0] in needed]
+    if len(direct["dependsOn"]) != len(needed):
+        stop(f"the bill of materials has {direct['dependsOn']}; the wheel needs {sorted(needed)}")
+    return json.dumps(made, indent=2, sort_keys=True) + "\n"
+
+
+def papers(files: dict[str, Path], work: Path) -> Path:
+    """Check the metadata as an index would, and write the bill of materials."""
     version, python = pythons.found()[0]
     tools = environment(work / "tools", python, "-r", ROOT / ".ci/release.txt")
     run(tools, "-m", "twine", "check", "--strict", *files.values())
@@ -269,31 +302,17 @@ def papers(files: dict[str, Path], work: Path, stamp: str) -> Path:
     if unknown := set(PROJECT["classifiers"]).difference(known):
         stop(f"no index knows the classifiers {unknown}")
     alone = environment(work / "alone", python, "-c", ROOT / "constraints.txt", files["wheel"])
-    bill = work / f"gesta-{VERSION}.cdx.json"
-    env = {**os.environ, "SOURCE_DATE_EPOCH": stamp}
+    bill, made = work / f"gesta-{VERSION}.cdx.json", work / "made.json"
     run(
         *(tools.with_name("cyclonedx-py"), "environment", "--pyproject", ROOT / "pyproject.toml"),
-        *("--mc-type", "library", "--output-reproducible", "-o", bill, alone),
-        env=env,
+        *("--mc-type", "library", "--output-reproducible", "-o", made, alone),
+        env={**os.environ, "SOURCE_DATE_EPOCH": committed()},
     )
-
-    def plain(held: dict[str, object]) -> dict[str, object]:
-        return {name: value for name, value in held.items() if name != "externalReferences"}
-
-    made = json.loads(bill.read_text(encoding="utf-8"), object_hook=plain)
-    made["metadata"]["component"] |= {
-        "purl": f"pkg:pypi/gesta@{VERSION}",
-        "hashes": [{"alg": "SHA-256", "content": digest(files["wheel"])}],
-        "properties": [{"name": "gesta:resolved-on", "value": f"Python {version[0]}.{version[1]}, {sys.platform}"}],
-    }
-    text = json.dumps(made, indent=2, sort_keys=True) + "\n"
+    text = plain(
+        made.read_text(encoding="utf-8"), digest(files["wheel"]), f"Python {version[0]}.{version[1]}, {sys.platform}"
+    )
     bill.write_text(text, encoding="utf-8")
-    strict = (
-        "import sys; from pathlib import Path; from cyclonedx.schema import SchemaVersion; "
-        "from cyclonedx.validation.json import JsonStrictValidator as V; "
-        "found = V(SchemaVersion.V1_6).validate_str(Path(sys.argv[1]).read_text()); sys.exit(found and str(found))"
-    )
-    run(tools, "-c", strict, bill)
+    run(tools, "-c", STRICT, bill)
     if where := [each for each in ("file:", str(work), str(ROOT), str(Path.home()), platform.node()) if each in text]:
         stop(f"the bill of materials names {where}, of the machine it was made on")
     return bill
@@ -317,7 +336,7 @@ def main() -> None:
         told("both hold what they should and nothing else")
         leave = [*files.values()]
         if not given.short:
-            leave.append(papers(files, work, run("git", "log", "-1", "--format=%ct").strip()))
+            leave.append(papers(files, work))
             told("an index would take the metadata; the bill of materials is written")
         tried(files["wheel"], work, short=given.short)
         if given.short:

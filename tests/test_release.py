@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import importlib.util
+import json
 import platform
 import re
 import shutil
@@ -14,6 +15,7 @@ from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 from packaging.version import Version
@@ -299,6 +301,32 @@ def test_a_file_too_many_one_missing_and_one_that_knows_the_machine_are_found(re
     ):
         with pytest.raises(SystemExit, match=found):
             recipe.contents({"wheel": wheel(tmp_path / f"{name}.whl", **members)}, tmp_path)
+
+
+def test_the_bill_of_materials_has_no_address_and_no_library_of_an_extra_as_a_direct_one(recipe: ModuleType):
+    needed = [f"{re.split(r'[^a-z0-9-]', each)[0]}==1" for each in PROJECT["dependencies"]]
+    address = {"externalReferences": [{"type": "vcs", "url": "https://example.org/pygments"}]}
+    made: dict[str, Any] = {
+        "metadata": {
+            "component": {"bom-ref": "root", "name": "gesta"},
+            "tools": {"components": [{"name": "t", **address}]},
+        },
+        "components": [{"name": "pygments", **address}],
+        "dependencies": [
+            {"ref": "rich==1", "dependsOn": ["Pygments==1"]},
+            {"ref": "root", "dependsOn": ["Pygments==1", *needed]},
+        ],
+    }
+    bill = json.loads(recipe.plain(json.dumps(made), "ab" * 32, "Python 3.11, linux"))
+    assert "example.org" not in json.dumps(bill)
+    assert bill["dependencies"] == [
+        {"ref": "rich==1", "dependsOn": ["Pygments==1"]},
+        {"ref": "root", "dependsOn": needed},
+    ]
+    assert bill["metadata"]["component"]["hashes"] == [{"alg": "SHA-256", "content": "ab" * 32}]
+    made["dependencies"][1]["dependsOn"].remove(needed[0])
+    with pytest.raises(SystemExit, match=f"the wheel needs .*{needed[0][:-3]}"):
+        recipe.plain(json.dumps(made), "", "")
 
 
 def test_ci_builds_what_would_be_released():

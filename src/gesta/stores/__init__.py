@@ -1,7 +1,8 @@
-"""Makers of `gesta.store.Store`: memory, SQLite in one file, and PostgreSQL.
+"""Implementations of `gesta.store.Store`: memory, SQLite in one file, and PostgreSQL.
 
-A store in memory ends with the process and is what the contract means in plain Python; one in SQLite survives a kill
-at any instruction; one in PostgreSQL is shared by many machines. All pass `gesta.testing.StoreContract`.
+A record in memory ends with the process; the store shows in plain Python what the contract means. A record in SQLite
+survives a kill at any moment. A record in PostgreSQL is shared by many machines. All three pass
+`gesta.testing.StoreContract`.
 """
 
 ORDER = (

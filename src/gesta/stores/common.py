@@ -16,17 +16,17 @@ from gesta.store import Batch, BlobRow
 
 PAGE = 500  # rows that a tail gives at once, at most
 PRIVATE = 0o600
-"""Mode of a record's file: its owner alone reads and writes it. SQLite uses the same mode for the files beside it."""
+"""Mode of a record's file: only its owner reads and writes it. SQLite uses the same mode for the files beside it."""
 FIRST_S, LONGEST_S = 0.005, 0.2  # a tail looks this soon after news, and this seldom when there is none
 
 
 def private(path: str | os.PathLike[str], flags: int = os.O_RDWR | os.O_CREAT) -> int:
-    """Open a file; a new file can be read by its owner alone. Used as the `opener` of `open`. Raises OSError."""
+    """Open a file. A new file can be read by its owner only. Used as the `opener` of `open`. Raises OSError."""
     return os.open(path, flags, PRIVATE)
 
 
 def new_id() -> str:
-    """Make a random name of 32 hex digits."""
+    """Return a random name of 32 hex digits."""
     return secrets.token_hex(16)
 
 
@@ -61,7 +61,7 @@ def batches_of(batch: Batch) -> Sequence[Batch]:
 def forks(batch: Batch) -> bool:
     """Return whether a batch begins a fork: its first row follows the last entry that the fork shares with its base.
 
-    A run that is missing for another reason was lost by its server, and its writer does not know that yet.
+    If a batch follows entries that are missing for any other reason, the server has lost them.
     """
     base = base_of(batch.rows[0]) if batch.rows else None
     return base is not None and base.seq == batch.head
@@ -119,8 +119,8 @@ class News:
 async def follow(page: Callable[[int, int], list[Row]], news: News, after: int) -> AsyncGenerator[list[Row], None]:
     """Yield pages of rows in the order of their pos, until the store is closed.
 
-    A commit through the same store ends the wait. Other commits are found by queries, which are the rarer the longer
-    no rows came.
+    A commit through the same store ends the wait. Other commits are found by queries, which become rarer the longer no
+    rows come.
     """
     wait_s = FIRST_S
     while not news.over:

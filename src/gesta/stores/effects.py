@@ -40,7 +40,7 @@ TEMPORARY = frozenset(
 SCHEMA = frozenset({"sqlite_master", "sqlite_schema", "sqlite_temp_master", "sqlite_temp_schema"})
 """SQLite's tables about the schema. SQLite changes them when the schema changes, and refuses all other changes."""
 TELLING = PRAGMAS | {"data_version"}
-"""Pragmas that change nothing. SQLite's full-text search runs `data_version` by itself."""
+"""Pragmas that change nothing. SQLite's full-text search runs `data_version` itself."""
 CHANGING = frozenset({apsw.SQLITE_INSERT, apsw.SQLITE_UPDATE, apsw.SQLITE_DELETE})
 """Actions that change rows. A statement that changes the schema has further actions."""
 STEPS = 20_000  # of SQLite's machine between two looks at the clock
@@ -51,11 +51,11 @@ ENDED = (
 
 
 class Refused(GestaError):
-    """A statement of a transactional tool would use other tables than its own, or comes after its time."""
+    """A statement of a transactional tool would use tables that are not the tool's own, or comes too late."""
 
 
 class Sql:
-    """Runs the SQL of a transactional tool, on the tables of that tool alone."""
+    """Runs the SQL of a transactional tool, on that tool's tables only."""
 
     def __init__(self, connection: apsw.Connection) -> None:
         self._connection = connection
@@ -103,7 +103,7 @@ class Sql:
 
     @contextmanager
     def guarded(self, timeout_s: float | None) -> Iterator[None]:
-        """Run a block in which changes of tables that are not the tool's are refused, and after it every statement."""
+        """In the block, refuse changes of tables that are not the tool's. After the block, refuse every statement."""
         ends = time.monotonic() + timeout_s if timeout_s is not None else None
         self._connection.authorizer = self._allow
         self._connection.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, 1)

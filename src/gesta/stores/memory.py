@@ -38,7 +38,7 @@ ADDRESS = ":memory:"
 
 
 class Beginning(msgspec.Struct):
-    """The part of a begin's content from which the table of runs is made."""
+    """The members of a begin's content from which the table of runs is made."""
 
     opened: dict[str, Any] | None = None
 
@@ -79,7 +79,7 @@ class MemoryStore:
         """Append a batch, and return the pos of its last row; 0 if the batch has no rows.
 
         Raises:
-            LeaseLost: the lease is no longer held, or the run or inbox is not as the batch expects.
+            LeaseLost: the lease is no longer held, or the run or its inbox has changed since.
             ValueError: the rows do not follow each other.
             WriteFailed: the store is closed, or a begin is no JSON object.
         """
@@ -221,11 +221,14 @@ class MemoryStore:
             self._mirrors[lease.run] = of
 
     async def gone(self, process: str) -> bool | None:
-        """Return whether a process has ended. Of other processes than this, only what a person declared is known."""
+        """Return whether a process has ended; `None` if that is not known.
+
+        Only this process, and declared ends, are known.
+        """
         return True if process in self._gone else False if process == self._owner else None
 
     async def declare_gone(self, process: str, by: str) -> None:
-        """Write down a person's statement that a process has ended; see `Store.declare_gone`."""
+        """Store a person's statement that a process has ended; see `Store.declare_gone`."""
         self._open(writing=True)
         self._gone.add(process)
 

@@ -48,7 +48,8 @@ READINGS = 8  # that wait in threads at once
 QUERIES = 4  # of users, answered at once
 LOOKING_S = 2.0  # who follows looks this often by itself, should the server's word be lost
 SETTLED = frozenset({"end", "request", "attempt", "assistant"})
-"""Kinds that end a span or precede an action outside: without an event loop, a batch with one waits for the disk."""
+"""Kinds of entries that end a span or come before an effect. In a store without an event loop, a batch with such an
+entry waits for the disk."""
 T = TypeVar("T")
 
 
@@ -128,7 +129,10 @@ class InlinePostgresStore:
 
     @classmethod
     def holding(cls, connection: Connection, place: Place, info: Info) -> Holding:
-        """Return the holding of this process in a record, which all its stores share, whatever their addresses are."""
+        """Return the holding of this process in a record.
+
+        All stores of the process share it, whatever their addresses.
+        """
         server, *rest = (server_of(connection, place) or f"{place.conninfo}/{place.schema}").split("/")
         where = "/".join([server, *rest[1:]])  # without the timeline, for that changes while a record is open
         return cls.holdings.setdefault((os.getpid(), where, info.id), Holding())
@@ -198,7 +202,7 @@ class InlinePostgresStore:
         return bool(outcome)
 
     async def inbox(self, run: str) -> list[Letter]:
-        """Return the letters that wait; see `Store.inbox`."""
+        """Return the letters in the inbox of a run; see `Store.inbox`."""
         return (await self._read(partial(self.reader.inboxes, [run])))[run]
 
     async def lease(self, run: str, *, mirror: bool = False) -> Lease:
@@ -224,18 +228,18 @@ class InlinePostgresStore:
         await self._write(Mirror(lease, of), synced=True)
 
     async def gone(self, process: str) -> bool | None:
-        """Return whether a process has ended; see `Store.gone`. Of another machine, only declared ends are known."""
+        """Return whether a process has ended; see `Store.gone`. For other machines, only declared ends are known."""
         known = self._holding.gone(process)
         if known is not None:
             return known
         return True if await self._read(partial(self.reader.declared, process)) else None
 
     async def declare_gone(self, process: str, by: str) -> None:
-        """Write down a person's statement that a process has ended; see `Store.declare_gone`. Raises WriteFailed."""
+        """Record a person's statement that a process has ended; see `Store.declare_gone`. Raises WriteFailed."""
         await self._write(Declare(process, by), synced=True)
 
     async def adopt(self, by: str) -> None:
-        """Write down that this copy is the record from now on; see `Store.adopt`. Raises WriteFailed."""
+        """Record that this copy is used from now on; see `Store.adopt`. Raises WriteFailed."""
         await self._write(Adopt(by), synced=True)
 
     def keep(self) -> Callable[[], None]:
@@ -340,14 +344,14 @@ class PostgresStore(InlinePostgresStore):
         """Commit a batch together with those of other runs; see `Store.append`.
 
         Raises:
-            LeaseLost: as in the protocol, and when a letter of the batch was taken in before.
+            LeaseLost: as in the protocol, and when a letter of the batch became an entry before.
             WriteFailed: nothing was committed; or the connection was lost in the commit, and the outcome is not known.
             ValueError: the rows do not follow each other.
         """
         return int(await self._write(checked(batch), synced=True))
 
     async def inbox(self, run: str) -> list[Letter]:
-        """Return the letters that wait; see `Store.inbox`."""
+        """Return the letters in the inbox of a run; see `Store.inbox`."""
         return await self._looks.look(run)
 
     async def transact(self, effect: TransactionalEffect) -> None:
@@ -380,5 +384,5 @@ class PostgresStore(InlinePostgresStore):
         return await to_thread.run_sync(work, limiter=self._reading)
 
     async def _read(self, work: Callable[[], T]) -> T:
-        """Run a read in a thread. A caller that is cancelled does not wait for the end of it."""
+        """Run a read in a thread. If the caller is cancelled, it does not wait until the read has ended."""
         return await to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._reading)

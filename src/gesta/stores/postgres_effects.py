@@ -30,11 +30,12 @@ REACHES = re.compile(
     r"\b(set_config|pg_(terminate|cancel)_backend|pg_(try_)?advisory_\w+|pg_notify|dblink\w*|lo_\w+"
     r"|(query|table|schema|database|cursor)_to_xml\w*|pg_(read|write|stat)_file\w*|pg_reload_conf)\s*\("
 )
-"""Functions that change the connection or reach beyond the database. There are more: only a role refuses them all."""
+"""Functions that change the connection or reach beyond the database. The list is not complete: only a role can refuse
+all of them."""
 
 
 class PostgresSql:
-    """Runs the SQL of a transactional tool, on the tables of that tool alone."""
+    """Runs the SQL of a transactional tool, on that tool's tables only."""
 
     def __init__(self, connection: Connection, schema: str, role: str | None, timeout_s: float | None) -> None:
         self._connection = connection
@@ -119,7 +120,7 @@ def changed(plan: Any) -> Iterator[tuple[str, str]]:
 
 
 def refusal(statement: str) -> str | None:
-    """Return what a statement would do that is not allowed, judged by its words; `None` if all is allowed."""
+    """Return the words of a statement that are not allowed; `None` if all are allowed."""
     words, called = bare(statement, " '' "), bare(statement, None)
     first = re.match(r"[(\s]*(\w*)", words)
     if first is None or first[1] not in VERBS:

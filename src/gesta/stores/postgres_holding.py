@@ -1,13 +1,13 @@
 """The name of this process in one record of a server, its leases, and the connection that shows that it runs.
 
-All stores of a process that write one record share these. The name is locked twice, for two questions. The first lock
-is held on the server, by a connection on which no tool's statement runs: while it is held, no other process may take
-the leases of this process. The second lock is one byte of a file on this machine. It shows to processes of this machine
-alone whether the process has ended: a lost connection ends no process, and its tools may still be running.
+All stores of a process that write one record share them. Two locks belong to the name. The first is held on the server,
+by a connection on which no tool's statement runs. While it is held, no other process may take this process's leases.
+The second is on one byte of a file on this machine, and shows other processes on the machine whether this process has
+ended. The first lock cannot show that, because a process may lose its connection and go on running tools.
 
-The file `processes` is made once and never deleted. It is in the folder that `GESTA_STATE` names, else in the
-user's folder for state, else in a folder for temporary files. It holds a random name, by which the files of two
-machines differ.
+The file `processes` is created once and never deleted. It is in the folder that `GESTA_STATE` names, else in the user's
+folder for state, else in a folder for temporary files. It holds a random name, so that the files of two machines
+differ.
 """
 
 import os
@@ -49,7 +49,7 @@ class Holding:
 
     @property
     def presence(self) -> Presence:
-        """Return the locked byte of this process. The first call locks it. Raises OSError if no folder allows that."""
+        """The locked byte of this process. The first use locks it. Raises OSError if no folder allows that."""
         with self._opening:
             if self._presence is None:
                 self._presence, self._origin = present()
@@ -57,12 +57,12 @@ class Holding:
 
     @property
     def holds(self) -> bool:
-        """Return whether this process has a name already."""
+        """Whether this process has a name already."""
         return self._presence is not None
 
     @property
     def process(self) -> str:
-        """Return the name of this process in this record. Raises OSError."""
+        """The name of this process in this record. Raises OSError."""
         return f"{self.presence.process}.{self._origin}"
 
     def gone(self, process: str) -> bool | None:
@@ -95,17 +95,24 @@ class Holding:
             self._keeper = keeper
 
     def enter(self, *, writing: bool) -> None:
-        """Count a store of this process that was opened."""
+        """Add one to the count of open stores of this process.
+
+        Args:
+            writing: whether the store writes.
+        """
         with self._opening:
             self._stores += writing
             self._uses += 1
 
     def last(self) -> bool:
-        """Return whether one store that writes is left."""
+        """Return whether exactly one store that writes is left."""
         return self._stores == 1
 
     def leave(self, *, writing: bool) -> None:
-        """Count a store that was closed. The last writing store closes the connection; a forked child does nothing."""
+        """Subtract one from the count of open stores. After the last store that writes, the connection is closed.
+
+        In a forked child this does nothing.
+        """
         if os.getpid() != self._process:
             return
         with self._opening:
@@ -130,7 +137,7 @@ class Holding:
         return end
 
     def forget(self) -> None:
-        """Close a forked child's copies of the locks: they would make an ended parent count as running."""
+        """Close a forked child's copies of the locks, because of which an ended parent would count as running."""
         if self._presence is not None:
             with suppress(OSError):
                 os.close(self._presence.descriptor)
@@ -138,7 +145,7 @@ class Holding:
             silence(self._keeper)
 
     def end_use(self) -> None:
-        """Count one user of the locked byte less. The byte is unlocked after the last user."""
+        """Subtract one from the users of the locked byte. The byte is unlocked after the last user."""
         if os.getpid() != self._process:
             return
         with self._opening:
@@ -161,7 +168,7 @@ def present() -> tuple[Presence, str]:
 
 
 def locked(path: Path) -> tuple[Presence, str]:
-    """Lock a byte of one file of processes, which is made if it does not exist; see `present`. Raises OSError."""
+    """Lock a byte of one file of processes, which is created if it does not exist; see `present`. Raises OSError."""
     if not path.exists():
         made = path.with_name(f"{FILE}.{secrets.token_hex(8)}")
         with open(made, "w", encoding="ascii", opener=private) as file:
@@ -200,10 +207,10 @@ def folders() -> Iterator[Path]:
 
 
 class Forgets(Protocol):
-    """An object whose copy is closed in a forked child."""
+    """An object with copies that a forked child must close."""
 
     def forget(self) -> None:
-        """Close this copy of the object; called in a forked child."""
+        """Close this copy. Called in a forked child."""
 
 
 def watch_forks(one: Forgets) -> None:
@@ -220,6 +227,6 @@ def watch_forks(one: Forgets) -> None:
 
 
 def silence(connection: Connection) -> None:
-    """Close a forked child's copy of a connection without a message to the server."""
+    """Close a forked child's copy of a connection, without sending a message to the server."""
     with suppress(OSError, psycopg.Error), open(os.devnull, "rb") as nothing:  # noqa: PTH123 - before all else
         os.dup2(nothing.fileno(), connection.fileno())

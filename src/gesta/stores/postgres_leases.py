@@ -1,7 +1,9 @@
-"""Statements about leases. Each runs in a transaction of the only writer, so no other statement changes a lease.
+"""SQL statements about leases.
 
-The row of a run names the process that may write it, and the epoch. A process counts as ended once no connection
-locks its name. Inside the process, a lease is in use while its run and epoch are in `Presence.using`.
+Each runs in a transaction of the only writer, so nothing else changes a lease meanwhile.
+
+The row of a run names the process that may write it, and the epoch. A process counts as ended once no connection locks
+its name. Inside the process, a lease is in use while its run and epoch are in `Presence.using`.
 """
 
 import os
@@ -34,7 +36,7 @@ def take(connection: Connection, holding: Holding, work: Take) -> Lease:
 
     Raises:
         RunHeld: the lease is in use in this process, or in another process that has not ended.
-        RunMirrored: the run is a mirror, and `work` does not ask for a mirror.
+        RunMirrored: the run is a mirror, and `work` was not made for a mirror.
     """
     run, presence, me = work.run, holding.presence, holding.process
     last = rows(connection, "SELECT seq, digest FROM entries WHERE run = $1 ORDER BY seq DESC LIMIT 1", run)
@@ -63,7 +65,7 @@ def rows(connection: Connection, query: str, *values: Any) -> list[Any]:
 
 
 def dead(connection: Connection, owner: str) -> bool:
-    """Return whether a process has ended: no connection to the server holds its lock any more."""
+    """Return whether a process has ended, which is so if no connection to the server holds its lock."""
     return bool(rows(connection, "SELECT pg_try_advisory_xact_lock($1)", number(owner))[0][0])
 
 

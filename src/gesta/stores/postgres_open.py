@@ -1,9 +1,9 @@
-"""Opening a record in PostgreSQL: its address, its connections, and the server's errors as errors of Gesta.
+"""Opens a record in PostgreSQL: its address, its connections, and the server's errors as errors of Gesta.
 
-A record has a schema of its own, `gesta` unless the address ends in `?schema=NAME`, so a database can hold other
-tables and other records too. The schema is made in one transaction. Timeouts bound how long others wait for a process
-that is cut off (a cut cable, a frozen machine): its transaction is undone after `STALLED_S`, and its leases are free
-after `EXPIRY_S`. A process that ends, or is killed, frees both at once.
+A record has a schema of its own: `gesta`, or the one that `?schema=NAME` in the address names. So a database can hold
+other tables and other records too. The schema is made in one transaction. If a process is cut off (a cut cable, a
+frozen machine), its transaction is undone after `STALLED_S`, and its leases are free after `EXPIRY_S`. If a process
+ends or is killed, both happen at once.
 """
 
 import re
@@ -43,7 +43,7 @@ BUSY_S = 60.0  # how long others that write, and a server that is away, are wait
 CONNECT_S = 10
 IDLE_S, EVERY_S, TIMES = 10, 5, 4  # of silence, until the other side is asked; between questions; how often
 EXPIRY_S = IDLE_S + EVERY_S * TIMES
-"""Seconds after which a holder that is cut off counts as ended."""
+"""Seconds after which a process that is cut off counts as ended."""
 
 CLIENT: dict[str, str | int] = {
     "connect_timeout": CONNECT_S,
@@ -66,7 +66,7 @@ SET default_transaction_isolation = 'read committed';
 SET bytea_output = 'hex';
 SET standard_conforming_strings = on;
 SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off';"""
-"""Settings of the server for a connection: it checks in the same way whether its client is still there."""
+"""Settings of the server for a connection, so that it notices when its client is gone."""
 
 WORDS: tuple[tuple[type[psycopg.Error], str], ...] = (
     (errors.DiskFull, "the server's disk is full"),
@@ -103,7 +103,7 @@ AWAY = (
     *(errors.AdminShutdown, errors.CrashShutdown, errors.CannotConnectNow, errors.IdleInTransactionSessionTimeout),
     *(errors.ConnectionTimeout, errors.TooManyConnections, errors.IdleSessionTimeout, psycopg.InterfaceError),
 )
-"""Errors of a server that cannot be reached now; errors to which the server gave no code count too (`kind_of`)."""
+"""SQL states of a server that cannot be reached now. Errors without a SQL state count too; see `kind_of`."""
 DAMAGED = (errors.DataCorrupted, errors.IndexCorrupted)
 FOREIGN = (errors.UndefinedTable, errors.UndefinedColumn, errors.InvalidSchemaName)
 
@@ -142,7 +142,7 @@ def located(address: str, busy_s: float = BUSY_S) -> Place:
 
 
 def told(error: Exception, address: str, *, writing: bool) -> RecordError:
-    """Return the error of Gesta for an error of psycopg. Raise it `from` that error."""
+    """Return Gesta's error for an error of psycopg. Raise it `from` that error."""
     words = next((words for kind, words in WORDS if isinstance(error, kind)), type(error).__name__)
     scrub(error)
     first = next(iter(str(error).splitlines()), "")
@@ -156,7 +156,7 @@ def told(error: Exception, address: str, *, writing: bool) -> RecordError:
 
 
 def kind_of(error: Exception) -> type[WriteFailed]:
-    """Return the class of the error for a failed write: others are busy, the server is away, or another cause."""
+    """Return the class of the error for a failed write: other writers are busy, the server is gone, or another one."""
     if isinstance(error, errors.LockNotAvailable):
         return RecordBusy
     unsaid = isinstance(error, psycopg.OperationalError) and error.sqlstate is None
@@ -218,7 +218,7 @@ def there(connection: Connection, place: Place) -> bool:
 
 
 def make(connection: Connection, place: Place, info: Info) -> None:
-    """Make schema and tables in one transaction, unless another process was faster. Raises psycopg.Error."""
+    """Create the schema and tables in one transaction, unless another process was faster. Raises psycopg.Error."""
     with connection.transaction():
         connection.execute("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", (f"gesta {place.schema}",))
         if there(connection, place):
@@ -246,7 +246,7 @@ class Found(Struct, frozen=True):
     server: str | None
     """The place where the record was made, marked or adopted, as `server_of` names it."""
     current: bool
-    """Whether its views are those of this release."""
+    """Whether the views are those of this release."""
 
 
 def identity(connection: Connection, place: Place) -> Found:
@@ -283,7 +283,7 @@ SERVER = """SELECT (SELECT system_identifier FROM pg_control_system()),
 
 
 def server_of(connection: Connection, place: Place) -> str | None:
-    """Return the server, its timeline, the database and the table `record`; `None` if this user may not ask."""
+    """Return server, timeline, database and table `record` as a text; `None` if this user may not read them."""
     with suppress(errors.InsufficientPrivilege, errors.UndefinedFunction, psycopg.NotSupportedError):
         rows = connection.execute(SERVER, (f'"{place.schema}".record',)).fetchall()
         return "/".join(map(str, rows[0]))
@@ -291,9 +291,11 @@ def server_of(connection: Connection, place: Place) -> str | None:
 
 
 def copied(here: str | None, known: str | None, *, failover: bool) -> bool:
-    """Return whether a record is in another place than the one where it was made or adopted.
+    """Return whether a record is in another place than where it was made or adopted, so that it is a copy.
 
     Args:
+        here: the present place, as `server_of` returns it.
+        known: the place that the record names.
         failover: whether another server, or another timeline of it, counts as the same place.
     """
     if here is None or known is None:
@@ -302,7 +304,7 @@ def copied(here: str | None, known: str | None, *, failover: bool) -> bool:
 
 
 def marked(connection: Connection, place: Place, *, failover: bool) -> Info:
-    """Mark a record that was copied to this place, at its last entry, and return its identity.
+    """Return the identity of a record. If the record was copied to this place, first mark it at its last entry.
 
     Raises:
         psycopg.Error, NoRecord, BrokenRecord, NewerRecord: as `identity`.
@@ -345,7 +347,7 @@ def migrate(connection: Connection, place: Place) -> None:
 
 
 def prepared(connection: Connection, place: Place, *, failover: bool) -> Info:
-    """Return the identity of a record, which is first made or migrated if needed. Raises as `identity` does."""
+    """Return the identity of a record. Before that, create or migrate the record if needed. Raises as `identity`."""
     try:
         found = identity(connection, place)
     except NoRecord:

@@ -1,8 +1,8 @@
 """The connections of a store that read: one for its own queries, one for each user's query, and one for each `tail`.
 
-The methods are synchronous and use a lock, so any thread may call them. A connection that was lost is opened anew until
-a timeout is over, and its query runs again, since reading changes nothing. A user's query has a transaction of its own
-that can only read, and is one statement, so that no query can leave that transaction.
+The methods are synchronous and use a lock, so any thread may call them. A lost connection is opened again until a
+timeout is over, and its query is repeated, because reading changes nothing. A user's query is one statement in a
+transaction of its own that can only read, so no query can leave that transaction.
 """
 
 import os
@@ -90,7 +90,7 @@ class Reader:
         return bool(self._all(query, lease.run, lease.owner, lease.epoch))
 
     def inboxes(self, runs: Iterable[str]) -> dict[str, list[Letter]]:
-        """Return the letters that wait for each of some runs; see `Store.inbox`."""
+        """Return the letters in the inboxes of some runs; see `Store.inbox`."""
         found: dict[str, list[Letter]] = {run: [] for run in runs}
         query = "SELECT run, key, content, at, id FROM inbox WHERE run = ANY($1) ORDER BY id"
         for row in self._all(query, [*filter(sayable, found)]):
@@ -204,7 +204,10 @@ class Reader:
         return connection
 
     def _patiently(self, work: Callable[[], T]) -> T:
-        """Call a function again while the server cannot be reached, until the timeout is over. Raises RecordError."""
+        """Call a function, again and again while the server cannot be reached, until the timeout.
+
+        Raises RecordError.
+        """
         until = 0.0
         while True:
             self._open()
@@ -232,7 +235,7 @@ def _answer(connection: Connection, asked: tuple[str, tuple[Any, ...]], bounds: 
 
 @contextmanager
 def suppress_nothing_told() -> Iterator[None]:
-    """Ignore the error of a statement that returns no rows. Raises psycopg.Error for every other error."""
+    """Ignore psycopg's error that a statement has no rows. Raises psycopg.Error for every other error."""
     try:
         yield
     except psycopg.ProgrammingError as error:

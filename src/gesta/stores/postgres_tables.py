@@ -1,7 +1,7 @@
-"""The tables of a record in PostgreSQL: the SQL of the tables in SQLite, rewritten by a list of differences.
+"""The tables of a record in PostgreSQL. Their SQL is that of the tables in SQLite, rewritten by a list of differences.
 
 The SQL in `tables` is the only source. A call of a function that PostgreSQL lacks, or has in another form, is replaced
-by an expression of PostgreSQL. JSON is text on both sides and is built by joining text, so rows have the same bytes.
+by an expression of PostgreSQL. JSON is stored as text in both, and built by joining texts, so rows have the same bytes.
 """
 
 import re
@@ -58,7 +58,7 @@ LIST = re.compile(r"( FILTER \([^)]*\))?( OVER \w+)?")
 
 
 def quoted(value: str) -> str:
-    """Return an SQL expression for a value as JSON text; NULL becomes null."""
+    """Return an SQL expression for a value as JSON text. NULL becomes null."""
     known = value.startswith(("json(", "json_object("))
     return f"coalesce({value if known else f'to_json({value})::text'}, 'null')"
 
@@ -70,7 +70,7 @@ def extracted(given: Sequence[str]) -> str:
 
 
 def joined(given: Sequence[str]) -> str:
-    """Return an SQL expression that joins a JSON object from texts."""
+    """Return an SQL expression for a JSON object, built by joining texts."""
     pairs = zip(given[::2], given[1::2], strict=True)
     members = [f"""'"{name.strip("'")}":' || {quoted(value)}""" for name, value in pairs]
     return "('{' || " + " || ',' || ".join(members) + " || '}')"
@@ -89,7 +89,8 @@ FUNCTIONS: dict[str, Callable[[Sequence[str]], str]] = {
     "json_each": lambda given: f"json_each(({given[0]})::json)",
     "json": lambda given: given[0],
 }
-"""For each function of SQLite, makes PostgreSQL's expression from the arguments. Outer functions come first."""
+"""For each function of SQLite, a function that makes PostgreSQL's expression from the arguments. Outer functions come
+first."""
 
 
 def arguments(text: str, start: int) -> tuple[list[str], int]:
@@ -125,7 +126,7 @@ def replaced(text: str, name: str, make: Callable[[Sequence[str]], str]) -> str:
 
 
 def rewritten(text: str) -> str:
-    """Return tables and views of SQLite as PostgreSQL writes them."""
+    """Return the SQL of tables and views, rewritten for PostgreSQL."""
     for old, new in WORDING:
         text = text.replace(old, new)
     for name, make in FUNCTIONS.items():

@@ -57,7 +57,10 @@ class Transaction:
         self._pos = found[0][-1]
 
     def happened(self, works: Sequence[Work], outcomes: Sequence[Any]) -> bool:
-        """Return whether a transaction whose commit was requested is on record. It is there whole, or not at all."""
+        """Return whether a transaction is on record whose commit was requested.
+
+        It is either there whole, or not at all.
+        """
         for work, outcome in zip(works, outcomes, strict=True):
             if isinstance(work, Batch) and work.rows and isinstance(outcome, int):
                 last = work.rows[-1]
@@ -96,7 +99,7 @@ class Transaction:
         return lease
 
     def give_back(self) -> dict[str, int]:
-        """Free the runs whose leases were given back, and return their epochs."""
+        """Free the runs whose leases were released, and return their epochs."""
         if not self._holding.holds:
             return {}
         presence = self._holding.presence
@@ -178,5 +181,5 @@ class Transaction:
 
 
 def channel(info: Info) -> str:
-    """Return the name of the channel on which commits to a record are announced."""
+    """Return the name of the notification channel for commits to a record."""
     return f"gesta_{info.id}"

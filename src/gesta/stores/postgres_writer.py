@@ -31,7 +31,7 @@ from gesta.stores.postgres_transaction import Transaction
 from gesta.stores.sharing import Adopt, Take, Work
 
 FAULTY = (psycopg.DataError, psycopg.IntegrityError, psycopg.ProgrammingError, UnicodeError, ValueError, TypeError)
-"""Errors that one operation causes: the other operations of its group are then carried out without it."""
+"""Errors that one operation of a group causes. The other operations are then carried out without it."""
 
 ASKING_S = 0.05  # between tries to reach a server that is away
 
@@ -55,7 +55,7 @@ class Trial(Struct):
     works: Sequence[Work]
     outcomes: list[Any] = field(default_factory=list)
     asked: bool = False
-    """Whether the commit was requested, so that it may have happened."""
+    """Whether the commit was requested, so that it may have succeeded."""
     played: bool = False
     """Whether a tool's `work` was called, which cannot be called again."""
     raised: BaseException | None = None
@@ -90,10 +90,10 @@ class Writer:
         """Carry out operations in their order, in one transaction; see the writer of SQLite.
 
         Raises:
-            ServerGone: the server could not be reached within `busy_s`. WriteFailed: no operation was
-                committed. BrokenRecord: the tables are not those of a record.
+            ServerGone: the server could not be reached within `busy_s`. WriteFailed: no operation was committed.
+                BrokenRecord: the tables are not those of a record.
 
-        Cost: two exchanges with the server, and one more for each letter, lease, or batch that takes letters in.
+        Cost: two exchanges with the server, and one more for each letter, lease, or batch that deletes letters.
         """
         waits = any(isinstance(work, Batch) and work.synced for work in works)
         with self._turn:
@@ -145,7 +145,7 @@ class Writer:
                 self._connection.close()
 
     def forget(self) -> None:
-        """Close a forked child's copy of the connection: it would make an ended parent count as running."""
+        """Close a forked child's copy of the connection, because of which an ended parent would count as running."""
         silence(self._connection)
 
     def _commit(self, works: Sequence[Work], *, synced: bool) -> list[Any]:
@@ -173,7 +173,7 @@ class Writer:
         return outcomes
 
     def _again(self, trial: Trial) -> bool:
-        """Wait, and return whether to make a lost transaction again. Only returned leases are not worth a wait."""
+        """Wait, and return whether to repeat a lost transaction. It is not repeated only to release leases."""
         if trial.played and not trial.asked:
             return False
         if not trial.until:
@@ -191,7 +191,7 @@ class Writer:
         return ServerGone(self._place.address, f"{words} ({error}); read the run to see")
 
     def _try(self, trial: Trial, *, synced: bool) -> list[Any]:
-        """Make the transaction, unless an earlier try has made it."""
+        """Run the transaction, unless an earlier try was committed."""
         works, connection = trial.works, self._reach(trial)
         runs = [each.lease.run for work in works if isinstance(work, Batch) for each in batches_of(work)]
         runs += [work.run for work in works if isinstance(work, TransactionalEffect)]
@@ -231,14 +231,14 @@ class Writer:
             self.holding.presence.returned(given)
 
     def _disown(self, trial: Trial) -> None:
-        """Mark the leases that a try took as unused, for the try may not have happened."""
+        """Mark the leases that a try acquired as unused, because the try may not have been committed."""
         outcomes, trial.outcomes = trial.outcomes, []
         for outcome in outcomes:
             if isinstance(outcome, Lease):
                 self.leave(outcome)
 
     def _reach(self, trial: Trial) -> Connection:
-        """Return the open connection, or a new one if it was lost. Also lock the name of a process that takes leases.
+        """Return an open connection. If the process takes leases, also lock its name.
 
         Raises:
             psycopg.Error: the server cannot be reached. WriteFailed: the store was closed, or is another process's.
@@ -275,7 +275,7 @@ class Writer:
         return lost
 
     def _farewell(self) -> None:
-        """Free the leases of this store, and delete the name of the process if this was its last store."""
+        """Release the leases of this store. If it is the last store of the process, delete the process's name."""
         transaction = Transaction(self._connection, self.info, self.holding, self._server)
         transaction.begin()
         given = transaction.give_back()
@@ -310,7 +310,7 @@ class Writer:
 
 
 def same(known: Info, found: Info) -> Info:
-    """Return the identity of the record after a new connection. Raises BrokenRecord if it is another record."""
+    """Return the identity of the record on a new connection. Raises BrokenRecord if it is another record."""
     if found.id != known.id:
         raise BrokenRecord(known.address, f"expected the record {known.id}, found {found.id} in its place")
     return found

@@ -1,12 +1,12 @@
 """The kernel shows whether a process has ended: each process that writes holds a lock on one byte of a file.
 
 The byte is far beyond the end of the file, and its place is computed from the random name of the process. The lock
-belongs to the open file description: the kernel frees it when the last copy of the descriptor is closed, which is when
-the process and every subprocess that inherited the descriptor have ended. Deleting the file does not free the lock: a
-new file has another inode, and nothing is known of the processes of another file. The name holds no process number, so
-a number that is used again cannot mislead.
+belongs to the open file description: the kernel releases it when the last copy of the descriptor is closed. That is
+when the process, and every subprocess that inherited the descriptor, have ended. Deleting the file does not release the
+lock: a new file has another inode, and nothing is known about the processes of another file. The name does not contain
+the process id, because ids are used again.
 
-Windows and macOS have other calls for it, written below and not yet tried.
+Windows and macOS have other calls, which are written below and have not been tried.
 """
 
 import os
@@ -23,7 +23,7 @@ if sys.platform == "win32":
     import msvcrt
 
     def taken(descriptor: int, byte: int) -> bool:
-        """Lock a byte without waiting, and return whether that could be done."""
+        """Lock a byte without waiting, and return whether that succeeded."""
         os.lseek(descriptor, byte, os.SEEK_SET)
         try:
             msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
@@ -32,7 +32,7 @@ if sys.platform == "win32":
         return True
 
     def share(descriptor: int, byte: int) -> None:
-        """Do nothing: such a lock is never shared."""
+        """Do nothing: a lock on Windows is never shared."""
 
     def unlock(descriptor: int, byte: int) -> None:
         """Free a byte that was locked through this descriptor. Raises OSError."""
@@ -60,7 +60,7 @@ else:
         return struct.pack(FLOCK, byte, 1, 0, kind, os.SEEK_SET)
 
     def taken(descriptor: int, byte: int) -> bool:
-        """Lock a byte without waiting, and return whether that could be done."""
+        """Lock a byte without waiting, and return whether that succeeded."""
         try:
             fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, request(fcntl.F_WRLCK, byte))
         except OSError:
@@ -68,7 +68,7 @@ else:
         return True
 
     def share(descriptor: int, byte: int) -> None:
-        """Lock a byte in such a way that others can share the lock. Raises OSError."""
+        """Lock a byte with a lock that others can share. Raises OSError."""
         fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, request(fcntl.F_RDLCK, byte))
 
     def unlock(descriptor: int, byte: int) -> None:
@@ -76,7 +76,7 @@ else:
         fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, request(fcntl.F_UNLCK, byte))
 
     def free(descriptor: int, byte: int) -> bool:
-        """Return whether no other opened file has locked a byte. Raises OSError."""
+        """Return whether no other open file description has locked a byte. Raises OSError."""
         told = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, request(fcntl.F_WRLCK, byte))
         kind = struct.unpack(FLOCK, told)[0 if sys.platform == "linux" else 3]
         return bool(kind == fcntl.F_UNLCK)
@@ -97,7 +97,7 @@ class Presence:
         self.using: dict[str, int] = {}
         """Epochs of the leases that this process uses, by run."""
         self.back: dict[str, int] = {}
-        """Epochs of the leases that were given back, by run, until a commit has freed them."""
+        """Epochs of the leases that were released and that no commit has freed yet, by run."""
         self.lock = threading.Lock()
         """Held while `using` and `back` change together."""
         if not taken(descriptor, byte_of(self.process)):
@@ -110,14 +110,14 @@ class Presence:
             self.back.pop(run, None)
 
     def leave(self, run: str, epoch: int) -> None:
-        """Mark a lease as given back. A later commit frees it."""
+        """Mark a lease as released. A later commit frees it for other processes."""
         with self.lock:
             if self.using.get(run) == epoch:
                 del self.using[run]
                 self.back[run] = epoch
 
     def returned(self, given: dict[str, int]) -> None:
-        """Remove the leases from `back` that a commit has freed."""
+        """Remove from `back` the leases that a commit has freed."""
         with self.lock:
             for run, epoch in given.items():
                 if self.back.get(run) == epoch:

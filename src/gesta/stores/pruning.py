@@ -1,9 +1,9 @@
-"""Pruning removes whole runs, never part of one. A plan names them before anything is done.
+"""Pruning removes whole runs, never part of a run. A plan lists the runs before anything is removed.
 
-A run that stays keeps the runs that it refers to: its parent and its children, the base of a fork, and the runs of its
-causes. Runs that refer to each other are removed in one commit under all their leases, with a tombstone each. If one of
-them is being written, all of them stay. Runs with an open turn or a hold stay, and so do as many of the newest runs as
-`Choice.keep` says.
+A run that stays also keeps the runs that it refers to: its parent and its children, the base of a fork, and the runs of
+its causes. Runs that refer to each other are removed in one commit, under all their leases, with a tombstone each. If
+one of them is being written, all of them stay. Runs with an open turn or a hold stay, and so do the newest runs, as
+many as `Choice.keep` says.
 """
 
 import json
@@ -24,7 +24,7 @@ from gesta.state.opening import shielded
 from gesta.store import Lease, Prune, RunRow, Store
 
 TOGETHER = 20_000
-"""The most entries that one commit removes, unless one group of runs has more."""
+"""Greatest number of entries that one commit removes. A single group of runs may have more."""
 
 TURNS = """SELECT run, seq FROM entries WHERE kind = 'begin' AND content LIKE '%"role":"turn"%'"""
 ENDS = "SELECT run, span, seq FROM entries WHERE kind = 'end'"
@@ -40,19 +40,19 @@ NAMED = 5  # runs that are named as reasons for which another one stays
 
 
 class Choice(Struct, frozen=True, kw_only=True):
-    """Which runs to prune: those that meet all conditions."""
+    """The conditions for runs to prune. A run is chosen if it meets all of them."""
 
     runs: Sequence[str] = ()
     """Ids of runs; their child runs are chosen too."""
     session: str | None = None
     before: str | None = None
-    """A time in UTC, as on record: no entry and no letter came to the run at that time or later."""
+    """A time in UTC, as on record. A run is chosen if its last entry and its last letter are older."""
     keep: int = 0
-    """So many of the runs without a parent stay: those with the latest entries or letters, and all their child runs."""
+    """Number of root runs that stay, with all their child runs: the latest by entries or letters."""
 
 
 class Staying(Struct, frozen=True):
-    """A run that meets the conditions, and the reason for which it stays."""
+    """A run that was chosen and stays, and the reason."""
 
     run: RunRow
     why: str
@@ -65,9 +65,9 @@ class Plan(Struct, frozen=True):
     """Groups of runs that refer to each other; each group is removed in one commit."""
     staying: list[Staying]
     letters: dict[str, int]
-    """The number of letters that wait, by run; runs without letters are left out."""
+    """The number of letters in the inbox, by run; runs without letters are left out."""
     kept: int = 0
-    """The number of runs that meet the conditions and stay only because of `Choice.keep`."""
+    """The number of chosen runs that stay only because of `Choice.keep`."""
     pos: int = 0
     """The pos of the last entry when the plan was made."""
 
@@ -87,7 +87,7 @@ class Gone(Struct):
 
 
 async def plan(store: Store, choice: Choice) -> Plan:
-    """Return which runs to remove, and which chosen runs have to stay. Cost: reads kind and causes of all entries."""
+    """Return which runs to remove, and which chosen runs stay. Cost: reads kind and causes of all entries."""
     ((pos,),) = (await store.sql(LAST)).rows
     rows = {row.run: row for row in await store.runs() if (row.session, row.name) != (SESSION, NAME)}
     letters = {str(run): (str(at), int(count)) for run, at, count in (await store.sql(LETTERS)).rows}
@@ -158,12 +158,12 @@ def _read(store: Store, run: str, text: str) -> Any:
 
 
 def _caused(causes: Any) -> set[str]:
-    """Return the other runs among the causes of an entry."""
+    """Return the ids of other runs among the causes of an entry."""
     return {str(each[0]) for each in causes if isinstance(each, list) and each} if isinstance(causes, list) else set()
 
 
 def _base(content: Any) -> tuple[str, int] | None:
-    """Return the run and the seq from which a begin's run was forked; `None` if the run is no fork."""
+    """Return the run and seq from which a run was forked, given its first begin; `None` if it is no fork."""
     opened = content.get("opened") if isinstance(content, dict) else None
     base = opened.get("base") if isinstance(opened, dict) else None
     return (str(base.get("run")), base["seq"]) if isinstance(base, dict) and isinstance(base.get("seq"), int) else None
@@ -194,7 +194,7 @@ async def _open(store: Store) -> set[str]:
 
 
 def _spread(stays: dict[str, str], refers: dict[str, set[str]]) -> None:
-    """Add to `stays` the runs that a run which stays refers to, each with its reason."""
+    """Add to `stays` all runs that a staying run refers to, each with its reason."""
     waiting, kept, users = list(stays), dict[str, str](), defaultdict[str, set[str]](set)
     for run in waiting:  # grows meanwhile
         for other in refers.get(run, ()):
@@ -217,7 +217,7 @@ def _chain(run: str, kept: dict[str, str]) -> Iterator[str]:
 
 
 def _named(runs: Sequence[str]) -> str:
-    """Return words that name runs: at most `NAMED` of them, and the number of the others."""
+    """Return a list of runs in words: at most `NAMED` of them, and the number of the others."""
     if len(runs) == 1:
         return f"run {runs[0]}"
     shown, last = (runs[:-1], runs[-1]) if len(runs) <= NAMED else (runs[:NAMED], f"{len(runs) - NAMED} more")
@@ -278,7 +278,7 @@ async def prune(store: Store, what: Plan, pruner: Pruner, progress: Callable[[in
 
 
 class _Going(Struct, frozen=True):
-    """A run whose lease is held to prune it."""
+    """A run that is about to be pruned, with its held lease."""
 
     row: RunRow
     prune: Prune
@@ -286,7 +286,7 @@ class _Going(Struct, frozen=True):
 
 
 async def _ours(store: Store, group: list[RunRow], what: Plan, gone: Gone, stack: AsyncExitStack) -> list[_Going]:
-    """Acquire the leases of a group of runs. Return no run if one run is being written, or changed since the plan."""
+    """Acquire the leases of a group of runs. If a run is being written, or has changed, return an empty list."""
     found = []
     for row in group:
         why = ""
@@ -308,7 +308,7 @@ async def _ours(store: Store, group: list[RunRow], what: Plan, gone: Gone, stack
 
 
 async def _still(store: Store, groups: list[list[_Going]], what: Plan, gone: Gone) -> list[list[_Going]]:
-    """Return the groups to which no other run, such as a new fork, has begun to refer since the plan was made."""
+    """Return the groups to which no other run, such as a new fork, refers since the plan was made."""
     asked = {each.row.run for group in groups for each in group}
     named = defaultdict[str, set[str]](set)
     for run, causes, content in (await store.sql(NEWS, (what.pos,))).rows:
@@ -372,12 +372,12 @@ def _stone(each: _Going, entries: int) -> Tombstone:
 
 
 async def hold(store: Store, value: Hold, clock: Clock = utc_now) -> None:
-    """Write that a run may not be pruned, or may be again. Raises RunHeld while another process prunes."""
+    """Write a hold, which protects a run from pruning, or its end. Raises RunHeld while another process prunes."""
     await _note(store, HOLD, value, clock, [])
 
 
 async def _desk(store: Store) -> str:
-    """Return the id of the run that this record writes about itself. A copy of another record's run is not used."""
+    """Return the id of this record's run about itself, and not of one that was copied from another record."""
     own = [row.run for row in await store.runs(SESSION, NAME) if row.record == store.info.id]
     return own[-1] if own else run_id(store.info.id, SESSION, NAME)
 

@@ -1,9 +1,9 @@
 """Shared commits: operations that come together from one event loop are carried out in one transaction.
 
 The first task of a group leads: it yields once so that others can join, and commits for all of them. While a commit
-runs in a thread, the next group gathers. A run that writes alone commits at once, for a short time. A write that is
-cancelled before its commit has begun never happens, and raises the cancellation. A write that is cancelled later is
-completed and returns; the cancellation is raised where the task waits next. The return of a lease is always completed.
+runs in a thread, the next group gathers. A run that writes alone commits at once, for a short time. If a write is
+cancelled before its commit has begun, nothing is committed, and the cancellation is raised. If it is cancelled later,
+it completes and returns, and the cancellation is raised where the task waits next. Releasing a lease always completes.
 """
 
 import sys
@@ -51,13 +51,13 @@ class Declare(Struct, frozen=True):
 
 
 class Adopt(Struct, frozen=True):
-    """A person's statement that a copy is the record that goes on."""
+    """A person's decision that a copy of a record is used from now on."""
 
     by: str
 
 
 Work = Batch | Letter | Take | Lease | TransactionalEffect | Mirror | Declare | Adopt
-"""The operations of a commit; a `Lease` is a lease that is given back."""
+"""The operations of a commit. A `Lease` stands for its release."""
 AtOnce = Callable[[Sequence[Work], bool], list[Any] | None]
 """Carries out operations as `Commits.commit` does. Returns `None` and does nothing if it would have to wait."""
 
@@ -91,7 +91,7 @@ class Ticket:
         self.outcome, self.settled = outcome, True
 
     async def wait(self) -> None:
-        """Wait until the outcome is set, or until the task of this ticket is to lead the next group."""
+        """Wait until the outcome is set, or until this ticket's task has to lead the next group."""
         self.bell = anyio.Event()
         await self.bell.wait()
 
@@ -102,7 +102,7 @@ class Ticket:
 
 
 class Sharing:
-    """The part of a store for one event loop that hands operations to the writer."""
+    """Collects the operations of one event loop, and passes them to the writer in groups."""
 
     def __init__(self, address: str, news: News, *, remote: bool = False, at_once: AtOnce | None = None) -> None:
         """Start with an empty queue.
@@ -179,7 +179,10 @@ class Sharing:
             await (ticket.wait() if self._leading else self._lead(commits))
 
     async def _lead(self, commits: Commits) -> None:
-        """Commit for all tasks in the queue, and then wake the first task that came meanwhile: it leads next."""
+        """Commit for all tasks in the queue.
+
+        Then wake the first task that came meanwhile, which leads the next group.
+        """
         self._leading = True
         group: list[Ticket] = []
         try:
@@ -199,7 +202,10 @@ class Sharing:
                 self._ring.ring()
 
     async def _in_thread(self, commits: Commits, group: list[Ticket]) -> None:
-        """Commit in a thread and wait for its end. A cancellation of this task is raised only after the commit."""
+        """Commit in a thread, and wait for it.
+
+        If this task is cancelled, the cancellation is raised after the commit.
+        """
         stop: BaseException | None = None
         while not group[-1].settled:
             try:
@@ -218,7 +224,7 @@ class Sharing:
             self._queue[0].ring()
 
     async def _see_through(self, commits: Commits, ticket: Ticket, error: BaseException) -> None:
-        """Wait for a commit in spite of a cancellation, which is raised when this task waits next."""
+        """Wait for a commit although this task is cancelled. The cancellation is raised when the task waits next."""
         with anyio.CancelScope(shield=True):
             while not ticket.settled:
                 try:
@@ -229,15 +235,20 @@ class Sharing:
             cancel_again(error)
 
     def _slow(self, group: list[Ticket]) -> bool:
-        """Return whether to commit in a thread: it waits for a network or a slow disk, or the group is large."""
+        """Return whether to commit in a thread, because of a network, a slow disk or a large group."""
         disk = any(ticket.synced for ticket in group) and (len(group) > HASTY or self._slowest_s > QUICK_S)
         return self._remote or disk
 
     def _carry(self, commits: Commits, group: list[Ticket], *, waiting: bool = True) -> bool:
-        """Commit the operations of a group and set their outcomes, unless they are set. Runs in the loop or a thread.
+        """Commit the operations of a group that have no outcome yet, and set their outcomes.
+
+        Runs in the loop or a thread.
+
+        Args:
+            waiting: whether the commit may wait.
 
         Returns:
-            False if the commit would have to wait and `waiting` is False; then nothing was done.
+            False if the commit would have to wait and may not; then nothing was done.
         """
         with self._carrying:
             if not group or group[-1].settled:
@@ -276,7 +287,7 @@ class Look(Struct):
 
 
 class Looks:
-    """The part of a remote store that reads inboxes: tasks that come while a query is running share the next query."""
+    """Reads the inboxes of a store on a server. Tasks that ask while a query is running share the next query."""
 
     def __init__(self, ask: Callable[[Sequence[str]], Awaitable[dict[str, list[Letter]]]]) -> None:
         self._ask = ask
@@ -284,7 +295,7 @@ class Looks:
         self._asking = anyio.Lock(fast_acquire=True)
 
     async def look(self, run: str) -> list[Letter]:
-        """Return the letters that wait for a run, by a query that begins after this call."""
+        """Return the letters in the inbox of a run, from a query that begins after this call."""
         while (look := self._next) is not None:
             look.runs.append(run)
             await look.done.wait()

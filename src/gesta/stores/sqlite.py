@@ -42,7 +42,8 @@ from gesta.stores.sqlite_writer import Terms, Writer
 Durability = Literal["synced", "normal"]
 QUERIES = 4  # of users, answered at once
 SETTLED = frozenset({"end", "request", "attempt", "assistant"})
-"""Kinds that end a span or precede an action outside: without an event loop, a batch with one waits for the disk."""
+"""Kinds of entries that end a span or come before an effect. In a store without an event loop, a batch with such an
+entry waits for the disk."""
 
 
 class InlineSqliteStore:
@@ -130,7 +131,7 @@ class InlineSqliteStore:
             raise outcome
 
     async def read(self, run: str, after: int = 0, until: int | None = None, limit: int | None = None) -> list[Row]:
-        """Return rows of a run by seq; see `Store.read`. Cost: 20 us, and 1.5 us a row, in place."""
+        """Return rows of a run by seq; see `Store.read`. Cost: 20 us, and 1.5 us for each row, in this thread."""
         return self.reader.read(run, after, until, limit)
 
     async def head(self, run: str) -> tuple[int, bytes]:
@@ -142,7 +143,7 @@ class InlineSqliteStore:
         return self.reader.last()
 
     async def runs(self, session: str | None = None, name: str | None = None) -> list[RunRow]:
-        """Return the runs in the order in which they were opened; see `Store.runs`. Cost: 10 us a run that is found."""
+        """Return the runs in the order in which they were opened; see `Store.runs`. Cost: 10 us for each run."""
         return self.reader.runs(session, name)
 
     async def get_blob(self, run: str, name: str) -> BlobRow:
@@ -169,7 +170,7 @@ class InlineSqliteStore:
         return bool(outcome)
 
     async def inbox(self, run: str) -> list[Letter]:
-        """Return the letters that wait; see `Store.inbox`."""
+        """Return the letters in the inbox of a run; see `Store.inbox`."""
         waiting = self._writer.inbox(run) if self._writer is not None else None
         return self.reader.inbox(run) if waiting is None else waiting
 
@@ -193,7 +194,10 @@ class InlineSqliteStore:
             self._writer.give_back(lease)
 
     async def holds(self, lease: Lease) -> bool:
-        """Return `True`: a process keeps its leases in a file until it ends. An append finds a lease taken by force."""
+        """Return `True`: in a file, a process keeps its leases until it ends.
+
+        If a lease was lost anyway, `append` raises.
+        """
         return bool(lease.run)
 
     async def mirror(self, lease: Lease, of: str | None) -> None:
@@ -208,11 +212,11 @@ class InlineSqliteStore:
         return hold.presence.gone(process) if hold is not None else None
 
     async def declare_gone(self, process: str, by: str) -> None:
-        """Write down a person's statement that a process has ended; see `Store.declare_gone`."""
+        """Record a person's statement that a process has ended; see `Store.declare_gone`."""
         await self._write(Declare(process, by), synced=True)
 
     async def adopt(self, by: str) -> None:
-        """Write down that this copy is the record from now on; see `Store.adopt`."""
+        """Record that this copy is used from now on; see `Store.adopt`."""
         await self._write(Adopt(by), synced=True)
         self._info = replace(self._info, mark=None)
 
@@ -236,7 +240,10 @@ class InlineSqliteStore:
         return self.reader.ask(self.reader.connect(), query, parameters, self.queries)
 
     async def shrink(self) -> int:
-        """Write the file anew without its free space, in this thread; see `Store.shrink`. Cost: reads and writes it."""
+        """Rewrite the file without its free space, in this thread; see `Store.shrink`.
+
+        Cost: reads and writes all of it.
+        """
         return self.writer.shrink()
 
     async def damage(self) -> list[str]:
@@ -248,7 +255,7 @@ class InlineSqliteStore:
         return self.reader.foreign()
 
     async def close(self) -> None:
-        """Free all leases and close the file; see `Store.close`."""
+        """Release all leases and close the file; see `Store.close`."""
         self._news.close()
         self.close_now()
 
@@ -260,7 +267,7 @@ class InlineSqliteStore:
         return outcome
 
     def close_now(self) -> None:
-        """Free all leases and close the file, in this thread."""
+        """Release all leases and close the file, in this thread."""
         self.reader.close()  # first, so that the writer is the last and leaves one file
         if self._writer is not None:
             self._writer.close()
@@ -275,7 +282,7 @@ class SqliteStore(InlineSqliteStore):
     def __init__(self, path: Path, info: Info, writer: Writer | None, reader: Reader) -> None:
         super().__init__(path, info, writer, reader)
         self.sharing = Sharing(str(path), self._news, at_once=writer.at_once if writer is not None else None)
-        """The part that hands operations to the writer."""
+        """Passes operations to the writer, in groups."""
         self._closing = anyio.CapacityLimiter(1)  # threads of its own, for tools may have used up the others
         self._asking = anyio.CapacityLimiter(QUERIES)
 
@@ -283,14 +290,17 @@ class SqliteStore(InlineSqliteStore):
         """Commit a batch together with those of other runs; see `Store.append`.
 
         Raises:
-            LeaseLost: as in the protocol, and when a letter of the batch was taken in before.
+            LeaseLost: as in the protocol, and when a letter of the batch became an entry before.
             WriteFailed: nothing was committed.
             ValueError: the rows do not follow each other.
         """
         return int(await self.sharing.share(self._writer or self.writer, checked(batch), synced=True))
 
     async def transact(self, effect: TransactionalEffect) -> None:
-        """Call `work` and commit its entries with its effect, in this thread. A thread waits for other writers."""
+        """Call `work` and commit its entries with its effect, in this thread.
+
+        The wait for other writers is in a thread.
+        """
         while (outcomes := self.writer.at_once((effect,), self.writer.synced)) is None:
             await to_thread.run_sync(self.writer.wait, limiter=self._closing)
         self._news.ring()
@@ -309,7 +319,7 @@ class SqliteStore(InlineSqliteStore):
             raise
 
     async def shrink(self) -> int:
-        """Write the file anew without its free space, in a thread; see `Store.shrink`."""
+        """Rewrite the file without its free space, in a thread; see `Store.shrink`."""
         return await to_thread.run_sync(self.writer.shrink, limiter=self._closing)
 
     async def close(self) -> None:
@@ -323,10 +333,10 @@ class SqliteStore(InlineSqliteStore):
 
 
 def opened(path: Path, terms: Terms, *, new: bool) -> tuple[Info, Writer, Reader]:
-    """Open a file for writing. An empty file is made a record, and an older format is migrated to this one.
+    """Open a file for writing. An empty file becomes a record, and an older format is migrated to this one.
 
-    All of it is done while this process has the turn, as commits are, so no process finds a file that another process
-    is opening or closing. Raises as `InlineSqliteStore.open`.
+    All of this is done while this process holds the turn, as for a commit. So no process finds a file that another
+    process is opening or closing. Raises as `InlineSqliteStore.open`.
     """
     guard = Guard(path)
     connection: apsw.Connection | None = None

@@ -1,8 +1,8 @@
-"""A copy of a record's file as it was at one moment, made while others write it.
+"""Copies a record's file as it is at one moment, while others write it.
 
-SQLite's online backup makes it in one transaction, so the copy has no half of a commit and no writer waits. The copy
+SQLite's online backup copies it in one transaction, so the copy holds no half of a commit and no writer waits. The copy
 has a temporary name until it is complete and on the disk: a process that is killed meanwhile leaves no file that looks
-like a record. A copy does not show whether the original goes on with the turns that were open in it, so each copy is
+like a record. From a copy nobody can tell whether the original continues the turns that were open, so each copy is
 marked with the pos of its last entry; see `Store.adopt`.
 """
 
@@ -47,7 +47,7 @@ def backup(source: str, target: str, progress: Callable[[int, int], None] = lamb
 
 
 def _made(path: Path, part: Path, progress: Callable[[int, int], None]) -> None:
-    """Make the copy under its temporary name. Reading a file that no process writes makes no file beside it."""
+    """Make the copy under its temporary name. If no process writes the source, no file is created beside it."""
     reading = connect_reading(path, still=not busy(path))
     try:
         identity(reading, path)
@@ -75,7 +75,7 @@ def _copy(reading: apsw.Connection, writing: apsw.Connection, progress: Callable
 
 
 def mark(copy: apsw.Connection, path: Path) -> None:
-    """Write the pos of the last entry into a copy, free its leases, and leave one single file. Raises apsw.Error."""
+    """Write the pos of the last entry into a copy, free its leases, and leave a single file. Raises apsw.Error."""
     harden(copy)  # whoever wrote the record may have put triggers there
     free(copy)
     if copy.pragma("user_version") < FORMAT:

@@ -31,7 +31,7 @@ SYSTEM = {
 }
 """Tables that SQLite makes itself."""
 FUNCTIONS = ("json_each", "json_tree", "pragma_")
-"""How the names of the table-valued functions begin that Gesta's statements use."""
+"""Prefixes of the names of the table-valued functions that Gesta's statements use."""
 
 
 class Object(Struct, frozen=True):
@@ -112,7 +112,7 @@ def examined(objects: Iterable[Object]) -> Schema:
 
 
 def _sorted(each: Object) -> str:
-    """Return the field of `Schema` in which an object belongs; `known` if Gesta or SQLite made the object."""
+    """Return the field of `Schema` to which an object belongs; `known` if Gesta or SQLite made the object."""
     name = _lower(each.name)
     if each in KNOWN.get(name, ()) or _of_sqlite(each):
         return "known"
@@ -129,9 +129,9 @@ def _sorted(each: Object) -> str:
 
 
 def heading(sql: str) -> Object:
-    """Return kind, name and table of the object that a schema row's `CREATE` statement makes.
+    """Return the type, name and table of the object that a `CREATE` statement makes.
 
-    The other columns of the row may contradict the statement, and SQLite follows the statement.
+    The other columns of the schema row may contradict the statement, and SQLite follows the statement.
     """
     tokens = _tokens(sql)
     words = [next(tokens, ("", False)) for _ in range(2)]
@@ -161,7 +161,7 @@ def _known() -> dict[str, list[Object]]:
 
 
 def _after(tokens: Iterator[tuple[str, bool]]) -> str:
-    """Return the name that comes next, without the database before it."""
+    """Return the next name, without the name of a database before it."""
     first, sign, second = (next(tokens, ("", False))[0] for _ in range(3))
     return second if sign == "." else first
 
@@ -182,7 +182,7 @@ def _misnamed(each: Object, head: Object) -> bool:
 
 
 def _of_sqlite(each: Object) -> bool:
-    """Return whether SQLite made an object: a table of its own, or the index of a constraint, which has no text."""
+    """Return whether SQLite made an object: a system table, or the index of a constraint, which has no text."""
     if each.type == "index" and not each.sql:
         return each.name.startswith("sqlite_autoindex_")
     return each.type == "table" and SYSTEM.get(each.name) == each.sql

@@ -39,12 +39,13 @@ SHARED_FIRST, SHARED_SIZE = 0x40000002, 510  # the bytes that SQLite locks; sqli
 LOG = NEXT - 1
 """The byte on which all processes that write to the log share a lock."""
 INDEX = struct.Struct("=12xB3xI76xI")
-"""Fields of a log's index: whether it is complete, frames in the log, frames moved; sqlite.org/walformat.html, 2.1."""
+"""Fields of a log's index: whether it is complete, number of frames in the log, number of frames moved into the file.
+Source: sqlite.org/walformat.html, 2.1."""
 
 UNWRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 ENDING_S = (0.001, 0.01, 0.1)
-"""Seconds to wait for a thread that has returned its result and still counts as using the file."""
+"""Seconds to wait for a thread that has returned its result but still counts as using the file."""
 
 File = tuple[int, int]
 
@@ -66,7 +67,8 @@ class Hold:
         self.left = (0, 0)
         """Time and size of the file after the last commit of this process."""
         self.descriptor = opened(path)
-        """For locks that no subprocess may inherit. Closed last, since that drops the locks of our copy of SQLite."""
+        """The descriptor for locks that no subprocess may inherit. It is closed last, because closing it drops the
+        locks of SQLite in this process."""
         self.turn = Turn(self.descriptor)
         try:
             self.presence = Presence(opened(path))
@@ -144,10 +146,10 @@ class Guard:
         return free(self.hold.descriptor, LOG)
 
     def beside(self) -> bool:
-        """Return whether the log is beside the file, or is not needed because all its entries are in the file.
+        """Return whether the log is beside the file, or is not needed because the file holds all its entries.
 
         Called while this process has the turn, before SQLite opens the file. After a loss of power, an index that no
-        process uses may be older than its log. So an empty log is accepted then, and a missing log is not.
+        process uses may be older than its log. Therefore an empty log is accepted then, but a missing log is not.
         """
         try:
             log = Path(self._log).stat()
@@ -161,7 +163,7 @@ class Guard:
         return log is not None or index is None or index[0] <= index[1]
 
     def stands(self) -> bool:
-        """Lock the file again, and return whether file and log are the ones that this store opened. Cost: 10 us."""
+        """Lock the file again. Return whether file and log are still those that this store opened. Cost: 10 us."""
         try:
             relock(self.hold.descriptor)
             log, file = os.stat(self._log), os.stat(self._name)  # noqa: PTH116 - as `identified`, at each commit
@@ -194,7 +196,10 @@ class Guard:
             return ours
 
     def clear(self) -> None:
-        """Remove our log and its index, after all entries were saved elsewhere. A log of others is not removed."""
+        """Remove this process's log and its index, after all entries were saved elsewhere.
+
+        Another log is not removed.
+        """
         with suppress(OSError):
             if identified(self._log) != self._ours:
                 return
@@ -227,7 +232,7 @@ class Guard:
 if sys.platform == "win32":
 
     def relock(descriptor: int) -> None:
-        """Do nothing: locks belong to the handle."""
+        """Do nothing: on Windows a lock belongs to the handle."""
 
     def writable(descriptor: int) -> bool:
         """Return `False`; no caller needs the answer on Windows."""
@@ -238,11 +243,14 @@ else:
     import fcntl
 
     def relock(descriptor: int) -> None:
-        """Share the lock that all connections of SQLite share. Raises OSError while a process locks the file alone."""
+        """Share the lock that all connections of SQLite share.
+
+        Raises OSError if a process has locked the file exclusively.
+        """
         fcntl.lockf(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB, SHARED_SIZE, SHARED_FIRST)
 
     def writable(descriptor: int) -> bool:
-        """Return whether a descriptor may be written to, as those of SQLite may. Raises OSError."""
+        """Return whether a descriptor is open for writing, as SQLite's descriptors are. Raises OSError."""
         return bool(fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_RDWR)
 
 
@@ -281,7 +289,10 @@ def sweep() -> None:
 
 
 def forget() -> None:
-    """Close a forked child's copies: an ended parent would count as running, and the child would use its name."""
+    """Close the copies in a forked child.
+
+    Otherwise an ended parent would count as running, and the child would use its name.
+    """
     for hold in _HOLDS.values():
         with suppress(OSError):
             hold.close()

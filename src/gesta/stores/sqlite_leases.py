@@ -1,8 +1,8 @@
 """The leases on the runs of a file: the rows of their table, and the leases that this process has in use.
 
 The row of a run names the process that holds it; other processes ask the kernel whether that process still runs. Inside
-the process, `Presence` lists the leases in use. A lease is given back there at once, and the next commit of this
-process changes the row. All statements run in a transaction of the only writer, so no other statement changes a lease.
+the process, `Presence` lists the leases in use. A released lease leaves that list at once, and the next commit of this
+process changes the row. All statements run in a transaction of the only writer, so nothing else changes a lease.
 """
 
 import os
@@ -40,7 +40,7 @@ class Leases:
         self._shown = False
 
     def leave(self, lease: Lease) -> bool:
-        """Mark a lease as given back. Returns whether a commit has to free it for other processes."""
+        """Mark a lease as released. Return whether a commit has to free it for other processes."""
         if lease.owner != self.presence.process:
             return False
         if self._mine.get(lease.run) == lease.epoch:
@@ -49,13 +49,13 @@ class Leases:
         return lease.run in self.presence.back
 
     def leave_all(self) -> None:
-        """Mark all leases of this store as given back."""
+        """Mark all leases of this store as released."""
         for run, epoch in self._mine.items():
             self.presence.leave(run, epoch)
         self._mine = {}
 
     def give_back(self) -> dict[str, int]:
-        """Free the leases that stores of this process gave back, at the beginning of a transaction.
+        """Free the leases that stores of this process released, at the beginning of a transaction.
 
         Returns their epochs by run, for `committed`.
         """
@@ -103,7 +103,7 @@ class Leases:
         return Lease(run, process, epoch + 1, head, digest, lost=owner is not None)
 
     def declare(self, said: Declare) -> None:
-        """Write down a person's statement that a process has ended; the name of the first person stays."""
+        """Record a person's statement that a process has ended. An earlier statement about the process is kept."""
         self._cursor.execute(DECLARE, (said.process, utc_text(self._clock()), said.by))
 
     def hide(self) -> None:

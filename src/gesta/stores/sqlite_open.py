@@ -51,7 +51,7 @@ T = TypeVar("T")
 
 
 def told(error: Exception, address: str, *, writing: bool) -> RecordError:
-    """Return the error of Gesta for an error of SQLite or the system. Raise it `from` that error."""
+    """Return Gesta's error for an error of SQLite or the system. Raise it `from` that error."""
     words = next((words for kind, words in WORDS.items() if isinstance(error, kind)), "")
     found = f"{words} ({error})" if words and str(error) else words or f"{type(error).__name__}: {error}"
     if isinstance(error, DAMAGED):
@@ -114,10 +114,10 @@ def connect_writing(path: Path, *, synced: bool) -> apsw.Connection:
 
 
 def connect_reading(path: Path, *, still: bool) -> apsw.Connection:
-    """Open a file for reading alone. Raises apsw.Error, BrokenRecord.
+    """Open a file for reading only. Raises apsw.Error, BrokenRecord.
 
     Args:
-        still: whether no process writes it, so that it is read without locks or files beside it. See `steady`.
+        still: whether no process writes the file, so that it is read without locks or files beside it. See `steady`.
     """
     flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
     with OPENING:
@@ -128,7 +128,7 @@ def connect_reading(path: Path, *, still: bool) -> apsw.Connection:
 
 
 def enter(connection: apsw.Connection, path: Path) -> None:
-    """Make a fresh connection trust nothing in its file, and check its schema. A refused connection is closed.
+    """Set a new connection to trust nothing in its file, and check the file's schema. A refused connection is closed.
 
     Raises:
         apsw.Error: the file cannot be read. BrokenRecord: the file holds code that is refused.
@@ -147,13 +147,13 @@ def enter(connection: apsw.Connection, path: Path) -> None:
 
 
 def disconnect(connection: apsw.Connection) -> None:
-    """Close a connection, so that no other thread sees it half closed."""
+    """Close a connection under a lock, so that no other thread sees it half closed."""
     with OPENING:
         connection.close(force=True)
 
 
 def make(connection: apsw.Connection, info: Info) -> None:
-    """Make the tables in one transaction, unless another process was faster. Raises apsw.Error."""
+    """Create the tables in one transaction, unless another process was faster. Raises apsw.Error."""
     connection.execute("BEGIN EXCLUSIVE")
     if not connection.execute("SELECT 1 FROM sqlite_schema").fetchall():
         connection.execute(TABLES)
@@ -165,7 +165,7 @@ def make(connection: apsw.Connection, info: Info) -> None:
 def migrate(connection: apsw.Connection, path: Path) -> None:
     """Change a record of an older format to this format, in one transaction. No other process may have it open.
 
-    So a release that knows only the older format cannot go on writing: it would not see which process holds a run.
+    After that an older release cannot write the record, because it would not see which process holds a run.
 
     Raises:
         RecordBusy: another process has it open. apsw.Error: the file cannot be written.

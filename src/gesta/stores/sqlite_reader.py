@@ -120,7 +120,7 @@ class Reader:
         return examined(as_objects(self._all(SCHEMA, ())))
 
     def inbox(self, run: str) -> list[Letter]:
-        """Return the letters that wait; see `Store.inbox`. Cost: 10 us if no letter waits."""
+        """Return the letters in the inbox of a run; see `Store.inbox`. Cost: 10 us if it is empty."""
         return [Letter(*row) for row in self._all(WAITING, (run,))]
 
     def declared(self, process: str) -> bool:
@@ -170,7 +170,7 @@ class Reader:
             raise RecordError(f"{str(self._path)!r} was opened before this process was forked. Open it again here.")
 
     def _all(self, query: str, values: tuple[Any, ...]) -> list[Any]:
-        """Return all rows of a query, so that no reading is left open. Raises RecordError and BrokenRecord."""
+        """Return all rows of a query at once, so that no statement stays open. Raises RecordError and BrokenRecord."""
         with self._turn:
             self._open()
             try:

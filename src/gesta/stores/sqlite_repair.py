@@ -22,9 +22,9 @@ class Repair(Struct, frozen=True):
 
     removed: tuple[Object, ...]
     made: tuple[str, ...]
-    """The names of Gesta's views and indexes that are made again."""
+    """The names of Gesta's views and indexes that are created again."""
     left: tuple[str, ...]
-    """The objects that the repair cannot mend, each with a name for people."""
+    """The objects that the repair cannot remove, each with a name for people."""
 
 
 def planned(schema: Schema) -> Repair:
@@ -57,7 +57,7 @@ def look(address: str) -> Repair:
 def repair(address: str) -> Repair:
     """Remove the objects that `look` names, in one transaction.
 
-    The missing views and indexes of Gesta's are made again, if the repair leaves no other object.
+    Gesta's missing views and indexes are created again, if no foreign object is left.
 
     Raises:
         NoRecord, BrokenRecord, NewerRecord: there is no record. WriteFailed: it cannot be written; nothing was changed.
@@ -93,6 +93,9 @@ def _open(address: str, flags: int) -> apsw.Connection:
 
 
 def _is(each: Object) -> bool:
-    """Return whether the SQL of an object agrees with its row, so that the repair removes the object it showed."""
+    """Return whether the SQL of an object agrees with its row.
+
+    Only then the repair removes the object that it showed.
+    """
     head = heading(each.sql)
     return (head.type, head.name) == (each.type, each.name)

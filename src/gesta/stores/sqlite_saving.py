@@ -1,11 +1,12 @@
 """Saves committed entries when the file or its log was removed while this process wrote it.
 
-The kernel keeps a deleted file as long as a process has it open. So this process alone can still read the entries that
+The kernel keeps a deleted file as long as a process has it open. So only this process can still read the entries that
 it committed, until it ends. If only the log was deleted, its entries are moved into the file. If the file itself was
 replaced, or was written since, all entries are saved into a new file beside it.
 
-Until then no other process may go on with the record, because its last attempts are not in it. Opening a record for
-writing checks that its log is beside it, and that it has all entries of a saved file. If not, the error asks a person.
+Until then no other process may continue the record, because its last attempts are not in it. Opening a record for
+writing checks that its log is beside it, and that it has all entries of a saved file. If not, the error says what a
+person has to do.
 """
 
 import os
@@ -38,7 +39,7 @@ LAST = "What was committed last stands in that log alone"
 
 
 def save(connection: apsw.Connection, guard: Guard, path: Path) -> tuple[WriteFailed, bool]:
-    """Save the committed entries. Returns the error that says where they are now, and whether they are saved.
+    """Save the committed entries. Return an error that says where they are now, and whether they are saved.
 
     Cost: reads all entries, and may write them all.
     """
@@ -118,7 +119,7 @@ def refuse_saved(connection: apsw.Connection, path: Path) -> None:
 
 
 def in_file(connection: apsw.Connection, guard: Guard, path: Path) -> bool:
-    """Return whether all committed entries are in the file. They are first moved there if that is possible."""
+    """Return whether all committed entries are in the file. If possible, they are moved there first."""
     return saved_in_place(connection, guard) or _holds(connection, path)
 
 
@@ -159,7 +160,7 @@ def _names(path: Path) -> Iterator[Path]:
 
 
 def _holds(connection: apsw.Connection, path: Path) -> bool:
-    """Return whether the file that has the name now, without its log, has every entry of this connection."""
+    """Return whether the file that now has this name holds every entry of this connection, without its log."""
     try:
         ours = set(connection.execute(ROWS).fetchall())
         return ours <= set(steady(path, lambda: _asked(path, ROWS)))

@@ -1,12 +1,13 @@
-"""The order in which processes write one file: each waits behind the processes that wait already.
+"""The order in which processes write one file: each waits behind the processes that already wait.
 
-SQLite has no queue: of the processes that want to write, any that tries while the lock is free gets it. So the byte
-TURN of the file is locked before SQLite's own lock. A process that has to wait locks the byte NEXT first, until it has
-TURN. A process that has just written finds NEXT locked by a process that waits, and waits too.
+SQLite has no queue: when its lock is free, any process that tries gets it. So the byte TURN of the file is locked
+before SQLite's own lock. A process that has to wait first locks the byte NEXT, until it has TURN. A process that has
+just written finds NEXT locked by a waiting process, and waits too.
+
 SQLite's own lock is then free, unless a program holds it that does not lock these bytes. Both bytes are beyond the end
 of any file, and the kernel unlocks them when the process ends.
 
-Within a process, where all stores of one file share one opened file, a lock of Python does the same.
+Within a process all stores of one file share one open file, so there a Python lock keeps the order.
 """
 
 import random
@@ -27,7 +28,7 @@ class Turn:
     """The right of this process to write one file next."""
 
     def __init__(self, descriptor: int) -> None:
-        """Use an opened file, of which no subprocess ever inherits the descriptor."""
+        """Use an open file whose descriptor no subprocess inherits."""
         self.descriptor = descriptor
         self._here = threading.Lock()
 
@@ -63,8 +64,8 @@ class Turn:
 
         Args:
             address: the address of the record, for the error.
-            busy_s: how long to wait.
-            until: end of the wait, if it has begun before.
+            busy_s: seconds to wait.
+            until: end of the wait by `time.monotonic`, if the wait has begun before.
 
         Raises:
             RecordBusy: the turn could not be locked in time.
@@ -90,7 +91,7 @@ class Turn:
 
 
 def left(until: float) -> float:
-    """Return the seconds that are left, as the timeout of a Python lock."""
+    """Return the number of seconds until a time, as the timeout of a Python lock."""
     return min(max(0.0, until - time.monotonic()), threading.TIMEOUT_MAX)
 
 

@@ -34,7 +34,8 @@ class Works:
     def __init__(self, connection: apsw.Connection, leases: Leases, clock: Clock) -> None:
         self.leases = leases
         self.quiet: set[str] = set()
-        """Runs whose inbox was empty at the data version that the writer knows, and got no letter from here since."""
+        """Runs whose inbox was empty at the data version that the writer knows, and to which this store has sent no
+        letter since."""
         self._clock = clock
         self._connection = connection
         self._heads: dict[str, tuple[str, int, int]] = {}  # run: owner, epoch and head as our last commit left them
@@ -42,7 +43,7 @@ class Works:
         self._many = connection.cursor()
 
     def begin(self) -> dict[str, int]:
-        """Begin a transaction with the leases that were given back; see `Leases.give_back`."""
+        """Begin a transaction, and free the leases that were released; see `Leases.give_back`."""
         given = self.leases.give_back()
         for run in given:
             self._heads.pop(run, None)
@@ -55,7 +56,9 @@ class Works:
         self.leases.forget()
 
     def carry_out(self, work: Work) -> Any:
-        """Carry out an operation. Returns its result, or the GestaError that it met before it wrote anything.
+        """Carry out an operation.
+
+        Return its result, or the GestaError for which it was refused before it wrote anything.
 
         Raises every error of an effect, which may have written before.
         """
@@ -135,7 +138,7 @@ class Works:
         return {each.name for each in examined(read(self._connection)).beside if each.type == "table"}
 
     def _list(self, before: set[str]) -> None:
-        """Write down which tables a tool has made, and which it has dropped."""
+        """Update the list of tables that tools made: add created tables, and remove dropped tables."""
         now = self._tables()
         if now == before:
             return

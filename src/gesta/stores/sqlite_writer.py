@@ -39,11 +39,11 @@ FAULTY = (
     *(apsw.ConstraintError, apsw.TooBigError, apsw.MismatchError, apsw.BindingsError, apsw.SQLError),
     *(TypeError, ValueError, OverflowError),
 )
-"""Errors that one operation causes: the other operations of its group are then carried out without it."""
+"""Errors that one operation of a group causes. The other operations are then carried out without it."""
 
 
 class NotNow(Exception):
-    """Another program is writing, and this commit must not wait."""
+    """Raised if another program is writing and this commit must not wait."""
 
 
 class Terms(Struct, frozen=True):
@@ -86,14 +86,14 @@ class Writer:
         connection.set_busy_handler(self._patient)
 
     def commit(self, works: Sequence[Work], *, synced: bool = True) -> list[Any]:
-        """Carry out operations in their order, in one transaction, after the writers that wait already.
+        """Carry out operations in their order, in one transaction, after the writers that already wait.
 
         Args:
             synced: with `False` a later commit waits for the disk.
 
         Returns:
             For each operation its result, or the GestaError that it alone raised: for a batch the pos of its last row,
-            for a letter whether its key was new, for a `Take` the lease, for a lease that is given back `None`.
+            for a letter whether its key was new, for a `Take` the lease, for a released lease `None`.
 
         Raises:
             RecordBusy: others wrote for `busy_s` seconds; nothing was committed. BrokenRecord: the file is damaged.
@@ -142,11 +142,11 @@ class Writer:
             self._one.execute("ROLLBACK")
 
     def leave(self, lease: Lease) -> bool:
-        """Mark a lease as given back. Returns whether a commit has to free it for other processes."""
+        """Mark a lease as released. Return whether a commit has to free it for other processes."""
         return not self._closed and self._leases.leave(lease)
 
     def keep(self) -> Callable[[], None]:
-        """Count a thread of this process as running; see `Store.keep`."""
+        """Add one to the count of running threads until the returned function is called; see `Store.keep`."""
         return self._guard.hold.keep()
 
     def descriptor(self) -> int | None:
@@ -154,14 +154,14 @@ class Writer:
         return None if self._closed or os.getpid() != self._process else self._leases.presence.descriptor
 
     def give_back(self, lease: Lease) -> None:
-        """Start a thread that tries again to commit the return of a lease."""
+        """Start a thread that tries again to commit the release of a lease."""
         with self._giving:
             if self._leases.presence.back.get(lease.run) == lease.epoch and self._returning is None:
                 self._returning = threading.Thread(target=self._give_back, name="gesta leases", daemon=True)
                 self._returning.start()
 
     def inbox(self, run: str) -> list[Letter] | None:
-        """Return the letters that wait; `None` if the reader has to look: a thread is writing, or an error occurred.
+        """Return the letters in a run's inbox; `None` if the reader must query: a thread is writing, or an error.
 
         Cost: 3 us while an empty inbox stays empty and no other connection writes.
         """
@@ -215,7 +215,7 @@ class Writer:
                 raise failure
 
     def shrink(self) -> int:
-        """Write the file anew without its free space, and return by how many bytes it became smaller.
+        """Rewrite the file without its free space, and return by how many bytes it became smaller.
 
         Raises:
             WriteFailed: another process is writing or reading the file, so pruned entries may still be in it.
@@ -335,7 +335,7 @@ class Writer:
         return failure
 
     def _put_away(self, patience_s: float) -> WriteFailed | None:
-        """Commit the return of the leases, and move the log into the file. Raises apsw.Error.
+        """Commit the release of the leases, and move the log into the file. Raises apsw.Error.
 
         Returns the error if the file was removed or replaced, else `None`.
         """
@@ -361,7 +361,7 @@ class Writer:
         return None
 
     def _give_back(self) -> None:
-        """Try to commit the return of leases until that is done, or the store is closed. Runs in a thread."""
+        """Try to commit the release of leases until that succeeds, or the store is closed. Runs in a thread."""
         while not self._ending.wait(RETRY_S):
             with suppress(GestaError):
                 self.at_once((), synced=False)

@@ -1,8 +1,8 @@
-"""The tables of a record, and the function that runs queries on them: SQL that can only read.
+"""The tables of a record, and the function that runs read-only queries on them.
 
-Text columns hold text that a person can read, so that any SQLite of 3.38 or later shows a record with plain SQL. `runs`
-is a view: its rows are read from the entries, so they cannot disagree with them. The partial index behind it finds the
-begins that opened runs without reading any other entry. The other views are in `views`.
+Text columns hold text that a person can read, so any SQLite of 3.38 or later shows a record with plain SQL. `runs` is a
+view: its rows are read from the entries, so they cannot disagree with them. Its partial index finds the begins that
+opened runs without reading any other entry. The other views are in `views`.
 """
 
 import re
@@ -17,7 +17,7 @@ from gesta.store import QueryBounds, Table
 from gesta.stores.views import EACH, OLDER, VIEWS
 
 APPLICATION_ID = 0x67657374
-"""`gest` in ASCII: the number in the header of the file by which a record differs from other SQLite databases."""
+"""`gest` in ASCII: the number in the file's header that marks a record among SQLite databases."""
 
 FORMAT = 2
 """The format of the tables, in the header as `user_version`. The format of entries has its own number."""
@@ -111,7 +111,7 @@ CREATE TABLE leases(
     mirror_of TEXT
 ) STRICT;
 """
-"""The lease of a run is held while its owner is a running process that has the lease in use."""
+"""The SQL of the tables. The lease of a run is held while its owner is a running process that has the lease in use."""
 
 MIGRATIONS = (
     "ALTER TABLE record ADD COLUMN mark INTEGER",
@@ -119,11 +119,12 @@ MIGRATIONS = (
     "ALTER TABLE owners ADD COLUMN gone_by TEXT",
     "ALTER TABLE leases ADD COLUMN mirror_of TEXT",
 )
-"""Statements that change the tables of format 1 to format 2; then the format is set, so 0.1.0 writes no more."""
+"""Statements that change the tables of format 1 to format 2. Then the format is set, after which 0.1.0 cannot write the
+record."""
 
 
 def _first(text: str) -> str:
-    """Return the tables of this format as format 1 had them."""
+    """Return the SQL of the tables as format 1 had them, given the SQL of this format."""
     for statement in MIGRATIONS:
         text = text.replace(f",\n    {statement.partition(' COLUMN ')[2]}", "")
     return text
@@ -150,7 +151,7 @@ CREATE TABLE gesta_words_known(one INTEGER PRIMARY KEY CHECK (one = 1), pos INTE
 """
 """The index of words that a large record keeps; see `words`."""
 TOOLS = "CREATE TABLE gesta_tables(name TEXT PRIMARY KEY) STRICT"
-"""Lists the tables that transactional tools made; it is made with the first of them."""
+"""The table that lists the tables of transactional tools. It is made with the first of them."""
 SHADOWS = """
 CREATE TABLE 'gesta_words_data'(id INTEGER PRIMARY KEY, block BLOB);
 CREATE TABLE 'gesta_words_idx'(segid, term, pgno, PRIMARY KEY(segid, term)) WITHOUT ROWID;
@@ -196,7 +197,7 @@ FORGET_WORDS = "DROP TABLE main.gesta_words; DROP TABLE IF EXISTS main.gesta_wor
 """The next search makes the index anew. If only rows were deleted, the words would stay in its pages."""
 
 STEPS = 10_000
-"""Steps of SQLite's virtual machine, some 100 us, between two checks whether a query takes too long."""
+"""Steps of SQLite's virtual machine, about 100 us, between two checks of the time limit of a query."""
 UNBOUND = QueryBounds(seconds=None)
 
 READING = {
@@ -216,7 +217,7 @@ UNANSWERABLE = (
 
 
 def gather(found: Iterable[Any], rows: list[Any], bounds: QueryBounds, query: str) -> None:
-    """Add rows to a list, which the caller may empty meanwhile. Raises RecordError beyond a bound."""
+    """Add the rows of a result to a list, which the caller may empty meanwhile. Raises RecordError beyond a bound."""
     size = 0
     for row in found:
         size = size * bool(rows) + sum(len(cell) for cell in row if isinstance(cell, str | bytes))
@@ -234,7 +235,7 @@ def only_reading(action: int, first: str | None, _second: str | None, *_where: s
 
 
 def put_views(connection: apsw.Connection) -> None:
-    """Make temporary views of this release on a connection, if the record lacks one or has another text of it.
+    """Make the views of this release as temporary views, if the record lacks one or has another text for one.
 
     Raises:
         RecordError: the text of a view is no UTF-8. apsw.Error: the file is broken or locked.
@@ -254,12 +255,12 @@ def put_views(connection: apsw.Connection) -> None:
 def escaped(
     connection: apsw.Connection, query: str, parameters: Sequence[Any], found: UnicodeDecodeError
 ) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows of one SELECT with texts that are no UTF-8: each wrong byte becomes a lone surrogate.
+    """Yield the rows of one SELECT, including texts that are no UTF-8: each wrong byte becomes a lone surrogate.
 
-    SQLite accepts any bytes as text, and a reader that decodes them loses the whole answer.
+    SQLite accepts any bytes as text, and a reader that decodes them would lose the whole result.
 
     Raises:
-        RecordError: there are several statements. apsw.Error: as the query by itself does.
+        RecordError: there are several statements. apsw.Error: as for the query itself.
     """
     cursor = connection.execute(query, tuple(parameters))
     names = [f"c{number}" for number, _ in enumerate(cursor.get_description())]
@@ -281,7 +282,7 @@ def _decoded(kind: Any, cell: Any) -> Any:
 
 
 COMMENT = re.compile(r"--[^\n]*|/\*.*?(\*/|$)", re.DOTALL)
-"""A comment of SQL. In a string it would look the same, but there a statement stands around it."""
+"""Matches a comment of SQL. It could also match inside a string, but a string is always part of a statement."""
 
 
 def ask(

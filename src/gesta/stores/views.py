@@ -1,7 +1,7 @@
 """The views over the tables of a record: sessions, exchanges, tool calls, costs, doubts, spans.
 
-Every new record has them. They hold no data, so a change of them changes no format number. If a record lacks them, or
-has the views of another release, `tables.ask` makes temporary views for the query.
+Every new record has them. They hold no data, so changing a view does not change the format number. If a record lacks
+them, or has the views of another release, `tables.ask` makes temporary views for the query.
 """
 
 _MERGED = """CASE WHEN {own} IS NULL THEN {over} WHEN {over} IS NULL THEN {own} ELSE (
@@ -11,7 +11,7 @@ _MERGED = """CASE WHEN {own} IS NULL THEN {over} WHEN {over} IS NULL THEN {own} 
         FROM (SELECT key, type, value FROM json_each({over})
             WHERE NOT EXISTS (SELECT 1 FROM json_each({own}) AS mine WHERE mine.key = json_each.key)
             UNION ALL SELECT key, type, value FROM json_each({own}))) END"""
-"""Own annotations merged over the inherited ones: of a member that both have, the own value is kept."""
+"""The entry's own annotations merged over the inherited ones. If both have a member, the own value is kept."""
 
 _NOTES = _MERGED.format(own="{e}.annotations", over="{s}.annotations")
 _WHOLE = f"""json_object('identifier', {{e}}.run || '.' || {{e}}.seq,

@@ -1,8 +1,8 @@
-"""Finds words in a record by a full-text index, which no digest covers and which costs an append nothing.
+"""Finds words in a record by a full-text index. No digest covers the index, and appending does not update it.
 
 A search first adds all new entries to the index. The index holds no text, only the places of each word. The index of a
 large record in a file is kept in the file; for a small record, a record that cannot be written, or another store, it is
-made in memory for each search. Pruning deletes the index from the file, and the next search makes it anew.
+made in memory for each search. Pruning deletes the index from the file, and the next search makes it again.
 """
 
 import re
@@ -37,11 +37,11 @@ from gesta.stores.tables import ROW, WORDS
 KINDS = ("system", "user", "assistant", "chat-completion", "thought", "tool-call", "tool-result")
 """The kinds of entries in which words are found."""
 SMALL = 5_000
-"""The most entries of a record that keeps no index in its file."""
+"""Greatest number of entries of a record that keeps no index in its file."""
 LONGEST = 1_000_000  # characters of one entry that are looked through
 CHUNK = 2_000  # rows that are indexed in one commit, so that others can write between
 FORM = 1
-"""The number of the index's form; a release with another form makes the index anew."""
+"""The number of the index's form. A release with another form makes the index again."""
 WAIT_MS = 5_000
 OPENING, CLOSING = "\x02", "\x03"
 """The marks before and after each match in a snippet."""
@@ -53,10 +53,11 @@ MEMORY = "CREATE TABLE entries(pos INTEGER PRIMARY KEY, run TEXT, seq INTEGER, k
 
 
 class Wanted(Struct, frozen=True, kw_only=True):
-    """The words to find, and where to look."""
+    """The words to find, and the limits of the search."""
 
     words: str
-    """An entry must have all words; "words in quotes" in this order; `begin*`; `one OR other`."""
+    """Words that an entry must all have. Also accepted: `"words in quotes"` for this order, `begin*`, `one OR
+    other`."""
     run: str | None = None
     session: str | None = None
     agent: str | None = None
@@ -71,7 +72,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
 
 
 class Hit(Struct, frozen=True, kw_only=True):
-    """An entry that has the words."""
+    """An entry that contains the words."""
 
     run: str
     seq: int
@@ -149,7 +150,7 @@ def text_of(content: Content) -> str:
 
 
 def told(value: Any) -> str:
-    """Return a value as text; texts inside it are not escaped as in JSON."""
+    """Return a value as text for the index. Texts inside it are not escaped as in JSON."""
     if isinstance(value, str):
         return value
     if isinstance(value, dict):
@@ -212,7 +213,7 @@ async def _index(store: Store, keep_from: int | None) -> apsw.Connection:
 
 
 def _kept(path: Path, keep_from: int) -> apsw.Connection | None:
-    """Fill the index that a record keeps, and return a connection to it; `None` if the record is too small for one.
+    """Bring the index that a record keeps up to date, and return a connection to it; `None` if the record is too small.
 
     Raises:
         apsw.Error: the index cannot be written.
@@ -235,7 +236,10 @@ def _kept(path: Path, keep_from: int) -> apsw.Connection | None:
 
 
 def _filled(connection: apsw.Connection) -> int:
-    """Index the next entries in one commit, and return how many places were passed; 0 if none is left."""
+    """Add the next entries to the index in one commit.
+
+    Return by how many pos the index advanced; 0 if it is up to date.
+    """
     with suppress(apsw.SQLError):  # there is no index yet
         query = """SELECT known.pos, (SELECT coalesce(max(pos), 0) FROM entries)
             FROM gesta_words_known AS known WHERE form = ?"""
@@ -269,7 +273,7 @@ def _all(connection: apsw.Connection, query: str, values: Sequence[Any] = ()) ->
 
 
 def _started(connection: apsw.Connection) -> int:
-    """Return the pos up to which entries are in the index. An index that does not exist is created."""
+    """Return the pos up to which entries are in the index. If there is no index, it is created."""
     known = connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'gesta_words_known'").fetchall()
     found = _all(connection, "SELECT pos FROM gesta_words_known WHERE form = ?", (FORM,)) if known else []
     if found:

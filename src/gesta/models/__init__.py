@@ -1,4 +1,4 @@
-"""Models: formats of providers, the HTTP sender, and models without a key. Import from the file that has it."""
+"""Models: formats of providers, the HTTP sender, and models that need no key. Import each from its own file."""
 
 ORDER = (
     "jsontext",
@@ -29,4 +29,4 @@ ORDER = (
     "replay",
     "function",
 )
-"""The order of the files: each may import those before it."""
+"""Files in reading order: each imports only files before it."""

@@ -1,10 +1,11 @@
-"""The Anthropic Messages dialect: it encodes messages as the bytes of a body. Pure: nothing here is sent.
+"""Encodes messages as the body of a request to the Anthropic Messages API. Pure: nothing is sent here.
 
-Consecutive messages of one role are one message in the body, so results of parallel calls and the words after them
-come together. Contract: members have a fixed order, and a message is the same bytes in every release of
-`anthropic-messages/1`, since a changed prefix invalidates the cache and the signatures of thinking. No block holds what
-the provider would refuse in every later request: blank texts, odd ids, calls of its own tools without a result. Marks
-of the cache come after the part that never changes and at the end; `cache_control: None` leaves both out.
+Consecutive messages of one role are one message in the body, so results of parallel calls and the words after them come
+together. Contract: members have a fixed order, and a message is the same bytes in every release of
+`anthropic-messages/1`, because a changed prefix invalidates the cache and the signatures of thinking. Blank texts, ids
+in another form, and calls of the provider's own tools without a result are left out or replaced, because the provider
+would refuse every later request. Cache marks come after the part that never changes, and at the end; `cache_control:
+None` leaves both out.
 
 Source: platform.claude.com, "Messages", "Prompt caching" and "Structured outputs" (both generally available), "Handle
 tool calls", "Server tools", "Preserved thinking", "Models overview"; anthropic-sdk-python 2.11; read 2026-11.
@@ -29,11 +30,12 @@ from gesta.models.parts import note
 from gesta.models.settings import ELSEWHERE, SERVER_TOOLS, refuse_own
 
 OWN = ("model", "system", "messages", "tools", "stream")
-"""Members of a body that settings may not name."""
+"""Members of a body that settings must not name."""
 
 
 MAX_TOKENS = 32_000
-"""A required member: the most tokens that all models since Claude 4 accept, thinking included (limit of Opus 4.1)."""
+"""A required member: the greatest number that all models since Claude 4 accept, thinking included (limit of Opus
+4.1)."""
 
 CACHE: dict[str, Any] = {"type": "ephemeral"}
 
@@ -59,7 +61,8 @@ class AnthropicDialect(Struct, frozen=True):
     model: str
     """The provider's name for the model."""
     settings: dict[str, Any] = {}
-    """Members of the body, as `temperature`, and `server_tools`. A header's settings win; None leaves one out."""
+    """Members of the body, such as `temperature`, and `server_tools`. A header's settings replace these; `None` leaves
+    a member out."""
     stream: bool = True
 
     encoder: ClassVar[str] = "anthropic-messages/1"
@@ -109,7 +112,7 @@ class AnthropicDialect(Struct, frozen=True):
         return AnthropicParser()
 
     def _kept(self, message: Message) -> list[dict[str, Any]]:
-        """Return the provider's own content of a reply, with thinking and its tools' results; empty if none is held."""
+        """Return the provider's own content of a reply, with thinking and tool results; empty if none was kept."""
         native = message.native
         if native is None or native.by != f"{self.encoder} {self.model}" or not isinstance(native.items, list):
             return []
@@ -132,7 +135,10 @@ class AnthropicDialect(Struct, frozen=True):
 
 
 def _hold(wanted: dict[str, Any], members: dict[str, Any]) -> list[dict[str, Any]]:
-    """Add the schema of the answer to the body, or return a text that asks for it. The user's settings win."""
+    """Add the schema of the answer to the body, or return a text that asks for the schema.
+
+    The user's settings have priority.
+    """
     config = members.get("output_config", {})
     if "output_format" in members or not isinstance(config, dict) or "format" in config:
         return []
@@ -175,7 +181,7 @@ def _use(call: Call) -> dict[str, Any]:
 
 
 def _result(message: Message) -> dict[str, Any]:
-    """Return a tool result in the provider's form. An empty result is allowed, but a failed one needs a text."""
+    """Return a tool result in the provider's form. An empty result is allowed, but an error needs a text."""
     text = _text(message.text)
     if message.failed:
         words = [part.text or "" if part.type == "text" else note(part) for part in message.parts]
@@ -225,7 +231,7 @@ def _read(given: bytes, media: str) -> str | None:
 
 
 def _id(id: str) -> str:
-    """Return an id that the provider accepts: an odd id is replaced by its hash."""
+    """Return an id that the provider accepts: an id in another form is replaced by its hash."""
     return id if ID.fullmatch(id) else f"call_{hashlib.sha256(id.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}"
 
 

@@ -1,9 +1,9 @@
 """Parses a reply of the Anthropic Messages API, whole or as a stream of events. Both give the same reply.
 
-Content comes in blocks. A piece is added to the member of a block that it names, so blocks of unknown types become
-whole, too. Words before and after something else, such as a search by the provider, become paragraphs; words that only
-citations separate are one paragraph. Arguments are compact JSON, because a whole reply has them as an object. A stream
-reports its usage twice: first the tokens that were read, then those that were written.
+Content comes in blocks. A piece is added to the member that it names, so blocks of unknown types are put together too.
+Words before and after other content, such as a search by the provider, become paragraphs; words that only citations
+separate are one paragraph. Arguments are compact JSON, because a whole reply has them as an object. A stream reports
+its usage twice: first the tokens that were read, then the tokens that were written.
 
 Source: platform.claude.com, "Streaming messages", "Stop reasons and fallback", "Handle streaming refusals", read
 2026-11; recorded traffic.
@@ -29,7 +29,7 @@ STARTED_BY = {
 
 
 class Block:
-    """One block of content that is put together from its pieces."""
+    """One block of content, put together from its pieces."""
 
     __slots__ = ("_given", "_json", "_pieces", "kind", "place")
 
@@ -68,7 +68,7 @@ class Block:
         return made
 
     def call(self) -> ReplyCall:
-        """Return the block as a tool call; missing arguments are an empty object."""
+        """Return the block as a tool call. Missing arguments become an empty object."""
         made = self.whole()
         id, name, given = made.get("id"), made.get("name"), made.get("input")
         args = given if isinstance(given, str) else exact({} if given is None else given).decode()
@@ -107,7 +107,7 @@ class AnthropicParser(Incoming):
 
     @property
     def over(self) -> bool:
-        """Whether the message has ended, so that the rest of the stream is not part of it."""
+        """Whether the message has ended, so that the rest of the stream is ignored."""
         return self._done
 
     def take_whole(self, body: Any, data: bytes) -> None:

@@ -1,8 +1,8 @@
 """Rewrites JSON schemas for Claude. Its grammar accepts a part of JSON Schema, and refuses the rest with status 400.
 
-Every object has to be closed, references must not be circular, bounds are not known. Accepted members stay as they are;
-the others are described in words, as the provider's own libraries do. A schema that would change its meaning, such as
-an object of any keys, is not enforced at all: the model has to be asked in words.
+Every object must be closed, references must not be circular, and bounds are not supported. Accepted members stay
+unchanged; other members are described in words, as the provider's own libraries do. If a schema would change its
+meaning, as an object with any keys would, it is not enforced, and the model is asked in words.
 
 Source: platform.claude.com, "Structured outputs", section "JSON Schema limitations", and anthropic-sdk-python,
 `lib/_parse/_transform.py`, read 2026-11; recursion tried on the live API in egonSchiele/agency-lang#487, 2026-07.
@@ -16,7 +16,7 @@ from gesta.models.jsontext import compact
 FORMATS = ("date-time", "time", "date", "duration", "email", "hostname", "uri", "ipv4", "ipv6", "uuid")
 TAKEN = ("type", "enum", "const", "title", "description", "required", "default")
 SAYS = {"type", "enum", "const", "anyOf", "oneOf", "allOf", "properties"}
-"""Members of which a schema needs at least one, because no grammar accepts any value at all."""
+"""Members of which a schema needs at least one, because no grammar accepts every value."""
 
 OPEN = ("additionalProperties", "unevaluatedProperties", "patternProperties")
 TABLES = ("$defs", "definitions")
@@ -27,14 +27,14 @@ TOP = ("oneOf", "allOf", "anyOf")
 
 
 def arguments(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of a tool's arguments in Claude's form. The tool itself checks what is left out."""
+    """Return the schema of a tool's arguments in Claude's form. The tool itself checks the constraints left out."""
     if schema.get("type") == "object" and not any(name in schema for name in TOP):
         return schema
     return {"type": "object"} | {name: value for name, value in schema.items() if name not in ("type", *TOP)}
 
 
 def held(schema: dict[str, Any]) -> dict[str, Any] | None:
-    """Return a schema that Claude can enforce for an answer; `None` if it would no longer mean the same."""
+    """Return a schema that Claude can enforce for an answer; `None` if its meaning would change."""
     try:
         _refuse_cycles(schema)
         return _node(schema)
@@ -74,7 +74,10 @@ def _node(node: Any) -> dict[str, Any]:
 
 
 def _keep(kept: dict[str, Any], name: str, value: Any) -> bool:
-    """Copy a member into the rewritten schema if Claude accepts it. Return whether no words on it are needed."""
+    """Copy a member into the rewritten schema if Claude accepts it.
+
+    Return False if the member must be described in words.
+    """
     if name in OPEN:
         if value is not False:
             raise ValueError("an object of any keys would become an empty one")

@@ -1,7 +1,7 @@
 """Bounds of one reply. A server or a proxy may send without end, so the bytes are counted as they come.
 
-A reply is unpacked here and not by the HTTP library, a mebibyte at a time, so that a few bytes cannot become
-gigabytes before anybody counts them. Only gzip is asked for, so only gzip is unpacked.
+A reply is decompressed here and not by the HTTP library, a mebibyte at a time, so that a few bytes cannot become
+gigabytes before they are counted. Requests accept only gzip, so only gzip is decompressed.
 
 Source: RFC 9110, section 8.4; RFC 1952.
 """
@@ -21,28 +21,29 @@ MIB = 2**20
 VARIABLE = "GESTA_REPLY_BOUNDS"
 """The environment variable with the bounds of all models that are named by an address."""
 PIECE = MIB
-"""The number of bytes that are unpacked at once."""
+"""Number of bytes that are decompressed at once."""
 
 
 class Bounds(Struct, frozen=True, kw_only=True, metaclass=Spelled):
     """Longest time and largest size of a reply; `None` for no bound.
 
-    The model is asked again after a reply that came too late, but not after one that was too large.
+    The model is asked again after a reply that was too late, but not after a reply that was too large.
     """
 
     connect_s: float | None = 10.0
     read_s: float | None = 300.0
-    """Seconds between two pieces of a reply. A reasoning model may send nothing for minutes before its first word."""
+    """Greatest number of seconds between two pieces of a reply. A reasoning model may send nothing for minutes before
+    its first word."""
     write_s: float | None = 60.0
     total_s: float | None = 1200.0
-    """Seconds for the whole reply."""
+    """Greatest number of seconds for the whole reply."""
     sent_bytes: int | None = 64 * MIB
-    """Bytes of a reply as they come over the network."""
+    """Greatest size of a reply in bytes, as they come over the network."""
     unpacked_bytes: int | None = 64 * MIB
     line_bytes: int | None = 32 * MIB
-    """Bytes of one line of a stream, which is read as one value."""
+    """Greatest size in bytes of one line of a stream, which is read as one value."""
     lines: int | None = 2_000_000
-    """Lines of a stream; an event has two or three."""
+    """Greatest number of lines of a stream; an event has two or three."""
 
 
 def bounds_of(text: str) -> Bounds:
@@ -71,10 +72,10 @@ def bounds_of(text: str) -> Bounds:
 
 
 class Inflow:
-    """The bytes of one reply, counted and unpacked.
+    """The bytes of one reply, counted and decompressed.
 
     Raises:
-        ModelFault: `bad-reply` for a compression that was not asked for.
+        ModelFault: `bad-reply` for a compression other than gzip.
     """
 
     def __init__(self, bounds: Bounds, model: str, encoding: str, media_type: str) -> None:
@@ -87,7 +88,7 @@ class Inflow:
         self._sent = self._unpacked = self._line = self._lines = 0
 
     def take(self, data: bytes) -> Iterator[bytes]:
-        """Yield the bytes of the next piece, unpacked, in small pieces.
+        """Yield the bytes of the next piece, decompressed, in small pieces.
 
         Raises ModelFault beyond a bound, and for bytes that are no gzip.
         """

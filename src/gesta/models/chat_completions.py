@@ -1,10 +1,10 @@
-"""The Chat Completions dialect: messages to the bytes of a body, bytes to a reply. Pure: nothing here is sent.
+"""Encodes messages as the body of a Chat Completions request, and parses replies. Pure: nothing is sent here.
 
-Nearly every provider and local server accepts it, each a little differently. So requests use only what all accept, and
-the parser reads what any of them sends. Contract: the members of a block and of an envelope have a fixed order,
-and a block of the same message is the same bytes in every release of `chat-completions/1`; messages come last in the
-body. Every text can be sent: lone surrogates, which UTF-8 cannot hold, become U+FFFD. In names of calls, each
-character that a tool's name may not have becomes `_`.
+Nearly every provider and local server accepts this format, each a little differently. So requests use only members that
+all of them accept, and the parser reads every variant that a server sends. Contract: the members of a block and of an
+envelope have a fixed order, and a block of the same message is the same bytes in every release of `chat-completions/1`;
+messages come last in the body. Every text can be sent: lone surrogates, which UTF-8 cannot hold, become U+FFFD. In
+names of calls, each character that a tool's name must not have becomes `_`.
 
 Source: OpenAI API reference, "Chat Completions", "Create" and "Streaming", read 2026-11.
 """
@@ -28,10 +28,11 @@ from gesta.models.parts import data_url, note
 from gesta.models.settings import refuse_own
 
 OWN = ("model", "messages", "tools", "stream")
-"""Members of a body that settings may not name."""
+"""Members of a body that settings must not name."""
 
 NOT_IN_NAMES = re.compile("[^a-zA-Z0-9_-]")
-"""Characters that are replaced in names: for a name that a model invented, every later request would be refused."""
+"""Characters that are replaced in names of calls. A model may invent a name with them, and every later request would be
+refused."""
 
 
 class ChatDialect(Struct, frozen=True):
@@ -40,7 +41,7 @@ class ChatDialect(Struct, frozen=True):
     model: str
     """The provider's name for the model."""
     settings: dict[str, Any] = {}
-    """Members of the body, as `temperature`. A header's settings win, and None leaves a member out."""
+    """Members of the body, such as `temperature`. A header's settings replace these; `None` leaves a member out."""
     stream: bool = True
     keeps: tuple[str, ...] = ()
     """Members of a reply that the server expects back with its calls; see `kept`."""
@@ -174,7 +175,7 @@ class ChatParser(Incoming):
         return self._chunk(event, failed=name == b"error")
 
     def check_end(self) -> None:
-        """Raise ModelFault if the reply says neither why it stopped nor that it is over."""
+        """Raise ModelFault if the reply has neither a finish reason nor a mark that it has ended."""
         if self._gathered.finish is None and not self.marked:
             raise self.lost("The stream ended without a reason to stop and without [DONE].", begun=self._chosen)
         if not self._chosen:

@@ -1,4 +1,4 @@
-"""A key or token may be a function, which is called for each request, so that a key which expires is never too old."""
+"""A key or token may be a function. It is called for each request, so an expired key is never sent."""
 
 import inspect
 from collections.abc import Awaitable, Callable
@@ -9,7 +9,7 @@ from gesta.errors import ModelFault, message_of
 from gesta.text.redactor import SECRETS
 
 Giving = Callable[[], str | Awaitable[str]]
-"""A function that returns a key. One that is not async is called in a thread, because it may wait for a server."""
+"""A function that returns a key. If it is not async, it is called in a thread, because it may wait for a server."""
 Credential = str | Giving
 
 
@@ -20,7 +20,7 @@ async def given(function: Giving, model: str) -> str:
         model: name of the model, for the error.
 
     Raises:
-        ModelFault: `credential`: the function raised, so that it may be called again; or it returned no text.
+        ModelFault: `credential`: the function raised, which may be tried again, or it returned no text.
     """
     try:
         found = function() if _is_async(function) else await anyio.to_thread.run_sync(function)

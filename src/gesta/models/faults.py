@@ -1,6 +1,6 @@
-"""Makes a `ModelFault` from the errors of providers, in all the forms that they have.
+"""Makes a `ModelFault` from the errors of providers, in all their forms.
 
-A fault's type is the provider's own word (`context_length_exceeded`) or, without one, `http-<status>`. Gesta's own
+The type of a fault is the provider's own word (`context_length_exceeded`) or, without one, `http-<status>`. Gesta's own
 types are `lost-stream`, `bad-reply`, `timeout`, `connection`, `redirect`.
 """
 
@@ -19,14 +19,14 @@ PERMANENT = frozenset(
         "billing_error",
     }
 )
-"""Types of faults that come again with the same request, whatever the status (OpenAI: 429 for an unpaid bill)."""
+"""Types of faults that the same request would cause again, whatever the status (OpenAI: 429 for an unpaid bill)."""
 
 RESAMPLED = frozenset({"tool_use_failed"})
 """Types for output of the model that its own server refused (Groq, with status 400). The next try may succeed."""
 
 
 def retryable(status: int) -> bool:
-    """Return whether the same request may succeed a little later."""
+    """Return whether the same request may succeed a little later, given the HTTP status of its reply."""
     return status in (408, 409, 429) or status >= 500
 
 
@@ -47,12 +47,12 @@ def lost_stream(found: str) -> ModelFault:
 
 
 def provider_fault(body: Any, status: int | None = None, retry_after_s: float | None = None) -> ModelFault:
-    """Return the fault for an error body. Total: any value makes a fault.
+    """Return the fault for an error body, which may be any value. Never raises.
 
     Args:
-        body: decoded JSON: `{"error": {…}}`, `{"error": "text"}`, `[{"error": …}]` (Gemini), `{"detail": …}`
-            (FastAPI), `{"object": "error", "message": …}` (vLLM), or anything else.
-        status: of HTTP; None inside a reply that came with 200, where the body's `code` may hold it.
+        body: decoded JSON: `{"error": {…}}`, `{"error": "text"}`, `[{"error": …}]` (Gemini), `{"detail": …}` (FastAPI),
+            `{"object": "error", "message": …}` (vLLM), or anything else.
+        status: the HTTP status; `None` for an error inside a reply with status 200, whose `code` may hold the status.
         retry_after_s: the pause that the provider asked for.
     """
     if isinstance(body, list) and body:
@@ -76,7 +76,7 @@ def provider_fault(body: Any, status: int | None = None, retry_after_s: float | 
 
 
 def _asked_wait_s(details: Any) -> float | None:
-    """Return the seconds that Google asks to wait: `{"retryDelay": "3.5s"}` among the details."""
+    """Return the seconds to wait that Google asks for: `{"retryDelay": "3.5s"}` among the details."""
     for detail in details if isinstance(details, list) else ():
         delay = detail.get("retryDelay") if isinstance(detail, dict) else None
         if isinstance(delay, str) and re.fullmatch(r"\d{1,6}(\.\d{1,9})?s", delay):

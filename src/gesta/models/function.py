@@ -20,13 +20,14 @@ from gesta.models.scripted import Item, Keyless, spoken
 P = ParamSpec("P")
 T = TypeVar("T")
 Answering = Callable[[list[dict[str, Any]], RequestHeaderContent], Item | Awaitable[Item]]
-"""A function that makes an item from the current header and messages of Chat Completions without instructions."""
+"""A function that returns an item, given the messages in the form of Chat Completions, without instructions, and the
+header."""
 CONVERSATIONS = 64
-"""The most conversations whose messages are kept. Messages of other conversations are read again."""
+"""Greatest number of conversations whose messages are kept. Messages of other conversations are decoded again."""
 
 
 def function(fn: Answering, name: str = "function", *, stream: bool = True) -> Keyless:
-    """Make a model that answers with what a function returns: any item of `gesta.scripted`.
+    """Return a model that answers with the return values of a function: any item of `gesta.scripted`.
 
     Args:
         fn: called as `fn(messages, header)`, in the event loop; it may be async. `header.meta["instructions"]` holds
@@ -55,7 +56,10 @@ def _noting(change: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[An
 
 
 def _handed(kind: type, names: str) -> Any:
-    """Return a class of dicts or lists that records each change in `changes`. A copy of one is an ordinary object."""
+    """Return a subclass of dict or list that adds an element to `changes` for each change.
+
+    Copies are ordinary objects.
+    """
     members: dict[str, Any] = {name: _noting(getattr(kind, name)) for name in names.split()}
     members |= {"__slots__": ("changes",), "__reduce__": lambda self: (kind, (kind(self),))}
     return type(kind.__name__, (kind,), members)
@@ -66,7 +70,7 @@ LIST = _handed(list, "__setitem__ __delitem__ __iadd__ __imul__ append clear ext
 
 
 def _noted(values: list[Any], changes: list[bool]) -> Any:
-    """Return a list read from JSON; each change of it, or of a dict or list in it, is recorded in `changes`."""
+    """Return a list of JSON values in which each change, at any depth, adds an element to `changes`."""
     made = LIST(values)
     left = [made]
     for each in left:  # it grows
@@ -82,23 +86,24 @@ def _noted(values: list[Any], changes: list[bool]) -> Any:
 
 
 class Read(Struct):
-    """The blocks of a conversation that were read, and their messages."""
+    """The blocks of a conversation that were decoded, and their messages."""
 
     blocks: list[bytes] = field(default_factory=list)
     messages: list[dict[str, Any]] = field(default_factory=list)
     changes: list[bool] = field(default_factory=list)
-    """One element for each change that a function made to the messages. After a change, all blocks are read again."""
+    """One element for each change that a function made to the messages. After a change, all blocks are decoded
+    again."""
 
 
 class Seen:
-    """The messages of running conversations: each block is read once."""
+    """The decoded messages of running conversations. Each block is decoded once."""
 
     def __init__(self) -> None:
         self._known: dict[int, Read] = {}
-        """The blocks that were read, by the identity of their list."""
+        """The decoded blocks of each conversation, by the identity of its list of blocks."""
 
     def messages(self, blocks: Sequence[bytes]) -> list[dict[str, Any]]:
-        """Return the messages of blocks in a new list. The next call returns them without a function's changes.
+        """Return the messages of blocks in a new list. Changes that a function made to earlier results are not in it.
 
         Cost: the number of new blocks; all blocks after a change.
         """

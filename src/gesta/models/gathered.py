@@ -1,8 +1,8 @@
-"""Puts a Chat Completions reply together from its pieces, in the forms that providers send.
+"""Puts a Chat Completions reply together from its pieces, in all forms that providers send.
 
-Servers differ where the reference is silent: calls without an index or all numbered 0, ids that are repeated, new on
-every piece or missing, names in pieces or repeated, arguments null or an object, reasoning under two names, content
-as a list of parts, characters cut between surrogates. No word of a model is dropped. Time is linear.
+Servers differ where OpenAI's reference says nothing: calls without an index or all numbered 0, ids that are repeated,
+new on every piece or missing, names in pieces or repeated, arguments null or an object, reasoning under two names,
+content as a list of parts, characters cut between surrogates. No word of a model is dropped. Time is linear.
 
 Source: OpenAI API reference, "Chat Completions", "Streaming", read 2026-11; recorded traffic of many servers.
 """
@@ -14,7 +14,7 @@ from gesta.models.jsontext import compact, paired, read
 
 
 class _Slot:
-    """One tool call that is put together from its pieces."""
+    """One tool call, put together from its pieces."""
 
     __slots__ = ("args", "asked", "id", "name")
 
@@ -27,9 +27,9 @@ class _Slot:
         return bool(self.name or self.args or self.id)
 
     def whole(self) -> bool:
-        """Return whether the arguments are complete JSON, at the first call; later calls return False.
+        """Return whether the arguments are complete JSON. Only the first call checks that; later calls return False.
 
-        Only one call parses: to parse at each piece would take time that grows with the square.
+        Checking after each piece would take time that grows with the square of the length.
         """
         if self.asked:
             return False
@@ -62,12 +62,12 @@ class _Slot:
             self.args.append(args)
 
     def call(self) -> ReplyCall:
-        """Return the call as it came; missing arguments are an empty object."""
+        """Return the call as it came. Missing arguments become an empty object."""
         return ReplyCall(self.name, "".join(self.args) or "{}", self.id)
 
 
 class Gathered:
-    """A reply that is put together from deltas or from one whole message."""
+    """A reply, put together from deltas or from one whole message."""
 
     def __init__(self) -> None:
         self.text: list[str] = []

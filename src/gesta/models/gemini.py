@@ -1,9 +1,9 @@
-"""The Gemini dialect, `generateContent`: messages to the bytes of a body. Pure: nothing here is sent.
+"""Encodes messages as the body of a request to Gemini's `generateContent`. Pure: nothing is sent here.
 
 Consecutive messages of one role are one content in the body, so results of parallel calls come together. The words
-after them are another content, since words beside results are refused. Contract: members have a fixed order, and a
+after them are another content, because words beside results are refused. Contract: members have a fixed order, and a
 message is the same bytes in every release of `gemini/1` for the same model. From Gemini 3 on, calls have ids, and the
-first call of a step has a signature; a call by another model has a placeholder. Earlier models know neither.
+first call of a step has a signature; a call by another model gets a placeholder. Earlier models have neither.
 
 Source: ai.google.dev, "Thought signatures" with its FAQs, "Function calling" (ids; multimodal responses), "File input
 methods", and the API reference, read 2026-11; words beside results: vellum-ai/vellum-assistant#39495, 2026-07; ids on
@@ -30,7 +30,7 @@ from gesta.models.parts import note
 from gesta.models.settings import ELSEWHERE, SERVER_TOOLS, refuse_own
 
 OWN = ("model", "contents", "systemInstruction", "tools", "stream")
-"""Members of a body that settings may not name."""
+"""Members of a body that settings must not name."""
 
 CONFIG = "generationConfig"
 IN_CONFIG = frozenset(
@@ -72,7 +72,8 @@ class GeminiDialect(Struct, frozen=True):
     model: str
     """The provider's name for the model, with or without `models/`."""
     settings: dict[str, Any] = {}
-    """Members of the body or of its `generationConfig`, and `server_tools`. A header's win; None leaves one out."""
+    """Members of the body or of its `generationConfig`, and `server_tools`. A header's settings replace these; `None`
+    leaves a member out."""
     stream: bool = True
 
     encoder: ClassVar[str] = "gemini/1"
@@ -129,7 +130,7 @@ class GeminiDialect(Struct, frozen=True):
         return GeminiParser()
 
     def _kept(self, message: Message) -> list[dict[str, Any]]:
-        """Return the provider's own parts of a reply, with signatures and code that it ran; empty if none is held."""
+        """Return the provider's own parts of a reply, with signatures and code that it ran; empty if none were kept."""
         native = message.native
         if native is None or native.by != f"{self.encoder} {self.model}" or not isinstance(native.items, list):
             return []
@@ -180,7 +181,10 @@ class GeminiDialect(Struct, frozen=True):
 
 
 def _sorted(*settings: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return settings, also those with underscores, divided into members of the body and of `generationConfig`."""
+    """Return two dicts of settings: members of the body, and members of `generationConfig`.
+
+    Names may have underscores.
+    """
     members, config = dict[str, Any](), dict[str, Any]()
     for given in settings:
         for name, value in given.items():
@@ -199,7 +203,10 @@ def _set(members: dict[str, Any]) -> dict[str, Any]:
 
 
 def _hold(wanted: dict[str, Any], config: dict[str, Any], *, native: bool) -> list[dict[str, Any]]:
-    """Add the schema of the answer to the body, or return a text that asks for it. The user's settings win."""
+    """Add the schema of the answer to the body, or return a text that asks for the schema.
+
+    The user's settings have priority.
+    """
     if not config.keys().isdisjoint({"responseMimeType", "responseSchema", "responseJsonSchema", "responseFormat"}):
         return []
     schema = held(wanted) if native else None

@@ -29,10 +29,10 @@ BROKEN = {
     "UNEXPECTED_TOOL_CALL": True,
     "MISSING_THOUGHT_SIGNATURE": False,
 }
-"""Reasons to stop that make a reply a fault, each with whether another try may succeed."""
+"""Finish reasons for which a reply is a fault, each with whether another try may succeed."""
 
 ENDED = ("STOP", "MAX_TOKENS")
-"""Reasons to stop whose message is not meant for a reader."""
+"""Finish reasons whose message is not meant for a reader."""
 
 Words = Literal["text", "thought"]
 
@@ -49,7 +49,7 @@ class GeminiParser(Incoming):
         self._open: list[str] = []
         """Pieces of the last text part to send back, until another part follows."""
         self._spoke = ""
-        """The kind of the last part, empty texts aside."""
+        """The kind of the last part that was not an empty text."""
         self._model: str | None = None
         self._usage: dict[str, Any] | None = None
 

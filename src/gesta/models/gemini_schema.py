@@ -29,9 +29,9 @@ def arguments(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def held(schema: dict[str, Any]) -> dict[str, Any] | None:
-    """Return a schema that Gemini can enforce for an answer; `None` if the schema is endless.
+    """Return a schema that Gemini can enforce for an answer; `None` if every value of it would be infinitely deep.
 
-    References are unrolled: a cycle has to lead through a member that may be missing.
+    Gemini expands references, so every cycle must lead through a member that may be missing.
     """
     made: dict[str, Any] = adapted(_rooted(schema))
     leads = {
@@ -70,7 +70,10 @@ def adapted(node: Any) -> Any:
 
 
 def _choices(made: dict[str, Any], values: Any) -> None:
-    """Add the allowed values to a schema. Strings and numbers are listed; booleans and null have their type."""
+    """Add the allowed values to a schema.
+
+    Strings and numbers are listed; booleans and null are expressed by their type.
+    """
     by_type: dict[str | None, list[Any]] = {}
     for value in values if isinstance(values, list) else ():
         by_type.setdefault(NAMES.get(type(value)), []).append(value)
@@ -87,7 +90,7 @@ def _choices(made: dict[str, Any], values: Any) -> None:
 
 
 def _alone(made: dict[str, Any]) -> None:
-    """Move a reference with other members beside it, which is refused, into `anyOf`; also an `allOf` of one schema."""
+    """Move a reference that has other members beside it, which Gemini refuses, into `anyOf`; also a single `allOf`."""
     if isinstance(made.get("$ref"), str):
         if any(not name.startswith("$") for name in made):
             made["anyOf"] = [{"$ref": made.pop("$ref")}]

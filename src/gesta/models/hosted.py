@@ -1,4 +1,4 @@
-"""Models by address: the dialect of a host, and the sender of the requests."""
+"""Makes models from their addresses: the dialect of a provider, and the sender of requests."""
 
 import os
 from collections.abc import Mapping
@@ -27,29 +27,29 @@ class HostedOptions(TypedDict, total=False):
     token: Giving | None
     """A token, or a function that returns one. It is sent as `Authorization: Bearer`, whatever header the key has."""
     headers: Mapping[str, str] | None
-    """More headers. Of a header whose name marks a key, a token or a secret, only the name is shown."""
+    """More headers. If the name of a header marks a key, a token or a secret, its value is never shown."""
     bounds: Bounds | None
     """Longest time and largest size of a reply; by default the bounds of `GESTA_REPLY_BOUNDS`."""
     proxy: str | None
     """Address of the proxy; by default the proxy of the variables HTTPS_PROXY, ALL_PROXY and NO_PROXY."""
     settings: dict[str, Any] | None
-    """Members of the body by the provider's own names, as `temperature`; None leaves a member out."""
+    """Members of the body by the provider's own names, such as `temperature`; `None` leaves a member out."""
     stream: bool
     """Whether the reply is asked for as a stream; by default it is."""
 
 
 def hosted(address: str, **options: Unpack[HostedOptions]) -> HttpModel:
-    """Make a model behind a URL.
+    """Return a model behind a URL.
 
     Args:
-        address: `provider:model`; with a base URL also a bare name of a model that speaks Chat Completions.
+        address: `provider:model`; with a base URL also the bare name of a model that uses Chat Completions.
         options: see `HostedOptions`.
 
     Raises:
-        BadAddress: no such provider, or no base URL that one could use.
+        BadAddress: there is no such provider, or the base URL is missing or cannot be used.
         NoKey: the provider needs a key and its variable is not set.
         AgentError: both a key and a token are given, `GESTA_REPLY_BOUNDS` names an unknown bound, or the settings name
-            a member that the record decides.
+            a member that is made from the record.
         TypeError: there is no such option.
     """
     refuse_misspelt(options)
@@ -75,7 +75,7 @@ def refuse_misspelt(options: Mapping[str, Any]) -> None:
 
 
 def http_model(address: str, base_url: str | None = None, *, key: Credential | None = None) -> HttpModel:
-    """Make a model behind a URL, by the name and the parameters that `hosted` had at first."""
+    """Return a model behind a URL. This is the older form of `hosted`."""
     return hosted(address, base_url=base_url, key=key)
 
 
@@ -94,7 +94,7 @@ def dialect(provider: Provider, model: str, settings: dict[str, Any] | None = No
 
 
 def unsent(address: str, *, stream: bool = True) -> HttpModel:
-    """Return the model of an address, to show its requests without sending any. No key is needed. Raises BadAddress."""
+    """Return the model of an address, only to show its requests. No key is needed. Raises BadAddress."""
     provider, name = locate(address)
     return HttpModel(dialect(provider, name, stream=stream), provider)
 
@@ -103,8 +103,8 @@ def recorded(name: str, encoder: str, *, stream: bool = True) -> HttpModel:
     """Return the model for which a request on record was encoded, to show what was sent. No key is needed.
 
     Args:
-        name: `provider:model`, as a header has it.
-        encoder: as a block has it, without its formatter.
+        name: `provider:model`, as a request header holds it.
+        encoder: name and version, as a block on record holds it.
 
     Raises:
         BadAddress: no dialect has that encoder.

@@ -1,8 +1,8 @@
-"""Sends a request over HTTP and yields the bytes of the reply. No other file uses a network.
+"""Sends a request over HTTP and yields the bytes of the reply. No other model code uses a network.
 
-The key is read when a request is sent, is in one header only, and in no repr, fault or `Wire`. Redirects are never
-followed, since the key would be sent along. A connection that is lost inside a reply ends the bytes. The dialect's
-parser decides whether they are enough, because many servers disconnect after the last word instead of ending properly.
+The key is read when a request is sent. It is in one header only, and never in a repr, a fault or a `Wire`. Redirects
+are never followed, because the key would be sent along. If a connection is lost inside a reply, the bytes end there,
+and the parser decides whether they are enough: many servers disconnect after the last word instead of ending properly.
 """
 
 import functools
@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 THIS_MACHINE = ("localhost", "127.0.0.1", "::1")
 ERROR_BYTES = 64 * 1024
-"""The most bytes of an error's body that are read."""
+"""Greatest number of bytes that are read of an error's body."""
 
 
 class Dialect(Protocol):
@@ -174,7 +174,7 @@ class HttpModel:
             self._sendable(self._found_key())
 
     def wire(self, request: Request) -> Wire:
-        """Return exactly what `send` will send, with marks in place of secrets. Pure."""
+        """Return exactly the request that `send` will send, with marks in place of secrets. Pure."""
         headers: dict[str, str | Secret] = {
             "accept": "text/event-stream, application/json",
             "accept-encoding": "gzip",
@@ -230,7 +230,7 @@ class HttpModel:
             await open_end.aclose()
 
     async def _client(self) -> httpx2.AsyncClient:
-        """Return the connections of the running event loop; those of another event loop cannot be used in it."""
+        """Return the HTTP client of the running event loop. Clients of other event loops cannot be used in it."""
         loop = _loop()
         if loop not in self._clients:
             limits = self.bounds
@@ -249,12 +249,15 @@ class HttpModel:
         return self._clients[loop][0]
 
     def _found_key(self) -> str:
-        """Return the key that was given, or else that in the provider's environment variable; empty without either."""
+        """Return the key that was passed, else the key in the provider's environment variable; empty without a key."""
         key = self._key if isinstance(self._key, str) else self.provider.key()[1]
         return key.strip()
 
     def _sendable(self, key: str) -> str | None:
-        """Return a key that can be sent, and make it a known secret of this process. Raises NoKey, AgentError."""
+        """Return a key in the form to send, and add it to the known secrets of this process.
+
+        Raises NoKey, AgentError.
+        """
         variable = self.provider.key_variable
         SECRETS.add(variable or "key", key)
         if not key.isascii() or not (key + "x").isprintable():
@@ -348,7 +351,7 @@ class HttpModel:
 
 
 async def _closing(client: httpx2.AsyncClient) -> AsyncGenerator[None, None]:
-    """Close the connections at the end of the event loop, which closes every async generator that it saw start."""
+    """Close the connections at the end of the event loop, which closes every async generator that it started."""
     try:
         yield
     finally:

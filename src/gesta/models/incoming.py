@@ -1,6 +1,6 @@
-"""Reads the bytes of a reply as JSON, whole or as server-sent events. The bytes themselves show which of both it is.
+"""Reads the bytes of a reply as JSON, whole or as server-sent events. The bytes themselves show which of the two it is.
 
-Each dialect reads what the JSON means. However the bytes are cut, the same values come in the same order.
+Each dialect interprets the JSON. However the bytes are cut, the same values come in the same order.
 """
 
 from abc import ABC, abstractmethod
@@ -15,7 +15,7 @@ from gesta.models.sse import Event, Events
 BLANK = b" \t\r\n\xef\xbb\xbf"
 """Bytes that may come before a reply: keep-alive lines and a byte order mark."""
 FIRST = 1000
-"""The most bytes of a stream that are kept, to show them if it turns out not to be a stream of events."""
+"""Greatest number of bytes of a stream that are kept, to show them if the bytes are not a stream of events."""
 MARK = b"[DONE]"
 """The event that ends the stream of many servers."""
 
@@ -23,17 +23,17 @@ MARK = b"[DONE]"
 class Incoming(ABC):
     """A parser for one reply.
 
-    Joined deltas are the text of the reply, as far as it came in complete events. A whole reply has no deltas. An event
-    at the very end without its empty line is part of the reply and makes no delta.
+    The joined deltas are the text of all complete events. A whole reply has no deltas. The last event may lack the
+    empty line after it; it is then part of the reply and makes no delta.
     """
 
     def __init__(self) -> None:
         self.whole: list[bytes] | None = None
-        """Pieces of a reply that is no stream."""
+        """Pieces of a reply that is not a stream."""
         self.first = b""
         """The first bytes of a stream, at most `FIRST`, however it was cut."""
         self.marked = False
-        """Whether the server's mark for the end of its events came."""
+        """Whether the server's mark for the end of the stream came."""
         self._events: Events | None = None
 
     def feed(self, data: bytes) -> list[Delta]:
@@ -80,12 +80,12 @@ class Incoming(ABC):
 
     @property
     def over(self) -> bool:
-        """Whether the reply has ended, so that the rest of the stream is not part of it."""
+        """Whether the reply has ended, so that the rest of the stream is ignored."""
         return self.marked
 
     @property
     def beginning(self) -> bytes:
-        """The beginning of the stream, for an error message. Of a stream that is over, the first line only."""
+        """The beginning of the stream, for an error message. Once the reply has ended, only its first line."""
         return self.first.splitlines()[0] if self.over else self.first
 
     def lost(self, found: str, *, begun: bool) -> ModelFault:

@@ -16,7 +16,7 @@ ENCODER = msgspec.json.Encoder()
 DECODER = msgspec.json.Decoder()
 SURROGATE = re.compile("[\ud800-\udfff]")
 DEPTH = 100
-"""The most levels of a value that are written, if it cannot be encoded as it is."""
+"""Greatest number of levels that are written of a value that cannot be encoded directly."""
 
 
 def clean(text: str) -> str:
@@ -32,7 +32,7 @@ def paired(text: str) -> str:
 
 
 def compact(value: Any) -> bytes:
-    """Return a value as compact JSON, members in their order. Total: any value makes valid JSON.
+    """Return a value as compact JSON, with members in their order. Never raises: any value gives valid JSON.
 
     Values that JSON lacks become text: `nan`, `inf`, an object's `str`. Lone surrogates become U+FFFD.
     """
@@ -46,7 +46,7 @@ def compact(value: Any) -> bytes:
 
 
 def exact(value: Any) -> bytes:
-    """Return JSON as `compact` does, but with lone surrogates as escapes, so that reading returns the same text."""
+    """Return JSON as `compact` does, but with escapes for lone surrogates, so that decoding returns the same text."""
     try:
         return ENCODER.encode(value)
     except UnicodeEncodeError:
@@ -72,7 +72,10 @@ def read(data: bytes) -> Any:
 
 
 def read_all(texts: Sequence[bytes]) -> list[Any]:
-    """Return the values of several JSON texts, as `read` does, in one pass if all are plain. Raises ValueError."""
+    """Return the values of several JSON texts, each as `read` returns it. Ordinary texts are decoded in one pass.
+
+    Raises ValueError.
+    """
     try:
         found = DECODER.decode(b"[" + b",".join(texts) + b"]")
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 SPOKEN = ("text", "summary", "data", "signature")
-"""Members of a piece of reasoning whose own text comes in pieces."""
+"""Members of a piece of reasoning whose text comes in pieces."""
 
 
 class Kept:
-    """Puts the kept members of a message and of its calls together from their pieces."""
+    """Collects the members to send back of a message and of its calls, from their pieces."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = names
@@ -48,7 +48,7 @@ class Kept:
 
 
 def put_back(block: dict[str, Any], native: Any) -> None:
-    """Add to a block the members that the server expects back, if they fit the block's calls."""
+    """Add to a block the members that the server expects back, if the block has as many calls as they were kept for."""
     if not isinstance(native, dict):
         return
     message, calls, own = native.get("message"), native.get("calls"), block.get("tool_calls")
@@ -74,7 +74,7 @@ def _merge(whole: dict[str, Any], piece: Mapping[str, Any], names: Sequence[str]
 
 
 def _add(items: list[Any], item: Any) -> None:
-    """Add a piece of reasoning to the last piece if it continues that, else to the end of the list."""
+    """Add a piece of reasoning to the list: join it to the last piece if it continues that, else append it."""
     last = items[-1] if items else None
     if not (
         isinstance(item, dict)
@@ -89,7 +89,7 @@ def _add(items: list[Any], item: Any) -> None:
 
 
 class _Text:
-    """A text in pieces. They are joined once: a join at each piece would take time that grows with the square."""
+    """A text in pieces. The pieces are joined once, because joining at each piece would take quadratic time."""
 
     def __init__(self, *parts: str) -> None:
         self.parts = list(parts)

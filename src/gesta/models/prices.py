@@ -1,6 +1,6 @@
 """Prices of tokens from genai-prices, imported when a price is first needed: its list is large and takes half a second.
 
-A model of a host that the list does not know has no price, which is not the same as being free. The price names the
+A model of a provider that the list does not know has no price, which does not mean that it is free. The price names the
 edition of the list. Only the provider's bill is exact.
 """
 
@@ -15,7 +15,7 @@ from gesta.model.usage import tokens
 from gesta.models.providers import PROVIDERS
 
 FLAVOURS = ("chat", "default")
-"""The names in the list for the ways in which a provider counts tokens; Chat Completions is one of the ways."""
+"""Names in the list for the ways in which providers count tokens; Chat Completions is one of the ways."""
 
 
 UNKNOWN = (LookupError, ValueError, TypeError)
@@ -55,7 +55,7 @@ class Listed:
         return None
 
     def _counted(self, usage: dict[str, Any]) -> Iterator[Any]:
-        """Yield readings of a usage: as the provider counts cached and reasoning tokens, and last, in and out alone."""
+        """Yield the tokens of a usage as genai-prices reads them, in each way, and last only input and output."""
         from genai_prices import Usage, extract_usage
 
         for flavour in FLAVOURS:
@@ -71,7 +71,7 @@ class Listed:
 
 
 def listed(name: str, *, needed: bool = False) -> Listed | None:
-    """Return the price of `provider:model`; `None` for a host that the list does not know.
+    """Return the price of `provider:model`; `None` for a provider that the list does not know.
 
     Args:
         needed: whether a budget in US dollars depends on it.

@@ -1,4 +1,4 @@
-"""Public hosts, with the dialect and the key variable of each.
+"""Public providers of models, with the format and the key variable of each.
 
 Source: each provider's own page on its address, and the variables that its own library reads, read 2026-11.
 """
@@ -17,7 +17,7 @@ Speaks = Literal["chat-completions", "responses", "anthropic-messages", "gemini"
 
 
 class Provider(Struct, frozen=True):
-    """A host, its dialect, and the settings and headers that it needs."""
+    """A provider: its address and format, and the settings and headers that it needs."""
 
     name: str
     url: str
@@ -25,16 +25,16 @@ class Provider(Struct, frozen=True):
     key_variable: str | None = None
     """The environment variable that holds the key."""
     key_also: tuple[str, ...] = ()
-    """More variables for the key, by names that other programs use; the first that is set counts."""
+    """More variables for the key, by names that other programs use. The first variable that is set is used."""
     key_needed: bool = True
     url_variable: str | None = None
     """The environment variable that holds another base address, named as in the provider's own library."""
     url_path: str = ""
-    """The end of the base address that the variable's value may lack."""
+    """The end of the base address, which is added if the variable's value lacks it."""
     header_variables: dict[str, str] = {}
-    """Headers that are sent if a variable is set: name of the header to name of the variable."""
+    """Headers that are sent if a variable is set, by name of the header: the name of the variable."""
     settings: dict[str, Any] = {}
-    """Settings that every model of the provider needs; None leaves a member out."""
+    """Settings that every model of the provider needs; `None` leaves a member out."""
     speaks: Speaks = "chat-completions"
     key_header: str = "authorization"
     """The header that holds the key; in `authorization`, the word Bearer comes before it."""
@@ -53,7 +53,7 @@ class Provider(Struct, frozen=True):
         return self.key_variable, ""
 
     def in_force(self) -> "Provider":
-        """Return the provider with the base address in its variable, if that is set. Raises BadAddress."""
+        """Return the provider with the base address from its variable, if the variable is set. Raises BadAddress."""
         found = os.environ.get(self.url_variable, "").strip() if self.url_variable is not None else ""
         if not found:
             return self
@@ -65,7 +65,7 @@ class Provider(Struct, frozen=True):
             raise BadAddress(f"{self.url_variable}: {wrong}") from wrong
 
     def __post_init__(self) -> None:
-        """Raise BadAddress for an address to which nothing can be sent, or that holds a user or password."""
+        """Raise BadAddress if nothing can be sent to the address, or if it holds a user or password."""
         try:
             url = urlsplit(self.url)
             usable = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
@@ -83,7 +83,7 @@ class Provider(Struct, frozen=True):
 
 
 LOCAL = "GESTA_API_KEY"
-"""The variable with the key for a base URL that was given without a provider. It may be unset."""
+"""The variable for the key, if a base URL is given without a provider. It may be unset."""
 
 OPENAI = Provider(
     "openai",
@@ -173,14 +173,14 @@ MAKERS = {
 
 
 def locate(address: str, base_url: str | None = None) -> tuple[Provider, str]:
-    """Return the provider of an address and the provider's name for the model.
+    """Return the provider of an address, and the provider's name for the model.
 
     Args:
-        address: `provider:model`; with a base URL also a bare name of a model, which may hold colons.
-        base_url: where to send instead. The key of a provider goes there only when the address names that provider.
+        address: `provider:model`; with a base URL also the bare name of a model, which may hold colons.
+        base_url: the address to use instead. A provider's key is sent there only if `address` names that provider.
 
     Raises:
-        BadAddress: no such provider, no model, or no base URL that one could use.
+        BadAddress: there is no such provider, no model, or no base URL that can be used.
     """
     name, _, model = address.partition(":")
     provider = PROVIDERS.get(name)

@@ -1,8 +1,8 @@
 """A model that repeats the answers of a recorded run: no key, no network, no cost.
 
-If the bytes of a reply are on record, the model answers with them. Else, as after a scripted model, the reply is made
-from the entries that name the completion as their cause: its calls and its thoughts. The model has the recorded name,
-so that requests have the same bodies and a replayed run has the same entries.
+If the bytes of a reply are on record, the model answers with them. Otherwise, as after a scripted model, the reply is
+made from the entries whose cause is the completion: its calls and its thoughts. The model has the recorded name, so
+requests have the same bodies and a replayed run has the same entries.
 """
 
 import hashlib
@@ -58,9 +58,9 @@ def replay(source: Iterable[Any], *, strict: bool = False, name: str | None = No
     """Return a model that repeats recorded answers, one after the other.
 
     Args:
-        source: the entries of one run, or items as in `gesta.scripted`, such as `said` gives.
-        strict: demand that each request has the same body as the one that was answered then.
-        name: of the model; by default the one on record, else `replay`.
+        source: the entries of one run, or items as in `gesta.scripted`, such as `said` returns.
+        strict: whether each request must have the same body as the recorded request.
+        name: name of the model; by default the recorded name, else `replay`.
         stream: whether requests ask for a stream, as they did when the run was recorded.
 
     Raises:
@@ -101,7 +101,7 @@ def recorded(entries: Iterable[Entry]) -> list[Recorded]:
     """Return the answers of a run, in order, each with its calls and with the thoughts that its text does not hold.
 
     Raises:
-        AgentError: entries of several runs, or other objects among them.
+        AgentError: the entries are of several runs, or not all objects are entries.
     """
     found = sorted(_checked(entries), key=lambda entry: entry.seq)
     headers: dict[int, RequestHeaderContent] = {}
@@ -181,7 +181,7 @@ def _seqs(entry: Entry) -> list[int]:
 
 
 def _owner(entry: Entry, answers: dict[int, Recorded]) -> int | None:
-    """Return the seq of the completion that an entry came from; the last one if the entry has no causes."""
+    """Return the seq of the completion that an entry was made from; the last completion if the entry has no causes."""
     named = [cause for cause in _seqs(entry) if cause in answers]
     if named:
         return named[0]

@@ -1,9 +1,9 @@
-"""The Responses dialect of OpenAI: messages to the bytes of a body. Pure: nothing here is sent.
+"""Encodes messages as the body of a request to OpenAI's Responses API. Pure: nothing is sent here.
 
 The provider stores nothing unless `store` is set, so each request holds the whole conversation: `input` is a list of
-items and comes last in the body. Contract: the members of an item and of an envelope have a fixed order, and a
-block of the same message is the same bytes in every release of `responses/1`. Every text can be sent, as in Chat
-Completions. The model's own `store` decides whether ids of items are sent, as a block is made without a header.
+items and comes last in the body. Contract: the members of an item and of an envelope have a fixed order, and a block of
+the same message is the same bytes in every release of `responses/1`. Every text can be sent, as in Chat Completions.
+The setting `store` of the model decides whether ids of items are sent, because a block is made without a header.
 
 Source: OpenAI API reference, "Responses", "Create", and guides "Function calling", "File inputs", "Images and vision",
 "Structured outputs", read 2026-11. Encrypted reasoning refused by models without any: NousResearch/hermes-agent#24234,
@@ -26,7 +26,7 @@ from gesta.models.responses_reply import ResponsesParser
 from gesta.models.settings import ELSEWHERE, SERVER_TOOLS, refuse_own
 
 OWN = ("model", "input", "instructions", "tools", "stream", "previous_response_id", "conversation")
-"""Members of a body that settings may not name."""
+"""Members of a body that settings must not name."""
 
 UNREASONING = re.compile(r"(^|[/:])(gpt-[34]|chatgpt|computer-use)|-chat\b")
 """Names of models that refuse a request for their encrypted reasoning."""
@@ -48,7 +48,7 @@ STRICT = frozenset(
 )
 """Keywords of a schema that every model can enforce."""
 FORMS = {"properties": dict, "$defs": dict, "anyOf": list, "required": list}
-"""The types that some of these keywords must have."""
+"""The types of values that some of the `STRICT` keywords must have."""
 
 
 class ResponsesDialect(Struct, frozen=True):
@@ -57,7 +57,8 @@ class ResponsesDialect(Struct, frozen=True):
     model: str
     """The provider's name for the model."""
     settings: dict[str, Any] = {}
-    """Members of the body, as `max_output_tokens`, and `server_tools`. A header's settings win; None leaves one out."""
+    """Members of the body, such as `max_output_tokens`, and `server_tools`. A header's settings replace these; `None`
+    leaves a member out."""
     stream: bool = True
 
     encoder: ClassVar[str] = "responses/1"
@@ -111,7 +112,7 @@ class ResponsesDialect(Struct, frozen=True):
         return ResponsesParser()
 
     def _said(self, message: Message) -> list[dict[str, Any]]:
-        """Return the items of the model's message: as they came if this model made them, else from text and calls."""
+        """Return the items of a model's message: unchanged if this model made them, else made from text and calls."""
         native = message.native
         if native is not None and native.by == f"{self.encoder} {self.model}":
             stored = self.settings.get("store", False) is not False
@@ -196,7 +197,10 @@ def parameters(schema: Any) -> dict[str, Any]:
 
 
 def answer_format(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return the member of the body that asks for an answer of a schema, strict if the API can enforce it."""
+    """Return the member of the body that asks for an answer of a schema.
+
+    It is strict if the API can enforce the schema.
+    """
     closed = closed_schema(schema) if schema.get("type") == "object" and "anyOf" not in schema else None
     head = {"type": "json_schema", "name": "answer"}
     return {**head, "schema": schema if closed is None else closed, "strict": closed is not None}

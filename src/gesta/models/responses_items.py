@@ -1,9 +1,10 @@
-"""Items of the Responses API: reads those of a reply, and makes those that are sent back.
+"""Reads the items of a reply of the Responses API, and makes the items that are sent back.
 
-Reasoning is sent back before the item that it came with, or not at all, because it is refused alone. If nothing is
-stored, results of the provider's own tools are not sent back, as it knows them by id only, nor the reasoning before
-them. Contract: ids of items are sent only if they are stored ("Item with id … not found"). Encrypted reasoning is the
-exception: it is bound to its id. Azure and strict gateways refuse it without one; OpenAI itself accepts both.
+Reasoning is sent back before the item that it came with, or not at all, because alone it is refused. If the provider
+stores nothing, results of its own tools are not sent back, because it knows them by id only; nor is the reasoning
+before them. Contract: ids of items are sent only if they are stored ("Item with id … not found"). Encrypted reasoning
+is the exception, because it is bound to its id: Azure and strict gateways refuse it without the id, and OpenAI accepts
+both.
 
 Source: OpenAI API docs, "Conversation state" and "Reasoning", read 2026-11; "required following item":
 vercel/ai#7099, 2025-07; not found: vercel/ai#7543, 2025-07-25; its id: microsoft/agent-framework#5633, 2026-06-16,
@@ -22,7 +23,8 @@ from gesta.models.jsontext import compact, paired
 
 ID = re.compile("[a-zA-Z0-9_-]{1,64}")
 CALLS = {"function_call": "arguments", "custom_tool_call": "input"}
-"""Types of items that are calls of the program's tools, and the member with their arguments: JSON, or any text."""
+"""Types of items that are calls of the program's tools, each with the member that holds the arguments: JSON, or any
+text."""
 MEMBERS: dict[str, tuple[str, ...]] = {
     "reasoning": ("summary", "encrypted_content", "content"),
     "tool_search_call": ("arguments", "call_id", "execution", "status"),
@@ -36,12 +38,10 @@ MEMBERS: dict[str, tuple[str, ...]] = {
     "mcp_approval_request": ("arguments", "server_label", "name"),
     "mcp_call": ("arguments", "server_label", "name", "output", "error", "approval_request_id", "status"),
 }
-"""The members that each type of item is sent back with, besides its type and id. Other members are refused.
-
-An item without the first of these members is not sent back, except for reasoning.
-"""
+"""For each type of item, the members that are sent back beside its type and id; others are refused. An item without the
+first of these members is not sent back, except for reasoning."""
 COMPLETE = ("tool_search_call", "tool_search_output", "compaction")
-"""Types of items that are complete without an id."""
+"""Types of items that may be sent back without an id."""
 APART = "\n\n"
 """The text between messages of one reply, and between parts of a summary."""
 
@@ -54,7 +54,7 @@ class Said:
         thoughts: list[str] = []
         self.calls: list[ReplyCall] = []
         self.native: list[dict[str, Any]] = []
-        """The items that `again` reads. Of an item that may not be sent back, only the type is kept."""
+        """The items that `again` reads. For an item that must not be sent back, only the type is kept."""
         self.needed = False
         """Whether more than text and calls has to be sent back."""
         for item in items:
@@ -179,7 +179,7 @@ def again(items: Any, calls: Sequence[Call], *, stored: bool) -> list[dict[str, 
 
 
 def _reasoning(item: dict[str, Any], own: dict[str, str], *, stored: bool) -> list[dict[str, Any]]:
-    """Return the items for reasoning: one item, or an empty list if there is no reasoning in it."""
+    """Return the reasoning of an item in the form to send back, as a list of one item; else an empty list."""
     summary = item.get("summary")
     head = {"type": "reasoning", **own, "summary": summary if isinstance(summary, list) else []}
     for name in ("encrypted_content", "content"):
@@ -189,7 +189,7 @@ def _reasoning(item: dict[str, Any], own: dict[str, str], *, stored: bool) -> li
 
 
 def _item(item: dict[str, Any], own: dict[str, str], left: Any) -> dict[str, Any] | None:
-    """Return any other item; `None` if it may not be sent back."""
+    """Return an item that is not reasoning, in the form to send back; `None` if it must not be sent back."""
     type, text = item.get("type"), item.get("content")
     if type == "function_call":
         return call_item(next(left), {**own, **_chosen(item, "namespace")})

@@ -1,9 +1,11 @@
-"""Parses a reply of the Responses API, whole JSON or server-sent events. The bytes themselves show which of both it is.
+"""Parses a reply of the Responses API, whole or as server-sent events.
 
-The response that closes a stream decides. The events before it count instead if its `output` is empty, as from some
-servers, or differs from what listeners were shown. Contract: the joined deltas are the beginning of the
-reply's text and thought, so a piece out of order is only in the reply. Messages of one reply have a blank line
-between them, and so have parts of a summary.
+The bytes themselves show which of the two it is.
+
+The content of the reply is that of the response which closes the stream. If its `output` is empty, as from some
+servers, or differs from what listeners were shown, the events before it count instead. Contract: the joined deltas are
+the beginning of the reply's text and thought; a piece that comes out of order is in the reply only. Messages of one
+reply have a blank line between them, and so have parts of a summary.
 
 Source: OpenAI API reference, "Responses", "Create" and "Streaming", read 2026-11; recorded traffic of OpenAI; empty
 `output`: open-webui/open-webui#27800, 2026-07-31; another id in every event: Copilot, vercel/ai#18548, 2026-08-06.
@@ -26,7 +28,8 @@ DELTAS: dict[str, tuple[str, str]] = {
     "response.function_call_arguments.delta": ("arguments", ""),
     "response.custom_tool_call_input.delta": ("input", ""),
 }
-"""For each event with a piece: the member of the item to which it belongs, and the member with the part's number."""
+"""For each event with a piece: the member of the item that the piece belongs to, and the member with the part's
+number."""
 DONE: dict[str, tuple[str, str, str]] = {
     "response.output_text.done": ("text", "content_index", "text"),
     "response.refusal.done": ("text", "content_index", "refusal"),
@@ -35,15 +38,16 @@ DONE: dict[str, tuple[str, str, str]] = {
     "response.function_call_arguments.done": ("arguments", "", "arguments"),
     "response.custom_tool_call_input.done": ("input", "", "input"),
 }
-"""The same for each event with a whole part, and the member that holds the part."""
+"""For each event with a whole part: the member of the item that the part belongs to, the member with the part's number,
+and the member that holds the part."""
 ENDS = ("response.completed", "response.incomplete", "response.failed", "response.cancelled", "response.done")
 ENDED = ("completed", "incomplete")
 TYPES = {"text": "message", "summary": "reasoning", "content": "reasoning", **{CALLS[type]: type for type in CALLS}}
-"""The type of an item of which only pieces came, by the kind of these pieces."""
+"""The type of an item of which only pieces came, by the kind of the pieces."""
 
 
 class _Slot:
-    """One item that is put together from its pieces."""
+    """One item, put together from its pieces."""
 
     def __init__(self, place: int) -> None:
         self.place = place
@@ -51,10 +55,10 @@ class _Slot:
         self.parts: dict[tuple[str, int], list[str]] = {}
         self.done = False
         self.seen: str | None = None
-        """Which of both a listener is shown, the reasoning or a summary of it: the one that came first."""
+        """What listeners are shown: the reasoning or its summary, whichever came first; `None` before that."""
 
     def finished(self) -> dict[str, Any]:
-        """Return the item, with the joined pieces of each member that is empty."""
+        """Return the item. Members that are empty get their joined pieces."""
         item, kinds = dict(self.item), {kind for kind, _ in self.parts}
         if not isinstance(item.get("type"), str) and kinds:
             item["type"] = TYPES[next(kind for kind in TYPES if kind in kinds)]
@@ -76,7 +80,7 @@ class _Slot:
 
 
 class _Voice:
-    """The text or the thought that a listener was shown. It only grows at its end."""
+    """The text or the thought that listeners were shown. It only grows at its end."""
 
     def __init__(self, type: Literal["text", "thought"]) -> None:
         self.type: Literal["text", "thought"] = type
@@ -87,7 +91,7 @@ class _Voice:
         self._silent = False
 
     def say(self, place: tuple[int, int, int], text: str) -> list[Delta]:
-        """Return the deltas for a piece of a part of an item; none for a piece that comes out of order."""
+        """Return the deltas for a piece of an item. After a piece that came out of order, return no more deltas."""
         self._silent = self._silent or place < self._last
         if not text or self._silent:
             return []
@@ -113,7 +117,10 @@ class _Voice:
 
 
 def _after(shown: str, said: str) -> str:
-    """Return the final text, beginning with the text already shown. If they differ, both are kept."""
+    """Return the final text, which begins with the text already shown.
+
+    If the final text is another one, it is added.
+    """
     if said.startswith(shown):
         return said
     return shown if said in shown else shown + APART + said
@@ -134,7 +141,7 @@ class ResponsesParser(Incoming):
 
     @property
     def over(self) -> bool:
-        """Whether the closing response came."""
+        """Whether the response that closes the stream came."""
         return self._final is not None or self.marked
 
     def take_whole(self, body: Any, data: bytes) -> None:
@@ -157,7 +164,7 @@ class ResponsesParser(Incoming):
         return self._event(event, name.decode("utf-8", "replace"))
 
     def check_end(self) -> None:
-        """Raise ModelFault unless the closing response came, or all items and the mark of the end."""
+        """Raise ModelFault unless the stream is complete: the closing response came, or all items and the end mark."""
         if self._final is None and self._last.get("status") in ENDED:
             self._final = self._last
         if self._final is None and not (self.marked and self._slots):
@@ -182,7 +189,7 @@ class ResponsesParser(Incoming):
         )
 
     def _said(self, final: dict[str, Any]) -> Said:
-        """Return the content of the closing response; that of the events if it is empty or differs."""
+        """Return the content of the closing response; the content of the events if that is empty or differs."""
         text, thought = self._text.shown(), self._thought.shown()
         said = Said([slot.finished() for slot in self._slots])
         if isinstance(output := final.get("output"), list) and output:

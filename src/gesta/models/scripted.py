@@ -34,7 +34,7 @@ PIECES, PIECE = 16, 16
 
 
 class Fault(Struct, frozen=True, kw_only=True):
-    """A try that fails. `fault` makes it."""
+    """An item that makes tries fail. Made by `fault`."""
 
     type: str
     message: str
@@ -42,11 +42,11 @@ class Fault(Struct, frozen=True, kw_only=True):
     retry: bool = True
     retry_after_s: float | None = None
     times: int | None = 1
-    """The number of tries that fail; None: all."""
+    """The number of tries that fail; `None` for all."""
     after: int = 0
     """The number of characters that are shown before the failure."""
     of: Any = None
-    """The item whose first characters are shown."""
+    """The answer whose first characters are shown before the failure."""
 
     def error(self) -> ModelFault:
         """Return the error to raise."""
@@ -71,7 +71,7 @@ EXPECTED = "a text, gesta.call(...), a list of these for one reply, gesta.reply(
 def call(name: str, /, **args: Any) -> ReplyCall:
     """Return a call of a tool. The keywords are the tool's arguments, whatever their names.
 
-    A call has no id of its own, as with many servers. For one with an id, or with arguments that are no JSON, write
+    The call has no id, as from many servers. For a call with an id, or with arguments that are not valid JSON, write
     `gesta.model.request.ReplyCall("weather", '{"city": "Rome"}', "call_1")`.
     """
     return ReplyCall(name, exact(args).decode())
@@ -112,14 +112,14 @@ def fault(
     retry_after_s: float | None = None,
     message: str = "",
 ) -> Fault:
-    """Return an item that makes the tries before the next item fail. It is no answer itself.
+    """Return an item that makes tries of the next answer fail. It is no answer itself.
 
     Args:
         what: an HTTP status, or a type such as `lost-stream` or `timeout`.
-        times: how many tries; `None` for all of them.
-        after: characters of the next item that are shown first, as when a stream is lost.
-        retry: whether to try again; by default as with a provider.
-        retry_after_s: pause that is asked for.
+        times: number of tries that fail; `None` for all of them.
+        after: number of characters of the next answer that are shown before it fails, as in a lost stream.
+        retry: whether to try again; by default as for a provider's error.
+        retry_after_s: pause in seconds that the fault asks for.
 
     Raises:
         AgentError: a number is out of its range.
@@ -226,7 +226,7 @@ class Keyless(LocalModel):
         return Given(self._read)
 
     def _read(self) -> Parser:
-        """Return a parser for bytes. Bytes that were made here are not kept on record."""
+        """Return a parser for the bytes of a reply."""
         return ChatParser(keep=self._keep)
 
     async def send(self, request: Request) -> AsyncGenerator[Piece, None]:
@@ -241,7 +241,7 @@ class Keyless(LocalModel):
             yield piece
 
     async def answer(self, request: Request) -> Reply | AsyncGenerator[Piece, None]:
-        """Return the item as a whole reply; as pieces if it is paced, fails or is bytes.
+        """Return the reply of the next item as a whole. If it is paced, fails or is bytes, return its pieces instead.
 
         Raises as `send`.
         """
@@ -279,7 +279,7 @@ class Keyless(LocalModel):
 
 
 def spoken(name: str, *, stream: bool, settings: dict[str, Any] | None = None) -> ChatDialect:
-    """Return the dialect for a model's name. The body names the model without its provider."""
+    """Return the Chat Completions dialect for a model's name. The body names the model without its provider."""
     return ChatDialect(name.partition(":")[2] or name, settings or {}, stream)
 
 
@@ -325,7 +325,7 @@ def _shown(value: Any) -> str:
 
 
 def deltas(answer: Reply) -> Iterator[Delta]:
-    """Yield the thought and the text of a reply, cut into pieces for a listener."""
+    """Yield the thought of a reply, and its text cut into pieces, for a listener."""
     if answer.thought:
         yield Delta("thought", answer.thought)
     text = answer.text
@@ -335,7 +335,7 @@ def deltas(answer: Reply) -> Iterator[Delta]:
 
 
 def finished(answer: Reply, name: str) -> Reply:
-    """Return a reply with the members that a provider's reply has: a model, a reason, and arguments for each call."""
+    """Return a reply with the members of a provider's reply: model, finish reason, and arguments for each call."""
     calls = answer.calls
     for one in calls:  # at each reply: a generator takes longer
         if not one.args:

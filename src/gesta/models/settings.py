@@ -1,4 +1,4 @@
-"""Checks settings for members of a body that they may not name, and names the one that is no member of it."""
+"""Checks that settings do not name members of the body that are made from the record."""
 
 from collections.abc import Collection
 from typing import Any

@@ -16,7 +16,7 @@ class Events:
 
     def __init__(self) -> None:
         self.strange = False
-        """Whether a line came that no stream of events has."""
+        """Whether a line came that cannot be part of a stream of events."""
         self._line: list[bytes] = []
         self._name = b""
         self._data: list[bytes] = []
@@ -60,7 +60,10 @@ class Events:
         return events
 
     def close(self) -> list[Event]:
-        """Return a list of the event that began and did not end; an empty list without one. Its data may be cut."""
+        """Return the last event if the stream ended before its empty line, as a list; else an empty list.
+
+        Its data may be cut.
+        """
         if self._line:
             self._field(b"".join(self._line))
             self._line.clear()

@@ -1,4 +1,4 @@
-"""The command line: each command is one dataclass of options and one function. `main` is what `gesta` calls."""
+"""The command line: each command is one dataclass of options and one function. The command `gesta` calls `main`."""
 
 import os
 import sys
@@ -78,7 +78,10 @@ def main() -> None:
 
 
 def leave(code: int | str | None) -> None:
-    """Exit at once: Python would wait for a thread in which a tool hangs. That call is on record as in doubt."""
+    """Exit at once, because Python would wait for a thread in which a tool hangs.
+
+    That call is on record as in doubt.
+    """
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code if isinstance(code, int) else 1)

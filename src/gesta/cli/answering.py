@@ -1,4 +1,4 @@
-"""Commands that tell a run something from outside: `approve`, `resolve`, `cancel`."""
+"""Commands that send an answer or a signal to a run: `approve`, `answer`, `resolve`, `cancel`."""
 
 from gesta.cli.app import command
 from gesta.cli.options import AnswerOptions, ApproveOptions, CancelOptions, ResolveOptions
@@ -10,9 +10,8 @@ def approve(options: ApproveOptions) -> None:
 
     This only writes the answer to the run's inbox; `gesta resume` continues the run.
 
-    The name in --by is a claim, and nothing checks it: a model with a shell can approve its own calls. Where the
-    agent's file names an `approver`, as gesta.decide.approval.SignedApprovals, an answer without a token does not
-    count.
+    Nothing checks the name in --by: a model with a shell can approve its own calls. If the agent's file has an object
+    named `approver`, such as a gesta.decide.approval.SignedApprovals, an answer without a token does not count.
     """
     from gesta.cli import letters
 
@@ -32,9 +31,9 @@ def answer(options: AnswerOptions) -> None:
 
 @command(ResolveOptions, example="gesta resolve last done --result '{\"sent\": true}'")
 def resolve(options: ResolveOptions) -> None:
-    """Settle a call whose outcome is unknown.
+    """Say what became of a call whose outcome is unknown.
 
-    done: it happened, with --result if the model should read one. failed: it did not happen. retry: try it again.
+    done: the effect happened; --result is what the model reads. failed: it did not happen. retry: try the call again.
     """
     from gesta.cli import letters
 

@@ -1,7 +1,7 @@
-"""The application `gesta`, and how a command is added to it: a dataclass of options, and a function that takes them.
+"""The application `gesta`, and the function that adds a command, made of a dataclass of options and a function.
 
-Help is plain text, because drawn help would take longer than all the rest. No command imports more than it needs. No
-error that a person can reach shows a traceback without `--debug`.
+Help is plain text, because drawn help would take longer to import than all the rest. Each command imports only what it
+needs. No error that a user can cause shows a traceback without `--debug`.
 """
 
 import inspect
@@ -46,7 +46,7 @@ VERBS = {
 """Every command, under its heading."""
 
 TYPED_WRONG = (BadAddress, NoRecord, NoRun, SeveralRuns)
-"""Errors in what the person typed. They have the exit code 2, as click's own errors."""
+"""Errors in the command line that a person typed. They have the exit code 2, like click's own errors."""
 
 UNFORESEEN = "This was not foreseen. `--debug` shows where it happened; please report that."
 
@@ -122,7 +122,7 @@ def command(
 
 
 def _sign(call: Any, shape: Any) -> None:
-    """Set the fields of a dataclass as the parameters of a function; those of the most derived class come first."""
+    """Make the fields of a dataclass the parameters of a function. Fields of the most derived class come first."""
     fields = inspect.signature(shape).parameters
     order: dict[str, None] = {}
     for each in shape.__mro__:
@@ -159,7 +159,7 @@ def guarded(work: Callable[[], int | None], *, debug: bool) -> int:
 
 @contextmanager
 def _warned() -> Iterator[None]:
-    """Print warnings about what a record set aside like other messages. Python prints all other warnings."""
+    """In the block, print Gesta's warnings about a record as messages. Python prints all other warnings."""
     with warnings.catch_warnings():
         shown: Callable[..., None] = warnings.showwarning
 
@@ -175,6 +175,6 @@ def _warned() -> Iterator[None]:
 
 
 def silenced() -> int:
-    """Discard all output that is not written yet, because nobody reads it, and return the exit code."""
+    """Discard all output from now on, because nobody reads it, and return the exit code."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return BROKEN_PIPE

@@ -23,7 +23,7 @@ from gesta.text.visible import visible, visible_value
 VARIABLE = "GESTA_APPROVAL_KEY"
 """The environment variable with the key that signs answers, in hexadecimal digits."""
 MOST = 4000
-"""The most characters of one argument that the prompt shows. A note says how many more there are."""
+"""Greatest number of characters of one argument that the prompt shows. A note says how many more there are."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +94,7 @@ def signing_key() -> bytes | None:
 
 
 def ask(waiting: Waiting, agent: Agent, by: str) -> Verdict | None:
-    """Ask the person at the prompt; return `None` if the person closed the input without an answer."""
+    """Ask the person at the prompt. Return `None` if the person closed the input without an answer."""
     say(f"{visible(waiting.tool or '')} asks to run, with:", BOLD)
     for line in arguments(waiting):
         say(f"    {line}")

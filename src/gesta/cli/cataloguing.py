@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 class CatalogOptions(Common):
     """Options of `catalog`."""
 
-    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="Where they lie.", show_default=True)] = "."
+    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="The folder with the files.", show_default=True)] = "."
     find: Annotated[
-        str, typer.Option("--find", metavar="WORDS", help="Only those with one of these words, best first.")
+        str, typer.Option("--find", metavar="WORDS", help="Only items with one of these words, best first.")
     ] = ""
-    name: Annotated[str | None, typer.Option("--name", metavar="NAME", help="Show one whole.", show_default=False)] = (
-        None
-    )
+    name: Annotated[
+        str | None, typer.Option("--name", metavar="NAME", help="Show the whole item of this name.", show_default=False)
+    ] = None
     kind: Annotated[
         Literal["tool", "prompt"] | None,
         typer.Option("--kind", help="Only tools, or only prompts.", show_default=False),
@@ -31,11 +31,12 @@ class CatalogOptions(Common):
     annotations: Annotated[
         list[str] | None,
         typer.Option(
-            "--annotation", metavar="KEY=VALUE", help="Only those annotated so; repeatable.", show_default=False
+            "--annotation", metavar="KEY=VALUE", help="Only items with this annotation; repeatable.", show_default=False
         ),
     ] = None
     limit: Annotated[
-        int | None, typer.Option("--limit", "-n", metavar="N", min=1, help="How many are listed.", show_default=False)
+        int | None,
+        typer.Option("--limit", "-n", metavar="N", min=1, help="Greatest number of items listed.", show_default=False),
     ] = None
 
 
@@ -96,7 +97,7 @@ def _first(item: "Item") -> str:
 
 
 def _whole(item: "Item") -> list[str]:
-    """Return the lines that show one item."""
+    """Return the lines that show all facts of one item."""
     notes = ", ".join(f"{key}={value}" for key, value in item.annotations.items())
     called = f"{item.name}({item.signature})" if item.kind == "tool" else item.name
     told = {

@@ -1,7 +1,8 @@
-"""Makes the output of `why`: the chain from a question to an answer, as a tree that fits a page.
+"""Makes the output of `why`: the nodes from a question to an answer, as a tree that fits a page.
 
-A node is drawn below the call or the analysis that it belongs to. `←` names the nodes that it was made from, if they
-are not the one above it. Nodes that do not fit are left out, those of earlier turns first; the last line counts them.
+A node is drawn below the call or the analysis that it belongs to. `←` names the nodes that it was made from, unless
+that is the node above it. Nodes that do not fit are left out, beginning with nodes of earlier turns; the last line
+counts them.
 """
 
 import sys
@@ -23,13 +24,13 @@ from gesta.views.drawn import Drawn, drawn, narrowed
 from gesta.views.lineage import Explanation, Node
 
 LINES, WIDEST = 40, 100
-"""The most lines and columns of the page, unless `--all` is set."""
+"""Greatest number of lines and columns of the page, unless `--all` is set."""
 BEFORE = 30
-"""The most characters that are shown before the first passage."""
+"""Greatest number of characters that are shown before the first passage."""
 PASSAGES = 4
-"""The most lines that are shown of one retrieval."""
+"""Greatest number of lines that are shown of one retrieval."""
 SOURCES = 5
-"""The most ids that one arrow names."""
+"""Greatest number of ids that one arrow names."""
 RANKS = ("Thought", "Analysis", "Note", "Summary", "Artifact", "Resolution", "Observation", "ToolUse", "Retrieval")
 """Types of nodes, in the order in which they are left out."""
 UNDER = {"Thought": "Analysis", "ToolUse": "Analysis"} | dict.fromkeys(
@@ -39,7 +40,7 @@ UNDER = {"Thought": "Analysis", "ToolUse": "Analysis"} | dict.fromkeys(
 
 
 def why(options: OnRecord, run: str, entry: int | None, *, everything: bool) -> None:
-    """Show what an entry was made from."""
+    """Print the explanation of an entry."""
     found = reading(options, lambda record: explained(record, run, entry))
     target = found.nodes[-1]
     answer = target.kind is Kind.Assistant or target.type == "Conclusion"
@@ -68,7 +69,7 @@ def nodes(found: Explanation) -> list[dict[str, Any]]:
 
 
 def _drawn(node: Node, passages: Sequence[Drawn]) -> dict[str, Any]:
-    """Return which passages of a node the answer drew on, each as start and end in the node and in the answer."""
+    """Return the passages of a node that the answer repeats, each as start and end in the node and in the answer."""
     return {"drawn": [[each.start, each.end, each.at, each.to] for each in passages if each.id == node.id]}
 
 
@@ -109,7 +110,10 @@ class Page:
             yield self._cut(f"left out: {told} (--all shows them)", self._width)
 
     def _fitting(self) -> dict[str, Node]:
-        """Return the nodes to show: those that the answer drew on, if they fit; earlier turns are left out first."""
+        """Return the nodes to show. If the answer repeats passages, only nodes that matter for them are shown.
+
+        If there are too many lines, nodes are left out, first those of earlier turns.
+        """
         found = self._found
         wanted = narrowed(found, self._passages) if self._passages else self._nodes
         kept = {id: node for id, node in self._nodes.items() if id in wanted}
@@ -174,7 +178,7 @@ class Page:
         return None
 
     def _host(self, run: str) -> str | None:
-        """Return the id of the first node of another run that was made from a node of this run."""
+        """Return the id of the first shown node that was made from a node of another run, given the id of that run."""
         ids = {node.id for node in self._nodes.values() if node.run == run}
         return next((node.id for node in self._kept.values() if node.run != run and ids & set(node.derived_from)), None)
 
@@ -196,7 +200,7 @@ class Page:
         return str(node.seq) if node.run == run else f"{harmless(node.run[:8])}.{node.seq}"
 
     def _marked(self, node: Node) -> str:
-        """Return the text of a node from shortly before its first passage on, with the passages in brackets."""
+        """Return the text of a node with its passages in brackets, starting shortly before the first passage."""
         target = self._found.nodes[-1].id
         own = [(each.start, each.end) for each in self._passages if each.id == node.id]
         spans = sorted({(each.at, each.to) for each in self._passages} if node.id == target else set(own))

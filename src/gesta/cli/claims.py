@@ -1,7 +1,8 @@
-"""The commands `adopt` and `gone`: they write down facts that a person knows and no program can find out.
+"""The commands `adopt` and `gone`, which record facts that a person knows and no program can find out.
 
 A copy cannot know whether the record that it was made from is still written, and no program can see the processes of
-another machine. Both commands print their claim before they write it: if it is false, an effect may happen twice.
+another machine. Before both commands write the person's statement, they print it: if it is false, an effect may happen
+twice.
 """
 
 import sys
@@ -25,7 +26,7 @@ from gesta.record.record import Record
 from gesta.store import RunRow
 
 SHOWN = 20
-"""The most runs or attempts that are listed. A last line counts the others."""
+"""Greatest number of runs or attempts that are listed. A last line counts the others."""
 ATTEMPTS = "SELECT run, seq, content FROM entries WHERE kind = 'attempt' AND content LIKE ? ORDER BY pos"
 HELD = "SELECT run, owner FROM leases WHERE owner IS NOT NULL ORDER BY run"
 RESULT = "SELECT count(*) FROM entries WHERE run = ? AND kind = 'tool-result' AND content LIKE ?"
@@ -40,11 +41,11 @@ class Named(Struct, frozen=True):
     id: str
     tool: str
     answered: bool
-    """Whether its call has a result."""
+    """Whether the call has a result."""
 
 
 def adopt(options: AdoptOptions) -> int:
-    """Declare that this copy, or some runs of it, are the ones that continue."""
+    """Declare that this copy, or some runs of it, are used from now on."""
     address, by = options.target(), options.by or who()
 
     async def work() -> int:
@@ -102,7 +103,7 @@ async def _open_at(record: Record, mark: int) -> list[RunRow]:
 
 
 def gone(options: GoneOptions) -> int:
-    """Declare that a process has ended, or list the processes that hold a run or tried a call without a result."""
+    """Declare that a process has ended, or list the processes that hold a run or have tried a call without a result."""
     if options.process is None:
         reading(options, partial(_list_all, options))
         return 0
@@ -139,7 +140,7 @@ def gone(options: GoneOptions) -> int:
 
 
 async def _list_all(options: GoneOptions, record: Record) -> None:
-    """List the processes that hold a run or tried a call without a result, and what is known of each."""
+    """Print the processes that hold a run or have tried a call without a result, and what is known about each."""
     rows = []
     for process in sorted(await _processes(record)):
         open_ = [each.id for each in await _attempts(record, process) if not each.answered]
@@ -168,7 +169,7 @@ async def _processes(record: Record) -> set[str]:
 
 
 def _meant(name: str, known: set[str]) -> str:
-    """Return the process with a name that is or begins with the given text. Raises Stop."""
+    """Return the process whose name is, or begins with, the given text. Raises Stop."""
     found = [name] if name in known else sorted(each for each in known if name and each.startswith(name))
     if len(found) > 1:
         raise Stop(f"{len(found)} processes begin with {name!r}: {', '.join(found[:5])}. Write more of the name.")

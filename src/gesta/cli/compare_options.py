@@ -10,7 +10,7 @@ from gesta.cli.running import AgentAddress
 
 Live = Annotated[
     list[str] | None,
-    typer.Option("--live", metavar="TOOL", help="A tool that may run; may be repeated.", show_default=False),
+    typer.Option("--live", metavar="TOOL", help="A tool that may really run; repeatable.", show_default=False),
 ]
 
 
@@ -30,20 +30,27 @@ class ForkOptions(OnRecord):
     run: Run
     agent: Annotated[
         str | None,
-        typer.Argument(metavar="[FILE.py:NAME]", help="The agent that goes on; none for nobody.", show_default=False),
+        typer.Argument(
+            metavar="[FILE.py:NAME]", help="The agent for the fork; without one, no turn is run.", show_default=False
+        ),
     ] = None
     at: Annotated[
         int | None,
-        typer.Option("--at", metavar="SEQ", min=0, help="The last entry that is shared.", show_default=False),
+        typer.Option("--at", metavar="SEQ", min=0, help="Seq of the last entry that is shared.", show_default=False),
     ] = None
     set: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="SEQ.PATH=VALUE", help="Another value in one entry.", show_default=False),
+        typer.Option(
+            "--set", metavar="SEQ.PATH=VALUE", help="A new value for a part of one entry.", show_default=False
+        ),
     ] = None
     model: Annotated[
         str | None,
         typer.Option(
-            "--model", metavar="PROVIDER:NAME", help="Ask this model; `recorded` says what it said.", show_default=False
+            "--model",
+            metavar="PROVIDER:NAME",
+            help="Ask this model; `recorded` repeats the record.",
+            show_default=False,
         ),
     ] = None
     base_url: Annotated[
@@ -56,7 +63,8 @@ class ForkOptions(OnRecord):
     ] = None
     live: Live = None
     session: Annotated[
-        str | None, typer.Option("--session", "-s", metavar="NAME", help="Of the fork.", show_default=False)
+        str | None,
+        typer.Option("--session", "-s", metavar="NAME", help="Session name of the fork.", show_default=False),
     ] = None
 
 
@@ -65,7 +73,7 @@ class DiffOptions(OnRecord):
     """Options of `diff`."""
 
     run: Run
-    other: Annotated[str, typer.Argument(metavar="OTHER", help="The run that it is compared with.")]
+    other: Annotated[str, typer.Argument(metavar="OTHER", help="The run to compare it with.")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,11 +82,11 @@ class CaseOptions(OnRecord):
 
     what: Annotated[
         Literal["add", "accept"],
-        typer.Argument(metavar="add|accept", help="Make a case of a run, or take a change into cases."),
+        typer.Argument(metavar="add|accept", help="Make a case from a run, or update cases."),
     ]
     words: Annotated[
         list[str],
         typer.Argument(metavar="RUN FILE.py:NAME | FILE...", help="A run and its agent, or cases.", show_default=False),
     ]
-    to: Annotated[str, typer.Option("--to", metavar="FOLDER", help="Where cases are kept.")] = "tests/cases"
+    to: Annotated[str, typer.Option("--to", metavar="FOLDER", help="Folder of the cases.")] = "tests/cases"
     live: Live = None

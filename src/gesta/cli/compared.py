@@ -154,7 +154,7 @@ async def _acting(record: Record, base: RunRow, agent: Agent, options: ForkOptio
 
 
 def _told(options: ForkOptions, fork: Fork, ended: Outcome | None, guesses: list[int]) -> None:
-    """Print how a fork ended, and the next command to type."""
+    """Print how the turn of a fork ended, and the next command to type."""
     base, made = fork.base, fork.run
     if ended is not None and ended.end is not None and not fork.went_on:
         say(
@@ -237,7 +237,7 @@ def _effects(facts: differences.Facts) -> str:
 
 
 def _mark(effect: differences.Effect) -> str:
-    """Return a note for a call that did not run its tool: it was not done, or its result is from the record."""
+    """Return a note for a call whose tool did not run: there is no result, or the result is from the record."""
     if effect.fired:
         return ""
     return " [not done]" if effect.outcome is None else " [from the record]"
@@ -281,7 +281,7 @@ def _as_json(found: differences.Compared) -> dict[str, Any]:
 
 
 def case(options: CaseOptions) -> int:
-    """Add a case, or accept the results of today's code as the new expectation."""
+    """Add a case, or accept the results of the present code as the new expectation."""
     return _add(options) if options.what == "add" else _accept(options)
 
 

@@ -1,4 +1,4 @@
-"""Commands that take runs again, elsewhere and side by side: `replay`, `fork`, `diff`, `case`."""
+"""Commands that run a recorded run again, change it, or compare it: `replay`, `fork`, `diff`, `case`."""
 
 from gesta.cli.app import command
 from gesta.cli.compare_options import CaseOptions, DiffOptions, ForkOptions, ReplayOptions
@@ -6,10 +6,10 @@ from gesta.cli.compare_options import CaseOptions, DiffOptions, ForkOptions, Rep
 
 @command(ReplayOptions, example="gesta replay last agent.py:agent")
 def replay(options: ReplayOptions) -> int:
-    """Replay a run with the code of today, without effects.
+    """Replay a run with the present code, without effects.
 
-    Models and tools answer what is on record. If the code goes another way, the exit code is 1, and both sides of the
-    first different entry are shown. A tool that is named by --live runs, and its results are compared.
+    Models and tools answer with what is on record. If the code does something else, the exit code is 1, and both
+    versions of the first different entry are shown. A tool that --live names really runs, and its results are compared.
     """
     from gesta.cli import compared
 
@@ -18,10 +18,10 @@ def replay(options: ReplayOptions) -> int:
 
 @command(ForkOptions, example="gesta fork last agent.py:agent --at 2")
 def fork(options: ForkOptions) -> int:
-    """Go on with a run from an earlier entry, changed.
+    """Continue a run from an earlier entry, with changes.
 
-    What comes before is shared and takes no space. A call that is on record is answered from it; another one goes
-    live only if its tool is pure or named by --live, else the fork stops there.
+    The entries before are shared and take no space. A call that is on record gets its recorded result; any other call
+    runs only if its tool is pure or named by --live. Otherwise the fork waits there.
     """
     from gesta.cli import compared
 
@@ -40,8 +40,9 @@ def diff(options: DiffOptions) -> None:
 def case(options: CaseOptions) -> int:
     """Keep a run as a test, which pytest collects.
 
-    `case add RUN FILE.py:NAME` writes it, `case accept FILE...` takes what the code does today into it. A case fails
-    where the code calls another tool, with other arguments, or answers otherwise; a tool that is named by --live runs.
+    `case add RUN FILE.py:NAME` writes a case; `case accept FILE...` stores what the present code does as the new
+    expectation. A case fails if the code calls another tool, passes other arguments, or gives another answer; a tool
+    that --live names really runs.
     """
     from gesta.cli import compared
 

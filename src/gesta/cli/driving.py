@@ -1,6 +1,6 @@
 """Runs an agent on a record, asks the person at the terminal for approvals, and prints how the turn ended.
 
-Each stretch of work has its own event loop and its own opened record; nothing is kept in memory between two stretches.
+The turn is run until it ends or waits. Each time, the record is opened and closed again, and nothing is kept in memory.
 So an answer at the prompt does the same as `gesta approve` and `gesta resume`, and Ctrl-C at the prompt loses nothing.
 """
 
@@ -40,14 +40,14 @@ from gesta.record.record import Record
 Work = Callable[[Record, Listener], Awaitable[Outcome]]
 
 MOST = 1000
-"""The most characters of a call that are shown."""
+"""Greatest number of characters of a call that are shown."""
 
 CODES = {"answered": ANSWERED, "failed": FAILED, "cancelled": FAILED, "limit": LIMIT, "budget": LIMIT}
 
 
 @dataclass(frozen=True)
 class Job:
-    """An agent, the record on which it runs, and the words by which the next command names both."""
+    """An agent, the record on which it runs, and the words with which the next command names both."""
 
     agent: Agent
     address: str
@@ -68,7 +68,7 @@ class Job:
 
 
 def work(job: Job, voice: Voice, first: Work) -> int:
-    """Run the agent until it ends or waits, and again after each answer of the person. Returns the exit code."""
+    """Run the agent until it ends or waits, and again after each answer of the person. Return the exit code."""
     try:
         outcome = _stretch(job, voice, first)
         while answers := _answers(job, outcome.waiting):
@@ -143,7 +143,7 @@ def _interrupted(job: Job, run: str | None) -> int:
 
 
 def _report(job: Job, outcome: Outcome) -> int:
-    """Print why an answer is missing, and the next command to type. Returns the exit code."""
+    """Print why there is no answer, and the next command to type. Return the exit code."""
     if outcome.reason == "waiting":
         return _waiting(job, outcome)
     if outcome.error is not None:

@@ -66,7 +66,7 @@ def verify(options: VerifyOptions) -> int:
 
 
 def _broken(broken: set[str], runs: set[str]) -> str:
-    """Return a sentence on how many runs were changed, and how many are gone though one of their heads was kept."""
+    """Return a sentence on how many runs were changed, and how many are missing although their heads were kept."""
     if not runs:
         return "It is not whole."
     said = [f"Changed since it was written: {count(len(broken & runs), 'run')} of {len(runs):,}."] * bool(broken & runs)
@@ -84,7 +84,7 @@ def _whole(facts: dict[str, int], path: str | None) -> str:
 
 
 def _kept(words: Iterable[str]) -> list[list[Head]]:
-    """Read heads, named one by one or in files; heads that were kept at one time form one list. Raises Stop."""
+    """Read heads, given one by one or in files. Heads of one time form one list. Raises Stop."""
     named, files = list[Head](), list[list[Head]]()
     for word in words:
         alone = head_of(word)
@@ -167,7 +167,7 @@ def export(options: ExportOptions) -> None:
 
 
 async def _clean(lines: AsyncIterator[str]) -> AsyncIterator[str]:
-    """Yield lines without the secrets of this process: an older record, or another person's, may hold some."""
+    """Yield lines without the secrets of this process, which an older record or another person's record may hold."""
     hidden = 0
     async for line in lines:
         clean = SECRETS.text(line)
@@ -202,7 +202,7 @@ async def _lines(record: Record, options: ExportOptions) -> AsyncIterator[str]:
 
 
 def import_(options: ImportOptions) -> int:
-    """Read files into a record, one after the other; a file that cannot be read does not stop the others."""
+    """Read files into a record, one after another. A file that cannot be read does not stop the others."""
     for path in options.files:
         if Path(path).is_dir():
             raise Stop(f"{path!r} is a folder. Name the files in it, as in {path.rstrip('/')}/*. Nothing was imported.")
@@ -233,7 +233,7 @@ def import_(options: ImportOptions) -> int:
 
 
 def _name_broken() -> None:
-    """Print the importers of other packages that are installed and cannot be used."""
+    """Print the installed importers of other packages that cannot be used."""
     from gesta.importers.known import formats
 
     for name, why in formats().broken.items():
@@ -266,7 +266,7 @@ async def _import(record: Record, path: str, options: ImportOptions) -> None:
 
 
 def push(options: PushOptions) -> int:
-    """Copy a record into another, and print what was copied and what was not."""
+    """Copy a record into another record, and print what was copied and what was not."""
     from gesta.bridges.pushing import Pushed
     from gesta.bridges.pushing import push as copy
 

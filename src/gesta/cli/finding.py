@@ -6,9 +6,9 @@ from gesta.cli.record_options import FindOptions, StatsOptions
 
 @command(FindOptions, example="gesta find refund --kinds tool-call,tool-result")
 def find(options: FindOptions) -> None:
-    """Find words in what was said, called and answered.
+    """Find words in messages, tool calls, results and answers.
 
-    It looks through what people sent and were shown, what models wrote and thought, arguments and results of calls.
+    It searches what people sent and were shown, what models wrote and thought, and arguments and results of calls.
     """
     from gesta.cli import search
 
@@ -19,7 +19,7 @@ def find(options: FindOptions) -> None:
 def stats(options: StatsOptions) -> None:
     """Count cost, tokens, latencies and errors by day, model or tool.
 
-    A price or a count of tokens that nobody knows is not counted as 0, but counted apart.
+    Unknown prices and unknown counts of tokens are counted apart, not as 0.
     """
     from gesta.cli import search
 

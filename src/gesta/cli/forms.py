@@ -1,7 +1,8 @@
 """Makes the output of `log --as`: one run in the forms that other systems use.
 
 `activity` is the form of agent-catalog, `steps` of LangChain, `task` of Langroid, `react` and `codeact` of KodeAgent.
-By default the columns fit the page and long texts are folded. `--json` writes the form as its own programs read it.
+By default the columns fit the page and long texts are folded. With `--json` the form is written as the other system's
+own programs read it.
 """
 
 import json
@@ -35,11 +36,11 @@ from gesta.store import RunRow
 
 FORMATS = ("tsv",)
 FEW = 6
-"""The most lines that are shown of a text, unless `--all` is set."""
+"""Greatest number of lines that are shown of a text, unless `--all` is set."""
 NOTE = 50
-"""The most characters that are shown of a key-value, because most key-values are for programs only."""
+"""Greatest number of characters that are shown of a key-value, because most key-values are for programs only."""
 PAGE = ("mark", "task", "responder", "recipient", "tool", "content")
-"""Columns of a task that a page shows if they hold anything. The data has all columns."""
+"""Columns of a task that are shown if they hold anything. JSON output has all columns."""
 Cells = Sequence[str]
 
 
@@ -80,9 +81,10 @@ def _chosen(options: LogOptions) -> str:
 
 
 def columns(headings: Cells, rows: Sequence[Cells], *, everything: bool) -> Iterator[str]:
-    """Yield cells aligned in columns; the last column is broken into lines.
+    """Yield rows of cells in aligned columns. The last column is broken into lines.
 
-    Unless `everything` is set, the last column is folded, and others are cut if they take more than half of the page.
+    Unless `everything` is set, long texts of the last column are folded, and other columns are cut if they take more
+    than half of the page.
     """
     if not headings:
         return
@@ -128,7 +130,7 @@ async def activity(record: Record, row: RunRow, options: LogOptions) -> Iterable
 
 
 def _activity(text: str) -> tuple[Cells, dict[str, Any]]:
-    """Return the cells and the annotations of a line. An imported line that is no log record has only its text."""
+    """Return the cells and the annotations of a line of an activity log. For a line of another form: only its text."""
     try:
         line = json.loads(text)
         content, at, path = line["content"], str(line.get("timestamp"))[11:19], "/".join(line["span"]["name"])
@@ -138,7 +140,7 @@ def _activity(text: str) -> tuple[Cells, dict[str, Any]]:
 
 
 def _told(content: dict[str, Any]) -> str:
-    """Return the text of a content of an activity log."""
+    """Return the text to show for the content of an activity log's line."""
     match content:
         case {"kind": "tool-call", "tool_name": name, "tool_args": dict(args)}:
             return call_text(name, args)
@@ -173,7 +175,7 @@ def _turns(entries: list[Entry]) -> Iterator[Iterator[Cells]]:
 
 
 def _steps(entries: list[Entry], known: dict[str | None, AgentAction]) -> list[AgentStep | AgentFinish]:
-    """Return the steps of a turn. The late result of a call of an earlier turn has the action of that call."""
+    """Return the steps of a turn. A late result of a call of an earlier turn becomes a step with that call's action."""
     found, seqs = steps(entries), {entry.seq for entry in entries}
     results = [(each.run, each.content.call) for each in entries if isinstance(each.content, ToolResultContent)]
     strays = [n for n, each in enumerate(found) if isinstance(each, AgentStep) and each.action.entry is None]
@@ -186,7 +188,7 @@ def _steps(entries: list[Entry], known: dict[str | None, AgentAction]) -> list[A
 
 
 def _shapes(turn: int, found: list[AgentStep | AgentFinish]) -> Iterator[Cells]:
-    """Yield the rows of some steps. Actions of one reply come below the message log that they share."""
+    """Yield the rows of some steps. Actions of one reply come below the log of that reply."""
     number = str(turn or "")
     for item in rounds(found):
         if isinstance(item, AgentFinish):
@@ -204,7 +206,7 @@ def _shapes(turn: int, found: list[AgentStep | AgentFinish]) -> Iterator[Cells]:
 
 
 def _said(item: Round, number: int) -> str | None:
-    """Return the log that the actions of a reply were parsed from; `None` for messages without a text."""
+    """Return the log from which the actions of a reply were parsed; `None` if it has no text."""
     if not isinstance(item.first, AgentActionMessageLog):
         return item.first.log
     text = "\n".join(observation_text(message.content) for message in item.first.messages).strip()
@@ -237,7 +239,7 @@ def _task(row: Row) -> dict[str, Any]:
 
 # --------------------------------------------------------------------------------------------- react and codeact
 def histories(formatter: HistoryFormatter) -> Callable[[Record, RunRow, LogOptions], Awaitable[Iterable[str]]]:
-    """Return a function that shows the history which a formatter makes."""
+    """Return a function that shows a run as the history that a formatter makes."""
 
     async def history(record: Record, row: RunRow, options: LogOptions) -> Iterable[str]:
         messages = formatter.history(await record.read(row.run))

@@ -1,4 +1,4 @@
-"""The command `models`: which providers could be asked, and which environment variables hold a key."""
+"""The command `models`: the providers that can be asked, and the environment variables with their keys."""
 
 import os
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ class ModelsOptions(Common):
 
 @command(ModelsOptions, example="gesta models")
 def models(options: ModelsOptions) -> None:
-    """List providers, whose key was found, and where requests go."""
+    """List the providers, which keys were found, and the addresses."""
     from gesta.cli.layout import table
     from gesta.models.providers import AZURE, PROVIDERS
     from gesta.text.redactor import SECRETS
@@ -51,7 +51,7 @@ def models(options: ModelsOptions) -> None:
 
 
 def _key(row: Mapping[str, Any]) -> str:
-    """Return a text on the variable of a provider's key: whether it is set, and whether it has to be."""
+    """Return a text about a provider's key: its variable, whether it is set, and whether it is needed."""
     variable = row["variable"]
     if variable is None:
         return "needs no key"
@@ -61,7 +61,7 @@ def _key(row: Mapping[str, Any]) -> str:
 
 
 def _address(row: Mapping[str, Any]) -> str:
-    """Return the address to which a provider's requests go, and the variable that sets it."""
+    """Return the address to which a provider's requests go, and the variable that changes it."""
     if row["url"] is None:
         return f"{row['url_variable']} is not set"
     return f"{row['url']}, from {row['url_variable']}" if row["url_found"] else str(row["url"])

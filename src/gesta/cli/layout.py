@@ -1,4 +1,4 @@
-"""Lines and tables for a page of text: wrapped, folded and aligned by the columns that a character takes."""
+"""Formats text for a page: wraps, folds and aligns lines, by the number of columns that each character takes."""
 
 import shutil
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from rich.cells import cell_len, chop_cells
 from gesta.cli.talk import harmless
 
 WIDEST = 120
-"""The most columns of a page; longer lines are hard to read."""
+"""Greatest number of columns of a page; longer lines are hard to read."""
 
 
 def page_width() -> int:
@@ -17,7 +17,7 @@ def page_width() -> int:
 
 
 def wrap(text: str, width: int) -> list[str]:
-    """Return a text as lines of at most `width` columns, broken at spaces where possible. Indents stay."""
+    """Return a text as lines of at most `width` columns, broken at spaces where possible. The indentation stays."""
     lines: list[str] = []
     for line in text.expandtabs(4).split("\n"):
         lines += [line.rstrip()] if cell_len(line) <= width else _broken(line, width)
@@ -25,7 +25,7 @@ def wrap(text: str, width: int) -> list[str]:
 
 
 def _broken(line: str, width: int) -> list[str]:
-    """Return the lines into which a too long line is broken."""
+    """Return the lines into which a line is broken that is too long."""
     words = line.split()
     lines = [line[: min(len(line) - len(line.lstrip(" ")), width // 2)]]
     for word in words:
@@ -38,7 +38,7 @@ def _broken(line: str, width: int) -> list[str]:
 
 
 def fold(lines: list[str], most: int | None) -> list[str]:
-    """Return the first lines, and a line that says how many more there are."""
+    """Return the first lines. If there are more, a last line says how many."""
     if most is None or len(lines) <= most + 1:
         return lines
     return [*lines[:most], f"... {len(lines) - most:,} lines more"]

@@ -24,7 +24,10 @@ from gesta.text.visible import remarks, visible
 
 
 def approve(options: ApproveOptions) -> None:
-    """Answer the calls that wait for a person. Raises Stop if no call waits, or if several could be meant."""
+    """Answer the calls that wait for a person.
+
+    Raises Stop if no call waits, or if the options do not name one of several.
+    """
 
     async def answer(found: Found) -> None:
         verdict, signed = _verdict(options), signing_key() is not None
@@ -154,7 +157,10 @@ EARLY = "What was begun may still be at work, and happen after you looked. When 
 
 
 def resolve(options: ResolveOptions) -> None:
-    """Write the decision about a call in doubt. Raises Stop if no call is in doubt, or if several could be meant."""
+    """Write the decision about a call in doubt.
+
+    Raises Stop if no call is in doubt, or if the options do not name one of several.
+    """
     result = _json("--result", options.result)
 
     async def settle(found: Found) -> None:
@@ -207,7 +213,7 @@ def _with_run(options: OnRecord, name: str, do: Callable[[Found], Awaitable[None
 
 
 def _one(waits: list[Waiting], wanted: int | None, found: Found, what: str) -> Waiting:
-    """Return the call that the options name. Raises Stop if there is no such call, or if there are several."""
+    """Return the wait that the options name. Raises Stop if there is no such wait, or if there are several."""
     run = waits[0].run if waits else found.row.run
     named = "".join(f"\n  --call {each.call}  {shown(each)}" for each in waits)
     if not waits:
@@ -234,7 +240,7 @@ def _standing(state: RunState) -> str:
 
 
 def _told(options: OnRecord, said: str, waiting: Waiting, *, how: str = "", args: dict[str, Any] | None = None) -> None:
-    """Print the answer that was sent about a call, with the arguments that the call will run with."""
+    """Print the answer that was sent about a call, and the arguments with which the call will run."""
     args = waiting.args if args is None else args
     if options.json:
         put(json_line({"run": waiting.run, "call": waiting.call, "tool": waiting.tool, "said": said}))

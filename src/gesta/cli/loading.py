@@ -39,7 +39,8 @@ def load_all(addresses: Sequence[str]) -> tuple[list[Agent], Approver | None]:
     """Import agents, and the Approver of their record: the object named `approver` in one of their files.
 
     Raises:
-        BadAddress: there is no such agent, `approver` in a file is not an Approver, or two files have different ones.
+        BadAddress: there is no such agent, `approver` in a file is not an Approver, or two files have different
+            Approvers.
     """
     agents, found = list[Agent](), dict[str, Approver]()
     for address in addresses:
@@ -72,7 +73,10 @@ def with_model(agent: Agent, name: str | None, base_url: str | None) -> Agent:
 
 
 def with_default(agents: Sequence[Agent], name: str | None) -> list[Agent]:
-    """Return the agents; an agent without a model has the named one. Raises BadAddress if that leaves one without."""
+    """Return the agents; those without a model get the named model.
+
+    Raises BadAddress if an agent still has no model.
+    """
     made = [msgspec.structs.replace(each, model=name) if name and each.lacks_model else each for each in agents]
     for each in made:
         if each.lacks_model:
@@ -119,7 +123,7 @@ def _is_file(place: str) -> bool:
 
 
 def _no_name(address: str) -> str:
-    """Return the error for a file that was named without an agent. It lists the agents in the file."""
+    """Return the error for a file that was given without the name of an agent. It lists the agents in the file."""
     if not _is_file(address):
         return f"{address!r} names no agent. {FORM}"
     return f"{address!r} names a file, but no agent in it. {_listed(_agents(_file(address)), address)}"
@@ -137,7 +141,7 @@ def _listed(agents: list[str], place: str) -> str:
 
 
 class _AsItStands(SourceFileLoader):
-    """Loads the source and not the cached bytecode, which is stale if an edit keeps second and size."""
+    """Loads the source, never cached bytecode, which is stale if an edit keeps the file's second and size."""
 
     def get_code(self, fullname: str) -> CodeType:
         del fullname
@@ -145,7 +149,7 @@ class _AsItStands(SourceFileLoader):
 
 
 def _file(place: str) -> ModuleType:
-    """Import a file as Python would run it: its own folder is the first that is searched for modules."""
+    """Import a file as Python would run it: modules are searched for in its own folder first."""
     path = Path(place)
     if not os.path.isfile(place):  # noqa: PTH113 - as above
         there = [each.name for each in path.parent.glob("*.py")] if os.path.isdir(path.parent) else []  # noqa: PTH112
@@ -183,7 +187,7 @@ def _dotted(place: str) -> ModuleType:
 
 
 def _broken(place: str, error: BaseException) -> str:
-    """Return a message on an import that failed, with the line of the user's code that caused it."""
+    """Return the message for an import that failed, with the line of the user's code that caused it."""
     what = f"{place} does not import: {type(error).__name__}: {error}"
     if isinstance(error, SystemExit):
         what = f"{place} ended the program while it was imported. Put what runs it under `if __name__ == '__main__':`."
@@ -195,7 +199,7 @@ def _broken(place: str, error: BaseException) -> str:
 
 
 def _where(error: BaseException) -> tuple[str, int, str] | None:
-    """Return file, number and text of the last line of the user's own code in the traceback of an error."""
+    """Return file, line number and text of the last line of the user's own code in the traceback of an error."""
     if isinstance(error, SyntaxError) and error.filename and error.lineno:
         return _shown(error.filename), error.lineno, error.text or linecache.getline(error.filename, error.lineno)
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_users(frame.filename)]

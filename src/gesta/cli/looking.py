@@ -1,4 +1,4 @@
-"""Commands that look at a record: `runs`, `log`, `sql`."""
+"""Commands that show a record: `runs`, `log`, `sql`."""
 
 from gesta.cli.app import command
 from gesta.cli.options import LogOptions, RunsOptions, SqlOptions
@@ -6,7 +6,7 @@ from gesta.cli.options import LogOptions, RunsOptions, SqlOptions
 
 @command(RunsOptions, example="gesta runs --limit 5")
 def runs(options: RunsOptions) -> None:
-    """List the runs, newest first: how each stands.
+    """List the runs and their state, newest first.
 
     The command searches for the record in this folder, then in the folders above it.
     """
@@ -19,7 +19,7 @@ def runs(options: RunsOptions) -> None:
 def log(options: LogOptions) -> int | None:
     """Read a run as a conversation, calls and results included.
 
-    --as shows it in a form of another system: activity (agent-catalog), steps (LangChain), task (Langroid; also with
+    --as shows it in the form of another system: activity (agent-catalog), steps (LangChain), task (Langroid; also with
     --format tsv), react and codeact (KodeAgent).
     """
     if options.form is None and options.format is None:
@@ -34,7 +34,7 @@ def log(options: LogOptions) -> int | None:
 
 @command(SqlOptions, example="gesta sql 'SELECT kind, count(*) FROM entries GROUP BY kind'")
 def sql(options: SqlOptions) -> None:
-    """Ask the record in SQL; only reading queries are answered.
+    """Query the record with SQL that only reads.
 
     Tables: entries (run, seq, kind, at, span, causes, content as JSON, ...), runs, blobs.
     """

@@ -1,4 +1,4 @@
-"""Commands that move data: `import`, `export`, `push`, `verify`."""
+"""Commands that import, export, copy and check data: `import`, `export`, `push`, `verify`."""
 
 from gesta.cli.app import command
 from gesta.cli.options import ExportOptions, ImportOptions, PushOptions, VerifyOptions
@@ -8,9 +8,9 @@ from gesta.cli.options import ExportOptions, ImportOptions, PushOptions, VerifyO
 def import_(options: ImportOptions) -> int:
     """Read recorded conversations into a record.
 
-    The content of a file shows its format. Formats: gesta, tau-bench, tau2-bench, tau2-voice, tau-bench-few-shot,
-    agentdojo, mini-swe-agent, swe-agent, swe-agent-interactions, inspect, langfuse, who-and-when, activegraph,
-    agent-catalog, openai-chat.
+    The format of a file is recognised from its content. Formats: gesta, tau-bench, tau2-bench, tau2-voice,
+    tau-bench-few-shot, agentdojo, mini-swe-agent, swe-agent, swe-agent-interactions, inspect, langfuse, who-and-when,
+    activegraph, agent-catalog, openai-chat.
     """
     from gesta.cli import files
 
@@ -21,8 +21,8 @@ def import_(options: ImportOptions) -> int:
 def export(options: ExportOptions) -> None:
     """Write runs as Gesta's JSON lines.
 
-    Other formats, by --format: agent-catalog, an activity log; trig and nquads, what each
-    answer was made from as PROV-O; otlp, spans of OpenTelemetry in OTLP's JSON.
+    Other formats, by --format: agent-catalog, an activity log; trig and nquads, which say in the terms of PROV-O what
+    each answer was made from; otlp, spans of OpenTelemetry in OTLP's JSON.
     """
     from gesta.cli import files
 
@@ -33,11 +33,12 @@ def export(options: ExportOptions) -> None:
 def push(options: PushOptions) -> int:
     """Copy a record into another, also to or from PostgreSQL.
 
-    Ids, digests and the order of entries stay. It can be repeated: only what is new is copied. A run that another
-    process writes is not copied but listed; exit code 1 then.
+    Ids, digests and the order of entries stay the same. The command may be repeated: only new entries are copied. A run
+    that another process is writing is listed and not copied; the exit code is then 1.
 
-    A run that is new in the other record is a mirror there, which takes no turn. With --move the runs go on there and
-    no longer here, and the letters that wait go along. A move that broke off is completed by repeating it.
+    A run that is new in the other record is a mirror there, in which no turn can run. With --move the runs are
+    continued only in the other record, and the letters in their inboxes are moved too. If a move was interrupted,
+    repeat it.
     """
     from gesta.cli import files
 
@@ -46,12 +47,13 @@ def push(options: PushOptions) -> int:
 
 @command(VerifyOptions, example="gesta verify runs.gesta")
 def verify(options: VerifyOptions) -> int:
-    """Find out whether a byte of a record was changed.
+    """Check whether a byte of a record was changed.
 
-    Every entry is checked against the chain of digests of its run. Exit code 1, and where, if something was changed.
+    Every entry is checked against the chain of digests of its run. If something was changed, the command says where,
+    and the exit code is 1.
 
-    Whoever can write the file can cut off its end, or work out a chain anew. Only heads that --keep
-    wrote before, to a place where that person cannot write, reveal it: --head FILE.
+    Whoever can write the file can cut off its end, or compute a new chain. This is found only by comparing the record
+    with heads that --keep wrote earlier to a place where that person cannot write: --head FILE.
     """
     from gesta.cli import files
 

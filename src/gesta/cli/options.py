@@ -1,4 +1,4 @@
-"""Options that several commands share, as dataclasses: a command takes one of them, and nothing else.
+"""Options that several commands share, as dataclasses. Each command takes one of them as its only argument.
 
 The options decide which record is used. A command that writes uses `--record`, else `GESTA_RECORD`, else `runs.gesta`
 in this folder, and prints its choice; a command that only reads also searches the folders above.
@@ -40,7 +40,7 @@ class OnRecord(Common):
 
     @property
     def named(self) -> str:
-        """The option `--record` for the next command, with a space before it; empty if it was not set."""
+        """The option `--record` in the form for the next command, with a space before it; empty if it was not set."""
         return f" --record {quoted(self.record)}" if self.record else ""
 
     def target(self, *, new: bool = False) -> str:
@@ -63,7 +63,7 @@ class OnRecord(Common):
         return address
 
     def source(self, named: str | None = None) -> str:
-        """Return the address of the record to read: named, in `GESTA_RECORD`, or the nearest from this folder upwards.
+        """Return the address of the record to read: `named`, `--record`, `GESTA_RECORD`, or the nearest file upwards.
 
         Raises:
             NoRecord: there is no record.
@@ -76,18 +76,16 @@ class OnRecord(Common):
 
 By = Annotated[
     str | None,
-    typer.Option(
-        "--by", metavar="NAME", help="Who answers; by default you. A claim: nothing checks it.", show_default=False
-    ),
+    typer.Option("--by", metavar="NAME", help="Who answers, by default you; nothing checks it.", show_default=False),
 ]
 Call = Annotated[
-    int | None, typer.Option("--call", metavar="N", help="Which call, if several wait.", show_default=False)
+    int | None, typer.Option("--call", metavar="N", help="Seq of the call, if several wait.", show_default=False)
 ]
 
 
 DefaultModel = Annotated[
     str | None,
-    typer.Option("--model", metavar="PROVIDER:NAME", help="The model of agents that have none.", show_default=False),
+    typer.Option("--model", metavar="PROVIDER:NAME", help="The model for agents without one.", show_default=False),
 ]
 
 
@@ -97,12 +95,14 @@ class WorkOptions(OnRecord):
 
     agents: Annotated[
         list[str],
-        typer.Argument(metavar="FILE.py:NAME...", help="The agents whose runs it goes on with.", show_default=False),
+        typer.Argument(metavar="FILE.py:NAME...", help="The agents whose turns are continued.", show_default=False),
     ]
     model: DefaultModel = None
-    once: Annotated[bool, typer.Option("--once", help="Look once, and end when all that is due is done.")] = False
-    jobs: Annotated[int, typer.Option("--jobs", metavar="N", min=1, help="Turns that are taken at once.")] = 4
-    every: Annotated[float, typer.Option("--every", metavar="SECONDS", min=0.05, help="Time between two looks.")] = 1.0
+    once: Annotated[bool, typer.Option("--once", help="Continue all turns that are due now, then end.")] = False
+    jobs: Annotated[int, typer.Option("--jobs", metavar="N", min=1, help="Number of turns that run at once.")] = 4
+    every: Annotated[
+        float, typer.Option("--every", metavar="SECONDS", min=0.05, help="Time between two checks of the record.")
+    ] = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,24 +110,27 @@ class ApproveOptions(OnRecord):
     """Options of `approve`."""
 
     run: Run = "last"
-    deny: Annotated[bool, typer.Option("--deny", help="Do not allow it.")] = False
+    deny: Annotated[bool, typer.Option("--deny", help="Deny the call.")] = False
     args: Annotated[
         str | None,
-        typer.Option("--args", metavar="JSON", help="Run it with these arguments instead.", show_default=False),
+        typer.Option("--args", metavar="JSON", help="Run the call with these arguments.", show_default=False),
     ] = None
     result: Annotated[
         str | None,
-        typer.Option("--result", metavar="JSON", help="Do not run it; this is its result.", show_default=False),
+        typer.Option("--result", metavar="JSON", help="Do not run the call; this is its result.", show_default=False),
     ] = None
     reason: Annotated[
-        str | None, typer.Option("--reason", metavar="TEXT", help="Why; the model reads it.", show_default=False)
+        str | None,
+        typer.Option("--reason", metavar="TEXT", help="The reason, which the model reads.", show_default=False),
     ] = None
     by: By = None
     call: Call = None
     all: Annotated[bool, typer.Option("--all", help="Every call that waits.")] = False
     token_file: Annotated[
         str | None,
-        typer.Option("--token-file", metavar="FILE", help="Holds a token that proves who answers.", show_default=False),
+        typer.Option(
+            "--token-file", metavar="FILE", help="File with a token that proves who answers.", show_default=False
+        ),
     ] = None
 
 
@@ -137,12 +140,12 @@ class AnswerOptions(OnRecord):
 
     run: Run
     text: Annotated[
-        str, typer.Argument(metavar="ANSWER", help="The answer: JSON where the question wants it, else text.")
+        str, typer.Argument(metavar="ANSWER", help="The answer: JSON if the question asks for it, else text.")
     ]
     by: By = None
     call: Annotated[
         int | None,
-        typer.Option("--question", metavar="N", help="Which question, if several wait.", show_default=False),
+        typer.Option("--question", metavar="N", help="Seq of the question, if several wait.", show_default=False),
     ] = None
 
 
@@ -153,11 +156,13 @@ class ResolveOptions(OnRecord):
     run: Run
     verdict: Annotated[
         Literal["done", "failed", "retry"],
-        typer.Argument(metavar="done|failed|retry", help="It happened, it did not, or: try it again."),
+        typer.Argument(metavar="done|failed|retry", help="It happened, it failed, or it is to be tried again."),
     ]
     result: Annotated[
         str | None,
-        typer.Option("--result", metavar="JSON", help="What the call gave; the model reads it.", show_default=False),
+        typer.Option(
+            "--result", metavar="JSON", help="The result of the call, which the model reads.", show_default=False
+        ),
     ] = None
     by: By = None
     call: Call = None
@@ -168,7 +173,9 @@ class CancelOptions(OnRecord):
     """Options of `cancel`."""
 
     run: Run = "last"
-    reason: Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Why.", show_default=False)] = None
+    reason: Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="The reason.", show_default=False)] = (
+        None
+    )
     by: By = None
 
 
@@ -176,10 +183,10 @@ class CancelOptions(OnRecord):
 class RunsOptions(OnRecord):
     """Options of `runs`."""
 
-    limit: Annotated[int, typer.Option("--limit", "-n", metavar="N", min=1, help="How many are listed.")] = 20
-    size: Annotated[bool, typer.Option("--size", help="Bytes of each: its entries, and the large values beside.")] = (
-        False
+    limit: Annotated[int, typer.Option("--limit", "-n", metavar="N", min=1, help="Greatest number of runs listed.")] = (
+        20
     )
+    size: Annotated[bool, typer.Option("--size", help="Show bytes: of entries, and of large values.")] = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,21 +194,23 @@ class LogOptions(OnRecord):
     """Options of `log`."""
 
     run: Run = "last"
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as entries come.")] = False
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep running, and show new entries as they come.")] = (
+        False
+    )
     kinds: Annotated[
         str | None,
         typer.Option("--kinds", metavar="A,B", help="Only entries of these kinds.", show_default=False),
     ] = None
-    raw: Annotated[bool, typer.Option("--raw", help="Entries as they are stored.")] = False
+    raw: Annotated[bool, typer.Option("--raw", help="Show entries as they are stored.")] = False
     form: Annotated[
         str | None,
-        typer.Option("--as", metavar="FORM", help="As activity, steps, task, react or codeact.", show_default=False),
+        typer.Option("--as", metavar="FORM", help="Form: activity, steps, task, react or codeact.", show_default=False),
     ] = None
     format: Annotated[
         str | None,
-        typer.Option("--format", metavar="tsv", help="The task as tab-separated values.", show_default=False),
+        typer.Option("--format", metavar="tsv", help="With --as task: tab-separated values.", show_default=False),
     ] = None
-    all: Annotated[bool, typer.Option("--all", help="Requests, attempts and long texts too.")] = False
+    all: Annotated[bool, typer.Option("--all", help="Also show requests, attempts and whole texts.")] = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,9 +219,9 @@ class SqlOptions(OnRecord):
 
     query: Annotated[str, typer.Argument(metavar="QUERY", help="One SELECT.", show_default=False)]
     csv: Annotated[bool, typer.Option("--csv", help="Write comma-separated values.")] = False
-    seconds: Annotated[float, typer.Option("--seconds", min=0, help="It may take so long; 0 for no bound.")] = 60.0
-    rows: Annotated[int, typer.Option("--rows", min=0, help="So many may come; 0 for no bound.")] = 1_000_000
-    size: Annotated[int, typer.Option("--size", min=0, help="Bytes of all that comes; 0 for no bound.")] = 256 * 2**20
+    seconds: Annotated[float, typer.Option("--seconds", min=0, help="Time limit of the query; 0 for none.")] = 60.0
+    rows: Annotated[int, typer.Option("--rows", min=0, help="Limit of rows; 0 for none.")] = 1_000_000
+    size: Annotated[int, typer.Option("--size", min=0, help="Limit of bytes of the result; 0 for none.")] = 256 * 2**20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -222,11 +231,11 @@ class VerifyOptions(OnRecord):
     file: Annotated[str | None, typer.Argument(metavar="FILE", help="The record.", show_default=False)] = None
     head: Annotated[
         list[str] | None,
-        typer.Option("--head", metavar="HEAD", help="A head that was kept, or a file of them.", show_default=False),
+        typer.Option("--head", metavar="HEAD", help="A head that was kept, or a file of heads.", show_default=False),
     ] = None
     keep: Annotated[
         str | None,
-        typer.Option("--keep", metavar="FILE", help="Write the heads of all runs to it.", show_default=False),
+        typer.Option("--keep", metavar="FILE", help="Write the heads of all runs to this file.", show_default=False),
     ] = None
 
 
@@ -245,7 +254,7 @@ class ExportOptions(OnRecord):
     output: Annotated[
         str | None,
         typer.Option(
-            "--output", "-o", metavar="FILE", help="Where to; by default standard output.", show_default=False
+            "--output", "-o", metavar="FILE", help="Output file; by default standard output.", show_default=False
         ),
     ] = None
     content: Annotated[bool, typer.Option("--content", help="With otlp: also what was said and called.")] = False
@@ -255,17 +264,19 @@ class ExportOptions(OnRecord):
 class ImportOptions(OnRecord):
     """Options of `import`."""
 
-    files: Annotated[list[str], typer.Argument(metavar="FILE...", help="What to read.", show_default=False)]
+    files: Annotated[list[str], typer.Argument(metavar="FILE...", help="The files to read.", show_default=False)]
     format: Annotated[
         str | None,
-        typer.Option("--format", metavar="NAME", help="What it is; by default found out.", show_default=False),
+        typer.Option(
+            "--format", metavar="NAME", help="Format of the files; by default recognised.", show_default=False
+        ),
     ] = None
     largest_value: Annotated[
-        int, typer.Option("--largest-value", metavar="N", min=1, help="Characters of one value or line of it.")
+        int, typer.Option("--largest-value", metavar="N", min=1, help="Limit of characters in one value or line.")
     ] = 64 * 2**20
-    largest_file: Annotated[int, typer.Option("--largest-file", metavar="N", min=1, help="Bytes of it, unpacked.")] = (
-        16 * 2**30
-    )
+    largest_file: Annotated[
+        int, typer.Option("--largest-file", metavar="N", min=1, help="Limit of bytes of one file, unpacked.")
+    ] = 16 * 2**30
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -277,7 +288,7 @@ class PushOptions(Common):
         str,
         typer.Argument(metavar="TO", help="A file ending in .gesta, or postgresql://…", show_default=False),
     ]
-    move: Annotated[bool, typer.Option("--move", help="The runs go on there, and no longer here.")] = False
+    move: Annotated[bool, typer.Option("--move", help="Move the runs: they continue only in TO.")] = False
     by: Annotated[
         str | None, typer.Option("--by", metavar="NAME", help="Who moves them; by default you.", show_default=False)
     ] = None
@@ -320,14 +331,18 @@ class ShowOptions(OnRecord):
             metavar="[ENTRY]", min=1, help="Seq of an entry; by default the last request.", show_default=False
         ),
     ] = None
-    wire: Annotated[bool, typer.Option("--wire", help="The request as it was sent, secrets marked.")] = False
-    diff: Annotated[bool, typer.Option("--diff", help="What a request added to the one before, and from what.")] = False
+    wire: Annotated[bool, typer.Option("--wire", help="Show the request as sent, without secrets.")] = False
+    diff: Annotated[bool, typer.Option("--diff", help="Show what a request added to the one before.")] = False
     form: Annotated[
         str | None,
-        typer.Option("--as", metavar="FORMATTER", help="In another form, such as react-text.", show_default=False),
+        typer.Option(
+            "--as", metavar="FORMATTER", help="Show it in another form, such as react-text.", show_default=False
+        ),
     ] = None
     model: Annotated[
         str | None,
-        typer.Option("--model", metavar="PROVIDER:NAME", help="As another model would be asked.", show_default=False),
+        typer.Option(
+            "--model", metavar="PROVIDER:NAME", help="Show it as a request to this model.", show_default=False
+        ),
     ] = None
-    whole: Annotated[bool, typer.Option("--whole", help="As if nothing had been left out of the prompt.")] = False
+    whole: Annotated[bool, typer.Option("--whole", help="Show the prompt without its compactions.")] = False

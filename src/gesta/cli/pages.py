@@ -49,7 +49,7 @@ ROW_BYTES = f"""SELECT sum({" + ".join(f"coalesce(octet_length({each}), 0)" for 
 BLOB_BYTES = "SELECT sum(octet_length(data) + octet_length(salt)) FROM blobs WHERE run = ?"
 
 PAGE = 1000
-"""The number of rows that one query reads."""
+"""Number of rows that one query reads."""
 
 
 def reading(options: OnRecord, do: Callable[[Record], Awaitable[T]], named: str | None = None) -> T:
@@ -67,7 +67,7 @@ def reading(options: OnRecord, do: Callable[[Record], Awaitable[T]], named: str 
 
 
 async def _misfit(record: Record) -> BrokenRecord | None:
-    """Return an error for the first entry with a member whose type its kind does not declare; `None` if all fit."""
+    """Return an error for the first entry with a member of another type than its kind declares; else `None`."""
     for row in await record.store.runs():
         for entry in await record.read(row.run):
             for field in msgspec.structs.fields(entry.content):
@@ -126,7 +126,7 @@ async def newest(record: Record, limit: int, *, size: bool = False) -> list[dict
 
 
 async def _known(record: Record, row: RunRow) -> dict[str, Any]:
-    """Return the row of a run in the list. If the run cannot be read, the row says why."""
+    """Return the facts about a run for the list. If the run cannot be read, they say why."""
     try:
         return _facts(row, await record.read(row.run))
     except BrokenRecord as error:
@@ -134,7 +134,7 @@ async def _known(record: Record, row: RunRow) -> dict[str, Any]:
 
 
 async def _size(record: Record, run: str) -> dict[str, int]:
-    """Return the bytes of a run's rows and of its large values, without the indexes and pages of the database."""
+    """Return the size of a run in bytes: of its rows, and of its large values. Indexes of the database do not count."""
     ((rows,),) = (await record.store.sql(ROW_BYTES, (run,))).rows
     ((blobs,),) = (await record.store.sql(BLOB_BYTES, (run,))).rows
     return {"entry_bytes": int(rows or 0), "blob_bytes": int(blobs or 0)}
@@ -169,7 +169,7 @@ def _facts(row: RunRow, entries: list[Entry]) -> dict[str, Any]:
 
 
 def standing(state: RunState) -> str:
-    """Return a few words on the state of a run, for a process that does not write the run."""
+    """Return the state of a run in a few words, as far as a process without its lease can know it."""
     turn = state.turn
     if turn is None:
         return "recorded"
@@ -186,7 +186,10 @@ def standing(state: RunState) -> str:
 
 
 def log(options: LogOptions) -> int:
-    """Show a run as a transcript, as stored, or as JSON lines; continue after an entry that cannot be read."""
+    """Show a run as a transcript, as stored, or as JSON lines.
+
+    An entry that cannot be read does not stop the command.
+    """
     kinds = kinds_of(options.kinds)
 
     async def show(record: Record) -> int:
@@ -221,7 +224,7 @@ def _show(options: LogOptions, page: Transcript, stored: Row, entry: Entry | Non
 
 
 def heading(row: RunRow) -> str:
-    """Return the line above a run that says which run it is."""
+    """Return the line above a transcript that names the run."""
     parent = f"  child of {row.parent_run}" if row.parent_run else ""
     return f"run {row.run}  session {row.session}  agent {row.name}{parent}  begun {row.at[:10]} {row.at[11:19]} UTC"
 

@@ -1,4 +1,4 @@
-"""Options of the commands that search a whole record, and of those that maintain it."""
+"""Options of the commands that search a whole record, and of the commands that maintain it."""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -9,9 +9,11 @@ from gesta.cli.options import By, OnRecord
 
 Since = Annotated[
     str | None,
-    typer.Option("--since", metavar="AGE|DAY", help="Only from then on: 7d, 2026-11-21.", show_default=False),
+    typer.Option("--since", metavar="AGE|DAY", help="Only from this time on: 7d, 2026-11-21.", show_default=False),
 ]
-Until = Annotated[str | None, typer.Option("--until", metavar="AGE|DAY", help="Only before that.", show_default=False)]
+Until = Annotated[
+    str | None, typer.Option("--until", metavar="AGE|DAY", help="Only before this time.", show_default=False)
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +23,7 @@ class FindOptions(OnRecord):
     words: Annotated[
         list[str],
         typer.Argument(
-            metavar="WORDS...", help="All must be there; in quotes, together; a* begins.", show_default=False
+            metavar="WORDS...", help='Words that an entry must have. Also: "a phrase", begin*.', show_default=False
         ),
     ]
     run: Annotated[str | None, typer.Option("--run", metavar="RUN", help="Only in this run.", show_default=False)] = (
@@ -38,16 +40,20 @@ class FindOptions(OnRecord):
     ] = None
     since: Since = None
     until: Until = None
-    best: Annotated[bool, typer.Option("--best", help="Best first, in place of newest first.")] = False
-    limit: Annotated[int, typer.Option("--limit", "-n", metavar="N", min=1, help="How many are listed.")] = 20
+    best: Annotated[bool, typer.Option("--best", help="List the best matches first, not the newest.")] = False
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", metavar="N", min=1, help="Greatest number of entries listed.")
+    ] = 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class StatsOptions(OnRecord):
     """Options of `stats`."""
 
-    by: Annotated[Literal["day", "agent", "model", "tool"], typer.Option("--by", help="A row for each.")] = "day"
-    session: Annotated[str | None, typer.Option("--session", "-s", help="Only this one.", show_default=False)] = None
+    by: Annotated[Literal["day", "agent", "model", "tool"], typer.Option("--by", help="What each row counts.")] = "day"
+    session: Annotated[str | None, typer.Option("--session", "-s", help="Only this session.", show_default=False)] = (
+        None
+    )
     since: Since = None
     until: Until = None
 
@@ -64,7 +70,7 @@ class RepairOptions(OnRecord):
     """Options of `repair`."""
 
     file: Annotated[str | None, typer.Argument(metavar="FILE", help="The record.", show_default=False)] = None
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,24 +79,27 @@ class PruneOptions(OnRecord):
 
     runs: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[RUN]...", help="These, with the runs below them.", show_default=False),
+        typer.Argument(metavar="[RUN]...", help="Runs to remove, with the runs below them.", show_default=False),
     ] = None
     before: Annotated[
         str | None,
         typer.Option(
-            "--before", metavar="AGE|DAY", help="To which nothing came since: 30d, 2026-11-21.", show_default=False
+            "--before", metavar="AGE|DAY", help="Runs unchanged since then: 30d, 2026-11-21.", show_default=False
         ),
     ] = None
     session: Annotated[
-        str | None, typer.Option("--session", "-s", metavar="NAME", help="Of this session.", show_default=False)
+        str | None,
+        typer.Option("--session", "-s", metavar="NAME", help="Only runs of this session.", show_default=False),
     ] = None
-    keep: Annotated[int, typer.Option("--keep", metavar="N", min=0, help="The N newest stay, whatever else.")] = 0
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False
+    keep: Annotated[
+        int, typer.Option("--keep", metavar="N", min=0, help="Number of newest runs that stay in any case.")
+    ] = 0
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False
     by: Annotated[
         str | None, typer.Option("--by", metavar="NAME", help="Who prunes; by default you.", show_default=False)
     ] = None
     reason: Annotated[
-        str | None, typer.Option("--reason", metavar="TEXT", help="Why; it is written down.", show_default=False)
+        str | None, typer.Option("--reason", metavar="TEXT", help="The reason, which is recorded.", show_default=False)
     ] = None
 
 
@@ -100,10 +109,12 @@ class HoldOptions(OnRecord):
 
     run: Annotated[
         str | None,
-        typer.Argument(metavar="[RUN]", help="Without one, what is held is listed.", show_default=False),
+        typer.Argument(metavar="[RUN]", help="The run; without it, held runs are listed.", show_default=False),
     ] = None
-    release: Annotated[bool, typer.Option("--release", help="Let it go again.")] = False
-    reason: Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Why.", show_default=False)] = None
+    release: Annotated[bool, typer.Option("--release", help="End the hold.")] = False
+    reason: Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="The reason.", show_default=False)] = (
+        None
+    )
     by: By = None
 
 
@@ -114,12 +125,12 @@ class AdoptOptions(OnRecord):
     runs: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[RUN]...", help="Mirrors, or runs that were moved away; by default the record.", show_default=False
+            metavar="[RUN]...", help="Mirrors or moved runs; by default the whole record.", show_default=False
         ),
     ] = None
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False
     by: Annotated[
-        str | None, typer.Option("--by", metavar="NAME", help="Who says so; by default you.", show_default=False)
+        str | None, typer.Option("--by", metavar="NAME", help="Who declares it; by default you.", show_default=False)
     ] = None
 
 
@@ -129,9 +140,9 @@ class GoneOptions(OnRecord):
 
     process: Annotated[
         str | None,
-        typer.Argument(metavar="[PROCESS]", help="Its name, or the start of it. Without one, all are listed."),
+        typer.Argument(metavar="[PROCESS]", help="Name of the process or its start. Without it, all are listed."),
     ] = None
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False
     by: Annotated[
-        str | None, typer.Option("--by", metavar="NAME", help="Who says so; by default you.", show_default=False)
+        str | None, typer.Option("--by", metavar="NAME", help="Who declares it; by default you.", show_default=False)
     ] = None

@@ -13,7 +13,10 @@ from gesta.stores.sqlite_repair import repair as take_out
 
 
 def repair(options: RepairOptions) -> int:
-    """Show the triggers, views and indexes that Gesta did not make, ask, remove them, and add its own missing ones."""
+    """Show the triggers, views and indexes that Gesta did not make, ask, and remove them.
+
+    Gesta's missing ones are restored.
+    """
     address = options.source(options.file)
     if remote(address):
         raise Stop("A record in PostgreSQL is repaired there: drop what the error names, and what you do not know.")

@@ -1,4 +1,4 @@
-"""Commands that let an agent work: `demo`, `run`, `resume`."""
+"""Commands that run an agent: `demo`, `run`, `resume`, `work`."""
 
 import sys
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ AgentAddress = Annotated[
     str,
     typer.Argument(metavar="FILE.py:NAME", help="The agent: FILE.py:NAME or dotted.module:NAME.", show_default=False),
 ]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Approve every call that asks for it, in the name of `--yes`.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Approve every call that waits, under the name `--yes`.")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,20 +41,20 @@ class RunOptions(WithModel):
 
     agent: AgentAddress
     text: Annotated[
-        str | None, typer.Argument(metavar="TASK", help="What to do; `-` reads standard input.", show_default=False)
+        str | None, typer.Argument(metavar="TASK", help="The task; `-` reads standard input.", show_default=False)
     ] = None
     session: Annotated[
-        str | None, typer.Option("--session", "-s", help="Go on with this conversation.", show_default=False)
+        str | None, typer.Option("--session", "-s", help="Continue this conversation.", show_default=False)
     ] = None
     key: Annotated[
-        str | None, typer.Option("--key", help="Makes sending it twice the same as once.", show_default=False)
+        str | None, typer.Option("--key", help="A second message with this key is ignored.", show_default=False)
     ] = None
-    user: Annotated[str | None, typer.Option("--user", help="Who asks.", show_default=False)] = None
+    user: Annotated[str | None, typer.Option("--user", help="The person who sends the task.", show_default=False)] = (
+        None
+    )
     file: Annotated[
         list[str] | None,
-        typer.Option(
-            "--file", metavar="PATH", help="Send an image or file along; may be repeated.", show_default=False
-        ),
+        typer.Option("--file", metavar="PATH", help="An image or file to send; repeatable.", show_default=False),
     ] = None
 
 
@@ -75,10 +75,11 @@ class DemoOptions(WithModel):
 
 @command(DemoOptions, example="gesta demo --yes --record demo.gesta")
 def demo(options: DemoOptions) -> int:
-    """Watch an agent at work, killed, and going on: no key needed.
+    """Watch an agent work, be killed, and continue: no key needed.
 
-    A support desk agent on a real shop database makes a refund that a person approves, and that happens once, although
-    its process is killed in the middle of it. Its model replays a conversation; --model or --base-url asks a live one.
+    A support desk agent on a real shop database makes a refund that a person approves. The refund happens once,
+    although the agent's process is killed in the middle of it. The model replays a conversation; --model or --base-url
+    asks a live model.
     """
     from rich.console import Console
 
@@ -103,8 +104,8 @@ def demo(options: DemoOptions) -> int:
 def run(options: RunOptions) -> int:
     """Send a task to an agent, and see its answer as it comes.
 
-    The answer goes to standard output; calls, results and questions to standard error. Exit codes: 0 answered,
-    1 failed, 2 wrong usage, 3 waits for a person, 4 limit or budget, 5 outcome of a call unknown, 130 interrupted.
+    The answer goes to standard output; calls, results and questions go to standard error. Exit codes: 0 answered, 1
+    failed, 2 wrong usage, 3 waits for a person, 4 limit or budget, 5 outcome of a call unknown, 130 interrupted.
     """
     from gesta.cli.driving import work
     from gesta.cli.voice import Voice
@@ -122,9 +123,9 @@ def run(options: RunOptions) -> int:
 
 @command(ResumeOptions, example="gesta resume last agent.py:agent")
 def resume(options: ResumeOptions) -> int:
-    """Go on with a run that was interrupted or waited.
+    """Continue a run that was interrupted or waited.
 
-    Nothing that was done is done again; a call in doubt is repeated only if its tool says that it may be.
+    Work that was done is not repeated; a call in doubt is repeated only if its tool says that this does no harm.
     """
     from gesta.cli.driving import work
     from gesta.cli.voice import Voice
@@ -139,7 +140,7 @@ def resume(options: ResumeOptions) -> int:
 
 
 def _found(job: "Job", name: str) -> tuple[str, int]:
-    """Return the run to resume, and print a note if no turn is open in it. Raises Stop if another agent began it."""
+    """Return the run to resume, and print a note if it has no open turn. Raises Stop if another agent began it."""
     import anyio
 
     from gesta.address import open_record
@@ -198,10 +199,10 @@ def _job(options: WithModel, address: str, *, new: bool = False) -> "Job":
 
 @command(WorkOptions, example="gesta work agent.py:agent --once")
 def work(options: WorkOptions) -> None:
-    """Go on with every turn that is due, until it is stopped.
+    """Continue every turn that is due, until it is stopped.
 
-    A turn is due if it was interrupted, if it got its answer, or if its time has come. Several workers may work on
-    one record.
+    A turn is due if it was interrupted, if it was answered, or if its time has come. Several workers may work on one
+    record.
     """
     from gesta.cli import working
 

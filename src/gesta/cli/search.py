@@ -58,7 +58,7 @@ def hit_facts(hit: Hit) -> dict[str, Any]:
 
 
 def _snippet(hit: Hit) -> list[str]:
-    """Return a snippet as lines. What was found is bold, or in brackets if the stream shows no styles."""
+    """Return a snippet as lines. Matches are bold, or in brackets if the stream shows no styles."""
     lines = wrap(" ".join(hit.snippet.replace(OPENING, "[").replace(CLOSING, "]").split()), page_width() - 4)
     if not colours(sys.stdout):
         return [harmless(line) for line in lines]

@@ -1,4 +1,4 @@
-"""The command `serve`: agents behind HTTP, and as tools of MCP over HTTP or stdio; or a record that is only read."""
+"""The command `serve`: agents behind HTTP."""
 
 import logging
 import sys
@@ -12,8 +12,8 @@ from gesta.cli.talk import Stop
 def serve(options: ServeCommandOptions) -> int:
     """Serve agents over HTTP, for pages and for chat clients.
 
-    Any client of OpenAI's talks to them, too; with --mcp, any client of MCP. Ends on SIGTERM or Ctrl-C: running turns
-    stay open, and continue at the next start, or in another process.
+    Clients written for OpenAI's API can use the server too. It ends on SIGTERM or Ctrl-C: running turns stay open, and
+    continue at the next start, or in another process.
     """
     if options.read and options.agents:
         raise Stop("--read serves the record alone. Leave the agents out, or leave out --read.")

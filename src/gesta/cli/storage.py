@@ -21,7 +21,7 @@ from gesta.stores.pruning import hold as keep
 from gesta.stores.pruning import prune as take_away
 
 SHOWN = 20
-"""The most runs of each kind that are listed. A last line counts the others."""
+"""Greatest number of runs that each list shows. A last line counts the others."""
 STAYS = (
     "So what was pruned may still stand in the file or its log. End what has it open, and run the same command again "
     "with --yes."
@@ -64,7 +64,7 @@ def backup(options: BackupOptions) -> None:
 
 
 def prune(options: PruneOptions) -> int:
-    """Show the runs to remove, ask, and remove them."""
+    """Show the runs to remove, ask for confirmation, and remove them."""
     if not (options.runs or options.before or options.session or options.keep):
         raise Stop("Say what goes: gesta prune RUN, --before 90d, --session NAME, or --keep 100 and nothing older.")
     address, before = options.target(), point(options.before, "--before")
@@ -129,7 +129,7 @@ def _why(each: Staying) -> str:
 
 
 async def _told(record: Record, options: PruneOptions, gone: Gone) -> int:
-    """Rewrite the file so that it holds nothing pruned, and print what was removed and what was not."""
+    """Rewrite the file without the pruned entries, and print what was removed and what was not."""
     freed, words, erased = 0, "", True
     try:
         freed = await record.store.shrink()

@@ -1,4 +1,4 @@
-"""Commands that keep a record in shape: `backup`, `adopt`, `gone`, `prune`, `hold`, `repair`."""
+"""Commands that maintain a record: `backup`, `adopt`, `gone`, `prune`, `hold`, `repair`."""
 
 from gesta.cli.app import command
 from gesta.cli.record_options import AdoptOptions, BackupOptions, GoneOptions, HoldOptions, PruneOptions, RepairOptions
@@ -8,9 +8,9 @@ from gesta.cli.record_options import AdoptOptions, BackupOptions, GoneOptions, H
 def backup(options: BackupOptions) -> None:
     """Copy a record into a new file while it is being written.
 
-    The copy is the record as it was at one moment, inbox and index included. It is marked: turns that were open in it
-    start no call that has effects until a person runs `gesta adopt`, because the record may go on with them too. A
-    record in PostgreSQL is copied by `gesta push`, or by the tools of its server.
+    The copy is the record as it was at one moment, inbox and index included. The copy is marked: turns that were open
+    in it start no call with effects until a person runs `gesta adopt`, because the original record may continue them
+    too. To copy a record in PostgreSQL, use `gesta push` or the tools of its server.
     """
     from gesta.cli import storage
 
@@ -19,14 +19,14 @@ def backup(options: BackupOptions) -> None:
 
 @command(AdoptOptions, example="gesta adopt --record copy.gesta --by ann --yes")
 def adopt(options: AdoptOptions) -> int:
-    """Declare that a copy is the record that goes on, after a restore.
+    """Declare that a copy is used from now on, after a restore.
 
-    In a copy, turns that were open when it was made start no call that has effects: the record that was copied may go
-    on with them. Adopt the copy only when that record, and every other copy of it, is used no more. Look first at what
-    it did after the copy was made: none of that is on record here, and what the turns here do again happens twice.
+    In a copy, turns that were open when it was made start no call with effects, because the original record may
+    continue them. Adopt the copy only if the original, and every other copy, is no longer used. First check what the
+    original did after the copy was made: this copy does not know it, and its turns would do it a second time.
 
-    With RUN, a mirror that `gesta push` made, or a run that was moved away, goes on here, with the runs above and below
-    it: for when the other record is lost.
+    With RUN, a mirror that `gesta push` made, or a run that was moved away, is continued in this record, with the runs
+    above and below it. Use this if the other record is lost.
     """
     from gesta.cli import claims
 
@@ -37,10 +37,10 @@ def adopt(options: AdoptOptions) -> int:
 def gone(options: GoneOptions) -> int:
     """Declare that a process has ended, if Gesta cannot find out.
 
-    No second attempt of a call with effects begins while the process of the first attempt may still run. Only its own
-    machine knows whether a process runs. Make sure that the process has ended, with all that it started, before you
-    declare it. A process that runs on this machine cannot be declared to have ended: exit code 1. Without PROCESS, the
-    command lists the processes that hold a run or tried a call that has no result.
+    A call with effects is not tried a second time while the process of the first attempt may still run. Only the
+    machine of that process knows this. Before you declare it, make sure that the process has ended, with everything
+    that it started. A process that runs on this machine cannot be declared to have ended: the exit code is 1. Without
+    PROCESS, the command lists the processes that hold a run or have tried a call without a result.
     """
     from gesta.cli import claims
 
@@ -49,11 +49,11 @@ def gone(options: GoneOptions) -> int:
 
 @command(PruneOptions, example="gesta prune --before 90d --keep 100 --yes")
 def prune(options: PruneOptions) -> int:
-    """Remove old runs for good, each whole, after listing them.
+    """Remove old whole runs for good, after listing them.
 
-    A run stays while its turn is open, while it is held (`gesta hold`), and while a run that stays refers to it. A
-    removed run leaves a tombstone, which `gesta verify` knows. Exit code 1 if a run that you named has to stay; no
-    run is removed then.
+    A run stays if its turn is open, if it is held (`gesta hold`), or if a run that stays refers to it. A removed run
+    leaves a tombstone, which `gesta verify` checks. If a run that you named has to stay, no run is removed, and the
+    exit code is 1.
     """
     from gesta.cli import storage
 
@@ -62,7 +62,7 @@ def prune(options: PruneOptions) -> int:
 
 @command(HoldOptions, example="gesta hold last --reason 'a complaint'")
 def hold(options: HoldOptions) -> None:
-    """Keep a run from being pruned, or --release it.
+    """Protect a run from being pruned, or --release it.
 
     The record stores who holds the run and why. Without RUN, the command lists the runs that are held.
     """
@@ -73,11 +73,11 @@ def hold(options: HoldOptions) -> None:
 
 @command(RepairOptions, example="gesta repair runs.gesta --yes")
 def repair(options: RepairOptions) -> int:
-    """Remove from a record what others put on its tables.
+    """Remove what others added to a record's tables.
 
-    Triggers, views and indexes that no release of Gesta made are shown first, each with its text, and none of them is
-    run. Gesta's own views and indexes are put back where they are missing. No entry and no table is changed. Exit code
-    1 if something is left that keeps the record from being opened.
+    Triggers, views and indexes that no release of Gesta made are shown first, each with its text. None of them is run.
+    Gesta's own views and indexes are created again if they are missing. No entry and no table is changed. The exit code
+    is 1 if something is left because of which the record cannot be opened.
     """
     from gesta.cli import repairing
 

@@ -1,7 +1,7 @@
 """Output of the commands: data on stdout, messages on stderr, and no text that controls a terminal.
 
-A record holds whatever a model, a tool or a stranger wrote: escape sequences, marks that reverse the direction of text,
-lone halves of characters. `harmless` shows them as escapes of Python source, wherever people look at text.
+A record holds everything that a model, a tool or a stranger wrote: escape sequences, marks that reverse the direction
+of text, lone surrogates. `harmless` shows them as escapes of Python source.
 """
 
 import json
@@ -28,13 +28,13 @@ RED, DIM, BOLD, PLAIN = "31", "2", "1", "0"
 
 
 class Screen:
-    """A stream that people read. It removes the secrets of this process from everything that is written to it."""
+    """A stream for people. It removes the secrets of this process from everything that is written to it."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream, self._flow = stream, Flow(SECRETS)
 
     def write(self, text: str) -> int:
-        """Write a text. An end of it that may begin a secret is held back until more text comes."""
+        """Write a text. If a secret may begin at its end, that end is held back until more text comes."""
         self._stream.write(self._flow.feed(text))
         return len(text)
 
@@ -44,7 +44,7 @@ class Screen:
             self.write(line)
 
     def end(self) -> None:
-        """Write the text that was held back. No text follows."""
+        """Write the text that was held back, because no text follows."""
         left = self._flow.feed("", last=True)
         with suppress(OSError, ValueError):
             if left:
@@ -56,7 +56,7 @@ class Screen:
 
 
 class Stop(GestaError):
-    """A command cannot do what was asked of it; nothing was done."""
+    """Raised if a command cannot do what was asked; nothing was done."""
 
     def __init__(self, message: str, code: int = USAGE) -> None:
         super().__init__(message)
@@ -140,7 +140,7 @@ def count(number: int, noun: str) -> str:
 
 
 def dollars(usd: float | None) -> str:
-    """Return a sum of money as text. A sum that nobody knows is unknown, never 0."""
+    """Return a sum of money as text: `unknown` for `None`, never 0."""
     return "cost unknown" if usd is None else f"${usd:,.4f}"
 
 

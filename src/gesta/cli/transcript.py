@@ -1,4 +1,4 @@
-"""Shows a run as a conversation: who said what, which tools were called with which results, and how it ended.
+"""Shows a run as a conversation: messages, tool calls with their results, and how each turn ended.
 
 Entries that only Gesta itself needs (headers, requests, attempts) are left out, unless `--all` is set. Every kind of
 entry has a form here. No text that is shown can control a terminal.
@@ -60,9 +60,9 @@ MACHINERY = frozenset({Kind.RequestHeader, Kind.Request, Kind.Attempt, Kind.Appr
 """Kinds that are shown only with `--all`."""
 
 WHO = 10
-"""The columns that the name of the speaker takes."""
+"""Number of columns for the name of the speaker."""
 FEW, MANY = 6, 200
-"""The most lines that are shown of a result, and of a message."""
+"""Greatest numbers of lines that are shown of a result, and of a message."""
 
 
 class Line(NamedTuple):
@@ -72,11 +72,11 @@ class Line(NamedTuple):
     text: str
     style: str = PLAIN
     most: int | None = FEW
-    """The most lines of the text that are shown."""
+    """Greatest number of lines of the text that are shown."""
 
 
 class Transcript:
-    """Turns entries, one after the other, into lines of text."""
+    """Turns entries, one after another, into lines of text."""
 
     def __init__(self, *, width: int, colour: bool, everything: bool = False) -> None:
         self._width, self._colour, self._everything = width, colour, everything
@@ -92,7 +92,10 @@ class Transcript:
         return self._shown(entry, self._added)
 
     def _shown(self, entry: Entry, show: Callable[[Entry], Iterator[str]]) -> Iterable[str]:
-        """Return the lines of an entry: as it is stored if a member has another type than its kind declares."""
+        """Return the lines that `show` makes for an entry.
+
+        If a member has an undeclared type, the entry is shown as stored.
+        """
         try:
             return list(show(entry))
         except (BrokenRecord, *UNFIT):
@@ -130,7 +133,7 @@ class Transcript:
         return line_of(entry, self._state.turn.name if self._state.turn is not None else "assistant")
 
     def every(self, entry: Entry) -> Iterable[str]:
-        """Return the lines of one entry by itself, whatever comes before and after it."""
+        """Return the lines of one entry alone, independent of the entries before and after it."""
         return self._shown(entry, self._alone)
 
     def _alone(self, entry: Entry) -> Iterator[str]:
@@ -138,7 +141,7 @@ class Transcript:
         yield from self._lines(entry, self.line(entry))
 
     def _reply(self, entry: Entry) -> Iterator[str]:
-        """Yield the lines of a model's reply: its words before its calls, or a reply of which no answer was made."""
+        """Yield the lines of a model's reply: its words before its calls, or a reply that became no answer."""
         assert isinstance(entry.content, ChatCompletionContent)
         if entry.content.output.strip():
             name = self._state.turn.name if self._state.turn is not None else "model"
@@ -294,7 +297,7 @@ def machinery(
     | TimerContent
     | BudgetContent,
 ) -> Line:
-    """Return one dim line about an entry that only Gesta itself needs."""
+    """Return one line, in the dim style, about an entry that only Gesta itself needs."""
     match content:
         case RequestHeaderContent(tools=tools, meta=meta):
             meta = meta or {}
@@ -319,7 +322,7 @@ def machinery(
 
 
 def completion(content: ChatCompletionContent) -> Line:
-    """Return one dim line about a model's reply."""
+    """Return one line, in the dim style, about a model's reply."""
     counts = tokens(content.usage)
     parts = [
         content.model or "model",

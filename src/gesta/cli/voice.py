@@ -1,7 +1,7 @@
 """Prints a run while an agent works: the answer on stdout, everything else as short dim lines on stderr.
 
-Words come as events, before they are on record; calls and results are read from the record. On a terminal the answer
-is shown as it comes; into a pipe it is written whole, because words in a pipe cannot be taken back.
+Words come as events, before they are on record; calls and results are read from the record. On a terminal the answer is
+printed as it comes. Into a pipe it is written whole, because words in a pipe cannot be withdrawn.
 """
 
 import json
@@ -31,7 +31,7 @@ from gesta.state.calls import LOST
 from gesta.text.visible import visible, visible_value
 
 WIDTH = 160
-"""The most characters of a call or a result that are shown during a run."""
+"""Greatest number of characters of a call or a result that are shown during a run."""
 
 
 class Voice:
@@ -99,14 +99,14 @@ class Voice:
             self._shown.append(text)
 
     def _break(self) -> None:
-        """End the line that words were written on."""
+        """End the line on which words were written."""
         if self._shown:
             self._put("")
             self._taken_back = "".join(self._shown)
             self._shown.clear()
 
     def _put(self, text: str, end: str = "\n") -> None:
-        """Write data. If nobody reads the data any more, the agent still continues."""
+        """Write data. If nobody reads the data any more, the agent continues nevertheless."""
         try:
             print(text, end=end, file=self._out, flush=True)
         except BrokenPipeError:
@@ -127,7 +127,7 @@ class Voice:
 
 
 def _beyond(entry: Entry, event: Event) -> bool:
-    """Return whether an entry comes after the entry of an event, and is no call from the same reply of the model."""
+    """Return whether an entry comes after the entry of an event, and is not a call from the same reply."""
     if event.seq is None or entry.seq <= event.seq:
         return False
     return not (isinstance(entry.content, ToolCallContent) and event.seq in entry.causes)
@@ -152,7 +152,7 @@ def call_text(name: str, args: dict[str, Any]) -> str:
 
 
 def json_text(value: Any, indent: int | None = None) -> str:
-    """Return a value, whose characters are visible already, as JSON."""
+    """Return a value as JSON. All its characters must be visible already."""
     return json.dumps(value, ensure_ascii=False, indent=indent, default=lambda each: visible(str(each)))
 
 

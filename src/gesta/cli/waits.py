@@ -16,7 +16,7 @@ from gesta.store import RunRow
 from gesta.text.visible import remarks, visible
 
 MOST = 1000
-"""The most characters of a call that are shown; `gesta log RUN --all` shows all."""
+"""Greatest number of characters of a call that are shown; `gesta log RUN --all` shows all."""
 
 UNDECLARED = '`{tool}` said nothing about its effect, so it was not run again; if it only reads: @tool(effect="pure")'
 STANDING = {
@@ -42,10 +42,13 @@ class Found:
     root: str
     """Id of the run that is to be resumed."""
     hint: str
-    """Address of the agent that took the last turn of that run, as far as it is known."""
+    """Address of the agent that took the last turn of that run; empty if it is not known."""
 
     def waiting(self, *kinds: str) -> list[Waiting]:
-        """Return the waits of some kinds, in the run itself or else in a run below. Raises Stop for several runs."""
+        """Return the waits of some kinds, in the run itself or else in one run below.
+
+        Raises Stop if several runs wait.
+        """
         found = [each for each in self.waits if each.what in kinds]
         found = [each for each in found if each.run == self.row.run] or found
         runs = dict.fromkeys(each.run for each in found)

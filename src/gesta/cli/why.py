@@ -1,4 +1,4 @@
-"""The command `why`: what an answer was made of."""
+"""The command `why`: what an answer was made from."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -20,14 +20,14 @@ class WhyOptions(OnRecord):
             metavar="[ENTRY]", min=1, help="Seq of an entry; by default the last answer.", show_default=False
         ),
     ] = None
-    all: Annotated[bool, typer.Option("--all", help="Everything, whole texts too.")] = False
+    all: Annotated[bool, typer.Option("--all", help="Show everything, with whole texts.")] = False
 
 
 @command(WhyOptions, example="gesta why last")
 def why(options: WhyOptions) -> None:
-    """Show what an answer rests on, back to its question.
+    """Show what an answer was made from, back to its question.
 
-    It lists the chain from the Question to the Conclusion; each line has its seq and the entries that it derives from.
+    It lists the nodes from the Question to the Conclusion; each line has its seq and the entries that it derives from.
     """
     from gesta.cli import chains
 

@@ -1,4 +1,4 @@
-"""Makes the output of `show`: an entry as it is on record, and requests made again from the entries before them."""
+"""Makes the output of `show`: an entry as it is on record, or a request made again from the entries before it."""
 
 import json
 import sys
@@ -29,13 +29,13 @@ from gesta.text.visible import visible_value
 from gesta.views.losses import losses, told
 
 FEW = 4
-"""The most lines that are shown of a message."""
+"""Greatest number of lines that are shown of a message."""
 CHANGING = ("model", "instructions", "settings", "output", "prompt", "tools_in")
 """Members of a header's `meta` whose change `--diff` names."""
 
 
 Made = tuple[tuple[int, ...], bytes]
-"""The sources and the block of a message. Both are needed as a key, since one entry may make several messages."""
+"""The sources and the block of a message. The key needs both, because one entry may make several messages."""
 
 
 class Sent(Struct, frozen=True, kw_only=True):
@@ -49,9 +49,9 @@ class Sent(Struct, frozen=True, kw_only=True):
     messages: Mapping[Made, Message]
     """The messages from which the blocks of the request were encoded."""
     lost: Mapping[str, int]
-    """Counts of the content of earlier entries that the request does not show in its own form."""
+    """Number of losses by kind: content of earlier entries that the request does not show in its own form."""
     known: bool
-    """Whether the request is the recorded one: its body has the digest that is on record."""
+    """Whether the body of the request has the digest on record."""
 
 
 def show(options: ShowOptions) -> None:
@@ -80,7 +80,7 @@ def show(options: ShowOptions) -> None:
 
 
 def request_of(entries: Sequence[Entry], options: ShowOptions) -> int:
-    """Return the seq of the request that an entry is, or that it came from; by default of the last request.
+    """Return the seq of the request that an entry is, or that came last before the entry; by default the last request.
 
     If the run has no request, as after an import, --as and --model show the request that would come next. Raises Stop.
     """
@@ -98,7 +98,7 @@ def request_of(entries: Sequence[Entry], options: ShowOptions) -> int:
 
 
 class Overheard:
-    """A model that remembers the messages that it encodes."""
+    """A model that also stores the messages that it encodes."""
 
     def __init__(self, model: HttpModel) -> None:
         self.name, self.encoder = model.name, model.encoder
@@ -106,19 +106,19 @@ class Overheard:
         self._model = model
 
     def encode(self, message: Message) -> bytes:
-        """Return one message as one block, and remember the message."""
+        """Return one message as one block, and store the message."""
         block = self._model.encode(message)
         self.messages[message.sources, block] = message
         return block
 
     def still(self, prompt: Prompt) -> list[Message]:
-        """Return the remembered messages that are still in the prompt."""
+        """Return the stored messages that are still in the prompt."""
         left = {(shown.sources, block) for shown, block in zip(prompt.shown, prompt.blocks, strict=True)}
         return [message for made, message in self.messages.items() if made in left]
 
 
 DECIDED = frozenset({Kind.ToolCall, Kind.Question, Kind.Approval, Kind.Answer, Kind.Resolution})
-"""Kinds about which, or by which, a person decides: every character of them is made visible."""
+"""Kinds of entries about or by a person's decision. Every character of them is made visible."""
 
 
 def sent(entries: Sequence[Entry], seq: int, options: ShowOptions) -> Sent:
@@ -163,7 +163,7 @@ def _last_header(entries: Sequence[Entry], seq: int) -> RequestHeaderContent:
 
 
 def _recorded_form(name: str) -> Formatter[Any]:
-    """Return the formatter with a name that is on record. Raises Stop."""
+    """Return the formatter whose name is on record. Raises Stop."""
     short = name.partition("/")[0]
     known = [formatter(short)] if short in FORMATTERS else list(map(formatter, FORMATTERS))
     found = [form for form in known if form.name.partition("/")[0] == short]
@@ -253,7 +253,7 @@ def _checked(one: Sent, options: ShowOptions) -> str:
 
 
 def _diff(entries: Sequence[Entry], seq: int, options: ShowOptions) -> Iterator[str]:
-    """Yield the lines on what a request added to the one before."""
+    """Yield the lines about what a request added to the request before it."""
     one = sent(entries, seq, options)
     earlier = [entry.seq for entry in entries if entry.kind is Kind.Request and entry.seq < one.seq]
     before = sent(entries, earlier[-1], options) if earlier else None
@@ -299,13 +299,13 @@ def _facts(entries: Sequence[Entry], one: Sent, before: Sent | None, kept: int) 
 
 
 def _alike(before: Sequence[bytes], now: Sequence[bytes]) -> int:
-    """Return how many blocks both requests begin with in common."""
+    """Return how many blocks at the beginning of two requests are equal."""
     pairs = enumerate(zip(before, now, strict=False))
     return next((place for place, (old, new) in pairs if old != new), min(len(before), len(now)))
 
 
 def _changed(before: Sent | None, one: Sent) -> list[str]:
-    """Return the names of what changed in the part before all messages, where a change makes every cache useless."""
+    """Return what changed before the first message. After any such change the provider's cache is of no use."""
     if before is None or before.request.envelope.head == one.request.envelope.head:
         return []
     old, new = before.header, one.header

@@ -15,7 +15,7 @@ from gesta.events import Outcome
 from gesta.worker import Failed, Worker
 
 MOST = 500
-"""The most characters of a failure that are shown."""
+"""Greatest number of characters of a failure that are shown."""
 
 
 def work(options: WorkOptions) -> int:
@@ -83,7 +83,7 @@ class _Work:
             self._put({**found, "tries": failed.tries, "again_s": failed.again_s})
 
     def stopping(self, turns: int) -> None:
-        """Print that Ctrl-C was pressed, if turns are still running."""
+        """Print that the command is stopping, if turns are still running."""
         if turns and not self.unread:
             say(f"\nStopping: {count(turns, 'turn')} at work. Ctrl-C again ends at once.")
 

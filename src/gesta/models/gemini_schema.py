@@ -99,7 +99,7 @@ def _alone(made: dict[str, Any]) -> None:
 
 
 def _rooted(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema to which `$ref` at the top of a schema leads, with the other members of both."""
+    """Return a schema whose top is no reference. A reference at the top is replaced by its schema; members are kept."""
     seen: set[str] = set()
     named = {f"#/{table}/{name}": node for table in ("$defs", OLD) for name, node in _table(schema, table)}
     while isinstance(ref := schema.get("$ref"), str) and isinstance(named.get(ref), dict) and ref not in seen:

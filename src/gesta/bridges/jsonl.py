@@ -1,6 +1,6 @@
-"""Export of a record as lines of JSON that keep every id, seq and digest, and the import of such lines.
+"""Exports a record as lines of JSON that keep every id, seq and digest, and imports such lines.
 
-A file is read twice: it is checked to its end, and against what is on record, before its first entry is written. An
+A file is read twice: it is checked to its end, and against the entries on record, before its first entry is written. An
 import skips a run that is on record already as a whole, extends a run of which only the beginning is on record, and
 refuses a run whose entries differ. Export and import hold a page of entries in memory, never a whole run.
 """
@@ -28,21 +28,21 @@ from gesta.store import Batch, BlobRow, Store
 
 NAME = "gesta"
 PAGE = 500
-"""The largest number of entries that are read or written at once."""
+"""Greatest number of entries that are read or written at once."""
 PAGE_BYTES = 8 * 1024 * 1024
-"""Bytes of contents and blobs after which a page is written."""
+"""Number of bytes of contents and blobs after which a page is written."""
 CHANGED = "The file changed while it was read; what stands before that place is imported. Import it again."
 
 _encoder = msgspec.json.Encoder()
 
 
 async def export_run(record: Record, run: str) -> AsyncIterator[str]:
-    """Yield one run as lines, each with its line end; for a fork, the runs that it goes on from come first.
+    """Yield one run as lines, each with its line end. For a fork, the runs whose entries it shares come first.
 
     Entries that are written to the run during the export are left out.
 
     Raises:
-        NoRun: there is no run of that id.
+        NoRun: there is no run with that id.
         BrokenRecord: an entry or blob is not as it was written.
     """
     yield _line(Header(FORMAT, record.info.id))
@@ -69,7 +69,7 @@ async def import_lines(record: Record, source: Source, progress: Progress) -> Im
     """Import the runs of a file.
 
     Raises:
-        BadImport: a line cannot be read, an entry is not as it was written, or a run on record went another way.
+        BadImport: a line cannot be read, an entry is not as it was written, or a run on record has other entries.
         NewerRecord: a later release wrote the file.
         RunHeld: somebody is writing a run that is to be extended.
     """

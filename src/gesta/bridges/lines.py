@@ -39,7 +39,7 @@ class Header(Struct, forbid_unknown_fields=True):
 
 
 class RunLine(Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """The line before the entries of a run; with it a reader notices when the last entries of the run are cut off."""
+    """The line before the entries of a run. From it a reader knows whether the run's last entries were cut off."""
 
     run: str
     head: int
@@ -47,7 +47,7 @@ class RunLine(Struct, forbid_unknown_fields=True, omit_defaults=True):
     digest: str
     """Digest of that entry, in hex."""
     after: int = 0
-    """For a fork: seq of the entry of its base that the fork goes on from."""
+    """For a fork: seq of the last entry of its base that it shares."""
     before: str = ""
     """Digest of that base entry, in hex."""
 
@@ -60,11 +60,11 @@ class BlobLine(Struct, forbid_unknown_fields=True, omit_defaults=True):
     salt: str
     text: str | None = None
     base64: str | None = None
-    """The data where the bytes are not UTF-8."""
+    """The data, if the bytes are not UTF-8."""
 
 
 class EntryLine(Struct, forbid_unknown_fields=True):
-    """An entry; the members of the line are in this order."""
+    """An entry. The members of its line are in this order."""
 
     run: str
     seq: int
@@ -92,7 +92,7 @@ class Checked(Struct, frozen=True):
 
 
 class _Probe(Struct):
-    """The members that show of which kind a line is."""
+    """The members by which the kind of a line is recognised."""
 
     gesta: int | None = None
     head: int | None = None
@@ -114,7 +114,7 @@ def checked(source: Source) -> Iterator[Checked]:
 
 
 class _Pass:
-    """One pass over a file: the run that is read at the moment, and what the pass knows of it."""
+    """One pass over a file, and the run that is being read."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -122,9 +122,9 @@ class _Pass:
         self._run = RunLine("", 0, "")
         self._seq, self._before = 0, GENESIS
         self._blobs: dict[str, BlobRow] = {}
-        """Blobs that were read, and whose entry comes next."""
+        """Blobs that were read and whose entry has not been read yet."""
         self._given: set[str] = set()
-        """Names of the blobs that earlier entries of this run brought."""
+        """Names of the blobs of earlier entries of this run."""
         self._runs: set[str] = set()
         self._begun = False
 
@@ -233,7 +233,7 @@ def _stored(line: EntryLine) -> Row:
 
 
 def _flaw(entry: Entry, row: Row, first: int) -> str:
-    """Return the flaw of an entry that no release of Gesta can have written; an empty text if there is none."""
+    """Return the flaw of an entry that no release of Gesta could have written; an empty text if there is none."""
     begins = isinstance(entry.content, BeginContent)
     opens = isinstance(entry.content, BeginContent) and entry.content.opened is not None
     own = [cause for cause in entry.causes if isinstance(cause, int)]

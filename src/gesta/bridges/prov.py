@@ -1,6 +1,6 @@
-"""Explanations as RDF, for other stores and tools: as N-Quads, one statement a line, or as TriG, for people to read.
+"""Explanations as RDF, for other stores and tools: N-Quads with one statement a line, or TriG for people to read.
 
-The statements and their names are made in `views.prov`; this module only writes them down.
+`views.prov` makes the statements and their names; this module only writes them.
 """
 
 from collections.abc import AsyncIterator, Iterable

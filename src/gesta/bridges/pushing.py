@@ -1,11 +1,11 @@
-"""A record is copied into another, row by row as it is stored: ids, seqs, digests, salts and the order stay the same.
+"""Copies a record into another, row by row as it is stored: ids, seqs, digests, salts and the order stay the same.
 
-Every run is held on both sides while it is copied. Entries that the other record has already are compared by digest and
-not copied again, so an interrupted push is completed by a second push. A run that is new there is a mirror: it takes no
-turn until it is moved. A move first commits at the source that the run goes on elsewhere, then copies, and then makes
-the mirror an ordinary run: at every instant at most one record takes turns, and an interrupted move is completed by a
-second one. Only a move takes the waiting letters along. Each letter is removed at the source once it is at the target,
-which remembers the key of the letter, so each letter is taken in exactly once.
+The lease of every run is held in both records while it is copied. Entries that the target has already are compared by
+digest and not copied again, so a second push completes an interrupted push. A run that is new in the target is a
+mirror: it takes no turn until it is moved. A move first commits in the source that the run is continued elsewhere, then
+copies, and then makes the mirror an ordinary run. So at any time at most one record takes turns, and a second move
+completes an interrupted move. Only a move takes waiting letters along. Each letter is removed from the source once it
+is in the target, which remembers the key of the letter, so each letter becomes an entry exactly once.
 """
 
 import os
@@ -43,9 +43,9 @@ class Pushed(Struct):
     letters: int = 0
     """Number of letters that were moved with their runs."""
     known: int = 0
-    """Number of runs of which every entry was in the other record already."""
+    """Number of runs whose entries were all in the other record already."""
     moved: int = 0
-    """Number of runs that go on only in the other record from now on."""
+    """Number of runs that are continued only in the other record from now on."""
     refused: list[str] = msgspec.field(default_factory=list)
     """The reasons why runs were not copied, in words."""
 
@@ -66,7 +66,7 @@ class Held(Struct):
     base: str | None = None
     """Id of the run of which it is a fork."""
     moves: bool = False
-    """Whether the run is to go on in the target."""
+    """Whether the run is to be continued in the target."""
     moved: str = ""
     """Id of the record to which the run was moved last; empty for a run that was never moved."""
 
@@ -88,7 +88,8 @@ async def push(
 
     Args:
         progress: called now and then with the number of entries that were copied so far.
-        moved_by: name of the person who moves the runs, so that they go on in the target alone; `None` makes mirrors.
+        moved_by: name of the person who moves the runs, so that they are continued in the target only; `None` makes
+            mirrors.
 
     Raises:
         RecordError: runs cannot be moved between these two records.
@@ -116,7 +117,7 @@ async def push(
 
 
 def _check_move(source: Store, target: Store) -> None:
-    """Raise RecordError if nothing could show after a move in which of the two records a run goes on."""
+    """Raise RecordError for records between which runs cannot move: copies of one record, or a copy as the source."""
     if source.info.id == target.info.id:
         raise RecordError(
             f"{source.info.address!r} and {target.info.address!r} are copies of one record (id {source.info.id!r}), "
@@ -130,7 +131,10 @@ def _check_move(source: Store, target: Store) -> None:
 
 
 async def _hold_all(source: Store, target: Store, pushed: Pushed, stack: AsyncExitStack) -> dict[str, Held]:
-    """Acquire the leases of every run that can be copied, in the order of first entries, until the stack ends."""
+    """Acquire the leases of every run that can be copied, in the order of first entries.
+
+    They are held until the stack ends.
+    """
     every = dict[str, Held]()
     for name, first, _ in (await source.sql(RUNS)).rows:
         run, base = str(name), await _base(source, str(name))
@@ -174,7 +178,10 @@ async def _hold(source: Store, target: Store, run: str, stack: AsyncExitStack) -
 
 
 async def _leased(store: Store, run: str) -> tuple[Lease, str | None]:
-    """Acquire the lease of a run. Also returns the record of which the run is a mirror. Raises RunHeld."""
+    """Acquire the lease of a run, also of a mirror. Return it, and the id of the record that the run mirrors.
+
+    Raises RunHeld.
+    """
     try:
         return await store.lease(run), None
     except RunMirrored as mirrored:
@@ -212,7 +219,7 @@ async def _movable(source: Store, target: Store, every: dict[str, Held], pushed:
 
 
 def _families(above: dict[str, str | None]) -> list[set[str]]:
-    """Return the runs in groups: each run together with the run that called it, or of which it is a fork."""
+    """Return the runs in groups that must move together: a run, with the run that called it or that it forks."""
     families = dict[str, set[str]]()
     for run in above:
         root, met = run, {run}
@@ -259,7 +266,7 @@ async def _mirror(source: Store, target: Store, every: dict[str, Held]) -> None:
 
 
 async def _commit_move(store: Store, lease: Lease, by: str, to: str) -> Lease:
-    """Commit to which record a run moves, in the span of its last turn, and return the lease at the new head."""
+    """Write into the last turn's span to which record a run moves, and return the lease at the new head."""
     ((turn, first),) = (await store.sql(SPANS, (lease.run,))).rows
     span = int(first if turn is None else turn)
     content = SignalContent(name="moved", by=by, to=to)
@@ -273,7 +280,7 @@ async def _commit_move(store: Store, lease: Lease, by: str, to: str) -> Lease:
 async def _copy(
     source: Store, target: Store, held: dict[str, Held], pushed: Pushed, progress: Callable[[int], None]
 ) -> None:
-    """Copy the new entries of the runs that are held, in the order of pos."""
+    """Copy the new entries of the held runs, in the order of pos."""
     after = 0
     while rows := (await source.sql(ROWS, (after, PAGE))).rows:
         after = rows[-1][0]
@@ -301,7 +308,10 @@ async def _move_letters(source: Store, target: Store, one: Held) -> int:
 
 
 async def _let_go(target: Store, one: Held) -> bool:
-    """Turn the mirror of a run into an ordinary run once all its entries are here. Returns whether it was a mirror."""
+    """Turn the mirror of a run into an ordinary run, if all its entries are in the target.
+
+    Return whether that was done.
+    """
     if one.mirror_there is None or one.head != one.last:
         return False
     with shielded():
@@ -310,10 +320,12 @@ async def _let_go(target: Store, one: Held) -> bool:
 
 
 async def adopt(store: Store, runs: Sequence[str], by: str) -> list[str]:
-    """Turn mirrors and moved runs, with all runs that belong to them, into runs that go on here, and return their ids.
+    """Turn mirrors and moved runs, with all runs that belong to them, into ordinary runs of this record.
+
+    Return their ids.
 
     Args:
-        by: name of the person who says that no other record goes on with them.
+        by: name of the person who says that no other record continues them.
 
     Raises:
         RunHeld: one of the runs is being written; then no run is adopted.

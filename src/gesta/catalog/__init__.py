@@ -1,6 +1,6 @@
 """The tools and prompts of a folder, found by name, by words and by annotations, each with its version from git.
 
-No index is kept beside the folder: a catalog is read from its files. No code in a file runs until one of its tools is
+No index is stored: a catalog is read from the files of the folder. No code in a file runs until one of its tools is
 requested.
 """
 

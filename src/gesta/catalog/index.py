@@ -18,9 +18,9 @@ from gesta.function_tool.tool import Tool
 Sort = Literal["tool", "prompt"]
 WORD = re.compile(r"[^\W_]+")
 SAME = 4
-"""How many letters a word must have to match longer words that begin with it."""
+"""Smallest number of letters of a word that also matches longer words that begin with it."""
 NAMED = 3
-"""How many times as much a word in a name counts as a word in a description."""
+"""The weight of a word in a name, relative to a word in a description."""
 
 
 class NotInCatalog(GestaError, LookupError):
@@ -143,7 +143,7 @@ def _words(item: Item) -> Counter[str]:
 
 
 def _score(asked: set[str], own: Counter[str], every: list[Counter[str]]) -> float:
-    """Return how well the words of an item match the words of a search. A rare word counts more than a common word."""
+    """Return how well the words of an item match the words of a search. Rare words count more than frequent words."""
     score = 0.0
     for word in asked:
         times = sum(own[each] for each in _alike(word, own))

@@ -1,6 +1,6 @@
 """Tools and prompts as they are written in files.
 
-A tool is a function in a `.py` file with Gesta's decorator `tool`. It is read from the text of the file, which does not
+A tool is a function in a `.py` file with Gesta's decorator `tool`. It is read from the text of the file, which is not
 run. A prompt is a file `NAME.prompt.md`: TOML between two lines `+++`, and the text of the prompt below.
 """
 
@@ -37,7 +37,7 @@ class Item(Struct, frozen=True, kw_only=True):
     """Version of its file."""
     annotations: dict[str, str] = {}
     signature: str | None = None
-    """The parameters of a tool, as they are written; `None` for a prompt."""
+    """The parameters of a tool, in the words of the file; `None` for a prompt."""
     content: str | None = None
     """The text of a prompt; `None` for a tool."""
     tools: list[str] = []

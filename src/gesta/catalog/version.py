@@ -22,7 +22,7 @@ class Version(Struct, frozen=True, kw_only=True):
     """A version of a folder or a file."""
 
     identifier: str
-    """In hex: for a file, its last commit; for a folder, the commit that is checked out; for `raw`, a SHA-256."""
+    """In hex. For a file, its last commit; for a folder, the commit that is checked out; for `raw`, a SHA-256."""
     dirty: bool = False
     """Whether the files differ from that commit. A file that git does not know counts as a difference."""
     system: Literal["git", "raw"] = "git"
@@ -40,7 +40,7 @@ class Version(Struct, frozen=True, kw_only=True):
 
 
 class History:
-    """Reads from git what it knows of a folder. Cost: one pass over the history of the folder."""
+    """Reads the commits of a folder's files from git. Cost: one pass over the history of the folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

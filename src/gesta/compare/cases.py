@@ -1,7 +1,7 @@
-"""A case is a good run that is kept as a test: replayed with today's code, the run must do and say the same.
+"""A case is a good run that is kept as a test: replayed with the present code, the run must have the same entries.
 
-A case is a small file of JSON lines: a head, and the entries of the run and of those below it. How the model was asked
-does not count; tool results, tool calls and answers do. Bytes of replies are left out.
+A case is a small file of JSON lines: a head, and the entries of the run and of the runs below it. Prompts are not
+compared; tool results, tool calls and answers are. The bytes of replies are left out.
 """
 
 import os
@@ -37,7 +37,7 @@ class Head(Struct, frozen=True, kw_only=True):
     """Address of the agent: FILE.py:NAME, from the folder where tests are run, or dotted.module:NAME."""
     run: str
     live: list[str] = []
-    """Names of the tools that are really called in a replay, and whose results are compared."""
+    """Names of the tools that really run in a replay, and whose results are compared."""
 
 
 class Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -60,7 +60,7 @@ class Case(Struct, frozen=True):
 
 
 async def taken(record: Record, run: str) -> dict[str, list[Entry]]:
-    """Return the entries of a run and of all runs below it, by run, as a case holds them."""
+    """Return the entries of a run and of all runs below it, by run, in the form for a case."""
     found, open_ = {run: await record.read(run)}, {run}
     for row in await record.store.runs():  # in the order in which they were opened
         if row.parent_run in open_:
@@ -97,14 +97,14 @@ def read(path: str | os.PathLike[str]) -> Case:
 
 
 async def check(case: Case, agent: Agent) -> list[str]:
-    """Replay a case, and return in words what differs from it; an empty list if nothing differs."""
+    """Replay a case, and return its differences in words; an empty list if there are none."""
     found = await replay_run(case.runs, case.head.run, agent, How(prompts=False, live=case.head.live))
     first = found.first
     return [] if first is None else divergence_lines(first, list(case.runs[first.run]))
 
 
 async def accepted(case: Case, agent: Agent) -> Case:
-    """Return the case with the entries that today's code writes. The steps must have the same number and kinds.
+    """Return the case with the entries that the present code writes. The steps must have the same number and kinds.
 
     Raises:
         AgentError: the steps differ. Run the agent again and add that run as a case.
@@ -121,7 +121,7 @@ async def accepted(case: Case, agent: Agent) -> Case:
 
 
 def _kept(before: Sequence[Entry], after: Sequence[Entry]) -> list[Entry]:
-    """Return today's entries, with the old entry in each place where nothing differs."""
+    """Return the new entries, with the old entry in each place where the two do not differ."""
     pairs = zip(before, after, strict=True)
     return [new if difference(old, new) is not None else old for old, new in pairs]
 

@@ -34,7 +34,7 @@ class CaseItem(pytest.Item):
             raise Drift("\n".join(drift))
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
-        """Return a drift in words, and any other failure as pytest shows it."""
+        """Return a drift in words. Any other failure is returned in pytest's form."""
         if isinstance(excinfo.value, Drift):
             return f"{excinfo.value}\nIf that is meant: gesta case accept {self.path.relative_to(self.config.rootpath)}"
         return super().repr_failure(excinfo, style)
@@ -45,6 +45,6 @@ class CaseItem(pytest.Item):
 
 
 def agent_at(address: str, root: Any) -> Agent:
-    """Import the agent of a case; the path of a file counts from the root of the tests. Raises BadAddress."""
+    """Import the agent of a case. The path of a file is relative to the root of the tests. Raises BadAddress."""
     place, _, name = address.rpartition(":")
     return load(f"{root / place}:{name}" if place.endswith(".py") else address)

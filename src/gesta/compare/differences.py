@@ -1,7 +1,7 @@
-"""Two runs are compared: what is alike at their beginning, what differs, and the outcome of each.
+"""Compares two runs: the equal entries at their beginning, the differences after that, and the results of each run.
 
-Entries are aligned by what they say, not by their seqs. Entries that follow from others are left out (requests,
-attempts, budgets): a difference in them comes from a difference before them.
+Entries are paired by their content, not by their seqs. Entries that follow from other entries are left out (requests,
+attempts, budgets), because a difference in them comes from an earlier difference.
 """
 
 import json
@@ -30,11 +30,12 @@ from gesta.state.turn import Turn
 FOLLOW = frozenset(
     {Kind.Request, Kind.Attempt, Kind.Budget, Kind.Edge, Kind.ApprovalRequest, Kind.Begin, Kind.Artifact, Kind.Timer}
 )
-"""Kinds of entries that follow from others, or that only say where others lie."""
+"""Kinds of entries that follow from other entries, or that only hold links to them."""
 LINKS = frozenset(
     {"call", "of", "tool_call_id", "header", "extra", "meta", "child", "copy_of", "corrects", "run", "tokens"}
 )
-"""Members of a content that point to other entries or do not count; the `meta` of a request header does count."""
+"""Members of a content that hold links to entries, or that are not compared. The `meta` of a request header is
+compared."""
 
 
 class Step(Struct, frozen=True, kw_only=True):
@@ -53,7 +54,7 @@ class Effect(Struct, frozen=True, kw_only=True):
     args: dict[str, Any]
     outcome: str | None
     fired: bool
-    """Whether the tool was tried in this run; else the result came from a record or a person, or there is none."""
+    """Whether the tool was tried in this run. Otherwise its result came from a record or a person, or there is none."""
 
 
 class Facts(Struct, frozen=True, kw_only=True):
@@ -133,7 +134,7 @@ def _effect(entry: Entry, results: Mapping[Any, str | None], tried: Iterable[int
 
 
 def _usd(entries: Iterable[Entry]) -> float | None:
-    """Return the cost of all turns in US dollars; `None` if a turn has no account of it, or a price is unknown."""
+    """Return the cost of all turns in US dollars; `None` if a turn kept no account, or a price is unknown."""
     state, turns = RunState(), dict[int, Turn]()
     for entry in entries:
         state = RunView().apply(state, entry)
@@ -161,7 +162,7 @@ def _key(entry: Entry) -> str:
 
 
 def _paired(before: list[Entry], after: list[Entry]) -> list[Step]:
-    """Return the entries in pairs of one kind, in order; an entry without a partner stands alone."""
+    """Return the entries in pairs of one kind, in order. An entry without a partner is alone in its step."""
     steps: list[Step] = []
     left = list(after)
     for entry in before:

@@ -1,7 +1,7 @@
-"""A fork goes on with a recorded run from one entry: with another model, other words, or another result.
+"""A fork continues a recorded run from one entry: with another model, other words, or another result.
 
-A fork shares the entries before that by reference. A changed entry is the fork's own, with the old entry among its
-causes. What comes after is made anew: the agent goes on, and gets the messages that people sent to the base later.
+A fork shares the earlier entries by reference. A changed entry is the fork's own, with the old entry among its causes.
+Later entries are made anew: the agent continues, and gets the messages that people sent to the base later.
 """
 
 import json
@@ -50,7 +50,8 @@ CHANGEABLE = (
 )
 """Kinds of entries that come from outside the code of the agent; all other entries follow from them."""
 BROUGHT = (Kind.System, Kind.Compaction)
-"""Kinds of entries that a check writes right after itself: words for the model, or a hidden or changed message."""
+"""Kinds of entries that are written right after a check and because of it: words for the model, or a hidden or changed
+message."""
 REPLY = (Kind.Thought, Kind.ToolCall)
 """Kinds of entries that belong to the completion that caused them."""
 
@@ -68,17 +69,21 @@ class Fork(Struct, frozen=True, kw_only=True):
     """The base of a fork, where it begins, and what it changes."""
 
     at: int | None = None
-    """Seq of the last entry that the fork shares; by default all entries, or all before the changed one."""
+    """Seq of the last entry that the fork shares. By default it shares all entries, or all entries before the changed
+    entry."""
     changes: Sequence[Change] = ()
     """Changes of one entry."""
     live: Sequence[str] = ()
-    """Tools that may be called although their result is not on record in the base, beside the pure tools."""
+    """Names of tools whose calls may really run although the base has no result for them, beside the pure tools."""
     session: str | None = None
     """Name of the session; by default that of the base, with a number."""
 
 
 def change(text: str) -> Change:
-    """Read a change `SEQ.PATH=VALUE`; a value that is not JSON is a text. Raises AgentError."""
+    """Return the change that a text `SEQ.PATH=VALUE` describes. A value that is not JSON is a text.
+
+    Raises AgentError.
+    """
     found = re.fullmatch(r"(\d+)\.([^=]+)=(.*)", text, re.DOTALL)
     if found is None:
         raise AgentError(f"Cannot change {text!r}: write SEQ.PATH=VALUE, as in 8.tool_result.status=lost.")
@@ -144,7 +149,7 @@ async def go_on(record: Record, fork: RunRow, agent: Agent) -> Outcome:
 
 
 def recorded_model(entries: Sequence[Entry], agent: Agent) -> Agent:
-    """Return an agent whose model repeats the answers of a run. The model sends the same bytes for the same request."""
+    """Return an agent whose model repeats the answers of a run. Its requests have the recorded bytes."""
     asked = next((each for each in entries if isinstance(each.content, RequestContent)), None)
     for stream in (False, True):
         acting = bind(msgspec.structs.replace(agent, model=replay(entries, stream=stream)))
@@ -158,7 +163,7 @@ def recorded_model(entries: Sequence[Entry], agent: Agent) -> Agent:
 def asked_otherwise(base: Sequence[Entry], fork: Sequence[Entry]) -> list[int]:
     """Return the requests of a fork that its base does not have; an empty list if the base has no requests at all.
 
-    A recorded model has no answer to such a request: it repeats an answer to another one.
+    For such a request a recorded model has no answer of its own: it repeats the answer to another request.
     """
     known = {each.content.body_digest for each in base if isinstance(each.content, RequestContent)}
     asked = [(each.seq, each.content) for each in fork if known and isinstance(each.content, RequestContent)]
@@ -170,7 +175,7 @@ def _opens(entry: Entry) -> bool:
 
 
 async def _session(record: Record, base: RunRow) -> str:
-    """Return the name of a session: that of the base, with the first number that is free."""
+    """Return a session name that is not used yet: the name of the base's session with a number."""
     number = 1
     while await record.store.runs(f"{base.session}~{number}"):
         number += 1
@@ -178,7 +183,7 @@ async def _session(record: Record, base: RunRow) -> str:
 
 
 def _parts(entries: Sequence[Entry], how: Fork) -> tuple[int, list[Entry]]:
-    """Return how many entries are shared, and the entries that replace the next ones. Raises AgentError."""
+    """Return how many entries are shared, and the entries that replace the entries after those. Raises AgentError."""
     seqs = sorted({each.seq for each in how.changes})
     if len(seqs) > 1:
         raise AgentError(
@@ -214,7 +219,7 @@ def _parts(entries: Sequence[Entry], how: Fork) -> tuple[int, list[Entry]]:
 
 
 def _allow(entries: Sequence[Entry], entry: Entry, made: Content, how: Fork) -> None:
-    """Raise AgentError for a change that would make a call run. Send an approval to the fork itself instead."""
+    """Raise AgentError for a changed entry that would let a call with effects run, unless `live` names its tool."""
     if isinstance(made, ApprovalContent) and made.verdict == "approved":
         said = "approve"
     elif isinstance(made, ResolutionContent) and made.verdict == "retry":
@@ -232,7 +237,7 @@ def _allow(entries: Sequence[Entry], entry: Entry, made: Content, how: Fork) -> 
 
 
 def _together(entries: Sequence[Entry], at: int) -> int:
-    """Return the last of the entries that were written together: a turn's start, a reply, or the words of a hook."""
+    """Return the seq of the last entry that was written together with an entry, as in a turn's start or a reply."""
     if 0 < at < len(entries) and entries[at - 1].kind == Kind.Check and at in entries[at].causes:
         return at + (entries[at].kind in BROUGHT)
     if 0 < at < len(entries) and begins_turn(entries[at - 1]) and opens(entries, entries[at]):
@@ -241,7 +246,7 @@ def _together(entries: Sequence[Entry], at: int) -> int:
 
 
 def _end_of_reply(entries: Sequence[Entry], at: int) -> int:
-    """Return the last entry of the reply that an entry is part of; a reply is never divided."""
+    """Return the seq of the last entry of the reply that an entry belongs to, because a reply is never divided."""
     while 0 < at < len(entries) and entries[at].kind in REPLY and entries[at - 1].kind in (*REPLY, Kind.ChatCompletion):
         at += 1
     return at

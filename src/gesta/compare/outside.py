@@ -1,4 +1,4 @@
-"""Entries that came from outside the code of the agent; a replay copies them as they are.
+"""Decides which entries came from outside of the agent's code. A replay copies these entries unchanged.
 
 They come from people, tools, providers and time: tool results, faults, messages, approvals, and the ends of processes.
 Requests, calls and answers come from the agent, and a replay writes them again.
@@ -26,15 +26,15 @@ from gesta.state.calls import EXPIRED
 from gesta.state.turn import AGENT
 
 FROM = "from"
-"""Annotation of an entry that a fork took over from its base."""
+"""Annotation of an entry that a fork copied from its base."""
 RECONCILED = "reconcile of "
-"""Beginning of the name in `by` where a `reconcile` function settled a doubt."""
+"""Prefix of the name in `by` if a `reconcile` function settled a doubt."""
 SAID = frozenset({Kind.Fault, Kind.Signal, Kind.Approval, Kind.Answer, Kind.Resolution})
 """Kinds that people, providers and tools write, whichever agent runs."""
 
 
 def by_tool(entry: Entry) -> int | None:
-    """Return the seq of the attempt whose tool gave this result; `None` for any other entry."""
+    """Return the seq of the attempt from which a tool's result came; `None` for any other entry."""
     content = entry.content
     if not isinstance(content, ToolResultContent) or content.outcome not in ("ok", "error"):
         return None
@@ -43,7 +43,7 @@ def by_tool(entry: Entry) -> int | None:
 
 
 def by_letter(entries: Sequence[Entry], entry: Entry) -> bool:
-    """Return whether an entry came as a letter: somebody sent it, and the holder of the run wrote it down."""
+    """Return whether an entry was sent as a letter, which the holder of the run wrote into the log."""
     match entry.content:
         case ApprovalContent(by=by):
             return by != EXPIRED
@@ -84,7 +84,7 @@ def from_outside(entries: Sequence[Entry], entry: Entry) -> bool:
 
 
 def _told(content: ToolResultContent) -> bool:
-    """Return whether a result names what a tool raised, or the call that it was copied from. A placeholder does not."""
+    """Return whether a result has an error that a tool raised, or is a copy. A placeholder has and is neither."""
     return content.error is not None or content.copy_of is not None
 
 
@@ -114,7 +114,7 @@ def _in_turn(entries: Sequence[Entry], entry: Entry) -> bool:
 
 
 def _while_tried(entries: Sequence[Entry], entry: Entry) -> bool:
-    """Return whether an attempt of a tool wrote an entry, or another entry was written about one."""
+    """Return whether an entry was made from an attempt, directly or by way of an edge."""
     own = [cause for cause in entry.causes if isinstance(cause, int)]
     first = entries[own[0] - 1] if own else None
     if first is None:

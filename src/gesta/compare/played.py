@@ -1,4 +1,4 @@
-"""A model and tools that repeat recorded answers and results: a replay calls them in place of the real ones."""
+"""A model and tools that repeat recorded answers and results. A replay uses them in place of the real ones."""
 
 import functools
 import json
@@ -60,7 +60,7 @@ class PlayedModel:
         return self._model.envelope(header)
 
     async def send(self, request: Request) -> AsyncGenerator[Piece, None]:
-        """Yield the recorded bytes of a reply; without them the recorded reply itself."""
+        """Yield the recorded bytes of a reply, or else a reply made from the entries."""
         answer, content = self._stage.answer()
         native = (content.meta or {}).get("native")
         if answer.raw is not None:
@@ -133,7 +133,7 @@ def instructing(stage: Stage, agent: Agent) -> Instructions:
 
 
 def hooking(stage: Stage, hooks: Hooks | None) -> Hooks | None:
-    """Return hooks that repeat the recorded verdicts, without calling the real hooks."""
+    """Return hooks that repeat the recorded verdicts without calling the agent's hooks; `None` without hooks."""
     if hooks is None:
         return None
     asked: dict[str, Any] = {point: getattr(hooks, point) for point in VERDICTS}
@@ -158,7 +158,7 @@ def _hook(stage: Stage, point: str, hook: Callable[..., Any]) -> Any:
 
 
 def _verdict(content: CheckContent) -> Verdict | None:
-    """Return the verdict of a recorded check as a hook returns it; `None` if the check says `allowed`."""
+    """Return the verdict that a recorded check stands for; `None` for the verdict `allowed`."""
     if content.verdict == "changed":
         return Change(content.value)
     for kind, written in WRITTEN.items():
@@ -177,16 +177,16 @@ def _giving(stage: Stage) -> Callable[P, Any]:
 
 
 async def nobody(*_: Any) -> None:
-    """Do nothing: this is the program of an agent of which only the name is known."""
+    """Do nothing. This is the program of an agent of which only the name is known."""
 
 
 def _attempt(context: Context) -> int:
-    """Return the seq of the attempt that the context of a tool names."""
+    """Return the seq of the attempt that a tool's context belongs to."""
     return int(context.explain_id.rpartition(".")[2])
 
 
 def given(content: ToolResultContent) -> Any:
-    """Return what a tool returned, or raise what the tool raised, so that the same result is written."""
+    """Return the value that a tool returned, or raise its error, so that the same result is written again."""
     if content.outcome == "ok":
         value, document = content.tool_result, content.document
         return value if document is None else DocumentedResult(value, document)

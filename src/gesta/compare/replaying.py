@@ -1,9 +1,9 @@
-"""A replay takes a run again from what people said, with the agent's code, on a record that answers for the outside.
+"""A replay runs the agent's code again on a recorded run. The record answers in place of people, models and tools.
 
-On record is what several processes did, one after the other, each from where the one before ended. A replay does the
-same: it starts a process, compares each entry that the process writes, and ends it at the first different one. Entries
-from outside are then copied, and the next process folds the entries and goes on. If a process writes no further entry
-of the record, the replay has diverged: no process that runs this code does what is on record from there on.
+A recorded run may have been written by several processes, one after another. A replay starts a process, compares each
+entry that the process writes, and ends the process at the first different entry. If that recorded entry came from
+outside, it is copied, and the next process folds the entries and continues. If a process writes none of the next
+entries, the replay has diverged: the code does not do what is on record.
 """
 
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
@@ -45,9 +45,9 @@ class Divergence(Struct, frozen=True):
     run: str
     seq: int
     recorded: Entry | None
-    """The entry on record; `None` if the replay goes on after the end of the record."""
+    """The entry on record; `None` if the replay continues after the end of the record."""
     replayed: Entry | None
-    """The entry that the code writes; `None` if it writes none."""
+    """The entry that the code writes; `None` if it writes no entry."""
     difference: Difference
     """Where the two entries differ, by a JSON path in the content, or `span` or `causes`."""
 
@@ -60,17 +60,17 @@ class Replayed(Struct, frozen=True):
     """Number of entries at the beginning that are the same."""
     divergence: Divergence | None
     made: Sequence[Entry] = ()
-    """The replayed entries, as far as they are the same."""
+    """The replayed entries, up to the first different entry."""
     below: tuple["Replayed", ...] = ()
-    """Replays of the runs to which this run handed tasks."""
+    """Replays of the runs to which this run gave tasks."""
 
     @property
     def first(self) -> Divergence | None:
-        """Return the first divergence: of the run itself, else of the runs below it."""
+        """Return the first divergence: that of the run itself, else that of a run below it."""
         return next((each.divergence for each in self.every() if each.divergence is not None), None)
 
     def every(self) -> list["Replayed"]:
-        """Return this replay and those of all runs below."""
+        """Return this replay, and the replays of all runs below."""
         return [self, *(one for each in self.below for one in each.every())]
 
 
@@ -78,11 +78,11 @@ class How(Struct, frozen=True, kw_only=True):
     """The options of a replay."""
 
     prompts: bool = True
-    """Whether it counts how a model was asked: headers and the digests of request bodies."""
+    """Whether prompts are compared: request headers, and the digests of request bodies."""
     live: Collection[str] = ()
-    """Names of the tools that are really called, and whose results are compared."""
+    """Names of the tools that really run, and whose results are compared."""
     moves: bool = False
-    """Whether a replayed entry may replace the recorded one if both are of the same kind."""
+    """Whether a different entry of the same kind is accepted in place of the recorded entry."""
 
 
 EARLIER = 8  # entries back at most, to where a process may have begun
@@ -94,7 +94,7 @@ async def replay_run(runs: Runs, run: str, agent: Agent, how: How | None = None)
     """Replay a run and the runs below it, without effects, without asking a model, and without a key.
 
     Args:
-        runs: the entries of the run and of those below it, each from its first.
+        runs: the entries of the run and of those below it, each run from its first entry.
         agent: the agent with the model of the run; the model is not asked and needs no key.
 
     Raises:
@@ -133,7 +133,7 @@ class Rehearsal:
         self._called: dict[str, Agent] = {}
 
     async def play(self, agent: Agent) -> Replayed:
-        """Replay the run, process after process."""
+        """Replay the run, one process after another."""
         stage = self.stage
         tools = [played(stage, tool) for tool in agent.tools]
         model = PlayedModel(stage, agent.asked()) if agent.model != "" else agent.model
@@ -156,7 +156,10 @@ class Rehearsal:
         return self._ended(None)
 
     def agents(self, agent: Agent) -> dict[str, Agent]:
-        """Return the agent of each run to which a task was handed, except of runs that a function called."""
+        """Return the agents of the runs to which a task was given, by run.
+
+        Runs that a plain function called are left out.
+        """
         found = {}
         for run, entries in self._runs.items():
             opened = _opened(entries)
@@ -167,7 +170,10 @@ class Rehearsal:
         return {run: each for run, each in (found | self._called).items() if each.program is not nobody}
 
     async def _earlier(self, agent: Agent) -> bool:
-        """Start a process at an earlier entry, because the recorded process may have done more in one step."""
+        """Continue with a process that starts at an earlier entry, in case the recorded process did more at once.
+
+        Returns whether that process got further.
+        """
         stage, reached, found = self.stage, self.stage.done, self.stage.found
         for head in range(reached - 1, max(reached - EARLIER, self._shared) - 1, -1):
             gone = stage.back(head)
@@ -180,7 +186,7 @@ class Rehearsal:
         return False
 
     def _taken_over(self) -> bool:
-        """Copy the next entry if it came from outside or by lot, and return whether it was copied."""
+        """Copy the next recorded entry if it came from outside or is a random choice. Return whether it was copied."""
         entry = self.stage.next
         if entry is None or not (from_outside(self._entries, entry) or self._by_lot(entry)):
             return False
@@ -188,7 +194,7 @@ class Rehearsal:
         return True
 
     def _gave_other(self) -> bool:
-        """Return whether the process ended because a live tool returned another result than the recorded one."""
+        """Return whether the process ended because a tool that really ran returned another result."""
         found = self.stage.found
         if found is None or found[0].kind is not found[1].kind:
             return False
@@ -198,7 +204,7 @@ class Rehearsal:
         return isinstance(call, ToolCallContent) and call.tool_name in self.stage.live
 
     def _by_lot(self, entry: Entry) -> bool:
-        """Return whether the next entry is a decision by lot with the same options; the choice is not compared."""
+        """Return whether the next entry is a random decision among the same options, whose choice is not compared."""
         found = self.stage.found
         old, made = entry.content, found[1].content if found is not None else None
         if not isinstance(old, DecisionContent) or not isinstance(made, DecisionContent):
@@ -206,7 +212,10 @@ class Rehearsal:
         return old.candidates == made.candidates and old.rationale is None and made.rationale is None
 
     async def _live(self, agent: Agent) -> GestaError | None:
-        """Run a process until its turn ends or waits, or the stage stops it. Returns the exception that ended it."""
+        """Run a process until its turn ends or waits, or the stage stops it.
+
+        Return the exception that ended it, or `None`.
+        """
         stage, turns = self.stage, Understudy(self)
         state = fold(RunView(), stage.made)
         try:
@@ -244,7 +253,7 @@ class Rehearsal:
         )
 
     async def child(self, agent: Agent, task: Task) -> Outcome | None:
-        """Return the outcome of a child run when the replay comes to it; `None` if the run has no end on record."""
+        """Return the outcome of a child run once the replay has reached it; `None` if the run has no end on record."""
         assert isinstance(task.cause, tuple)
         after = self._entries[task.cause[1] :]
         waits = next((each for each in after if isinstance(each.content, FaultContent) and self._of(each, task)), None)
@@ -263,18 +272,18 @@ class Rehearsal:
         return None
 
     def _call(self, agent: Agent, task: Task) -> None:
-        """Remember the agent of a child run."""
+        """Store the agent of a child run."""
         for run, entries in self._runs.items():
             if _is_child(entries, self.stage.run, task.name):
                 self._called[run] = agent
 
     def _of(self, fault: Entry, task: Task) -> bool:
-        """Return whether a fault belongs to the attempt in which a task was handed over."""
+        """Return whether a fault belongs to the attempt in which a task was given."""
         assert isinstance(fault.content, FaultContent) and isinstance(task.cause, tuple)
         return fault.content.of in self._entries[task.cause[1] - 1].causes
 
     def _divergence(self, failure: GestaError | None, before: Found | None) -> Divergence:
-        """Return where the last two processes differ from the record. Of the two, the one that got further counts."""
+        """Return where the replay differs from the record, judged by the process that got further of the last two."""
         entry, found, run = self.stage.next, self.stage.found, self.stage.run
         if before is not None and entry is not None and before[0].seq == entry.seq:
             same = found is not None and found[1].kind == entry.kind
@@ -291,7 +300,7 @@ class Rehearsal:
 
 
 class Understudy(Turns):
-    """Runs the turns of the replayed run. Other runs are not replayed here: their results are on record."""
+    """Runs the turns of the replayed run. For other runs it returns the outcomes on record."""
 
     def __init__(self, rehearsal: Rehearsal) -> None:
         super().__init__(rehearsal.stage, lambda agent: agent, rehearsal.stage.now)
@@ -310,16 +319,16 @@ class Understudy(Turns):
 
     @asynccontextmanager
     async def held(self, run: str, agent: Agent, told: TurnCaller, above: str | None = None) -> AsyncIterator[LiveRun]:
-        """Hold the replayed run. The stage sees how many entries its journal has, before they are committed."""
+        """Hold the replayed run, and give its journal to the stage, which reads entries before they are committed."""
         async with super().held(run, agent, told, above) as live:
             self._rehearsal.stage.journal = live.log.journal
             yield live
 
     async def call_off(self, live: LiveRun, names: Sequence[str] | None = None) -> None:
-        """Do nothing: the end of other runs is on their own record."""
+        """Do nothing: other runs have their ends on record."""
 
     async def _note_change(self, agent: Agent, live: LiveRun) -> None:
-        """Add the letters to the log, and write nothing else: a change of the agent's code is on record already."""
+        """Read the letters into the log. Unlike the real method, write no note about a changed agent."""
         await take_in(live)
 
 

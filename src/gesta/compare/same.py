@@ -1,6 +1,6 @@
-"""Two entries are the same if their kinds, contents, spans and causes are. Times and names of machines do not count.
+"""Two entries are the same if kind, content, span and causes are equal. Times and names of machines are not compared.
 
-Contents are compared as the JSON that is stored, so each difference has a path that people can look up.
+Contents are compared as stored JSON, so each difference has a JSON path.
 """
 
 import json
@@ -27,11 +27,11 @@ CHANCE: Mapping[Kind, tuple[str, ...]] = {
     Kind.Timer: ("due_at",),
     Kind.Budget: ("spent.prices",),
 }
-"""Members that do not count, by kind: times, lease epochs, lines of code, numbers about listeners, and the agent's own
-description: where that matters, a header or a request shows it."""
+"""Members that are not compared, by kind: times, lease epochs, lines of code, numbers about listeners, and the agent's
+own description, because a header or a request shows it where it matters."""
 
 PROMPT = frozenset({Kind.RequestHeader, Kind.Request})
-"""Kinds whose content shows how a model was asked, and not what was done."""
+"""Kinds whose content shows a prompt, and not an action."""
 
 
 class Difference(Struct, frozen=True):
@@ -44,7 +44,7 @@ class Difference(Struct, frozen=True):
 
 
 class _Missing:
-    """The value of a side that has no such member."""
+    """Stands for the value on a side that lacks the member."""
 
     def __repr__(self) -> str:
         return "(nothing)"
@@ -54,7 +54,7 @@ MISSING = _Missing()
 
 
 def told(content: Content) -> dict[str, Any]:
-    """Return a content as people know it: the stored JSON without the wraps of the codec."""
+    """Return a content as JSON for people: the stored JSON without the marks of the codec."""
     found: dict[str, Any] = unwrapped(stored(content))
     return found
 
@@ -65,7 +65,7 @@ def stored(content: Content) -> Any:
 
 
 def unwrapped(value: Any) -> Any:
-    """Return a stored value without its `$dict` wraps, which mark that an object is no mark of the codec."""
+    """Return a stored value without its `$dict` wraps, which the codec puts around objects that look like its marks."""
     if isinstance(value, list):
         return [unwrapped(each) for each in value]
     if not isinstance(value, dict):
@@ -75,7 +75,7 @@ def unwrapped(value: Any) -> Any:
 
 
 def wrapped(value: Any) -> Any:
-    """Return a value in which each object with one key that begins with `$` is wrapped, so that it is no codec mark."""
+    """Return a value in which each object that looks like a mark of the codec is wrapped in `$dict`."""
     if isinstance(value, list):
         return [wrapped(each) for each in value]
     if not isinstance(value, dict):
@@ -95,10 +95,10 @@ def counted(entry: Entry) -> dict[str, Any]:
 
 
 def difference(before: Entry, after: Entry, *, prompts: bool = True) -> Difference | None:
-    """Return the first difference between two entries of one seq; `None` if they are the same.
+    """Return the first difference between two entries with one seq; `None` if they are the same.
 
     Args:
-        prompts: False if it does not count how a model was asked.
+        prompts: whether prompts are compared.
     """
     if before.kind != after.kind:
         return Difference("$.kind", str(before.kind), str(after.kind))
@@ -117,7 +117,7 @@ def difference(before: Entry, after: Entry, *, prompts: bool = True) -> Differen
 
 
 def _wrong_call(found: Difference) -> Difference | None:
-    """Return the error of a call that had none before, which says more than the difference of the call's status."""
+    """Return the new error of a call if there was none before, which says more than the changed status."""
     path, after = found.path, found.after
     if path == "$.meta" and isinstance(after, dict) and "error" in after:
         path, after = "$.meta.error", after["error"]
@@ -141,7 +141,7 @@ def differences(before: Any, after: Any, path: str = "$") -> Iterator[Difference
 
 
 def _parsed(before: Any, after: Any) -> tuple[Any, Any]:
-    """Return two texts read as JSON if both hold an object or both hold a list; else `None` twice."""
+    """Return two texts parsed as JSON, if both hold an object or both hold a list; else `None` for each."""
     try:
         one, other = json_of(before), json_of(after)
     except (TypeError, ValueError, RecursionError):
@@ -150,7 +150,7 @@ def _parsed(before: Any, after: Any) -> tuple[Any, Any]:
 
 
 def _drop(value: Any, path: list[str]) -> None:
-    """Remove a member at a path, and the objects that are empty without that member."""
+    """Remove the member at a path, and the objects that are empty after that."""
     if not isinstance(value, dict):
         return
     if len(path) > 1:

@@ -1,8 +1,10 @@
-"""A record that answers in place of models and tools; a process that writes to it must write what is on record already.
+"""A record that answers in place of models and tools.
 
-Each new entry is compared with the recorded entry at its place. The first different entry ends the writer, as if its
-process had died. A model's answer or a tool's result is returned again if it comes next on record; if not, the writer
-is ended too, and `replaying` decides how to go on with the next recorded entry.
+A process that writes to it must write the recorded entries again.
+
+Each new entry is compared with the recorded entry at its place. At the first different entry the writing process is
+stopped, as if it had died. A model's answer or a tool's result is returned if it is the next recorded entry; if it is
+not, the process is stopped too, and `replaying` decides how to continue.
 """
 
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
@@ -38,13 +40,13 @@ from gesta.store import Batch, BlobRow, Foreign, Info, Lease, Letter, QueryBound
 
 GATE = 50  # looks at what comes next, while nothing else happens
 BESIDE = frozenset({Kind.ToolResult, Kind.Fault, Kind.Edge, Kind.Budget, Kind.Begin, Kind.End})
-"""Kinds from outside that a replaying process may also write by itself."""
+"""Kinds of entries from outside that a replaying process may also write itself."""
 Found = tuple[Entry, Entry, Difference]
 """A recorded entry, the entry that was written in its place, and their first difference."""
 
 
 class Stage:
-    """The record of one run, up to the last entry that was replayed."""
+    """The record of one run, up to the last replayed entry."""
 
     queries = QueryBounds()
 
@@ -56,16 +58,16 @@ class Stage:
         self.recorded = list(entries)
         """The recorded entries: entry `seq` is at place `seq - 1`."""
         self.made: list[Entry] = []
-        """The replayed entries, with those that were copied."""
+        """The replayed entries, including copied ones."""
         self.prompts, self.live = prompts, frozenset(live)
         self.moves = False
-        """Whether an entry may differ from the recorded one of the same kind, and takes its place."""
+        """Whether an entry that differs from the recorded entry of the same kind takes its place."""
         self.found: Found | None = None
-        """The different entry that ended the last writer; `None` if no such entry ended it."""
+        """The different entry that stopped the last process; `None` if it was stopped for another reason."""
         self.stopped = self.over = False
-        """Whether the writer was ended, and whether it reached the end of the record."""
+        """Whether the process was stopped, or has reached the end of the record."""
         self.journal: Journal | None = None
-        """Journal of the writer."""
+        """Journal of the process that writes."""
         self._rows: list[Row] = []
         self._kept, self._blobs = Blobs(), dict[str, BlobRow]()
         self._epoch = 0
@@ -74,7 +76,7 @@ class Stage:
 
     @property
     def info(self) -> Info:
-        """Return the id of the recorded run's record, under the address `replay`."""
+        """Return the id of the recorded run's record, with the address `replay`."""
         return Info(self.opened.record, "replay", utc_text(self.recorded[0].at))
 
     @property
@@ -92,7 +94,7 @@ class Stage:
         return (self.next or self.recorded[-1]).at
 
     def copy(self, entry: Entry) -> None:
-        """Add the next recorded entry as it is."""
+        """Add the next recorded entry unchanged."""
         prev = self._rows[-1].digest if self._rows else GENESIS
         _, row = to_row(entry, prev, bytes(16), self._kept.keep)
         self._blobs |= {name: BlobRow(name, salt, data) for name, salt, data in self._kept.take()}
@@ -105,12 +107,12 @@ class Stage:
         return gone
 
     def forth(self, gone: list[tuple[Entry, Row]]) -> None:
-        """Add entries again that `back` removed."""
+        """Add the entries again that `back` removed."""
         for entry, row in gone:
             self._add(entry, row)
 
     def stop(self) -> WriteFailed:
-        """Mark the writer as ended, and return the exception to raise in it."""
+        """Mark the process as stopped, and return the exception to raise in it."""
         self.stopped = True
         return WriteFailed("replay", "it goes no further here")
 
@@ -147,7 +149,7 @@ class Stage:
         return rows[:limit]
 
     async def runs(self, session: str | None = None, name: str | None = None) -> list[RunRow]:
-        """Return the row of the run, also while it has no entry, so that the run is found by its id."""
+        """Return the row of the run, even before it has an entry, so that the run is found by its id."""
         opened, at = self.opened, utc_text(self.recorded[0].at)
         row = RunRow(self.run, opened.session, opened.name, opened.record, opened.parent_run, at, self.done, at, 1)
         return [row] if session in (None, row.session) and name in (None, row.name) else []
@@ -161,7 +163,7 @@ class Stage:
         return self.done, self._rows[-1].digest if self._rows else GENESIS
 
     async def lease(self, run: str, *, mirror: bool = False) -> Lease:
-        """Start a new writer, and return its lease."""
+        """Start a new process of writing, and return its lease."""
         self._epoch += 1
         self.stopped, self.found = False, None
         return Lease(run, f"replay {self._epoch}", self._epoch, *(await self.head(run)))
@@ -170,14 +172,14 @@ class Stage:
         """Do nothing."""
 
     async def holds(self, lease: Lease) -> bool:
-        """Return whether no other writer was started since."""
+        """Return whether no other lease was taken since."""
         return lease.epoch == self._epoch
 
     async def mirror(self, lease: Lease, of: str | None) -> None:
         """Do nothing."""
 
     async def gone(self, process: str) -> bool | None:
-        """Return whether the process had ended, if the next entry on record says so; else `None`."""
+        """Return whether a process had ended, if the next recorded entry says so; else `None`."""
         content = self.coming()
         return content.over if isinstance(content, FaultContent) else None
 
@@ -210,7 +212,7 @@ class Stage:
         return False
 
     async def inbox(self, run: str) -> list[Letter]:
-        """Return the next recorded entries that came as letters, as letters."""
+        """Return the next recorded entries as letters, as far as they were sent as letters."""
         found: list[Letter] = []
         for entry in self.recorded[self._written :]:
             if not by_letter(self.recorded, entry):
@@ -219,7 +221,7 @@ class Stage:
         return found
 
     def _key(self, entry: Entry) -> str:
-        """Return a key for the letter that an entry came in; that of a late result names its attempt."""
+        """Return the key for the letter of an entry. The key of a late result names its attempt."""
         of = entry.content.call if isinstance(entry.content, ToolResultContent) else None
         tried = [
             each.seq for each in self.recorded if isinstance(each.content, AttemptContent) and each.content.of == of
@@ -227,7 +229,7 @@ class Stage:
         return f"{LATE}{tried[-1]}-" if tried else str(entry.seq)
 
     async def sql(self, query: str, parameters: Sequence[Any] = ()) -> Table:
-        """End the writer: a replay answers no query. Raises WriteFailed."""
+        """Stop the process, because a replay answers no query. Raises WriteFailed."""
         raise self.stop()
 
     async def shrink(self) -> int:
@@ -235,22 +237,25 @@ class Stage:
         return 0
 
     async def damage(self) -> list[str]:
-        """Return an empty list: nothing here can be broken."""
+        """Return an empty list: the stage is in memory and cannot be damaged."""
         return []
 
     async def foreign(self) -> Foreign:
-        """Return nothing: this record has no tables of others."""
+        """Return an empty result: the stage has no tables."""
         return Foreign()
 
     async def close(self) -> None:
         """Do nothing."""
 
     def tail(self, after: int = 0) -> AsyncGenerator[list[Row], None]:
-        """End the writer: nobody can follow a replay. Raises WriteFailed."""
+        """Stop the process, because a replay cannot be followed. Raises WriteFailed."""
         raise self.stop()
 
     def answer(self) -> tuple[Recorded, ChatCompletionContent]:
-        """Return the answer of a model that is next on record. Raises WriteFailed if another entry is next."""
+        """Return the model's answer that is the next recorded entry.
+
+        Raises WriteFailed if the next entry is another one.
+        """
         entry = self.next
         if entry is None:
             self.over = True
@@ -259,7 +264,7 @@ class Stage:
         return self._answers[entry.id], entry.content
 
     def result_at_once(self, attempt: int) -> ToolResultContent:
-        """Return the result that was committed together with its attempt. Raises WriteFailed if there is none."""
+        """Return the result that was committed together with its attempt. Raises WriteFailed if there is no result."""
         entry = self._results.get(attempt)
         if entry is None or entry.seq != attempt + 1:
             raise self.stop()
@@ -280,11 +285,14 @@ class Stage:
         return [(edge.content.dest[0], str(edge.content.payload)) for edge in edges]  # type: ignore[union-attr]
 
     def coming(self) -> Content | None:
-        """Return the content of the first recorded entry that the writer has not written yet; `None` after the last."""
+        """Return the content of the first recorded entry that was not written again yet; `None` after the last."""
         return self.recorded[self._written].content if self._written < len(self.recorded) else None
 
     def settled(self, attempt: int) -> Any:
-        """Return what `reconcile` answered about an attempt. Raises WriteFailed if that is not next on record."""
+        """Return the recorded answer of `reconcile` about an attempt.
+
+        Raises WriteFailed if it is not the next entry.
+        """
         content = self.coming()
         if isinstance(content, ResolutionContent) and content.of == attempt and content.by.startswith(RECONCILED):
             return Done(content.result) if content.verdict == "done" else NotDone()
@@ -293,7 +301,7 @@ class Stage:
         raise self.stop()
 
     async def comes(self, head: int) -> bool:
-        """Wait until the run has a number of entries. Returns False if the writer cannot get that far."""
+        """Wait until the run has `head` entries. Return False if the process cannot get that far."""
         idle, written = 0, self._written
         between = self.recorded[written:head]
         if any(from_outside(self.recorded, each) and each.kind not in BESIDE for each in between):
@@ -309,7 +317,7 @@ class Stage:
 
 
 class NoTables:
-    """Replaces the tables of a tool: no statement is run."""
+    """Stands for the tables of a tool. No statement is run."""
 
     def __call__(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Return no rows, without running the statement."""

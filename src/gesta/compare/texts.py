@@ -1,6 +1,6 @@
-"""Replaces one value in a JSON text and leaves every other character as it is.
+"""Replaces one value in a JSON text, and leaves every other character unchanged.
 
-The other values must not be written anew: `64.90` read and written becomes `64.9`, a long number loses digits, and
+Reading and writing the whole text would change other values: `64.90` becomes `64.9`, a long number loses digits, and
 lines and spaces are lost. So the value is found in the text, and only its characters are replaced.
 """
 
@@ -20,11 +20,11 @@ EXCERPT = 80
 
 
 class Member(Struct, frozen=True):
-    """One member of an object or a list; the key of a list's member is its place."""
+    """One member of an object or a list. For a list, the key is the place."""
 
     key: str
     begin: int
-    """Where the member begins, in characters; `start` is where its value begins, `end` where the value ends."""
+    """Where the member begins, in characters. `start` is where its value begins, `end` where the value ends."""
     start: int
     end: int
 
@@ -41,7 +41,7 @@ def changed(text: str, steps: Sequence[str], value: Any) -> str:
         steps: the keys, or places in lists, that lead to the value; a last key that is missing is added.
 
     Raises:
-        LookupError: there is no such value; the message says what is there instead.
+        LookupError: there is no such value; the message says which members there are.
     """
     try:
         json.loads(text)
@@ -51,7 +51,7 @@ def changed(text: str, steps: Sequence[str], value: Any) -> str:
 
 
 def nothing(value: Any, step: str) -> LookupError:
-    """Return the error for a value that has no such member."""
+    """Return the error for a value that lacks a member."""
     return LookupError(f"{json.dumps(value, default=str)[:EXCERPT]} has no {step!r}")
 
 
@@ -115,7 +115,7 @@ def _written(value: Any, like: str) -> str:
 
 
 def _compact(text: str) -> bool:
-    """Return whether a JSON text has commas or colons, and no spaces outside of its strings."""
+    """Return whether a JSON text has commas or colons, but no spaces outside of its strings."""
     bare = STRING.sub("", text)
     return any(each in bare for each in ",:") and not any(map(str.isspace, bare))
 

@@ -1,4 +1,4 @@
-"""Differences in words for people: which entry differs, where in it, and both values."""
+"""Describes differences in words: which entry differs, the path of the difference, and both values."""
 
 import json
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ def divergence_lines(found: Divergence, entries: list[Entry]) -> list[str]:
 
 
 def sides(difference: Difference) -> Iterator[tuple[str, str]]:
-    """Yield both values of a difference: the mark `-` with the old one, and `+` with the new one."""
+    """Yield both values of a difference: the old value with the mark `-`, and the new value with `+`."""
     before, after = (_text(value) for value in (difference.before, difference.after))
     alike = next((place for place, pair in enumerate(zip(before, after, strict=False)) if pair[0] != pair[1]), 0)
     start = max(0, alike - BEFORE) if max(len(before), len(after)) > MOST else 0

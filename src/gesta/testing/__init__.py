@@ -1,6 +1,6 @@
 """Contracts for your own stores, models, formatters, importers and approvers, and a test that kills an agent's process.
 
-A contract is a class of tests: subclass it, define how the tested object is made, and run the class with pytest; the
+A contract is a class of tests: subclass it, define how the tested object is made, and run the class with pytest. The
 name of each test is a sentence that must hold. `python -m gesta.testing FILE.py:agent "message"` runs the crash test.
 Every name is imported on its first use.
 """
@@ -53,7 +53,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name on its first use: a process that is killed at once needs few of them."""
+    """Import a public name on its first use, because a process that is killed at once needs few of them."""
     if name not in WHERE:
         raise AttributeError(f"module 'gesta.testing' has no attribute {name!r}")
     found = getattr(import_module(f"gesta.testing.{WHERE[name]}"), name)

@@ -36,7 +36,7 @@ class ApproverContract:
         raise NotImplementedError
 
     def sign(self, approval: ApprovalContent, asked: Asked) -> ApprovalContent:
-        """Return the approval with the token with which `ada` would send it."""
+        """Return the approval with a token, as `ada` would send it."""
         raise NotImplementedError
 
     def test_what_was_signed_counts(self) -> None:

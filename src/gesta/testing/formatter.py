@@ -42,7 +42,7 @@ WORDS = (
     '{"request": "look", "where": {"request": [}',
     "[" * 3000,
 )
-"""Texts that a model may write."""
+"""Texts as models may write them."""
 
 
 def history(*contents: Content | tuple[Content, int]) -> list[Entry]:
@@ -111,7 +111,7 @@ def _some(type_: Any) -> Any:
 
 
 class FormatterContract:
-    """What every formatter must do. Subclass it and say how the formatter is made."""
+    """The tests that every formatter must pass. Subclass it and define how the formatter is made."""
 
     def make_formatter(self) -> Formatter[Any]:
         """Return a new formatter."""

@@ -39,13 +39,13 @@ VALUES: tuple[Any, ...] = (
 )
 """Values that replace members in the changed files."""
 CHANGED = 40
-"""Largest number of changed files for each sample."""
+"""Greatest number of changed files for each sample."""
 
 
 class ImporterContract:
-    """What every importer must do. Subclass it, and define the formats and the samples.
+    """The tests that every importer must pass. Subclass it, and define the formats and the samples.
 
-    A sample is a whole file, best a small one with everything that the format has.
+    A sample is a whole file, if possible a small one with all features of the format.
     """
 
     changed = CHANGED
@@ -135,7 +135,7 @@ class ImporterContract:
                 yield name, Source(path)
 
     def format_of(self, source: Source) -> Format | None:
-        """Return the format of a file, found by its content; `None` if no format of these fits."""
+        """Return the format of a file, recognised from its content; `None` if none of these formats fits."""
         look = source.look([one.keys for one in self.formats()])
         fits = (one for one in self.formats() if look.form == one.form and set(one.keys).issubset(look.keys))
         return next(fits, None)

@@ -27,7 +27,7 @@ class LeaseSentences:
         raise NotImplementedError
 
     async def open_again(self, store: Store) -> Store:
-        """Open the same place once more, as another owner. Do not override this for a private store."""
+        """Open the same store once more, as another owner. Do not override this for a store of one process."""
         raise unittest.SkipTest("a private store has one owner only")
 
     async def end_owner(self, store: Store) -> None:

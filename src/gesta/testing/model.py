@@ -41,7 +41,7 @@ MESSAGES = (
     Message(role="user", text=ODD, name="look", observes=True),
     Message(role="assistant", text=""),
 )
-"""Messages of each role, with the oddest values that formatters return."""
+"""Messages of each role, with the most unusual values that formatters return."""
 JUNK: tuple[bytes, ...] = (
     b"",
     b"\n",
@@ -55,11 +55,11 @@ JUNK: tuple[bytes, ...] = (
 )
 JUNK += (b'{"choices": 7}', b'{"error": {"message": "no"}}', b"event: error\ndata: {}\n\n", b"data: " + b"[" * 5000)
 CUTS = 60
-"""Largest number of places at which a reply is cut."""
+"""Greatest number of places at which a reply is cut."""
 
 
 class ModelContract:
-    """What every model must do. Subclass it and say how the model is made.
+    """The tests that every model must pass. Subclass it and define how the model is made.
 
     A model that needs a key or a network is tested with recorded replies: return them in `replies`.
     """
@@ -73,7 +73,7 @@ class ModelContract:
         return [self.asked(0), self.asked(1)]
 
     def asked(self, answered: int) -> list[Piece]:
-        """Return the reply of a model without a network to a request after a number of answers."""
+        """Return the reply of a local model to a request, given the number of answers before it."""
         model = self.make_model()
         blocks = [model.encode(Message(role="user", text="Hello."))]
         request = Request(header=HEADER, envelope=model.envelope(HEADER), blocks=blocks, answered=answered)
@@ -210,7 +210,7 @@ def _refuse(word: str) -> None:
 
 
 def cuts(pieces: Sequence[Piece]) -> Iterator[list[Piece]]:
-    """Yield a reply in bytes whole, in single bytes, and in two pieces. A reply that is not in bytes stays whole."""
+    """Yield a reply of bytes whole, in single bytes, and cut into two pieces. Any other reply stays whole."""
     if not all(isinstance(piece, bytes) for piece in pieces):
         yield list(pieces)
         return

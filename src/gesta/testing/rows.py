@@ -23,7 +23,7 @@ def make_row(run: str, seq: int, kind: str = "key-value", content: str | None = 
 
 
 def make_opening(run: str, session: str, name: str, parent_run: str | None = None) -> Row:
-    """Return the row that opens a run."""
+    """Return the first row of a run, which opens it."""
     opened = {"session": session, "name": name, "record": "0" * 32, "parent_run": parent_run}
     content = {"kind": "begin", "name": name, "opened": {key: value for key, value in opened.items() if value}}
     return make_row(run, 1, "begin", msgspec.json.encode(content).decode())
@@ -43,7 +43,7 @@ def collected(contract: type[Contract]) -> type[Contract]:
 
 
 def on_a_loop(name: str, sentence: Callable[..., Coroutine[Any, Any, None]]) -> Callable[[Any], None]:
-    """Return a test that runs an async test on its own event loop, with a new store, or with two owners of one."""
+    """Return a test that runs an async test on its own event loop, with a new store or with two owners of one."""
     twice = "other" in sentence.__code__.co_varnames[: sentence.__code__.co_argcount]
 
     async def main(self: Any) -> None:
@@ -99,7 +99,7 @@ async def later(work: Callable[[], Coroutine[Any, Any, Any]]) -> None:
 
 
 async def telling(work: Coroutine[Any, Any, Any], outcomes: list[Any]) -> None:
-    """Await a call, and append its result to `outcomes`, or the LeaseLost that it raised."""
+    """Await a call, and append its result, or the LeaseLost that it raised, to `outcomes`."""
     try:
         outcomes.append(await work)
     except LeaseLost as error:

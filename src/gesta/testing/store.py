@@ -45,7 +45,7 @@ SELECT 1; DELETE FROM entries""".splitlines()
 
 @collected
 class StoreContract(LeaseSentences):
-    """What every store must do. Subclass it and say how a store is opened."""
+    """The tests that every store must pass. Subclass it and define how a store is opened."""
 
     async def test_rows_come_back_as_they_were_written(self, store: Store) -> None:
         lease = await store.lease("r")

@@ -1,4 +1,4 @@
-"""Folds over entries: each module answers one question about runs."""
+"""Folds over entries. Each module answers one question about runs."""
 
 ORDER = (
     "lineage",

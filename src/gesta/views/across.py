@@ -1,7 +1,7 @@
-"""Explains an entry through every run that had a part in it.
+"""Explains an entry, including the entries of other runs that it was made from.
 
-The sources of an entry may lie in other runs: in the work of a child, or in the plan that a child's task came from.
-Only the runs to which causes lead are read.
+The sources of an entry may be in other runs, such as a child run, or the run with the plan from which a task came. Only
+runs to which causes lead are read.
 """
 
 from gesta.entry import Entry, fold
@@ -27,7 +27,7 @@ async def explain(record: Record, entry: Entry | str | Key) -> Explanation:
 
 
 async def explain_run(record: Record, run: str, seq: int | None = None) -> Explanation:
-    """Return the explanation of one entry of a run: by default of its last answer, else of its last node or entry."""
+    """Return the explanation of one entry of a run: by default its last answer, else its last node or entry."""
     state = fold(Lineage(), await record.read(run))
     if seq is None:
         told = sorted(state.origins[run].nodes)
@@ -54,7 +54,7 @@ async def all_nodes(record: Record, run: str | None = None) -> tuple[tuple[Node,
 
 
 async def _read_more(record: Record, state: State, elsewhere: tuple[Key, ...]) -> bool:
-    """Fold the entries of more runs, and return whether any were on record."""
+    """Fold the entries of the runs with these causes, and return whether any of them were on record."""
     known = len(state.entries)
     for run in sorted({run for run, _ in elsewhere}):
         fold(Lineage(), await record.read(run), state)

@@ -1,8 +1,8 @@
-"""Finds what an answer drew on: the values, names and passages of its sources that are repeated in its words.
+"""Finds which values, names and passages of its sources an answer repeats.
 
-Causes show what a model was sent: the whole conversation. This module finds which part of it the answer repeats. It
-compares words without their meaning, so what an answer says in its own words is not found. A value that is in several
-sources is found in the first of them, and in those of the answer's own turn.
+The causes of an answer show everything that a model was sent: the whole conversation. This module finds which parts of
+it the answer repeats. It compares words and not their meaning, so rephrased content is not found. If several sources
+hold a value, the first of them is taken, and those of the answer's own turn.
 """
 
 import re
@@ -15,23 +15,23 @@ from msgspec import Struct
 from gesta.views.lineage import Explanation, Node
 
 SOURCES = frozenset({"Question", "Observation", "Retrieval", "Instructions", "Resolution", "Artifact", "Summary"})
-"""Types of nodes that bring in new content; all other nodes were made from these."""
+"""Types of nodes that bring in new content. All other nodes are made from these."""
 LONGEST = 200_000
-"""Largest number of characters of a text that are compared."""
+"""Greatest number of characters of a text that are compared."""
 WORDS, LETTERS = 3, 4
 """Smallest number of words in a passage, and the smallest number of letters in one of these words."""
 ALONE = 5
-"""Smallest number of letters of a word that counts by itself, if no other source has it."""
+"""Smallest number of letters of a word that is enough for a passage, if no other source has the word."""
 WORD = re.compile(r"\d+(?:[.,:/-]\d+)*|\w+(?:[@.'\u2019_-]\w+)*")
 QUOTES = ("'", '"')
-"""Quotes: a word with a capital after one of them is a name, even at the beginning of a text."""
+"""Quotation marks. A capitalised word after one of them counts as a name, even at the beginning of a text."""
 COMMON = """
     about after again also because been before being below between both cannot could does doing done down during each
     either from further have having here itself just more most much only order other over please same shall should some
     such than thank thanks that their them then there these they this those through under until very what when where
     which while will with would your yours
 """
-"""English words that are too common to show a source."""
+"""English words that are too frequent to identify a source."""
 COMMON_WORDS = frozenset(COMMON.split())
 
 
@@ -52,15 +52,15 @@ class Word(Struct, frozen=True):
     """A word of a text."""
 
     key: str
-    """Form of the word that is compared; it is equal for two words that say the same."""
+    """The form in which words are compared. It is equal for words that mean the same number or name."""
     start: int
     end: int
     value: bool
-    """Whether it is a number, an id, an address or a name, and so counts by itself."""
+    """Whether the word is a number, an id, an address or a name. A word like that is enough for a passage."""
 
 
 def drawn(found: Explanation) -> tuple[Drawn, ...]:
-    """Return the passages in which the last node of an explanation repeats its sources, in the order of its words.
+    """Return the passages that the last node of an explanation repeats from its sources, in the order of its words.
 
     Cost: linear in the length of usual texts.
     """
@@ -75,7 +75,7 @@ def drawn(found: Explanation) -> tuple[Drawn, ...]:
 
 
 def narrowed(found: Explanation, passages: Sequence[Drawn]) -> set[str]:
-    """Return the ids of the nodes that show what an answer drew on, and how it was made.
+    """Return the ids of the nodes that show which content an answer repeats, and how the answer was made.
 
     These are the answer, its questions, the instructions, the sources of the passages with the calls that led to them,
     and the decisions of people in the answer's own turn.
@@ -119,7 +119,7 @@ def _number(word: str) -> str:
 
 
 def _own_turn(found: Explanation) -> set[str]:
-    """Return the ids of the nodes in other runs, and of those from the first question of the answer on."""
+    """Return the ids of the nodes of the answer's turn, from its first question on, and of all nodes in other runs."""
     target = found.nodes[-1]
     first = min((node.seq for node in found.nodes if node.id in found.questions), default=0)
     return {node.id for node in found.nodes if node.run != target.run or node.seq >= first}
@@ -155,7 +155,7 @@ def _tells(run: list[Word], held: Counter[str], *, alone: bool) -> bool:
     """Return whether shared words show that one text was made from the other.
 
     Args:
-        alone: whether a single word of enough letters is enough.
+        alone: whether a single long word is enough, if no other source has it.
     """
     if any(word.value for word in run):
         return True
@@ -166,7 +166,10 @@ def _tells(run: list[Word], held: Counter[str], *, alone: bool) -> bool:
 
 
 def _nearest(runs: Iterable[Drawn], own: set[str]) -> Iterator[Drawn]:
-    """Yield the longest of overlapping passages; of equally long ones, the first and those of the answer's turn."""
+    """Yield the longest of overlapping passages.
+
+    Of equally long passages, yield the first and those of the answer's turn.
+    """
     every = sorted(runs, key=lambda each: each.at - each.to)  # the longest first, and else in the order of the record
     kept: list[Drawn] = []
     for each in every:

@@ -1,7 +1,7 @@
-"""The messages between a person and an agent, in the order in which they were said, for a page that shows them.
+"""The messages between a person and an agent, in order, for a page that shows a conversation.
 
-An answer is the text that the person was shown. If calls are wanted, a reply of the model with calls is a message too,
-and each call has its result, however late the result came. The work of a sub-agent is the history of its own run.
+An answer is the text that the person was shown. With `calls`, a reply of the model that has calls is a message too, and
+each call has its result, however late the result came. The work of a sub-agent is in the history of its own run.
 """
 
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ Role = Literal["user", "assistant"]
 CallOutcome = Literal["open", "ok", "error", "denied", "interrupted", "unknown"]
 
 OPEN = "This call has no result yet."
-"""Result in a list of messages for a call that waits, because each call in such a list needs a result."""
+"""The result that stands for a call without a result, because each call in a list of messages needs one."""
 
 
 class SaidCall(Struct, kw_only=True):
@@ -42,9 +42,9 @@ class SaidCall(Struct, kw_only=True):
     tool: str
     args: dict[str, Any]
     outcome: CallOutcome = "open"
-    """`open` if there is no result yet; else how the call ended."""
+    """`open` if there is no result yet; else the outcome of the result."""
     result: Any = None
-    """Result that the model read, any JSON value."""
+    """Result that the model read: any JSON value."""
     by: str | None = None
     """Name of the person who gave the result in place of the tool."""
 
@@ -58,7 +58,7 @@ class SaidMessage(Struct, kw_only=True):
     id: str
     """Id of the message's entry, which `Record.explain` accepts."""
     agent: str
-    """Name of the run, which is the name of its agent."""
+    """Name of the run, which is usually the name of its agent."""
     user: str | None = None
     """Id of the person who wrote the message, if the program gave one."""
     parts: tuple[Part, ...] = ()
@@ -150,7 +150,7 @@ async def history(store: Store, rows: Sequence[RunRow], *, calls: bool) -> list[
 
 
 def messages(said: Sequence[SaidMessage]) -> list[Message]:
-    """Return messages in neutral form, valid for every provider: each call is followed by its result."""
+    """Return messages in neutral form that is valid for every provider: each call is followed by its result."""
     made: list[Message] = []
     for each in said:
         called = tuple(Call(call.id, call.tool, call.args) for call in each.calls)

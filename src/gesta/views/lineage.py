@@ -28,11 +28,11 @@ class Node(Struct, frozen=True):
     kind: Kind
     text: str
     status: str | None = None
-    """Outcome of a result, or verdict of a person; `None` if there is no fault, or the entry does not say."""
+    """Outcome of a result, or verdict of a person; `None` if there is no error, or the entry does not say."""
     derived_from: tuple[str, ...] = ()
-    """Ids of the nodes that it was directly made from."""
+    """Ids of the nodes that the entry was directly made from."""
     inferred: bool = False
-    """Whether an importer inferred these sources."""
+    """Whether an importer inferred these derivations."""
 
 
 class Explanation(Struct, frozen=True):
@@ -43,9 +43,10 @@ class Explanation(Struct, frozen=True):
     nodes: tuple[Node, ...]
     """The nodes, each after its sources; the explained entry is the last one."""
     questions: tuple[str, ...] = ()
-    """Ids of the questions that it answers: those of its turn, else the last one before; empty if there is none."""
+    """Ids of the questions that the entry answers: those of its turn, else the last question before; empty if there is
+    none."""
     complete: bool = True
-    """Whether causes lead from the entry to all these questions."""
+    """Whether causes lead from the entry back to all these questions."""
     elsewhere: tuple[Key, ...] = ()
     """Causes in runs that were not read."""
 
@@ -54,29 +55,30 @@ class Unexplained(Struct, frozen=True):
     """The entries of some runs that cannot be explained."""
 
     entries: dict[str, str]
-    """What an entry lacks, by id: a place in the table of kinds, or a cause that its kind must have."""
+    """For each entry that cannot be explained, by id: what it lacks, which is a place in the table of kinds, or a cause
+    that its kind must have."""
     answers: tuple[str, ...]
     """Ids of the answers from which no causes lead to their questions."""
     unprompted: tuple[str, ...]
-    """Ids of the answers without a question, such as a greeting; this is no fault."""
+    """Ids of the answers without a question, such as a greeting; this is not an error."""
     inferred: int
-    """Number of entries whose causes an importer inferred; this is no fault."""
+    """Number of entries whose causes an importer inferred; this is not an error."""
 
 
 class State(Struct):
     """The folded lineage of some runs."""
 
     origins: dict[str, Origin] = field(default_factory=dict)
-    """Origins of the entries of each run."""
+    """The folded lineage of each run."""
     entries: dict[Key, Entry] = field(default_factory=dict)
     followers: dict[Key, list[Key]] = field(default_factory=dict)
-    """Entries that say more about an entry, such as its approval."""
+    """For each entry, the entries that say more about it, such as its approval."""
     questions: dict[Key, tuple[Key, ...]] = field(default_factory=dict)
-    """Questions that each answer answers."""
+    """For each answer, the questions that it answers."""
     lacks: dict[str, str] = field(default_factory=dict)
 
     def links(self, key: Key) -> tuple[Key, ...]:
-        """Return the entries that an entry names as causes or by links."""
+        """Return the causes and links of an entry."""
         return self.origins[key[0]].links[key[1]]
 
     def kind(self, key: Key) -> Kind | None:
@@ -178,7 +180,7 @@ def _inferred(entry: Entry) -> bool:
 
 
 def _missing(state: State, entry: Entry, place: Place | None) -> str | None:
-    """Return what an entry lacks: a place, or a cause that its kind must have; `None` if it lacks nothing."""
+    """Return what an entry lacks: a place in the table of kinds, or a cause; `None` if it lacks nothing."""
     if place is None:
         return "a place in the table of kinds"
     known = {state.kind(link) for link in state.links((entry.run, entry.seq))}
@@ -191,7 +193,7 @@ def _missing(state: State, entry: Entry, place: Place | None) -> str | None:
 
 
 def _closure(state: State, targets: Iterable[Key], before: int) -> set[Key]:
-    """Return the sources of some entries, and the entries before seq `before` that say more about these sources."""
+    """Return some entries with all their sources, and the entries before seq `before` that say more about these."""
     left = list(targets)
     wanted = set(left)
     run = left[0][0] if left else ""
@@ -211,7 +213,7 @@ def _elsewhere(state: State, wanted: Iterable[Key]) -> tuple[Key, ...]:
 
 
 def _ordered(state: State, wanted: Iterable[Key]) -> Iterator[Key]:
-    """Yield entries in the order of the store, but each one after its causes."""
+    """Yield entries in the order of the store, but each entry after its causes."""
     within, begun, done = set(wanted), set[Key](), set[Key]()
     left = sorted(within, key=lambda key: (state.entries[key].pos, key[1], key[0]), reverse=True)
     while left:
@@ -302,7 +304,7 @@ CHECKED = {
     "again": "sent back",
     "added": "added words to",
 }
-"""Words for what a hook did, by its verdict."""
+"""Words for the verdicts of hooks."""
 
 
 def check_text(content: kinds.CheckContent) -> str:

@@ -1,7 +1,7 @@
-"""Counts what the messages made from entries leave out or change, by kind of loss.
+"""Counts what is left out or changed in the messages made from entries, by kind of loss.
 
-Nothing of this is lost on record. Messages may still show it in words if they have no other place for it; a loss means
-that a model no longer gets it in its own form.
+Nothing is lost on record. Content may be shown in words if a message has no other place for it; that is a loss, because
+a model no longer gets the content in its own form.
 """
 
 from collections import Counter
@@ -35,7 +35,7 @@ def losses(entries: Sequence[Entry], messages: Sequence[Message], by: str = "") 
     """Return the number of losses of each kind in the messages that were made from some entries.
 
     Args:
-        by: the model whose native items are kept, as `gesta.model.request.native_by` names it; empty if none are.
+        by: the model whose native items are kept, as `gesta.model.request.native_by` names it; empty to keep no items.
     """
     found: Counter[str] = Counter()
     shown = {seq for message in messages for seq in message.sources}

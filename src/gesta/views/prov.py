@@ -1,7 +1,7 @@
-"""Explanations as PROV-O quads, in the vocabulary and the names that TrustGraph's explain clients read.
+"""Explanations as PROV-O quads, with the vocabulary and the names that TrustGraph's explain clients read.
 
-The text of a node is `prov:value` of its document in the same graph, so no second store can lose it. Numbers and times
-are typed. A retrieval is a session of its own, as TrustGraph's queries of documents are: a question, its grounding
+The text of a node is the `prov:value` of its document in the same graph, so no second store is needed. Numbers and
+times are typed. A retrieval is a session of its own, like TrustGraph's queries of documents: a question, its grounding
 and its exploration. The sources of passages are in another graph.
 """
 
@@ -50,7 +50,7 @@ TYPES = {
 ENDINGS = {"answered": "final-answer", "limit": "max-iterations"}
 """Termination reasons, by the reason of a turn; every other reason is an error."""
 TITLE = 60
-"""Largest number of characters of a goal in a label."""
+"""Greatest number of characters of a goal in a label."""
 DERIVED = PROV + "wasDerivedFrom"
 
 
@@ -236,7 +236,7 @@ def _passages(node: Node, name: str, entry: Entry) -> Iterator[Quad]:
 
 
 def _way(hit: kinds.Hit, way: Sequence[tuple[str, str]]) -> Iterator[Quad]:
-    """Yield statements that a passage derives from its page, and the page from its document."""
+    """Yield the statements that a passage derives from its page, and the page from its document."""
     labels = {"Document": hit.document, "Page": f"Page {hit.page}", "Chunk": str(hit.chunk)}
     for place, (type_, name) in enumerate(way):
         yield from (quad(name, RDF_TYPE, each, SOURCES) for each in (PROV + "Entity", TG + type_))
@@ -268,7 +268,7 @@ def _offered(state: State, completion: Entry) -> Iterator[str]:
 
 
 def _goal(entry: Entry, state: State) -> str:
-    """Return the goal of a span: the goal of its end, else the task that was handed over, else the span's name."""
+    """Return the goal of a span: the goal in its `end`, else the task that was given, else the span's name."""
     if isinstance(entry.content, kinds.EndContent) and entry.content.goal:
         return entry.content.goal
     inside = [each.content for key, each in state.entries.items() if key[0] == entry.run and each.span == entry.span]

@@ -1,11 +1,11 @@
 """Arranges derivations so that TrustGraph's explain client reads each session to its end and each node once.
 
 That client follows `prov:wasDerivedFrom` from a question to Analysis, Observation, Decomposition, Finding, Plan and
-StepResult, and on from those; Conclusion and Synthesis end a path. It goes fifty steps deep, asks for twenty nodes that
-derive from a node, and shows a node once for each path to it. So in a session each of these nodes derives directly from
-only one of them. Its other sources are stated by an entity beside the chain (`/further`), which derives from them.
-Nodes of other classes are linked to the chain in the same manner. All statements are true: they are on record, or
-follow from the record.
+StepResult nodes, and on from those; Conclusion and Synthesis end a path. It goes fifty steps deep, asks for twenty
+nodes that derive from a node, and shows a node once for each path to it. So in a session each of these nodes derives
+directly from only one of them. An entity beside the chain (`/further`) holds its other sources, and derives from them.
+Nodes of other classes are linked to the chain in the same way. All statements are true: they are on record, or follow
+from the record.
 """
 
 from collections import Counter
@@ -33,15 +33,16 @@ class Chain:
         """
         self.types, self.sources = types, sources
         self.further: dict[str, str] = {}
-        """Entities beside the chain, each with the entity that it represents."""
+        """Entities beside the chain, each with the entity whose other sources it holds."""
         self.continued: dict[str, str] = {}
-        """Entities in the chain, each with the entity that it continues because enough entities derive from that."""
+        """Entities that continue another entity of the chain, from which no more entities may derive; each with that
+        entity."""
         self._places = {name: place for place, name in enumerate(types)}
         self._up: dict[str, str] = {}
         self._depth, self._chained, self._beside = Counter[str](), Counter[str](), Counter[str]()
 
     def links(self) -> Iterator[Link]:
-        """Yield all derivations, each after those of its source."""
+        """Yield all derivations. The derivations of an entity come after those of its source."""
         for name, types in self.types.items():
             above = self._above(name) if types & (FOLLOWED | ENDS) else ""
             if above:
@@ -61,11 +62,11 @@ class Chain:
                     yield name, source
 
     def _leads_on(self, name: str) -> bool:
-        """Return whether a client goes on from an entity."""
+        """Return whether the client follows derivations from an entity."""
         return bool(self.types.get(name, frozenset()) & (FOLLOWED | {"Question"}))
 
     def _above(self, name: str) -> str:
-        """Return the last source in the entity's session from which a client goes on; an empty text without one."""
+        """Return the last source in the entity's session that the client follows; an empty text if there is none."""
         found, seen, left = [""], {name}, list(self.sources[name])
         while left:
             source = left.pop()
@@ -79,7 +80,7 @@ class Chain:
         return max(found, key=lambda each: self._places.get(each, -1))
 
     def _with_room(self, name: str) -> Generator[Link, None, str]:
-        """Return an entity that one more may derive from: the given one, one above it, or one that continues it."""
+        """Return an entity from which one more may derive: the given entity, one above it, or one that continues it."""
         each = name
         while each:
             if self._chained[each] < CHAINED and self._depth[each] < DEEP:

@@ -1,7 +1,7 @@
 """The names in the export as PROV: terms, statements, and the IRI of each node.
 
-A question and all that follows from it are one session, `urn:trustgraph:agent:{id of the question's entry}`; a task of
-a child run opens a session of its own. Quads are plain tuples; an RDF library is only needed to write them.
+A question and all nodes that follow from it are one session, `urn:trustgraph:agent:{id of the question's entry}`; the
+task of a child run opens a session of its own. Quads are plain tuples; only writing them needs an RDF library.
 """
 
 import re
@@ -63,7 +63,7 @@ class Quad(NamedTuple):
 
 
 def quad(subject: str, predicate: str, value: str | Term, graph: str = GRAPH) -> Quad:
-    """Return a statement whose object is an IRI if it is a text."""
+    """Return a statement. An object given as a text becomes an IRI."""
     value = Term("iri", value) if isinstance(value, str) else value
     return Quad(Term("iri", subject), Term("iri", predicate), value, Term("iri", graph))
 
@@ -116,14 +116,14 @@ def names_of(state: State) -> dict[str, str]:
 
 
 def _place(state: State, run: str, seq: int, counted: int) -> str:
-    """Return the number in the name of a step: that in its span's name, else the number of steps before it."""
+    """Return the number in the name of a step: the number in its span's name, else the number of steps before it."""
     begun = state.entries.get((run, state.entries[run, seq].span))
     number = begun.content.name.rpartition(" ")[2] if begun and isinstance(begun.content, kinds.BeginContent) else ""
     return number if number.isascii() and number.isdecimal() else str(counted)
 
 
 def quoted(text: str) -> str:
-    """Return any text in the form of a part of an IRI."""
+    """Return a text encoded as a part of an IRI."""
     return quote(text.encode("utf-8", "surrogatepass"), safe="")
 
 
@@ -141,12 +141,12 @@ def literal(value: Any) -> Term:
 
 
 def document_iri(hit: kinds.Hit) -> str:
-    """Return the IRI of a passage: its own IRI, or one that is made from its names."""
+    """Return the IRI of a passage: its own IRI, or an IRI made from its document, page and chunk."""
     return way_to(hit)[-1][1]
 
 
 def way_to(hit: kinds.Hit) -> list[tuple[str, str]]:
-    """Return class and IRI of the document of a passage, of its page and of the passage itself, as far as known."""
+    """Return class and IRI of a passage's document, of its page and of the passage itself, as far as known."""
     document = hit.document if IRI.fullmatch(hit.document) else f"urn:gesta:document:{quoted(hit.document)}"
     way, mark = [("Document", document)], "/" if "#" in document else "#"
     if hit.page is not None:
@@ -158,7 +158,7 @@ def way_to(hit: kinds.Hit) -> list[tuple[str, str]]:
 
 
 def is_task_type(state: State, key: Key) -> bool:
-    """Return whether a decision chose the kind of task, by which another decision chose a pattern."""
+    """Return whether a decision chose the kind of task, and not a pattern."""
     own = state.entries[key].content
     later = (state.entries[other].content for other in state.followers.get(key, ()))
     return isinstance(own, kinds.DecisionContent) and any(
@@ -167,7 +167,7 @@ def is_task_type(state: State, key: Key) -> bool:
 
 
 def maker_of(state: State, entry: Entry) -> str:
-    """Return the id of the analysis that made a call or thought, or of the call or question that an entry answers."""
+    """Return the id of the analysis that made a call or thought, or of the entry that any other entry is about."""
     if entry.kind in (Kind.ToolCall, Kind.Thought):
         kinds_ = (Kind.ChatCompletion, *((Kind.ToolCall,) if entry.kind is Kind.Thought else ()))
         return next((each.id for each in causes_of(state, entry) if each.kind in kinds_), "")

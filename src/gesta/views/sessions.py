@@ -1,7 +1,7 @@
 """The sessions of a record: who took part, when, and the state of each.
 
-The state of a session is that of the last turns of its root runs. It is read from the last entry of each run, a
-hundred runs at a time; only a run whose turn is open is read as a whole.
+The state of a session is that of the last turns of its root runs. It is read from the last entry of each run, for a
+hundred runs at a time; only a run with an open turn is read as a whole.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -23,7 +23,7 @@ from gesta.store import RunRow, Store
 AT_ONCE = 100
 """Number of runs in one query."""
 TITLE = 200
-"""Largest number of characters in a title."""
+"""Greatest number of characters in a title."""
 FIRST = 4
 """Number of first entries of a run in which its first message is looked for."""
 COUNTS = """SELECT run, kind, count(*) FROM entries
@@ -42,11 +42,12 @@ class Session(Struct, frozen=True, kw_only=True):
 
     name: str
     stands: Literal["open", "waiting", "ended", "recorded"]
-    """`open`: a turn is running, or was left. `waiting`: a turn waits, see `waiting`. `recorded`: there is no turn."""
+    """`open`: a turn is running, or was left open. `waiting`: a turn waits, see `waiting`. `ended`: its last turn has
+    ended. `recorded`: there is no turn."""
     reason: str | None
     """For an ended session: how its last turn ended."""
     waiting: tuple[Waiting, ...]
-    """What its turns wait for, also in the runs below."""
+    """The waits of its turns, also in the runs below."""
     title: str
     """Beginning of the first message, at most 200 characters; empty if there is no message."""
     first_at: datetime
@@ -65,13 +66,13 @@ class Session(Struct, frozen=True, kw_only=True):
 
 
 async def sessions(store: Store, now: datetime, limit: int | None = None) -> list[Session]:
-    """Return the sessions of a record, the last active one first.
+    """Return the sessions of a record, the last active session first.
 
     Args:
-        limit: largest number of sessions; `None` returns all.
+        limit: greatest number of sessions; `None` returns all.
 
     Cost: reads the list of all runs; for the returned sessions, some queries for each hundred runs, and all entries
-    of runs whose turn is open.
+    of runs with an open turn.
     """
     rows: dict[str, list[RunRow]] = {}
     for row in await store.runs():
@@ -121,7 +122,7 @@ async def _asked(store: Store, query: str, runs: Sequence[str]) -> AsyncIterator
 
 
 def _content(text: str | None) -> Content | None:
-    """Return a content; `None` if it was erased or cannot be read without its large values."""
+    """Return a content; `None` if it was erased, or cannot be read without its large values."""
     try:
         return decode_content(text, {}) if text is not None else None
     except BrokenRecord:
@@ -169,6 +170,9 @@ def _time(store: Store, row: RunRow, name: Literal["at", "last_at"]) -> datetime
 
 
 async def _title(store: Store, row: RunRow) -> str:
-    """Return the first message of a run if it is a large value, or is shared with the base of a fork."""
+    """Return the first message of a run.
+
+    Needed only if the message is a large value, or is shared with the base of a fork.
+    """
     first = await read(store, row.run, 0, FIRST)
     return next((entry.content.value for entry in first if isinstance(entry.content, UserContent)), "")

@@ -1,8 +1,8 @@
 """Statistics by day, agent, model or tool: requests, tokens, cost, latencies, errors.
 
-The fold reads only the members of stored rows that are counted, so it reads a record of a million entries in one
-pass, and every store returns the same numbers. Unknown prices and unknown counts of tokens are counted apart, never as
-0. Of a fork counts only its own work: not shared or copied entries, nor calls that were answered from its base.
+The fold reads only the members of stored rows that are counted, so it reads a record of a million entries in one pass,
+and every store returns the same numbers. Unknown prices and unknown counts of tokens are counted apart, never as 0. For
+a fork, only its own work counts: no shared or copied entries, and no calls that got their result from its base.
 """
 
 import re
@@ -22,11 +22,11 @@ from gesta.model.usage import tokens
 from gesta.store import Store
 
 CALLED = re.compile(r"#\d+$")
-"""What the name of a run below has behind the name of the agent that a tool call called."""
+"""The text that follows the agent's name in the name of a child run that a tool call started."""
 By = Literal["day", "agent", "model", "tool"]
 KINDS = ("request-header", "request", "chat-completion", "fault", "budget", "tool-call", "attempt", "tool-result")
 FAILED = frozenset({"error", "denied", "interrupted", "unknown"})
-"""Outcomes of a call that count as errors; a late result is a second result and is not counted."""
+"""Outcomes of a call that count as errors. A late result is a second result and does not count."""
 PERCENTILES = (50, 90, 99)
 PAGE = 20_000
 ROWS = f"""SELECT pos, run, seq, kind, at, content, annotations, version FROM entries
@@ -68,14 +68,14 @@ class Numbers(Struct):
 
 
 class Mark(Struct):
-    """The annotations that are read, and the members that version 0.1.0 wrote beside a result."""
+    """The members of stored annotations, and of `extra` in entries of version 0.1.0, that are read."""
 
     origin: Any = msgspec.field(default=None, name="from")
     """For an entry of a fork: the id of the entry that it is a copy of."""
 
 
 class Told(Struct):
-    """The members of a stored content that are counted. All others are skipped without being read."""
+    """The members of a stored content that are counted. All other members are skipped without being read."""
 
     header: Any = None
     meta: Any = None
@@ -91,7 +91,7 @@ class Told(Struct):
     outcome: Any = None
     copy_of: Any = None
     before: msgspec.Raw = msgspec.field(default=msgspec.Raw(), name="extra")
-    """Only read in entries of format 1, which hold there what `copy_of` holds now."""
+    """The member `extra`, read only in entries of format 1, where it holds what `copy_of` holds now."""
 
 
 class Row(Struct, frozen=True):
@@ -130,7 +130,8 @@ class Standing(Struct):
     """For a fork: the state of the run that holds the entries up to `shared`."""
     shared: int = 0
     forked: bool = False
-    """Whether the run is a fork, or a run below a fork, which shares no entries but has answers from a base."""
+    """Whether the run is a fork or a run below a fork. A run below a fork shares no entries but gets results from a
+    base."""
     models: dict[int, str] = msgspec.field(default_factory=dict)
     """Models by the seq of a request header."""
     asked: dict[int, tuple[str, str]] = msgspec.field(default_factory=dict)
@@ -140,10 +141,10 @@ class Standing(Struct):
     model: str = ""
     """Model that was asked last, or that answered without a recorded request."""
     spoke: list[tuple[int, str]] = msgspec.field(default_factory=list)
-    """Models of the run, each with the seq from which on it was used."""
+    """The models of the run, each with the seq from which it was used."""
     calls: dict[int, Call] = msgspec.field(default_factory=dict)
     unpriced: set[int] = msgspec.field(default_factory=set)
-    """Seqs of requests whose answer was counted, but not its price."""
+    """Seqs of requests whose answer was counted, but whose price was not."""
 
 
 _TOLD, _MARK = msgspec.json.Decoder(Told), msgspec.json.Decoder(Mark)
@@ -151,7 +152,7 @@ UNKNOWN = "unknown"
 
 
 class Stats:
-    """The fold: rows are added in the order of pos, and their numbers are summed up by group."""
+    """A fold that adds rows in the order of pos, and sums up their numbers by group."""
 
     def __init__(
         self,
@@ -168,7 +169,7 @@ class Stats:
         self._runs: dict[str, Standing] = {}
 
     def add(self, row: Row) -> None:
-        """Add a row. A row that cannot be read is not counted; no row raises."""
+        """Add a row. A row that cannot be read is not counted. No row makes it raise."""
         try:
             told = _TOLD.decode(row.content)
         except (msgspec.MsgspecError, RecursionError, TypeError, ValueError):
@@ -197,7 +198,7 @@ class Stats:
                 self._worked(row, told, run, counted=counted)
 
     def _begun(self, run: str) -> Standing:
-        """Return the new state of a run; a fork goes on with the model that its base used where the fork begins."""
+        """Return the state of a new run. A fork begins with the model that its base used at that entry."""
         line, found = [run], None
         while (base := self._bases.get(line[-1])) is not None and base.run not in line:
             found = self._runs.get(base.run)
@@ -213,7 +214,7 @@ class Stats:
         return found
 
     def _of(self, row: Row, model: str) -> list[Numbers]:
-        """Return the counters for an entry about a model; by tool there are none."""
+        """Return the counters to which an entry about a model is added; an empty list if the groups are tools."""
         names = {"day": row.at[:10], "agent": self._agents.get(row.run, UNKNOWN), "model": model}
         return [self.groups.setdefault(names[self.by], Numbers())] if self.by in names else []
 
@@ -280,7 +281,7 @@ class Stats:
 
 
 def _line(run: Standing | None) -> Iterator[Standing]:
-    """Yield the state of a run, of its base, of the base of that, and so on."""
+    """Yield the state of a run, of its base, of the base's base, and so on."""
     while run is not None:
         yield run
         run = run.base
@@ -294,7 +295,7 @@ def _holder(run: Standing, seq: int) -> Standing:
 
 
 def _header(run: Standing, seq: Any) -> str:
-    """Return the model that a header names."""
+    """Return the model that the request header with a seq names."""
     return _holder(run, seq).models.get(seq, UNKNOWN) if isinstance(seq, int) else UNKNOWN
 
 
@@ -311,7 +312,7 @@ def _speaks(run: Standing, seq: int, model: str) -> None:
 
 
 def _marked(said: str | msgspec.Raw | None) -> bool:
-    """Return whether an entry is a copy: it names the entry that it was copied from."""
+    """Return whether an entry is a copy, because it names the entry that it was copied from."""
     try:
         return said is not None and _MARK.decode(said).origin is not None
     except (msgspec.MsgspecError, RecursionError):
@@ -319,7 +320,7 @@ def _marked(said: str | msgspec.Raw | None) -> bool:
 
 
 def _known(run: Standing, seq: Any) -> Call | None:
-    """Return a call by its seq. A shared call becomes a call of the fork, linked to that of the base."""
+    """Return a call by its seq. For a shared call the fork gets a call of its own, linked to that of the base."""
     if not isinstance(seq, int):
         return None
     found = run.calls.get(seq)
@@ -329,7 +330,7 @@ def _known(run: Standing, seq: Any) -> Call | None:
 
 
 def _call(run: Standing, told: Told) -> Call | None:
-    """Return the call whose first result this is: by seq, by the provider's id, or else the oldest open call."""
+    """Return the call of which this is the first result: by seq, by the provider's id, or else the oldest open call."""
     if told.outcome == "late":
         return None
     if isinstance(told.call, int):
@@ -341,7 +342,7 @@ def _call(run: Standing, told: Told) -> Call | None:
 
 
 def between_ms(began: str, ended: str) -> float | None:
-    """Return the milliseconds between two times of rows; `None` if one is missing or cannot be read."""
+    """Return the milliseconds between two times in rows; `None` if one of them is missing or cannot be read."""
     try:
         return round((utc_time(ended) - utc_time(began)).total_seconds() * 1000, 3) if began else None
     except ValueError:
@@ -357,7 +358,7 @@ def _row_time(at: datetime | str | None) -> str:
 
 
 def percentile(ordered: Sequence[float], percent: int) -> float | None:
-    """Return the percentile of some values by nearest rank; `None` if there are no values."""
+    """Return a percentile of sorted values by the nearest-rank method; `None` if there are no values."""
     return ordered[ceil(len(ordered) * percent / 100) - 1] if ordered else None
 
 

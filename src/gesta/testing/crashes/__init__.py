@@ -1,8 +1,8 @@
 """The crash test: an agent's process is killed at every write point, its turn is resumed, and its effects are counted.
 
-Each life of the agent is a process of its own. The harness keeps a log beside the record: what was committed, which
-effects began and returned, and where the process was killed; each line is synced before the process goes on. So the
-record is judged by another source than itself. `python -m gesta.testing FILE.py:agent "message"` runs the same test.
+Each life of the agent is a process of its own. The harness keeps a log beside the record: which entries were committed,
+which effects began and returned, and where the process was killed. Each line is synced before the process continues. So
+the record is judged by an independent source. `python -m gesta.testing FILE.py:agent "message"` runs the same test.
 """
 
 import subprocess
@@ -25,7 +25,7 @@ def crash_test(
     fail: bool = False,
     again: bool = False,
 ) -> Report:
-    """Kill an agent's process before and after each of its write points; returns what became of its effects.
+    """Kill an agent's process before and after each of its write points, and return a report on its effects.
 
     Args:
         agent: address of the agent, `FILE.py:NAME` or `dotted.module:NAME`; it is imported anew in each process.

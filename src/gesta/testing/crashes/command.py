@@ -1,8 +1,8 @@
 """`python -m gesta.testing FILE.py:agent "message" ...` makes one record for each write point, and one with many kills.
 
 In the first record no process is killed, which shows how many points there are. In each other record the first process
-is killed at one of the points, and the second process goes on to the end. In the last record every process is killed,
-each one point later than the one before, until one gets to the end.
+is killed at one of the points, and the second process runs to the end. In the last record every process is killed, each
+one point later than the process before, until one reaches the end.
 """
 
 # ruff: noqa: T201 - a command prints
@@ -26,12 +26,15 @@ from gesta.testing.crashes.witness import Strike
 RECORD, WITNESS = "record.gesta", "witness.jsonl"
 STRIKES: dict[str, Strike] = {"cancel": "cancelled", "fail": "failed"}
 AGAIN = 12
-"""Number of first points of the second process; `again` kills it at one of them."""
+"""Number of first points of the second process at which the option `again` kills it."""
 WRONG = 50  # lines shown of what must not be
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Read the command line, run the test, and say what was found: 1 if a promise was broken, 2 if it could not run."""
+    """Read the command line, run the test, and print its findings.
+
+    Return 1 if a promise was broken, 2 if the test could not run.
+    """
     parser = argparse.ArgumentParser(prog="python -m gesta.testing", description=main.__doc__)
     parser.add_argument("agent", help="FILE.py:NAME or dotted.module:NAME")
     parser.add_argument("message", nargs="+", help="what is sent to it, one turn each")
@@ -57,11 +60,11 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def swept(agent: str, messages: Sequence[str], folder: Path, chosen: Sequence[str] = (), every: int = 1) -> Report:
-    """Kill an agent at each of its write points, and return the report.
+    """Kill an agent's process at each of its write points, and return the report.
 
     Args:
         chosen: `cancel`, `fail` and `again`: what else is done at each point, each in a record of its own.
-        every: only every N-th point is struck; in the last record each point is struck nevertheless.
+        every: only every N-th point is used; the last record uses each point.
 
     Raises:
         GestaError: the agent could not be run.
@@ -129,7 +132,7 @@ def table(report: Report) -> str:
 
 
 def _short(point: str, tool: str) -> str:
-    """Return a kill's place as seen from calls of a tool, without the kinds of a commit's entries."""
+    """Return the place of a kill, relative to the calls of a tool, without the kinds of a commit's entries."""
     words = point.split(" ")
     if words[-1] in ("starts", "returned") and words[1] != tool:
         words[1] = "another tool"

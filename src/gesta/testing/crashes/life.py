@@ -1,7 +1,7 @@
-"""A life: a process that opens the record, sends every message under its key, and is killed or gets to the end.
+"""A life: a process that opens the record, sends every message under its key, and is killed or reaches the end.
 
-It is forked from a process that has imported Gesta but not the agent: so each life imports the agent anew, and costs
-only milliseconds. A message that is sent again resumes its turn, so the same code begins a record and goes on with it.
+It is forked from a process that has imported Gesta but not the agent. So each life imports the agent anew, and costs
+only milliseconds. A message that is sent again resumes its turn, so the same code begins a record and continues it.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ class Scene(Struct, frozen=True, kw_only=True):
     """The settings of all lives of one record."""
 
     agent: Callable[[], Agent]
-    """Imports or makes the agent, in the process of the life."""
+    """A function that imports or makes the agent, in the process of the life."""
     messages: Sequence[str]
     record: str
     """Address of the record."""
@@ -49,18 +49,21 @@ class Scene(Struct, frozen=True, kw_only=True):
     """Path of the harness's log."""
     session: str = "crash-test"
     helped: bool = False
-    """Whether other processes approve and answer; then a life waits for them, unless only calls in doubt are left."""
+    """Whether other processes approve and answer. Then a life waits for them, unless only calls in doubt are left."""
 
 
 def ready(folder: Path) -> None:
-    """Import once, before any fork, what every life needs: an event loop, a formatter, SQLite."""
+    """Import, before any fork, everything that every life needs: an event loop, a formatter, SQLite."""
     anyio.run(anyio.sleep, 0)
     address.formatter("tool-calls")
     address.drive(address.inline_store(str(folder / "ready.gesta")).close())
 
 
 def forked(work: Callable[[], None]) -> int:
-    """Call a function in a process of its own, and return the exit code; below 0, the signal that ended the process."""
+    """Call a function in a process of its own, and return the exit code.
+
+    A negative code is the signal that ended the process.
+    """
     return ended(fork(work))
 
 
@@ -100,9 +103,9 @@ def lived(
     """Run a life in a process of its own, and return whether it was killed.
 
     Args:
-        last: number of the point at which the process is struck, from 1; `None` strikes at no point.
-        strike: what happens at that point; after a cancellation or a failed write the same process goes on.
-        within_s: kill the process from outside after so many seconds, at any instruction, in place of a point.
+        last: number of the point at which `strike` happens, from 1; `None` for no point.
+        strike: what happens at that point; after a cancellation or a failed write the same process continues.
+        within_s: kill the process from outside after this many seconds, at any instruction, in place of a point.
 
     Raises:
         GestaError: the process failed.
@@ -167,7 +170,7 @@ async def _cancellable(life: Life, turn: Coroutine[Any, Any, Outcome]) -> Outcom
 
 
 async def _taken(scene: Scene, life: Life, record: Record, agent: Agent, text: str, key: str) -> Outcome:
-    """Run a turn until it ends, or until it waits for something that nobody gives in this test."""
+    """Run a turn until it ends, or until it waits for something that this test does not provide."""
     until = time.monotonic() + LIFE_S / 2
     while True:
         try:

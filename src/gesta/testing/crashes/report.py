@@ -1,7 +1,8 @@
 """The report on a record whose processes were killed: the record is compared with the harness's log.
 
-An effect fired if its tool was called and returned, and also if its process died in between, unless the tool's
-`reconcile` then said that it had not happened. The effect of a transactional tool fired if its transaction committed.
+An effect counts as fired if its tool was called and returned, and also if its process died in between, unless the
+tool's `reconcile` then said that it had not happened. The effect of a transactional tool fired if its transaction
+committed.
 """
 
 from collections import Counter, defaultdict
@@ -51,7 +52,7 @@ class Doubt(Struct, frozen=True, kw_only=True):
     killed: str
     """Place where its process was killed."""
     settled: str
-    """Who resolved the doubt, or that the model was told, or that the doubt is open."""
+    """Who resolved the doubt; or that the model was told; or that it is open."""
 
 
 class Report(Struct, kw_only=True):
@@ -71,13 +72,13 @@ class Report(Struct, kw_only=True):
     acknowledged: int = 0
     """Number of entries whose commit had returned, and of letters that were accepted."""
     missing: list[str] = field(default_factory=list)
-    """Those of them that are not in the record."""
+    """Those of the acknowledged entries and letters that are not in the record."""
     turns: dict[str, int] = field(default_factory=dict)
-    """How turns ended, or what they wait for, with their numbers."""
+    """For each way in which turns ended or wait: the number of turns."""
     bought_again: int = 0
-    """Number of requests to a model that had been answered before."""
+    """Number of requests to a model that were sent again although they had been answered."""
     killed_at: dict[str, int] = field(default_factory=dict)
-    """Places where processes were killed, turns cancelled or writes failed, with their numbers."""
+    """For each place where processes were killed, turns cancelled or writes failed: the number of times."""
     wrong: list[str] = field(default_factory=list)
     """Broken promises, in words."""
 
@@ -129,7 +130,7 @@ async def judge(record: Record, lines: Sequence[Line], session: str) -> Report:
 
 
 def _committed(lines: Iterable[Line]) -> set[tuple[int, str, int]]:
-    """Return the entries whose commit a life saw, as life, run and seq."""
+    """Return the entries whose commit returned in a life, as life, run and seq."""
     seen = [line for line in lines if line.what == "committed"]
     return {(line.life, line.run, entry.seq) for line in seen for entry in line.entries}
 
@@ -157,7 +158,7 @@ def _fired(lines: Sequence[Line], entries: Entries) -> Fired:
 
 
 def _there(entries: Entries, run: str, one: Written) -> bool:
-    """Return whether an entry is in the record as the store received it."""
+    """Return whether the record holds an entry with the same digest."""
     found = entries.get((run, one.seq))
     return found is not None and found.digest.hex() == one.digest
 
@@ -203,9 +204,9 @@ def _missing(lines: Sequence[Line], entries: Entries) -> list[str]:
 
 
 async def _letters(record: Record, lines: Sequence[Line]) -> tuple[list[str], list[str]]:
-    """Return the letters that are neither in the inbox nor in the log, and those that are there twice.
+    """Return the letters that are neither in an inbox nor in the log, and those that are there twice.
 
-    Late results are left out: how they are taken in depends on other answers.
+    Late results are left out, because how they are written depends on other answers.
     """
     missing, doubled, sent = [], [], [line.letter for line in lines if line.letter is not None]
     same = Counter((letter.run, _said(letter.content)) for letter in sent)
@@ -224,7 +225,7 @@ async def _letters(record: Record, lines: Sequence[Line]) -> tuple[list[str], li
 
 
 def _said(content: str) -> str:
-    """Return the content of a letter without the members that were added when it was taken in."""
+    """Return the content of a letter without the members that are added when it is written into the log."""
     told = msgspec.json.decode(content)
     return msgspec.json.encode(
         {name: value for name, value in told.items() if name not in ADDED}, order="sorted"
@@ -232,7 +233,7 @@ def _said(content: str) -> str:
 
 
 def _ends(lines: Sequence[Line]) -> list[str]:
-    """Return how each turn ended, or what it waits for, from the last line about the turn."""
+    """Return how each turn ended, or what it waits for, according to the last line about the turn."""
     last = {line.key: line for line in lines if line.what == "ended"}
     return [
         f"waiting for {', '.join(line.waits) or NOTHING}" if line.reason == "waiting" else line.reason
@@ -241,7 +242,7 @@ def _ends(lines: Sequence[Line]) -> list[str]:
 
 
 class Doubts:
-    """The doubts of a record, and those that no kill explains."""
+    """The doubts of a record, and the doubts among them that no kill explains."""
 
     def __init__(self, lines: Sequence[Line], entries: Entries) -> None:
         self.found: list[Doubt] = []
@@ -262,8 +263,8 @@ class Doubts:
 
     def _judge(self, run: str, entries: Sequence[Entry]) -> None:
         calls = {each.seq: each.content for each in entries if isinstance(each.content, ToolCallContent)}
-        results = _last(entries, ToolResultContent, "call")
-        settled, faults = _last(entries, ResolutionContent, "of"), _last(entries, FaultContent, "of")
+        results = _first_about(entries, ToolResultContent, "call")
+        settled, faults = _first_about(entries, ResolutionContent, "of"), _first_about(entries, FaultContent, "of")
         tried = [each for each in entries if isinstance(each.content, AttemptContent)]
         last = {each.content.of: each.seq for each in tried if isinstance(each.content, AttemptContent)}
         ends = [each for each in entries if isinstance(each.content, EndContent) and each.content.reason == "answered"]
@@ -299,7 +300,7 @@ class Doubts:
         return self._deaths[life]
 
 
-def _last(entries: Sequence[Entry], kind: type, of: str) -> dict[int, Any]:
+def _first_about(entries: Sequence[Entry], kind: type, of: str) -> dict[int, Any]:
     """Return the first entry of a kind about each other entry, by the seq of that other entry."""
     found: dict[int, Any] = {}
     for entry in entries:

@@ -1,6 +1,6 @@
 """A store and tools that write each action into the harness's log, and may be killed before and after it.
 
-Their arguments and results are not changed: the agent that is tested is the real agent.
+Arguments and results are unchanged, so the tested agent is the real agent.
 """
 
 import inspect
@@ -60,7 +60,7 @@ class Watched:
         return pos
 
     def _fail(self) -> None:
-        """Raise WriteFailed in place of the next commit if the harness chose a failure here."""
+        """Raise WriteFailed in place of the next commit, if this life is to fail here."""
         if self._life.fails():
             raise WriteFailed(self.info.address, "the crash test fails this write")
 
@@ -125,19 +125,19 @@ class Watched:
         return await self._store.gone(process)
 
     async def declare_gone(self, process: str, by: str) -> None:
-        """Record that a process has ended, as a person said."""
+        """Record a person's statement that a process has ended."""
         await self._store.declare_gone(process, by)
 
     async def adopt(self, by: str) -> None:
-        """Record that this copy is the one that goes on."""
+        """Record that this copy is used from now on."""
         await self._store.adopt(by)
 
     def keep(self) -> Callable[[], None]:
-        """Count this process as living until the returned function is called."""
+        """Make this process count as running until the returned function is called."""
         return self._store.keep()
 
     def descriptor(self) -> int | None:
-        """Return the file descriptor that a subprocess inherits so that this process counts as living; or `None`."""
+        """Return the file descriptor that makes this process count as running while a subprocess holds it."""
         return self._store.descriptor()
 
     async def read(self, run: str, after: int = 0, until: int | None = None, limit: int | None = None) -> list[Row]:
@@ -161,7 +161,7 @@ class Watched:
         return await self._store.get_blob(run, name)
 
     async def inbox(self, run: str) -> list[Letter]:
-        """Return the letters that wait in an inbox."""
+        """Return the letters in the inbox of a run."""
         return await self._store.inbox(run)
 
     def tail(self, after: int = 0) -> AsyncGenerator[list[Row], None]:
@@ -177,7 +177,7 @@ class Watched:
         return await self._store.shrink()
 
     async def damage(self) -> list[str]:
-        """Return what is broken, in words."""
+        """Return the damage found, in words."""
         return await self._store.damage()
 
     async def foreign(self) -> Foreign:
@@ -252,7 +252,7 @@ def _awaited(function: Callable[P, Any], tool: Tool, life: Life) -> Callable[P, 
 
 
 def _start(tool: Tool, context: object, life: Life) -> Line:
-    """Write into the harness's log that a tool's function is called now."""
+    """Write into the harness's log that a tool's function is about to be called."""
     assert isinstance(context, Context)
     life.reach(f"before {tool.name} starts")
     attempt = int(context.explain_id.rpartition(".")[2])

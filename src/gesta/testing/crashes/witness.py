@@ -1,7 +1,7 @@
 """The log of the harness, and the kill of a process at a chosen point.
 
-A line is one write to a file that is only appended to, so the lines of several processes do not mix. It is on disk
-before `tell` returns, so what a line says has happened even if the process dies at the next instruction.
+A line is one write to a file that is only appended to, so the lines of several processes do not mix. `tell` returns
+once the line is on disk. So every logged event has happened, even if the process dies at the next instruction.
 """
 
 import os
@@ -23,7 +23,7 @@ Strike = Literal["killed", "cancelled", "failed"]
 """What happens at a point: the process is killed, its turn is cancelled, or its next write fails."""
 Told = Literal["committing", "committed", "sent", "started", "returned", "raised", "undone", "ended", "lived"]
 What = Told | Strike
-"""What a line says. `undone`: a tool's `reconcile` said that a call did not happen."""
+"""The event of a line. `undone`: a tool's `reconcile` said that a call did not happen."""
 
 
 class Written(Struct, frozen=True, array_like=True):
@@ -35,11 +35,11 @@ class Written(Struct, frozen=True, array_like=True):
 
 
 class Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One line of the log: something that the harness saw."""
+    """One line of the log: an event that the harness saw."""
 
     what: What
     life: int = 0
-    """Number of the process; below 0 for a process that only sends."""
+    """Number of the process; negative for a process that only sends."""
     point: str = ""
     """Where the process was killed, its turn cancelled, or a write failed."""
     run: str = ""
@@ -77,7 +77,10 @@ def die() -> NoReturn:
 
 
 class Life:
-    """One process of the harness, which may be struck at one of its points."""
+    """One process of the harness.
+
+    At one of its points it may be killed, its turn cancelled, or a write made to fail.
+    """
 
     def __init__(self, path: Path, number: int, last: int | None = None, strike: Strike = "killed") -> None:
         self.number = number
@@ -98,13 +101,16 @@ class Life:
             os.fsync(self._file)
 
     def fails(self) -> bool:
-        """Return whether the next write has to fail; this is true once."""
+        """Return whether the next write has to fail. After that, return False."""
         with self._lock:
             failing, self._failing = self._failing, False
         return failing
 
     def reach(self, point: str) -> None:
-        """Count a point, and strike the process if it is the chosen one. Tools call this in threads."""
+        """Count a point. If it is the chosen one, kill the process, cancel its turn or make a write fail.
+
+        Thread-safe.
+        """
         with self._lock:
             self.points += 1
             if self.points == self._last:

@@ -250,7 +250,7 @@ class SyncRecord:
         by: str,
         result: Any = None,
     ) -> Receipt:
-        """Say what became of a call whose outcome is not known; see `Record.resolve`."""
+        """Record what became of a call whose outcome is not known; see `Record.resolve`."""
         return drive(self.record.resolve(waiting, verdict, call, by=by, result=result))
 
     def cancel(self, waiting: Waiting | str, *, by: str, reason: str | None = None) -> Outcome[Any] | None:

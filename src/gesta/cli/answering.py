@@ -31,7 +31,7 @@ def answer(options: AnswerOptions) -> None:
 
 @command(ResolveOptions, example="gesta resolve last done --result '{\"sent\": true}'")
 def resolve(options: ResolveOptions) -> None:
-    """Say what became of a call whose outcome is unknown.
+    """Record what became of a call whose outcome is unknown.
 
     done: the effect happened; --result is what the model reads. failed: it did not happen. retry: try the call again.
     """

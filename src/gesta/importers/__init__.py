@@ -1,7 +1,7 @@
-"""Importers: recordings of other systems become entries. Each format has a reader, and one module writes for all.
+"""Importers turn recordings of other systems into entries. Each format has a reader, and one module writes for all.
 
 A reader returns the conversations of a file, each as the entries that it becomes. The module `file` writes the entries
-of all formats, once and whole. Readers of benchmarks' recordings are in `research/`.
+of all formats, each conversation once and in one commit. Readers of benchmarks' recordings are in `research/`.
 """
 
 ORDER = (

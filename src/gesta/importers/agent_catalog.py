@@ -48,7 +48,8 @@ FIELDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "key-value": ("key", "value"),
     }
 )
-"""The members that agent-catalog has in each of its kinds, beside `kind` and `extra`; it leaves out null members."""
+"""The members that agent-catalog has in each of its kinds, beside `kind` and `extra`. It does not write null
+members."""
 ANY = {"tool-result": "tool_result", "key-value": "value"}
 """Members that an entry must have; they are null if the line does not have them."""
 KINDS = {kind.__struct_config__.tag: kind for kind in get_args(Content)}
@@ -75,7 +76,7 @@ def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:
 
 
 class _Session:
-    """The lines of one session, while they become entries of a run."""
+    """The lines of one session, which are turned into the entries of a run."""
 
     def __init__(self, session: str, lines: list[bytes], oddities: Oddities) -> None:
         self._session, self._lines, self._oddities = session, lines, oddities
@@ -83,7 +84,7 @@ class _Session:
         self._open: dict[tuple[str, ...], list[int]] = {}
         """Seqs of the open spans by path; if several spans have one path, the newest is last."""
         self._calls: dict[int, tuple[str | None, int]] = {}
-        """Calls without a result, by seq: the id and the span of each."""
+        """Calls without a result, by seq: the id and the span of each call."""
         self._ids: set[str] = set()
         self._at: datetime | None = None
 
@@ -144,7 +145,10 @@ class _Session:
                 self._open[path or NAMELESS].pop()
 
     def _answer(self, content: ToolResultContent, span: int) -> tuple[ToolResultContent, tuple[int, ...]]:
-        """Find the call that a result answers: by its id, or without an id the first open call in its span."""
+        """Find the call that a result answers: by its id, or without an id the first open call in its span.
+
+        Returns the result with the seq of the call, and its causes.
+        """
         own = content.tool_call_id
         waiting = (seq for seq, (id, of) in self._calls.items() if (id == own if own is not None else of == span))
         call = next(waiting, None)
@@ -156,7 +160,7 @@ class _Session:
         return msgspec.structs.replace(content, call=call), (call,)
 
     def _span(self, path: tuple[str, ...]) -> int:
-        """Return the open span of a path. A span that the source did not begin is begun here."""
+        """Return the seq of the open span of a path. If the source did not begin that span, begin it here."""
         path = path or NAMELESS
         if not self._open.get(path):
             self._begin(BeginContent(), path, {}, None)
@@ -188,7 +192,7 @@ class _Session:
 
 
 def full(content: Line, extra: Line | None) -> Line:
-    """Return a content with `extra` as its first member, as agent-catalog writes it."""
+    """Return a content with `extra` as its first member, in the order of agent-catalog."""
     return ({} if extra is None else {"extra": extra}) | content
 
 
@@ -223,7 +227,7 @@ def _content(members: Any) -> Content | None:
 
 
 def _line(data: bytes) -> Line:
-    """Return a line as an object; an empty one if the line is not a JSON object."""
+    """Return a line as an object; an empty object if the line is not a JSON object."""
     try:
         found = DECODER.decode(data.decode("utf-8", "surrogateescape").lstrip("\ufeff"))
     except (ValueError, RecursionError):

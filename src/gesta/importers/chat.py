@@ -53,9 +53,9 @@ class Made(Struct, frozen=True, kw_only=True, gc=False):
     id: str | None
     extra: dict[str, Any] | None = None
     lost: bool = False
-    """Whether the source does not hold the call: only its result shows that it was made."""
+    """Whether the source lacks the call, so that only its result shows that it was made."""
     inferred: Collection[str] = ()
-    """Members that the reader concluded because the source has the call as text; such a call needs no id."""
+    """Members that the reader inferred because the source has the call as text. A call like that needs no id."""
 
 
 class Said(Struct, frozen=True, kw_only=True, gc=False):
@@ -73,11 +73,11 @@ class Said(Struct, frozen=True, kw_only=True, gc=False):
     by_user: bool = False
     """For a result: whether the person made its call, and not the agent."""
     inferred: Collection[str] = ()
-    """For a result or completion: other members that the reader concluded."""
+    """For a result or completion: other members that the reader inferred."""
     tools: list[dict[str, Any]] | None = None
     """For instructions: the tools that the model was offered with them."""
     generated: bool = False
-    """Whether the source shows that a model made it; the first words of an assistant may be written in advance."""
+    """Whether the source shows that a model made it. The first words of an assistant may be written in advance."""
     answers: bool = True
     """Whether words without a call are an answer; an agent that works alone also speaks between its steps."""
     reasoning: str | None = None
@@ -88,7 +88,7 @@ class Said(Struct, frozen=True, kw_only=True, gc=False):
     meta: dict[str, Any] | None = None
     at: datetime | None = None
     sure: bool = False
-    """Whether that time is known with its time zone."""
+    """Whether `at` is known with its time zone."""
     extra: dict[str, Any] | None = None
 
 
@@ -125,7 +125,7 @@ class Chat:
                 self.note(key, value)
 
     def hear(self, messages: Iterable[Any], read: Callable[[Any, int], Said | None]) -> None:
-        """Add all messages, each read by `read` with its place; any other element is kept in a key-value."""
+        """Add all messages; `read` makes each from an element and its place, or else a key-value keeps the element."""
         for place, message in enumerate(messages):
             words = read(message, place)
             if words is None:
@@ -146,7 +146,7 @@ class Chat:
         extra: dict[str, Any] | None = None,
         inferred: Collection[str] = (),
     ) -> None:
-        """Write a request header: what held for every request from here on."""
+        """Write a request header, which holds for every request after it."""
         self._headed = True
         known = {"model": self._model, "instructions": instructions}
         meta = {key: value for key, value in known.items() if value is not None} or None
@@ -182,7 +182,7 @@ class Chat:
     ) -> int:
         """Write an entry of any kind at this point of the conversation, and return its seq.
 
-        A request replaces the causes of the next completion; words of the application are added to them.
+        A request replaces the causes of the next completion; text of the application is added to them.
 
         Args:
             place: place of the message that the entry represents.
@@ -356,11 +356,7 @@ class Chat:
 
 
 def call_content(made: Made, ids: Container[str], oddities: Oddities) -> ToolCallContent:
-    """Return the content of a call, and count what is odd about the call.
-
-    Args:
-        ids: ids of the calls before it.
-    """
+    """Return the content of a call, and count its oddities. `ids` are the ids of the calls before it."""
     args, meta = arguments(made.args)
     oddities["bad-arguments"] += meta is not None
     oddities["lost-call"] += made.lost
@@ -378,7 +374,9 @@ def call_content(made: Made, ids: Container[str], oddities: Oddities) -> ToolCal
 
 
 def arguments(given: Any) -> tuple[dict[str, Any], dict[str, Any] | None]:
-    """Return the arguments of a call, from an object, its JSON text, or nothing; for any other value say what is wrong.
+    """Return the arguments of a call, from an object, its JSON text, or nothing.
+
+    For another value, return an error too.
 
     Returns:
         The arguments, and the `meta` with the error for a call whose arguments cannot be read.

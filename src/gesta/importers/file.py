@@ -1,10 +1,12 @@
-"""Import of a file of any known format: its content shows which format it is, and each conversation is imported once.
+"""Imports a file of any known format.
 
-A foreign conversation becomes one run, in a session named after file and conversation. Several runs are written in one
-commit: a half-written run cannot exist, and an import after a crash goes on where the first one stopped. The first span
-of the run, `import`, says where the run came from, with the digest of the source, and what is inferred of each entry. A
-run of that name with another digest is another conversation, so the new one gets a name with its digest. A file is read
-to its end before anything is written.
+The format is recognised from the content, and each conversation is imported once.
+
+A conversation becomes one run, in a session named after file and conversation. Several runs are written in one commit,
+so there is never half a run, and an import after a crash continues where the first one stopped. The first span of the
+run, `import`, says where the run came from, with the digest of the source, and what is inferred of each entry. A run of
+that name with another digest is another conversation, so the new run gets a name with its digest. A file is read to its
+end before anything is written.
 """
 
 import json
@@ -31,7 +33,7 @@ from gesta.record.record import Record
 from gesta.store import Batch, BlobRow, first_lease
 
 KEPT = 16 * 2**20
-"""Size in bytes, unpacked, up to which a file is kept in memory and read once; a larger file is read twice."""
+"""Greatest size in bytes, unpacked, of a file that is kept in memory and read once. A larger file is read twice."""
 TOGETHER = 32
 """Number of conversations of such a file that are written in one commit."""
 CHANGED = "The file changed while it was read; what stands before that place is imported. Import it again."
@@ -57,8 +59,8 @@ async def import_file(
         bounds: largest sizes of the file and of its values.
 
     Raises:
-        BadImport: the file is larger than a bound, cannot be read, is of no known format, or something in it is not as
-            it must be; nothing of it was imported.
+        BadImport: the file is larger than a bound, cannot be read, is of no known format, or a part of it is not as it
+            must be; nothing of it was imported.
         NewerRecord: a later release wrote the file.
         RunHeld: another process is writing one of its runs.
         WriteFailed: the record cannot be written; what was imported before stays.
@@ -88,7 +90,7 @@ async def take(record: Record, source: Source, found: Format, progress: Progress
 
 
 def _looked_over(format: Format, source: Source, oddities: Oddities) -> list[Foreign] | None:
-    """Read a file to its end, so that all errors in it show before anything is written.
+    """Read a file to its end, so that all errors in it are found before anything is written.
 
     Returns:
         Its conversations, if the file is small enough to be kept in memory; else `None`.
@@ -103,7 +105,7 @@ def _looked_over(format: Format, source: Source, oddities: Oddities) -> list[For
 
 
 def _met(format: Format, source: Source, oddities: Oddities) -> Iterator[Foreign]:
-    """Yield the conversations of a file, and count members that its format does not have. Raises BadImport."""
+    """Yield the conversations of a file, and count members that its format does not know. Raises BadImport."""
     assert format.read is not None
     for foreign in format.read(source, oddities):
         if format.members is not None:
@@ -125,7 +127,7 @@ class _Import:
         self._runs = self._entries = self._skipped = 0
 
     async def take(self, portions: Iterable[list[Foreign]], progress: Progress) -> Imported:
-        """Write the conversations, those of a portion in one commit."""
+        """Write the conversations, with one commit for each portion."""
         gone = 0
         for portion in portions:
             names: set[str] = set()

@@ -1,8 +1,8 @@
 """A foreign conversation: the entries of one new run, in order, before they get times and digests.
 
-Readers make these entries, and `file` writes them. The n-th entry gets seq n, so links and causes are final. What a
-reader concluded although the source does not say it is named in the entry's annotation `inferred`; members without a
-place in an entry stay in `extra`. Whatever is odd about the source is counted under a name of `ODDITIES`.
+Readers make these entries, and `file` writes them. The n-th entry gets seq n, so links and causes are final. Facts that
+a reader inferred, because the source does not say them, are named in the entry's annotation `inferred`. Members without
+a place in an entry stay in `extra`. Oddities of the source are counted under the names of `ODDITIES`.
 """
 
 import json
@@ -65,7 +65,7 @@ ODDITIES: Mapping[str, str] = MappingProxyType(
         "wrong-type": "a member has another type than its format says; it is kept in extra",
     }
 )
-"""Things that can be odd about a source, in words."""
+"""Names of the possible oddities of a source, with a description."""
 
 KEY = re.compile(
     r"(api|access|secret|account|private|subscription)[-_]?key|(access|auth|session|api|refresh|bearer)[-_]?token"
@@ -93,11 +93,12 @@ class ForeignEntry(Struct, frozen=True, kw_only=True, gc=False):
     """Seq of the begin of its span; for a begin, its own seq."""
     causes: tuple[int, ...] = ()
     at: datetime | None = None
-    """Time in UTC, aware; `None` if the source has no time, and then the entry gets the time of the one before."""
+    """Time in UTC, aware; `None` if the source has no time. The entry then gets the time of the entry before."""
     sure: bool = True
-    """Whether the source has that time, with its zone, for this entry; else the annotation names `at` as inferred."""
+    """Whether the source has that time, with its zone, for this entry. If not, the annotation names `at` as
+    inferred."""
     inferred: tuple[str, ...] = ()
-    """Other things that the reader concluded: names of members of the content, or `causes`, `kind`, `span`, `entry`."""
+    """Other facts that the reader inferred: names of members of the content, or `causes`, `kind`, `span`, `entry`."""
     message: int | None = None
     """Place in the source of the message that the entry represents."""
     annotations: dict[str, Any] | None = None
@@ -114,7 +115,7 @@ class Foreign(Struct, kw_only=True):
     digest: str
     """SHA-256 of the conversation as it is in the file, in hex."""
     plain: bool = False
-    """Whether all its values have types of JSON; then they are written without being checked by reading them back."""
+    """Whether all its values have types of JSON. Such values are written without reading them back as a check."""
     entries: list[ForeignEntry] = field(default_factory=list)
     """The first entry is the begin that will open the run."""
 
@@ -134,7 +135,7 @@ class Imported(Struct, frozen=True, kw_only=True):
 
 
 Progress = Callable[[int], None]
-"""Called with the number of entries that were read so far, those that were on record already included."""
+"""A function that is called with the number of entries read so far, including entries that were on record already."""
 Read = Callable[[Source, Oddities], Iterator[Foreign]]
 """A reader: yields the conversations of a file, one at a time. Raises BadImport."""
 
@@ -158,12 +159,15 @@ class Members:
         return None
 
     def drop(self, key: str, value: Any) -> None:
-        """Remove a member if it has the value that is known already."""
+        """Remove a member if it has this value, which is known from elsewhere."""
         if key in self._left and same(self._left[key], value):
             del self._left[key]
 
     def time(self, key: str) -> tuple[datetime | None, bool]:
-        """Remove and return a time, and whether it is certain. A time without a zone is read as UTC, uncertain."""
+        """Remove and return a time, and whether it is certain.
+
+        A time without a zone is read as UTC, and is uncertain.
+        """
         text = self.take(key, str)
         if text is None:
             return None, False
@@ -232,12 +236,12 @@ def object_of(value: Any) -> dict[str, Any]:
 
 
 def told(text: str, by: str, extra: dict[str, Any]) -> SystemContent:
-    """Return words that a program wrote in the user's role as a system message with that program as its source."""
+    """Return text that a program wrote in the user's role, as a system content with that program as its source."""
     return SystemContent(value=text, source=[by], extra=extra or None)
 
 
 def merged(extra: dict[str, Any] | None, more: dict[str, Any] | None) -> dict[str, Any]:
-    """Return the rest of a message together with the rest of its own `extra`, side by side if no name is in both."""
+    """Return the members of two objects. If they share a name, the second object stays under `extra`."""
     extra, more = extra or {}, more or {}
     return {**extra, **more} if extra.keys().isdisjoint(more) else {**extra, "extra": more}
 
@@ -251,7 +255,7 @@ def same(one: Any, other: Any) -> bool:
 
 
 def without_keys(value: Any, depth: int = 8) -> Any:
-    """Return a value in which the texts of members that are named like keys or tokens are replaced by secrets."""
+    """Return a value in which texts under names of keys or tokens are replaced by secrets."""
     if isinstance(value, list) and depth:
         return [without_keys(each, depth - 1) for each in value]
     if not isinstance(value, dict) or not depth:
@@ -298,7 +302,7 @@ def identical(one: Any, other: Any) -> bool:
 
 
 def plain_name(*parts: Any) -> str:
-    """Return a name made of values of a file: one short line of printable characters."""
+    """Return a name made from values of a file: one short line of printable characters."""
     text = ".".join(str(part) for part in parts if isinstance(part, str | int))
     if not text.isprintable():
         text = "".join(one if one.isprintable() else "?" for one in text[:NAME])

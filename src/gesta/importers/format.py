@@ -1,6 +1,7 @@
-"""The description of one foreign format: how its files are recognized, and which function reads them.
+"""The description of one foreign format: how its files are recognised, and which function reads them.
 
-A module that reads a format lists it in `FORMATS`. `known` lists Gesta's own modules; others use an entry point.
+A module that reads a format lists it in `FORMATS`. `known` lists Gesta's own modules; other packages use an entry
+point.
 """
 
 from collections.abc import Awaitable, Callable
@@ -25,17 +26,17 @@ class Format(Struct, frozen=True):
 
     name: str
     what: str
-    """Description for people who do not know the name."""
+    """Description for people who do not know the name of the format."""
     form: str
     """What a file holds: `object`, `list` of objects, or `zip` archive."""
     keys: tuple[str, ...]
-    """The members by which a file of this format is recognized."""
+    """The members by which a file of this format is recognised."""
     read: Read | None = None
     """`None` only if `take` imports the whole file."""
     sessions: bool = False
-    """Whether its conversations are sessions of the source, whose names are kept."""
+    """Whether its conversations are sessions of the source. Their names are kept."""
     vague: bool = False
-    """Whether other formats have these members too; then this format is chosen only if no other one fits."""
+    """Whether other formats have these members too. Then this format is used only if no other format fits."""
     members: frozenset[str] | None = None
     """Names of known members beside those that the reader takes; every other member is counted as unknown. With `None`
     nothing is counted."""

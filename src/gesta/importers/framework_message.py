@@ -1,9 +1,9 @@
-"""Reads one message of any library: words, thoughts, calls and results, in the form that the library writes.
+"""Reads one message of any library: text, thoughts, calls and results, in the form of that library.
 
 It reads messages of OpenAI (chat and Responses), Anthropic, Gemini, Bedrock, LangChain, the Vercel AI SDK and
 OpenTelemetry's GenAI conventions, and the `str` of Python message objects. `TYPES`, `INSIDE` and the tuples of names
-are the table of their forms. Some objects hold several messages, such as tool results in a message of a person. What is
-neither words nor call nor result stays in `extra`; a part that is not text, such as an image, is named in the words as
+are the table of their forms. Some objects hold several messages, such as tool results in a message of a person. Members
+that are no text, call or result stay in `extra`. A part that is not text, such as an image, is named in the text as
 `[image]` and stays in `extra` with the rest of its message. Parts of unknown types are counted.
 """
 
@@ -66,7 +66,7 @@ CALLING = ("tool_calls", "toolCalls")
 UNTYPED = {"toolCallId", "toolName"}
 """Members that a call or result without a type has."""
 NOTHING = "None"
-"""Text that Python shows where a model returned no words."""
+"""Text in Python's form for a model's reply without text."""
 UNKNOWN_PART, UNKNOWN_MESSAGE = "unknown-part", "unknown-message"
 
 
@@ -86,7 +86,7 @@ class Pieces(Struct):
     calls: list[Made] = field(default_factory=list)
     results: list[Said] = field(default_factory=list)
     plain: bool = True
-    """Whether the content says nothing else."""
+    """Whether the content holds nothing else."""
 
 
 def item(raw: Any, by: str, oddities: Oddities) -> Item:
@@ -119,7 +119,7 @@ def role_of(named: str) -> str:
 
 
 def line(named: str, text: str) -> Said:
-    """Return a message of plain words."""
+    """Return a message of plain text."""
     role = ROLES[named]
     extra = None if role == named else {"role": named}
     if role == "tool":
@@ -185,7 +185,7 @@ def _message(raw: dict[str, Any], by: str, oddities: Oddities) -> list[Said]:
 
 
 def _is_result(content: Any) -> bool:
-    """Return whether a tool's message holds a value of its own: neither a text, nor parts of known types."""
+    """Return whether a tool's message holds a value of its own, neither a text nor parts of known types."""
     parts = content if isinstance(content, list) else []
     known = all(isinstance(each, dict) and _what(each) in (TEXT, RESULT) for each in parts)
     return not (isinstance(content, str) or (parts and known))
@@ -201,7 +201,7 @@ def _result(raw: dict[str, Any], members: Members, held: str, pieces: Pieces) ->
 
 
 def _content(content: Any, pieces: Pieces, oddities: Oddities) -> None:
-    """Add what a message holds to the pieces: words, or a list of parts, which may be a text of JSON or Python."""
+    """Add the content of a message to the pieces: a text, or a list of parts, which may be a text of JSON or Python."""
     inner = python_text.decoded(content) if isinstance(content, str) and content.startswith("[{") else None
     if isinstance(inner, list) and inner and all(isinstance(each, dict) for each in inner):
         if all(isinstance(each.get("function"), dict) for each in inner):
@@ -214,7 +214,7 @@ def _content(content: Any, pieces: Pieces, oddities: Oddities) -> None:
 
 
 def _part(part: Any, pieces: Pieces, oddities: Oddities) -> None:
-    """Add one part of a message to the pieces, or an item that is a part by itself."""
+    """Add one part of a message, or an element that is a part itself, to the pieces."""
     if isinstance(part, str):
         pieces.texts.append(part)
         return
@@ -266,7 +266,7 @@ def _inside(part: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _called(members: Members, oddities: Oddities) -> tuple[list[Made], Any]:
-    """Remove and return the calls of a message from any of their places, and the rest of `additional_kwargs`."""
+    """Remove and return the calls of a message, wherever they are in it, and the rest of `additional_kwargs`."""
     given = next((found for key in CALLING if (found := members.take(key, list))), [])
     more = None if given else members.take("additional_kwargs", dict)
     inner = Members(more or {}, oddities)

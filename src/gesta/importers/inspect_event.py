@@ -1,8 +1,8 @@
-"""Events of an Inspect AI sample become entries where they happened: spans, steps, approvals, and notes of all others.
+"""Turns events of an Inspect AI sample into entries in their order: spans, steps, approvals, and notes for all others.
 
-A span lies in another span or in the turn, and ends with it at the latest; an event of an ended span lies in the
-innermost open span. A note is a key-value such as `sandbox-event`, with all members of the event but its kind and time.
-The raw call of a model stays as it is, with its references, because it repeats what every earlier call said.
+A span lies in another span or in the turn, and ends with it at the latest. An event of a span that has ended is put
+into the innermost open span. A note is a key-value such as `sandbox-event`, with all members of the event but its kind
+and time. The raw call of a model keeps its references, because it repeats all earlier calls.
 """
 
 from collections.abc import Collection, Mapping
@@ -31,11 +31,11 @@ SPAN_ROLES: Mapping[str, str] = MappingProxyType(
 VERDICTS: Mapping[str, Literal["approved", "denied"]] = MappingProxyType(
     {"approve": "approved", "modify": "approved", "reject": "denied", "terminate": "denied"}
 )
-"""Verdicts by the decision of an approval event; other decisions make no verdict."""
+"""Verdicts by the decision of an approval event. Other decisions have no verdict."""
 NESTED = 8
-"""Depth of events in events that are read; deeper ones stay a value."""
+"""Greatest depth of events in events that are read. Deeper events stay a value."""
 SPANS = 256
-"""Number of spans that may be open at once; further ones become notes."""
+"""Greatest number of spans that may be open at once. Further spans become notes."""
 UNKNOWN: When = (None, False)
 
 
@@ -52,7 +52,7 @@ class Events:
         self._parents: dict[int, int | None] = {}
 
     def called(self, call_id: str | None, seq: int) -> None:
-        """Note the seq of a call by its id."""
+        """Store the seq of a call by its id."""
         self._calls[call_id or ""] = seq
 
     def note(self, key: str, value: Any, causes: tuple[int, ...] = ()) -> None:
@@ -61,7 +61,7 @@ class Events:
         self._write(KeyValueContent(key=key, value=made, extra=refs or None), self._here(), causes=causes)
 
     def begin(self, name: str) -> None:
-        """Begin a span that the source does not have, inside no other."""
+        """Begin a span that the source does not have, outside of all other spans."""
         self._begin(BeginContent(name=name, role=name), "", UNKNOWN)
 
     def close(self) -> None:
@@ -94,7 +94,7 @@ class Events:
         self.inside(event, depth)
 
     def inside(self, event: Any, depth: int = 0) -> None:
-        """Write the events inside of an event in a span; older logs have such events."""
+        """Write the events that an event contains into a span. Only older logs have events like that."""
         events = inside(event, depth)
         if events:
             kind = "tool" if event["event"] == "tool" else "subtask"
@@ -175,7 +175,7 @@ class Events:
         return one == span
 
     def _here(self) -> int:
-        """Return the innermost span that is still open; the outermost one if none is."""
+        """Return the innermost open span, or the outermost span if no other is open."""
         span = self._open[-1] if self._open else self._chat.entries[-1].span
         while span not in self._open and (parent := self._parents.get(span)) is not None:
             span = parent
@@ -204,7 +204,7 @@ class Events:
 
 
 def inside(event: Any, depth: int = 0) -> list[Any]:
-    """Return the events inside of an event that are to be read; an empty list for all that lie too deep."""
+    """Return the events that an event contains; an empty list below the depth `NESTED`."""
     events = dig(event, "events") if dig(event, "event") in ("tool", "subtask") and depth < NESTED else None
     return events if isinstance(events, list) else []
 

@@ -2,10 +2,10 @@
 
     import; turn: user, completion, (thought), calls, results, …, assistant, end; review: scores
 
-What the log says of all samples is `log` in the state of each sample's first span; its lists with one element for each
-sample are in that of the first sample only. A log without samples becomes one run with that state. An archive that was
-not finished has no `header.json`; a sample that is only in its summaries has at least its question. Arguments of the
-model that give access to an account are hidden.
+The members of the log about all samples are `log` in the state of each sample's first span. Lists with one element for
+each sample are in the state of the first sample only. A log without samples becomes one run with that state. An archive
+that was not finished has no `header.json`; a sample that is only in its summaries has at least its question. Arguments
+of the model that give access to an account are hidden.
 
 Source: UKGovernmentBEIS/inspect_ai, `log/_log.py`, `log/_recorders/eval.py` and `event/`, 2026-11.
 """
@@ -31,7 +31,7 @@ BY_SAMPLE = (("reductions",), ("results", "sample_reductions"), ("eval", "datase
 
 Object = dict[str, Any]
 Samples = Iterator[tuple[str, Any, list[Object]]]
-"""For each sample its place in the file, its value, and what summaries say of it."""
+"""For each sample: its place in the file, its value, and its summaries."""
 MEMBERS = KEPT | members_of(
     """log version status eval plan results stats error invalidated log_updates samples reductions tags metadata
     location etag start members summary id epoch input choices target sandbox files setup messages output scores
@@ -82,7 +82,7 @@ def _document(source: Source) -> tuple[Object, Samples]:
 
 
 def _archive(source: Source, names: tuple[str, ...]) -> tuple[Object, Samples]:
-    """Return what an archive holds beside its samples, and an iterator over the samples."""
+    """Return the other members of an archive, and an iterator over its samples."""
     listed = [name for name in names if name.startswith(SAMPLES) and name.endswith(".json")]
     journal = [name for name in names if name.startswith(JOURNAL) and name.endswith(".json")]
     other = [name for name in names if name not in listed]

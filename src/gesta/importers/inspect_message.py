@@ -1,10 +1,10 @@
-"""Messages of an Inspect AI sample: what the source says in several places is written once.
+"""Reads the messages of an Inspect AI sample. Content that the source repeats is written once.
 
-A reference `attachment://hash` (older `tc://hash`) is replaced by its text and kept in `extra.attachments`, by path.
-A message that is on record already is replaced by `{"message": place}` if it belongs to the conversation, or by
-`{"entry": seq}` if an event held it first: every request repeats all messages before it, so without this a run would
-grow with the square of its length. What a model or tool event says of its message goes to the completion or result;
-its tools and settings to the header; the rest to `extra.event`.
+A reference `attachment://hash` (older `tc://hash`) is replaced by its text and kept in `extra.attachments`, by path. A
+message that is on record already is replaced by `{"message": place}` if it belongs to the conversation, or by
+`{"entry": seq}` if an event held it first. Every request repeats all messages before it, so without this a run would
+grow with the square of its length. Members of a model or tool event about its message go to the completion or result;
+its tools and settings go to the header; all others to `extra.event`.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ SCHEMES = ("attachment://", "tc://")
 REFS = "attachments"
 FORM = Form(name=("function",))
 DEPTH = 32
-"""Depth of nested values that are searched; deeper values stay as they are."""
+"""Greatest depth of nested values that are searched. Deeper values are not changed."""
 OUTCOMES: Mapping[str, Literal["denied", "interrupted"]] = MappingProxyType(
     {"approval": "denied", "cancelled": "interrupted"}
 )
@@ -37,7 +37,7 @@ When = tuple[datetime | None, bool]
 
 
 class Heard(Struct, frozen=True, kw_only=True):
-    """A message, and what `chat` cannot keep of it."""
+    """A message, and the facts about it that `chat` cannot keep."""
 
     said: Said
     latency_ms: float | None = None
@@ -47,7 +47,7 @@ class Heard(Struct, frozen=True, kw_only=True):
 
 
 class Told:
-    """What was written of a sample so far, so that nothing is written twice."""
+    """The messages of a sample that were written so far, so that none is written twice."""
 
     def __init__(self, texts: Mapping[str, Any]) -> None:
         self._texts = {key: text for key, text in texts.items() if isinstance(text, str)}
@@ -61,21 +61,21 @@ class Told:
         return made, {REFS: refs} if refs else {}
 
     def look(self, value: Any) -> Any:
-        """Return a value with its references replaced, without noting it as written."""
+        """Return a value with its references replaced, without storing its messages as written."""
         before = list(self._fresh)
         made, _ = self.read(value)
         self._fresh = before
         return made
 
     def stand(self, messages: list[Any]) -> None:
-        """Note the messages of the conversation by their places."""
+        """Store the messages of the conversation by their places."""
         self._fresh = []
         for place, message in enumerate(messages):
             if is_message(message):
                 self._known.setdefault(digest_json(message), {"message": place})
 
     def written(self, seq: int) -> None:
-        """Note that the messages read since the last call are in the entry of this seq."""
+        """Store that the messages read since the last call are in the entry with this seq."""
         for digest in self._fresh:
             self._known.setdefault(digest, {"entry": seq})
         self._fresh = []
@@ -164,7 +164,7 @@ class Hearing(Struct, frozen=True):
         return Heard(said=said, latency_ms=latency(event), errors=tuple(error for _, error in calls))
 
     def _words(self, members: Members, content: Any) -> tuple[str, str | None]:
-        """Remove and return the text and reasoning of a message. Parts that are neither stay in its `content`."""
+        """Remove and return the text and reasoning of a message. Parts of other types stay in its `content`."""
         text, reasoning, whole = words(content)
         if whole:
             members.take("content", object)
@@ -204,7 +204,7 @@ class Hearing(Struct, frozen=True):
         return Heard(said=said, outcome=OUTCOMES.get(kind) if isinstance(kind, str) else None)
 
     def _tool(self, event: Any, message: dict[str, Any], call: dict[str, Any]) -> tuple[When, dict[str, Any] | None]:
-        """Return when a tool was done, and what its event says beside message and call."""
+        """Return when a tool was done, and the members of its event that message and call do not have."""
         apart = {"events"} if isinstance(event.get("events"), list) else set()
         made, refs = self.told.read({key: value for key, value in event.items() if key not in apart})
         members = Members(made, self.oddities)
@@ -217,7 +217,7 @@ class Hearing(Struct, frozen=True):
         return when, kept(members.rest(), refs)
 
     def _generation(self, event: Any, place: int, text: str) -> Said:
-        """Return what a model event says of the message that it made."""
+        """Return the members of a model event about the message that it made."""
         apart = ("call", "tools", "config")  # the last two are in the header
         made, refs = self.told.read({key: value for key, value in event.items() if key not in apart})
         members = Members(made, self.oddities)
@@ -250,7 +250,7 @@ class Hearing(Struct, frozen=True):
 
 
 def kept(*parts: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Return the parts for `extra` as one object: references in one table, other members side by side if possible."""
+    """Return the parts of an `extra` as one object: references in one table, other members side by side if possible."""
     made: dict[str, Any] = {}
     for part in parts:
         more, refs = dict(part or {}), made.get(REFS)
@@ -261,7 +261,7 @@ def kept(*parts: dict[str, Any] | None) -> dict[str, Any] | None:
 
 
 def _call(call: Any, seconds: Any) -> tuple[Any, Any]:
-    """Return the reply of a provider in a raw call, and the rest of that call."""
+    """Return the provider's reply in a raw call, and the rest of that call."""
     if not isinstance(call, dict):
         return None, call
     known = ("response", "time") if same(call.get("time"), seconds) else ("response",)
@@ -269,7 +269,7 @@ def _call(call: Any, seconds: Any) -> tuple[Any, Any]:
 
 
 def offer(event: Any, told: Told) -> tuple[list[dict[str, Any]] | None, dict[str, Any] | None, dict[str, Any]]:
-    """Return the tools and settings that a model was offered, and what else is to be kept of them in `extra`."""
+    """Return the tools and settings that a model was offered, and the parts of them to keep in `extra`."""
     made, extra = told.read({key: dig(event, key) for key in ("tools", "config")})
     given, config = made["tools"], made["config"]
     if not isinstance(config, dict | None):
@@ -281,7 +281,7 @@ def offer(event: Any, told: Told) -> tuple[list[dict[str, Any]] | None, dict[str
 
 
 def words(content: Any) -> tuple[str, str | None, bool]:
-    """Return the text of a content, its reasoning, and whether that is all that the content says.
+    """Return the text of a content, its reasoning, and whether the content holds nothing else.
 
     Each part is a line; a part that is not text is named in a note such as `[image]`. For redacted reasoning its
     summary is returned.
@@ -308,7 +308,7 @@ def words(content: Any) -> tuple[str, str | None, bool]:
 
 
 def done(members: Members) -> When:
-    """Remove and return the time when an event was completed, or its timestamp, which is all that older logs have."""
+    """Remove and return the time when an event was completed; in older logs, its timestamp."""
     completed = members.time("completed")
     return members.time("timestamp") if completed[0] is None else completed
 

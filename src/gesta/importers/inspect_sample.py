@@ -1,9 +1,9 @@
-"""A sample of an Inspect AI log becomes a conversation: its messages as turns, its events where they happened.
+"""Turns a sample of an Inspect AI log into a conversation: its messages as turns, its events in their order.
 
 Messages are written in their order: a message of a model event at that event, a result when the tool was done, and any
-other message just before the next of these. A model that a tool, another agent or a scorer called made no message,
-so its event is a note: the agent never saw it. The turn ends before the first scorer, with the reason that the sample
-names: its limit, its error, or none. Later events are in a last span, `review`, which ends with the scores.
+other message just before the next of these. A model that a tool, another agent or a scorer called made no message of
+the conversation, so its event is a note. The turn ends before the first scorer, with the reason that the sample names:
+its limit, its error, or none. Later events are in a last span, `review`, which ends with the scores.
 """
 
 from collections import Counter
@@ -32,12 +32,12 @@ from gesta.kinds import (
 LONGEST = 100_000
 """Number of messages to which one request may refer."""
 EMPTY: tuple[Any, ...] = (None, {}, [])
-"""Values that say nothing."""
+"""Values that hold no information."""
 CUT = "The source ends here, before an answer, and its log was not finished."
 
 
 class Log(Struct, frozen=True):
-    """What holds for all samples of a log."""
+    """The facts that hold for all samples of a log."""
 
     agent: str
     model: str | None
@@ -73,7 +73,7 @@ class Sample:
         """Results whose event was read, by place, with the time when the tool was done."""
         times = (at for event in self._events if (at := _time(event)[0]) is not None)
         self._now = next(times, self._log.at)
-        """Time of the last thing that was written."""
+        """Time of the last entry."""
         self._offered, self._instructions = "", ""
         self._turned = self._over = self._reviewed = False
 
@@ -106,7 +106,7 @@ class Sample:
         return self._chat.entries
 
     def _implied(self) -> list[Any]:
-        """Return messages for a sample that lists no messages: those of its longest request, else its input."""
+        """Return messages for a sample that lists none: the messages of its longest request, else its input."""
         requests = [event for event in self._events if dig(event, "event") == "model"]
         pool = self._whole.get("message_pool") or dig(self._whole, "events_data", "messages")
         asked, answer = max(
@@ -125,7 +125,7 @@ class Sample:
         return messages
 
     def _asked(self, given: Any) -> Any:
-        """Return the input, or a reference to the message that says the same."""
+        """Return the input, or a reference to the message with the same text."""
         said = (place for place, each in enumerate(self._messages) if isinstance(given, str) and _asks(each, given))
         place = next(said, None)
         return given if place is None else {"message": place}
@@ -192,7 +192,7 @@ class Sample:
             self._chat.add(content, place=None if said is None else 0, when=(self._now, False))
 
     def _amend(self, before: int, heard: Heard) -> None:
-        """Add to the entries of a message what `chat` cannot keep: latency, errors of calls, and the outcome."""
+        """Add to the entries of a message facts that `chat` cannot keep: latency, errors of calls, and the outcome."""
         entries, errors = self._chat.entries, iter(heard.errors)
         for place in range(before, len(entries)):
             content = entries[place].content
@@ -208,7 +208,7 @@ class Sample:
             entries[place] = replace(entries[place], content=content)
 
     def _happened(self, index: int, event: Any) -> None:
-        """Write an event, after the results of all tools that were done before it."""
+        """Write an event, after the results of the tools that were done before it."""
         at = _time(event)[0]
         while at is not None and self._next in self._reached:
             over = self._reached[self._next][0]

@@ -1,7 +1,7 @@
 """The known formats: Gesta's own, and those that installed distributions add by an entry point.
 
 A distribution names its importer under `[project.entry-points."gesta.importers"]`, with the name of the format on the
-left and its `FORMATS` on the right. An importer that cannot be loaded is listed with the reason, and stops nothing.
+left and its `FORMATS` on the right. If an importer cannot be loaded, it is listed with the reason, and all others work.
 """
 
 import os
@@ -63,7 +63,7 @@ def formats() -> Known:
 
 
 def find_format(source: Source) -> Format:
-    """Return the format of a file, found by its content. Raises BadImport."""
+    """Return the format of a file, recognised from its content. Raises BadImport."""
     known = formats()
     look = source.look([one.keys for one in known.formats if not one.vague])
     for one in sorted(known.formats, key=lambda one: one.vague):
@@ -73,7 +73,7 @@ def find_format(source: Source) -> Format:
 
 
 def named(source: Source, name: str) -> Format:
-    """Return the format of a name; of Gesta's own only that one is loaded. Raises BadImport."""
+    """Return the format with a name. For a format of Gesta's own, only its module is loaded. Raises BadImport."""
     if name in OWN:
         return _own(name)[0]
     known = formats()
@@ -111,7 +111,7 @@ def _changed_at(place: str) -> int:
 
 
 def _add(known: Known, entry: EntryPoint) -> None:
-    """Add the formats of an entry point, or note what is wrong with it."""
+    """Add the formats of an entry point, or store the reason why it cannot be used."""
     by = f"{entry.value} of {entry.dist.name}" if entry.dist is not None else entry.value
     if entry.name in {one.name for one in known.formats}:
         known.broken[entry.name] = f"{by}: there is a format of that name already"
@@ -132,7 +132,7 @@ def _add(known: Known, entry: EntryPoint) -> None:
 
 
 def guarded(format: Format) -> Read:
-    """Return the reader of another distribution so that each of its errors and wrong results is a `BadImport`."""
+    """Return the reader of another distribution, wrapped so that its errors and wrong results become a `BadImport`."""
     read = format.read
     assert read is not None
 

@@ -96,7 +96,7 @@ class _Run:
         """Seqs of the spans of observations, by their places."""
 
     def open(self, more: dict[str, Any]) -> None:
-        """Write a first span with what holds for the whole trace, and begin the turn."""
+        """Write a first span with the facts about the whole trace, and begin the turn."""
         members = Members(self._trace, self._oddities)
         begins = [When(*members.time("timestamp")), *(each.begins for each in self.found)]
         members.take("observations", object)
@@ -180,7 +180,7 @@ class _Run:
         return _told({**left, "metadata": _told(metadata) if isinstance(metadata, dict) else metadata})
 
     def _doubled(self) -> Any:
-        """Return what the trace says of its observations and the observations themselves do not say."""
+        """Return the facts in the trace about its observations that the observations themselves do not have."""
         given = self._trace.get("observations")
         if not isinstance(given, list):
             return given

@@ -1,8 +1,8 @@
-"""The generations and tools of a trace: what models were sent and replied, and the results of the calls.
+"""The generations and tools of a trace: the messages that models were sent, their replies, and results of the calls.
 
-A reply is written when its generation ends, when a tool inside it begins, or, whatever its recorded end, when a tool
-begins that runs one of its calls, or a request that contains it. A tool runs the call with its id, with its name and
-arguments, or with its name; any other span runs an open call with its name and arguments.
+A reply is written when its generation ends, or earlier: when a tool inside the generation begins, when a tool begins
+that runs one of its calls, or when a request begins that contains it. A tool runs the call with its id, else the call
+with its name and arguments, else a call with its name. Any other span runs an open call with its name and arguments.
 """
 
 import math
@@ -47,16 +47,17 @@ class Generations:
         self.heard: set[int] = set()
         """Places of the generations whose messages are on record."""
         self._due: dict[int, Due] = {}
-        """Replies that are not written yet, by the places of generations, in the order in which these began."""
+        """Replies that are not written yet, by the place of the generation, in the order in which the generations
+        began."""
         self._calls: dict[int, int] = {}
         """Seqs of the calls that tools run, by the places of the tools."""
         self._asked: Observation | None = None
-        """The last generation that was sent messages."""
+        """The last generation whose input held messages."""
         self._answer: int | None = None
-        """Seq of the completion of that generation, if it calls no tool."""
+        """Seq of that generation's completion, if it calls no tool."""
 
     def nested(self, each: Observation) -> bool:
-        """Return whether a generation is the same call as another generation around it."""
+        """Return whether a generation is the same model call as another generation around it."""
         return each.role == MODEL and any(above.place in self.heard for above in each.above)
 
     def take(self, each: Observation, span: int) -> Any:
@@ -96,7 +97,10 @@ class Generations:
             self._answer = None if made.calls else completion
 
     def begin(self, each: Observation) -> int | None:
-        """Return the call that a tool or a span runs, after writing the reply that made the call."""
+        """Return the call that a tool or a span runs; `None` if there is none.
+
+        First write the reply that made the call.
+        """
         when = When(each.begins.at)
         for outer in each.above if each.role == TOOL else ():
             self.reply(outer.place, when)
@@ -128,7 +132,10 @@ class Generations:
             self._retold.observe(call, said, Hearing(span, each.ends))
 
     def shown(self, given: Iterable[Any], span: int, when: When) -> bool:
-        """Write the answer, and return whether there is one: the last completion, or the output of the trace."""
+        """Write the answer of the turn, from the last completion or else the trace's output.
+
+        Return whether there is one.
+        """
         answer = self._answer
         if answer is None and self._asked is not None and not self._retold.waiting:
             read = (read_messages(value, "assistant", Oddities()) for value in given if value is not None)
@@ -168,7 +175,7 @@ class Generations:
         return fits(dict(enumerate(made)), *_carried(each), loose=each.role == TOOL) is not None
 
     def _tell(self, told: list[Said], when: When) -> None:
-        """Write the replies that a request contains although by their times they have not ended."""
+        """Write the replies that a request contains although their recorded ends are later."""
         known = [key for said in told if said.role == "assistant" for key in pieces_of(said)] if self._due else []
         for place, due in [*self._due.items()]:
             parts = [key for said in due.gave.said for key in pieces_of(said)]
@@ -187,7 +194,7 @@ class Generations:
         return None if empty else given
 
     def _header(self, each: Observation, told: Given, gave: Given | None, span: int) -> bool:
-        """Write a request header, and return whether it holds the first message as instructions."""
+        """Write a request header. Return whether it holds the first message as the instructions."""
         first = told.said[0] if told.said else None
         instructions = told.instructions or (gave.instructions if gave is not None else None)
         headed = instructions is None and first is not None and first.role == "system"
@@ -235,13 +242,13 @@ def _completion(
 
 
 def _same(told: list[Said], listed: list[Said]) -> bool:
-    """Return whether two lists of messages say the same, without their instructions."""
+    """Return whether two lists of messages have the same text and calls, apart from their instructions."""
     both = [[_plain(said) for said in every if said.role != "system"] for every in (told, listed)]
     return same(both[0], both[1])
 
 
 def _texts(value: Any) -> set[str]:
-    """Return all texts in a value, also those inside of texts that hold JSON or Python values."""
+    """Return all texts in a value, including texts inside of texts that hold JSON or Python values."""
     found, left = set[str](), [value]
     while left:
         each = left.pop()
@@ -279,7 +286,10 @@ def _number(value: Any) -> float | None:
 
 
 def _latency_ms(each: Observation) -> float | None:
-    """Return the latency in milliseconds. The source has seconds or milliseconds: whichever is nearer to its times."""
+    """Return the latency in milliseconds.
+
+    The source has seconds or milliseconds: the unit that fits its times is used.
+    """
     given = _number(each.raw.get("latency"))
     if given is None or each.begins.at is None or each.ends.at is None:
         return None if given is None else given * 1000
@@ -288,7 +298,7 @@ def _latency_ms(each: Observation) -> float | None:
 
 
 def _usage(given: dict[str, Any] | None, details: Any) -> dict[str, Any] | None:
-    """Return the usage of the provider, else the counted one, under names that every reader of usage knows."""
+    """Return the usage of the provider, else the counted usage, under names that every reader of usage knows."""
     if given is not None and any(name in given for name in PROMPT) and any(name in given for name in COMPLETION):
         return given
     if not isinstance(details, dict) or not details:

@@ -1,7 +1,7 @@
-"""The messages that a model was sent and its replies, read from the form of each framework.
+"""Reads the messages that a model was sent, and its replies, in the form of each framework.
 
 The value may be a list of messages, a request or a reply of OpenAI or Gemini, a state of LangGraph, arguments of a
-function, or plain words. `FORMS` is the table of these forms; the first one that fits is used. The caller keeps a value
+function, or plain text. `FORMS` is the table of these forms; the first form that fits is used. The caller keeps a value
 that fits no form as a whole.
 """
 
@@ -21,7 +21,7 @@ from gesta.importers.python_text import decoded
 LINE = re.compile(r"(?:^|\n)(system|developer|user|assistant|tool): ")
 """Matches the beginning of each message in a text that lists messages."""
 DEEPEST = 12
-"""Largest number of names in the path of an attribute."""
+"""Greatest number of names in the path of an attribute."""
 INPUTS, OUTPUTS = ("llm.input_messages.", "gen_ai.prompt."), ("llm.output_messages.", "gen_ai.completion.")
 """First parts of attribute names that hold single messages: of OpenInference, and of older OpenTelemetry."""
 INSTRUCTIONS = ("system_instruction", "system", "instructions")
@@ -50,7 +50,7 @@ class Given(Struct, kw_only=True):
 
     @property
     def said(self) -> list[Said]:
-        """All messages in it, in order."""
+        """All its messages, in order."""
         return [said for item in self.items for said in item.said]
 
     def shown(self, references: list[Any]) -> Any:
@@ -119,7 +119,7 @@ def _in_order(tree: Any) -> list[Any]:
 
 
 def _gathered(message: Any) -> Any:
-    """Return a message from attributes in the form of a chat."""
+    """Return a message from attributes in the form of a chat message."""
     if not isinstance(message, dict):
         return message
     calls = [each.get("tool_call", each) for each in _in_order(message.get("tool_calls")) if isinstance(each, dict)]

@@ -24,7 +24,7 @@ ROLES = frozenset({"system", "developer", *SPOKEN})
 SAME: Mapping[str, str] = MappingProxyType({"developer": "system", "function": "tool"})
 """Older or newer names of roles."""
 SHOWN_AS: Mapping[str, str] = MappingProxyType({"image_url": "image", "input_audio": "audio"})
-"""Name of a part in a note by its type; every other type is its own name."""
+"""Name of a part in a note, by the part's type. Any other type is shown by its own name."""
 KEPT = members_of(
     """role content name weight refusal audio annotations tool_calls tool_call_id function_call reasoning_content type
     function index id cache_control provider_specific_fields call"""
@@ -34,7 +34,10 @@ CUT = "The source ends here, before an answer, and does not say why."
 
 
 class Form(Struct, frozen=True, kw_only=True):
-    """The names of the members in which a source keeps what is said; of several names, the first one in use counts."""
+    """The names of the members in which a source keeps a message.
+
+    If there are several names, the first that occurs is used.
+    """
 
     inside: str = ""
     """Member of a call that holds its name and arguments."""
@@ -62,7 +65,7 @@ OPENAI = Form(inside="function", flat=False)
 
 
 def said(message: Any, names: dict[str, str], oddities: Oddities, form: Form = OPENAI) -> Said | None:
-    """Read a message; `None` if it is not a message.
+    """Return a message; `None` if the value is not a message.
 
     Args:
         names: names of the tools that were called so far, by the ids of the calls; calls of this message are added. If
@@ -92,7 +95,7 @@ def said(message: Any, names: dict[str, str], oddities: Oddities, form: Form = O
 
 
 def made(call: Any, oddities: Oddities, form: Form, by: str = "assistant") -> Made:
-    """Return a call that a role made; a value that is no object, or has no name and arguments, is kept in `extra`."""
+    """Return a call that a role made. If the value is no object, or has no name and arguments, `extra` keeps it."""
     function = call.get(form.inside) if isinstance(call, dict) else None
     within = isinstance(function, dict)
     if not (within or (form.flat and isinstance(call, dict))):
@@ -130,7 +133,7 @@ def tool(given: Any, oddities: Oddities) -> dict[str, Any] | None:
 
 
 def first(members: Members, keys: tuple[str, ...]) -> str | None:
-    """Remove and return the first of these members that is a text; `None` if there is none."""
+    """Remove and return the first member with one of these names that is a text; `None` if there is none."""
     for key in keys:
         if (text := members.take(key, str)) is not None:
             return text
@@ -138,7 +141,7 @@ def first(members: Members, keys: tuple[str, ...]) -> str | None:
 
 
 def take_text(message: dict[str, Any], members: Members, form: Form = OPENAI) -> str | None:
-    """Return the content of a message as text. If its parts hold more than text, they stay in the members."""
+    """Return the content of a message as text. If its parts hold more than text, they stay in `members`."""
     content = message.get("content")
     if not isinstance(content, list) or not is_parts(content):
         return members.take("content", str)

@@ -1,7 +1,8 @@
 """Observations of a trace as a tree, and the order in which they began and ended.
 
-Each observation names its parent. An observation begins after its parent and ends before it, whatever their times say:
-times overlap after parallel work, late flushes and on other clocks. Each keeps its own recorded time nevertheless.
+Each observation names its parent. An observation begins after its parent and ends before it, whatever their recorded
+times: times overlap after parallel work, after late writes and on different clocks. Each observation keeps its own
+recorded times nevertheless.
 """
 
 from collections.abc import Iterator, Mapping
@@ -61,7 +62,7 @@ class Observation(Struct, eq=False):
 
     @property
     def above(self) -> Iterator["Observation"]:
-        """The observations around this one, from the nearest on."""
+        """The observations around this one, the nearest first."""
         above = self.parent
         while above is not None:
             yield above
@@ -69,7 +70,7 @@ class Observation(Struct, eq=False):
 
 
 def observation(raw: dict[str, Any], place: int, oddities: Oddities) -> Observation:
-    """Return one observation, without its parent and children."""
+    """Return one observation, not yet linked to its parent and children."""
     members = Members(raw, oddities)
     begins, ends = When(*members.time("startTime")), When(*members.time("endTime"))
     metadata = decoded(raw.get("metadata"))
@@ -101,7 +102,10 @@ def _role(kind: str, attributes: dict[str, Any]) -> str:
 
 
 def join(found: list[Observation], oddities: Oddities) -> None:
-    """Link each observation to its parent. One whose parent is missing, or lies inside of it, has no parent."""
+    """Link each observation to its parent.
+
+    If its parent is missing, or lies inside of the observation, it gets no parent.
+    """
     known: dict[str, Observation] = {}
     for each in found:
         oddities["repeated-span-id"] += each.id in known
@@ -118,7 +122,7 @@ def join(found: list[Observation], oddities: Oddities) -> None:
 
 
 def in_order(found: list[Observation]) -> Iterator[tuple[Observation, bool]]:
-    """Yield observations in the order of events: with False where one begins, and with True where one ends."""
+    """Yield observations in the order of events, each twice: with False at its begin, and with True at its end."""
     placed = {each.place: each for each in found}
     waits = {each.place: len(each.inside) for each in found}
     ready = [_begin(each) for each in found if each.parent is None]

@@ -2,8 +2,9 @@
 
 A system or developer message at the start is the instructions; they are in the header, with tools and older functions.
 All other members of a conversation, such as `parallel_tool_calls`, are in the state of its first span. A conversation
-has no name, and its place in the file is its id. The source says neither when nor why a conversation ended; one that
-ends before an answer, as a request does, counts as cut off. `weight` of a message, for training, stays in its `extra`.
+has no name, and its place in the file is its id. The source does not say when or why a conversation ended. A
+conversation that ends before an answer, as a request does, counts as cut off. `weight` of a message, for training,
+stays in its `extra`.
 """
 
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ from gesta.importers.source import Document, Source
 from gesta.kinds import Error
 
 AGENT = "agent"
-"""Name of the runs; the source does not say who the agent is."""
+"""Name of the runs, because the source does not name the agent."""
 OFFERED = ("tools", "functions")
 FIRST = ("system", "developer")
 """Roles of a first message that holds the instructions."""

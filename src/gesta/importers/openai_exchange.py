@@ -1,7 +1,8 @@
-"""Requests and responses of OpenAI's chat: what they say beside the messages, and how to recognize a message again.
+"""Requests and responses of OpenAI's chat: their members beside the messages, and the comparison of messages.
 
 Every request holds the whole conversation. Libraries of providers send the same message as a text or as a list of one
-part, with marks for a cache or without. So each message has a plain form with only what it says, which is compared.
+part, with marks for a cache or without. So each message has a plain form with only its text and calls, which is
+compared.
 """
 
 from typing import Any
@@ -19,7 +20,7 @@ Object = dict[str, Any]
 
 
 def left_of_choices(given: Any, message: dict[str, Any]) -> tuple[str | None, Any]:
-    """Return the reason why a reply ended, and the rest of its choices beside the message of the first one."""
+    """Return the finish reason of a reply, and the rest of its choices without the message of the first choice."""
     if not (isinstance(given, list) and given and isinstance(given[0], dict)):
         return None, given or None
     first = dict(given[0])
@@ -49,7 +50,7 @@ def message_of(line: Object) -> Object | None:
 
 
 def completion(words: Said, message: Object, members: Members, oddities: Oddities) -> Said:
-    """Return the message with what a response says beside it: model, usage, finish reason and cost."""
+    """Return the message with the other members of the response: model, usage, finish reason and cost."""
     members.drop("outputs", [{"message": words.text, "tool_calls": message.get("tool_calls") or []}])
     reply = Members(members.take("response", dict) or {}, oddities)
     finish, choices = left_of_choices(reply.take("choices", object), message)
@@ -74,7 +75,7 @@ def completion(words: Said, message: Object, members: Members, oddities: Odditie
 
 
 def plain(message: Any) -> Object:
-    """Return the plain form of a message, by which it is recognized again."""
+    """Return the plain form of a message, which is equal for equal messages."""
     if not isinstance(message, dict):
         return {"role": None, "text": message, "calls": [], "call_id": None}
     content, calls, call_id = message.get("content"), message.get("tool_calls"), message.get("tool_call_id")

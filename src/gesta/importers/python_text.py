@@ -1,7 +1,7 @@
-"""Reads values from texts, written as JSON or as Python shows them, without running any code.
+"""Reads values from texts, written as JSON or in Python's notation, without running any code.
 
-Many programs write values down with `str(value)`. This module reads texts, numbers, None, True, False, lists, tuples
-and dicts of these, and the fields of an object; reading ends at anything else.
+Many programs write values with `str(value)`. This module reads texts, numbers, None, True, False, lists, tuples and
+dicts of these, and the fields of an object. Reading ends at anything else.
 """
 
 import json
@@ -34,7 +34,10 @@ def decoded(value: Any) -> Any:
 
 
 def literal(text: str, start: int = 0) -> tuple[Any, int] | None:
-    """Return the value that begins at `start`, and its end; `None` if none begins there. Cost: linear in its length."""
+    """Return the value that begins at `start`, and where it ends; `None` if no value begins there.
+
+    Cost: linear in its length.
+    """
     parts: list[str] = []
     depth, at = 0, start
     while not parts or depth:
@@ -69,7 +72,7 @@ def fields(text: str) -> dict[str, Any]:
 
 
 def _quoted(shown: str) -> str:
-    """Return a text that Python shows in quotes as JSON."""
+    """Return a quoted Python text as JSON."""
     return json.dumps(ESCAPE.sub(_character, shown[1:-1]))
 
 

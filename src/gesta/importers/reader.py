@@ -15,9 +15,9 @@ from gesta.errors import GestaError
 from gesta.importers.unpacked import DECODER, NOT_EXACT
 
 CHUNK = 64 * 1024
-"""Number of characters that are read at once, at least."""
+"""Smallest number of characters that are read at once."""
 SHOWN = 6
-"""Largest number of members that a description of a file names."""
+"""Greatest number of members that a description of a file names."""
 
 
 class BadImport(GestaError):
@@ -29,19 +29,20 @@ class BadImport(GestaError):
         super().__init__(f"Cannot import {path!r}: {found}. {todo}")
         self.found = found
         self.large = large
-        """Whether the only fault is that the file is larger than a bound."""
+        """Whether the only error is that the file is larger than a bound."""
 
 
 class ImportBounds(Struct, frozen=True, kw_only=True):
     """Largest sizes of a file and of its values; a packed file may look far smaller than it is."""
 
     value: int = 64 * 2**20
-    """Characters of one JSON value, bytes of one line or of one member of a zip archive: what is in memory at once."""
+    """Characters of one JSON value, or bytes of one line or of one member of a zip archive. This much is in memory at
+    once."""
     file: int = 16 * 2**30
     """Bytes of the file, unpacked."""
 
     def passed(self, path: str, what: str, name: str) -> BadImport:
-        """Return the error for something that is larger than the bound `name`."""
+        """Return the error for a file or value that is larger than the bound `name`."""
         return BadImport(
             path,
             f"{what} has more than {getattr(self, name):,} {'bytes' if name == 'file' else 'characters'}",
@@ -67,7 +68,7 @@ class Piece(NamedTuple):
 
 
 class Look(Struct, frozen=True):
-    """The beginning of a file, described."""
+    """A description of the beginning of a file."""
 
     form: str
     """What the file holds: `object`, `list` (described by its first element), `zip`, or `other`."""
@@ -75,7 +76,7 @@ class Look(Struct, frozen=True):
     """Members of the first object, up to the first complete set that was looked for; of a `{path, data}` line, those of
     its data; of a zip archive, the names of all its members."""
     found: str
-    """The same in words."""
+    """The form and the members in words."""
 
 
 class Reader:
@@ -121,7 +122,7 @@ class Reader:
             return value
 
     def line(self, path: str) -> Any:
-        """Return the next value, which is usually alone on its line. Cost: at most twice that of `value`."""
+        """Return the next value, which is usually on a line of its own. Cost: at most twice that of `value`."""
         self.peek()
         while (end := self._buffer.find("\n", self._at)) < 0 and self._more():
             pass
@@ -190,7 +191,7 @@ class Reader:
         raise BadImport(self._path, f"{path} is no JSON: {self.shown()} where ',' or {end!r} was due")
 
     def _more(self) -> bool:
-        """Read more text: as much again as is waiting, so that a long value is not parsed too often."""
+        """Read more text: as much as is not parsed yet, so that a long value is parsed only a few times."""
         if self._over:
             return False
         rest = self._buffer[self._at :]
@@ -202,6 +203,6 @@ class Reader:
 
 
 def listed(keys: Sequence[str]) -> str:
-    """Return the names of members in words, but not too many."""
+    """Return the names of members in words, at most `SHOWN` of them."""
     named = ", ".join(repr(key[:40]) for key in keys[:SHOWN]) + (", …" if len(keys) > SHOWN else "")
     return f"the members {named}" if keys else "no members"

@@ -1,9 +1,9 @@
 """Writes each message of models only once, although every request repeats the whole conversation.
 
-A message of a request is on record already if it is found there after the message before it; every other one is new.
-A result belongs to its call: by id, else by name, else in order. The result that a model read replaces the result
-that the tool was seen to return. Messages before the first request of a trace are only in the requests, so their times
-and causes are inferred.
+A message of a request is on record already if it is found there after the message before it. Any other message is new.
+A result belongs to its call: by id, else by name, else in order. A result that a model read replaces the result in the
+tool's own observation. Messages before the first request of a trace are only in the requests, so their times and causes
+are inferred.
 """
 
 from bisect import bisect_left
@@ -30,7 +30,7 @@ from gesta.kinds import (
 Key = tuple[str, ...]
 GUESSED = ("causes",)
 FURTHER = "further"
-"""Member of a completion's `extra`: what its further messages say beside their calls."""
+"""Member of a completion's `extra` with the content of further messages, beside their calls."""
 
 
 class Waits(Struct, frozen=True):
@@ -43,7 +43,7 @@ class Waits(Struct, frozen=True):
 
 
 class Hearing(Struct):
-    """One request, while its messages are compared with the record."""
+    """One request, whose messages are being compared with the record."""
 
     span: int
     when: When
@@ -52,7 +52,7 @@ class Hearing(Struct):
     waiting: list[int] = field(default_factory=list)
     """Seqs of the request's calls without a result so far."""
     tail: list[int] = field(default_factory=list)
-    """Seqs of the request's messages after the model's last words: the causes of the reply."""
+    """Seqs of the request's messages after the model's last message: the causes of the reply."""
     open: int = 0
     """Seq of the completion to which further calls belong; 0 if there is none."""
     fresh: bool = False
@@ -64,14 +64,14 @@ class Hearing(Struct):
 
 
 class Retold:
-    """The messages on record, which are found again by what they say."""
+    """The messages on record, which are recognised by their content."""
 
     def __init__(self, spans: Spans, oddities: Oddities) -> None:
         self._spans, self._oddities = spans, oddities
         self._order: list[int] = []
-        """Seqs of all things that were said, in order."""
+        """Seqs of all texts, calls and results, in order."""
         self._places: dict[Key, list[int]] = {}
-        """Places in that order, by what was said."""
+        """Places in that order, by content."""
         self._held: dict[str, int] = {}
         """Seq of the entry of a message, by the digest of the whole message."""
         self._ids: dict[str, int] = {}
@@ -82,7 +82,7 @@ class Retold:
         self.results: dict[int, int] = {}
         """Seqs of results, by the seqs of their calls."""
         self._seen: set[int] = set()
-        """Seqs of results that only the tool was seen to return so far."""
+        """Seqs of results that came from tools' own observations and that no request has contained yet."""
         self.last: tuple[int, ...] = ()
         """Causes of the next reply, if its request shows none."""
 
@@ -125,7 +125,7 @@ class Retold:
         return completion
 
     def match(self, call_id: str | None, name: str, args: Any, *, loose: bool) -> int | None:
-        """Return the call that a tool ran: the one of that id, else the first of that name and arguments.
+        """Return the call that a tool ran: the call with that id, else the first with that name and arguments.
 
         Args:
             loose: whether the same name alone is enough.
@@ -133,7 +133,7 @@ class Retold:
         return fits(self.waiting, call_id, name, args, loose=loose)
 
     def observe(self, call: int, said: Said, hearing: Hearing) -> None:
-        """Write the result that a tool was seen to return; the result that a model reads later replaces it."""
+        """Write the result in a tool's own observation. A result that a model reads later replaces it."""
         self._seen.add(self.answer(call, said, hearing))
 
     def answer(self, call: int | None, said: Said, hearing: Hearing, inferred: Collection[str] = ()) -> int:
@@ -194,7 +194,7 @@ class Retold:
         return hearing.open
 
     def _add(self, completion: int, more: dict[str, Any] | None) -> None:
-        """Add to a completion what its further message says beside the calls."""
+        """Add to a completion the content of a further message beside the calls."""
         content = self._spans.entries[completion - 1].content
         assert isinstance(content, ChatCompletionContent)
         if more:
@@ -233,7 +233,10 @@ class Retold:
         return seq if call is not None else self._say(_orphan(said), seq)
 
     def _read(self, seq: int, said: Said) -> bool:
-        """Replace the result that a tool was seen to return. Returns whether the record has the message's result."""
+        """Replace a result that came from a tool's own observation.
+
+        Return whether the record now has the message's result.
+        """
         content = self._spans.entries[seq - 1].content
         assert isinstance(content, ToolResultContent)
         if seq in self._seen:
@@ -255,7 +258,7 @@ class Retold:
         return content.tool_name if isinstance(content, ToolCallContent) else None
 
     def _find(self, keys: list[Key], start: int) -> list[int] | None:
-        """Return the places of things that were said one after the other; `None` if one of them is missing."""
+        """Return the places of texts, calls and results that follow one another; `None` if one of them is missing."""
         found = []
         for key in keys:
             places = self._places.get(key, [])
@@ -272,7 +275,7 @@ class Retold:
         return seq
 
     def _reference(self, item: Item, seqs: list[int], *, new: bool) -> Any:
-        """Return the seqs of an item's entries if they hold all that it says; else the item itself."""
+        """Return the seqs of an item's entries if they hold all of its content; else the item itself."""
         if not seqs or not all(seqs):
             return item.raw
         digest = digest_json(item.raw)
@@ -296,7 +299,7 @@ def fits(calls: Mapping[int, Waits], call_id: str | None, name: str, args: Any, 
 
 
 def pieces_of(said: Said) -> Iterator[Key]:
-    """Yield the parts of what a message says."""
+    """Yield the texts, calls and results in a message."""
     if said.role != "assistant":
         yield said.role, said.text
         return

@@ -1,8 +1,8 @@
-"""A file that is imported: it is unpacked while it is read, as lines or as JSON values, one at a time.
+"""A file to import. It is unpacked while it is read, as lines or as JSON values, one at a time.
 
-Nothing is known of what is inside, and nothing is trusted. A JSON document is read piece by piece, so a file with a
-thousand conversations needs the memory of one; a zip archive is read member by member, and no member is written
-to disk. Every fault of the file raises the same error, `BadImport`, which says where the fault is.
+The content is not trusted. A JSON document is read piece by piece, so a file with a thousand conversations needs the
+memory of one; a zip archive is read member by member, and no member is written to disk. Every error in the file raises
+`BadImport`, which says where the error is.
 """
 
 import gzip
@@ -31,12 +31,13 @@ __all__ = ["BadImport", "Document", "ImportBounds", "Piece", "Source"]
 GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 ZIP = (b"PK\x03\x04", b"PK\x05\x06")
 METHODS = {zipfile.ZIP_STORED: "stored", zipfile.ZIP_DEFLATED: "deflated"}
-"""How members of a zip archive may be packed. Unpacking in these ways needs no more memory than the unpacked text."""
+"""Allowed compression methods of members of a zip archive. Unpacking them needs no more memory than the unpacked
+text."""
 OTHER_METHODS = {9: "deflate64", 12: "bzip2", 14: "lzma", 93: "zstd", 95: "xz"}
 AT_ONCE = 16 * 2**20
 """Largest size in bytes, unpacked, of a file that is read into memory as a whole."""
 PACKED = {"path", "data"}
-"""Members of a line that holds a document with a name."""
+"""Members of a line that holds a named document."""
 ZSTD_DAMAGED = () if zstandard is None else (zstandard.ZstdError,)
 DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile, zipfile.BadZipFile, *ZSTD_DAMAGED)
 """Exceptions that unpackers raise."""
@@ -164,7 +165,7 @@ class Source:
     def _at_once(self) -> Any:
         """Return the value of a small file; `None` if the file is larger, or only the slower reader can read it.
 
-        The value is kept for callers that read the file twice: first what holds for all of it, then its elements.
+        The value is kept for callers that read the file twice: first the members about all of it, then its elements.
         """
         most = min(AT_ONCE, self.bounds.value)
         if not self._tried:

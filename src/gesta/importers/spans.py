@@ -1,4 +1,4 @@
-"""Entries of one run in nested spans, for sources of nested events.
+"""Writes the entries of one run in nested spans, for sources of nested events.
 
 A span is named by the seq of its begin, so two spans may be open side by side, and each entry names its span.
 """
@@ -18,7 +18,7 @@ UNREADABLE = "unreadable-message"
 
 
 class When(NamedTuple):
-    """A time, and whether the source has it, with its zone, for this very entry."""
+    """A time, and whether the source has it, with its zone, for the entry itself."""
 
     at: datetime | None = None
     sure: bool = False
@@ -64,7 +64,7 @@ class Spans:
         return seq
 
     def leading(self, notes: dict[str, Any], unreadable: Iterable[Any] = ()) -> None:
-        """Write the first span, whose begin holds in its state what is known of the whole conversation."""
+        """Write the first span, whose begin holds the facts about the whole conversation in its state."""
         span = self.write(BeginContent(name="import", role="import", state=notes or None), 0)
         for value in unreadable:
             self.write(KeyValueContent(key=UNREADABLE, value=value), span)

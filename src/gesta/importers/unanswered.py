@@ -1,10 +1,16 @@
-"""Calls of a recorded conversation without a result so far; finding one by its id is fast for any number of calls."""
+"""The calls of a recorded conversation that have no result so far.
+
+Finding a call by its id is fast for any number of calls.
+"""
 
 from collections import OrderedDict, defaultdict, deque
 
 
 class Waiting:
-    """Calls without a result, by seq, each with the id of the source. A step costs the same for any number of them."""
+    """Calls without a result, by seq, each with the id of the source.
+
+    The cost of a step does not grow with their number.
+    """
 
     def __init__(self) -> None:
         self._now = OrderedDict[int, str | None]()
@@ -18,7 +24,10 @@ class Waiting:
             self._by_id[call_id].append(seq)
 
     def answer(self, call_id: str | None) -> tuple[int | None, bool]:
-        """Return the call that a result answers, and whether it is late. Without an id the first open call is meant."""
+        """Return the call that a result answers, and whether the result is late.
+
+        Without an id it is the first open call.
+        """
         if call_id is None:
             if not self._now:
                 return None, False

@@ -1,4 +1,4 @@
-"""Counts bytes while they are unpacked, because a small file may unpack to more than any disk holds; and reads JSON."""
+"""Counts bytes while they are unpacked, because a small file may unpack to more than a disk holds. Also reads JSON."""
 
 import io
 import json
@@ -11,7 +11,7 @@ AT_ONCE = 64 * 1024
 
 
 class Counted(io.RawIOBase):
-    """A file that counts the bytes of an unpacker, and raises `failure` after more than `most` of them."""
+    """A file that counts the bytes of an unpacker, and raises `failure` after more than `most` bytes."""
 
     def __init__(self, file: IO[bytes], most: int, failure: Exception) -> None:
         self._file, self._most, self._failure = file, most, failure
@@ -37,7 +37,7 @@ class Counted(io.RawIOBase):
 
 
 def _integer(text: str) -> int | str:
-    """Return an integer; a number of thousands of digits, which Python refuses to read, stays text."""
+    """Return an integer. A number with more digits than Python reads stays a text."""
     try:
         return int(text)
     except ValueError:
@@ -57,6 +57,6 @@ def loads(text: str) -> Any:
 
 
 NOT_EXACT = (MsgspecError, RecursionError, ValueError)
-"""Exceptions of the faster decoder for texts that it cannot read and `DECODER` may read; it is four times as fast."""
+"""Exceptions of the faster decoder, which is four times as fast, for texts that `DECODER` may still read."""
 DECODER = json.JSONDecoder(parse_int=_integer, strict=False)
-"""Reads all that Python reads: also NaN, and line ends inside strings."""
+"""A decoder that reads everything that Python reads: also NaN, and line ends inside strings."""

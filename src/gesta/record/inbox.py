@@ -161,7 +161,7 @@ class Inbox:
         by: str,
         result: Any = None,
     ) -> Receipt:
-        """Say what became of a call whose outcome is not known.
+        """Record what became of a call whose outcome is not known.
 
         Args:
             waiting: see `approve`.

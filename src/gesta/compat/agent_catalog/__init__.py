@@ -1,4 +1,4 @@
-"""agent-catalog: its contents, spans and catalog by the names that its programs know, and its activity log."""
+"""agent-catalog: its contents, spans and catalog under the names that its programs use, and its activity log."""
 
 from gesta.compat.agent_catalog.contents import (
     AssistantContent,

@@ -21,7 +21,7 @@ from gesta.importers.unpacked import DECODER
 
 
 class BadContent(GestaError, ValueError):
-    """The members make no content. agent-catalog raises pydantic's error here, which is a ValueError too."""
+    """Members from which no content can be made. agent-catalog raises pydantic's error, which is a ValueError too."""
 
 
 class Field(NamedTuple):
@@ -52,7 +52,7 @@ class Checked(msgspec.StructMeta):
 
     @property
     def __signature__(self) -> Signature:
-        """The signature of the constructor: keywords alone."""
+        """The signature of the constructor: keywords only."""
         fields = self.model_fields.items()
         empty = Parameter.empty
         return Signature(
@@ -170,7 +170,7 @@ class BaseContent(Model, kinds.Base, frozen=True, kw_only=True):
 
     @staticmethod
     def _safe_serialize(obj: Any) -> Any:
-        """Return a value as JSON can hold it, as `plain` does."""
+        """Return a value in a form that JSON can hold, as `plain` does."""
         return KeyValueContent(key="", value=obj).model_dump(mode="json")["value"]
 
     @classmethod

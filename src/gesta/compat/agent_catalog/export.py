@@ -49,7 +49,10 @@ async def export_run(record: Record, run: str) -> AsyncIterator[str]:
 
 
 def plain(value: Any) -> Any:
-    """Return a value as agent-catalog writes it. Most values that JSON cannot hold become their Python `repr`."""
+    """Return a value in the form that agent-catalog writes.
+
+    Most values that JSON cannot hold become their Python `repr`.
+    """
     match value:
         case dict():
             return {plain(key) if isinstance(key, str) else repr(key): plain(each) for key, each in value.items()}
@@ -76,7 +79,7 @@ def plain(value: Any) -> Any:
 
 
 def _about(entries: list[Entry]) -> Line | None:
-    """Return what an import wrote about a session: in the first begin, or, in older records, in a key-value after."""
+    """Return the facts about a session that an import wrote: in the first begin, or in a key-value of older records."""
     for content in (entry.content for entry in entries[:2]):
         told = content.state if isinstance(content, BeginContent) and content.role == "import" else None
         told = told.get(NAME) if isinstance(told, dict) else None
@@ -144,7 +147,7 @@ class _Writer:
         self._notes[begin.seq] = {**self._notes.get(content.parent or 0, {}), **(content.annotations or {})}
 
     def _content(self, entry: Entry) -> Line:
-        """Return a content as agent-catalog knows it. Fields that it does not know go into `extra`."""
+        """Return a content in agent-catalog's form. Fields that it does not know go into `extra`."""
         content = entry.content
         kind, fields = str(content.kind), content.__struct_fields__
         values = {name: getattr(content, name) for name in fields if name != "extra"}

@@ -1,8 +1,8 @@
 """agent-catalog's spans and the catalog that makes them. Every log is written as an entry of a record.
 
-A span begins when it is entered. If a program logs into a span that is not open, the span begins before that log, and
-ends with the span around it, or when the program no longer holds the root span. The begin and the end of such a span
-are marked as inferred, and exports leave them out.
+A span begins when it is entered. If a program logs into a span that is not open, the span begins before that log. It
+ends with the span around it, or when the program no longer holds the root span. The begin and the end of a span like
+that are marked as inferred, and exports leave them out.
 """
 
 import os
@@ -70,7 +70,7 @@ class Catalog:
 
     @property
     def index(self) -> Index:
-        """The tools and prompts of the folder, read anew at each use."""
+        """The tools and prompts of the folder, which is read again at each use."""
         return index(os.fspath(self._folder or "."))
 
     @property
@@ -179,7 +179,7 @@ class Span:
         self._run, self._begun = run, 0
         self.name, self.parent = name, parent
         self.state = options["state"]
-        """Value that is written with the begin of the span and, as it is then, with the end."""
+        """Value that is written with the begin of the span and, in its form at that time, with the end."""
         self.iterable: bool = options["iterable"]
         self.blacklist: set[str] = {str(kind) for kind in options["blacklist"] or ()}
         """Kinds of content that are not recorded in this span and in the spans inside it."""
@@ -307,5 +307,5 @@ def log_of(line: Mapping[str, Any]) -> Log:
 
 
 def _close(store: Store) -> None:
-    """Close a store. It is called when the record is no longer used, at the latest when the program ends."""
+    """Close a store when the record is no longer used, or at the latest when the program ends."""
     drive(store.close())

@@ -66,14 +66,14 @@ class Said(Struct):
 
 
 Sent = tuple[LLMMessage, Message]
-"""A message as hooks made it, and as it goes to the model."""
+"""A message in the form that hooks made, and in the form for the model."""
 
 
 class HistoryFormatter(ABC):
     """Base of formatters with hooks. A subclass must define the two hooks that are abstract."""
 
     version = 1
-    """A number to raise when a changed hook changes what is sent."""
+    """A number to increase when a changed hook changes the messages that are sent."""
 
     @property
     def name(self) -> str:
@@ -130,7 +130,7 @@ class HistoryFormatter(ABC):
         return msg
 
     def _generate_tool_call_id(self, msg: ChatMessage | None = None) -> str:
-        """Return the message's own call id, else an id made from its text, which is the same every time."""
+        """Return the message's own call id, or else an id made from its text, which is always the same."""
         if msg is None:
             return NO_ID
         parts = [getattr(msg, name, None) for name in ("thought", "action", "args", "code")]
@@ -194,7 +194,7 @@ class HistoryFormatter(ABC):
         state: State,
         on_record: tuple[Call, int, Message] | None = None,
     ) -> Iterator[Sent]:
-        """Yield one message and, if it is a call or was made from a call on record, the result of the call."""
+        """Yield one message. If it is a call, or was made from a call on record, also yield the result of the call."""
         msg = msgspec.structs.replace(msg, state=state)
         made = _merged({}, self.pydantic_to_dict(msg))
         call = _call(made, msg, on_record[0] if on_record else None)
@@ -295,7 +295,7 @@ def _said(entries: Sequence[Entry]) -> Said:
 
 
 def _stands(text: str, output: str) -> bool:
-    """Return whether a text is part of what a model wrote, as it is or inside JSON."""
+    """Return whether a text is part of a model's output, unchanged or inside JSON."""
     return any(form in output for form in (text, json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]))
 
 

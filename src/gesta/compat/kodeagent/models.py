@@ -84,7 +84,7 @@ class ChatMessage(Model, kw_only=True):
     role: Role
     content: Any = None
     thought: str | None = None
-    """What the model wrote before it acted."""
+    """The text that the model wrote before it acted."""
     action: str | None = None
     """The tool that is called; in a tool message, the tool that answers."""
     args: str | None = None
@@ -194,12 +194,7 @@ def _repaired(args: str) -> dict[str, Any] | None:
 
 
 def _object(args: str | None) -> str | None:
-    """Return arguments as the JSON object that they were meant to be.
-
-    Raises:
-        ValueError: it is not clear which object that is.
-        MissingExtra: they are no JSON, and what repairs them is not installed.
-    """
+    """Return arguments as a JSON object, repaired if needed. Raises ValueError if the meaning is not clear."""
     if args is None or not args.strip():
         return None
     inner = args[args.find("{") : args.rfind("}") + 1]  # fences and words around it do no harm

@@ -34,7 +34,7 @@ class AgentAction(Serializable, frozen=True, kw_only=False):
 
     tool: str
     tool_input: str | dict[str, Any]
-    """A text if the model wrote a text: the one argument of a tool, or arguments that are no JSON object."""
+    """The arguments; or a text, for a tool with one argument or for arguments that are no JSON object."""
     log: str
     """The model's whole text before it was parsed; for a native call, also a line that names the call."""
     type: Literal["AgentAction", "AgentActionMessageLog"] = "AgentAction"
@@ -164,7 +164,7 @@ def _check_texts(shape: Struct, *names: str) -> None:
 
 
 def _convert_agent_action_to_messages(agent_action: Any) -> Sequence[BaseMessage]:
-    """Return the reply of the model that asked for an action, as messages."""
+    """Return, as messages, the reply of the model that asked for an action."""
     return expected(agent_action, AgentAction).messages
 
 

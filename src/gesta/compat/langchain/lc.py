@@ -66,7 +66,7 @@ def _written(value: Any) -> Any:
 
 
 def _escaped(value: Any) -> Any:
-    """Return a value for a place where no objects are read. A shape becomes a stub there."""
+    """Return a value for a place where objects are not read. An object of this package becomes a stub there."""
     match value:
         case dict() if _has_names(value):
             return {key: _escaped(each) for key, each in value.items()}
@@ -78,7 +78,7 @@ def _escaped(value: Any) -> Any:
 
 
 def _has_names(value: dict[Any, Any]) -> bool:
-    """Return whether JSON has a form for all keys of a dict."""
+    """Return whether all keys of a dict can be keys in JSON."""
     return all(key is None or isinstance(key, str | float) or isinstance(numbers_in_hex(key), int) for key in value)
 
 

@@ -11,7 +11,7 @@ from msgspec import Struct, StructMeta, field
 from msgspec.structs import force_setattr
 
 COLLECTIONS = ("additional_kwargs", "response_metadata", "tool_calls", "invalid_tool_calls", "tool_call_chunks")
-"""Members that are not written when they are empty."""
+"""Members that are not written if they are empty."""
 INVALID = ("type", "id", "name", "args", "error")
 """Members of a call that could not be read."""
 CALL = ("name", "args", "id")
@@ -32,7 +32,7 @@ class Keywords(StructMeta):
 
 
 class Serializable(Struct, metaclass=Keywords, frozen=True):
-    """Base of all shapes: messages, actions, steps and finishes."""
+    """Base class of messages, actions, steps and finishes."""
 
     MORE: ClassVar[tuple[str, ...]] = ("entry", "tool_call_id", "outcome", "rest")
     """Members that LangChain's class lacks. They are dumped only if they are not empty."""
@@ -59,7 +59,7 @@ class Serializable(Struct, metaclass=Keywords, frozen=True):
 
     @classmethod
     def is_lc_serializable(cls) -> bool:
-        """Return True: every shape has an lc form."""
+        """Return True: every class here has an lc form."""
         return True
 
     @classmethod
@@ -80,7 +80,7 @@ class Serializable(Struct, metaclass=Keywords, frozen=True):
         return [name for name in self.__struct_fields__ if name not in self.MORE or getattr(self, name)]
 
     def model_dump(self) -> dict[str, Any]:
-        """Return the members as a dict, in which shapes are dicts too."""
+        """Return the members as a dict, with messages and actions inside them as dicts too."""
         return {name: _plain(getattr(self, name)) for name in self._dumped()}
 
     def model_dump_json(self, *, indent: int | None = None) -> str:
@@ -249,7 +249,7 @@ def message_of(name: str, members: Mapping[str, Any]) -> BaseMessage:
 
 
 def _calls_of(raw: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Read calls in a provider's own form. Return the calls, and the calls whose arguments cannot be read."""
+    """Return the calls in a provider's own form, and the calls whose arguments cannot be read."""
     calls: list[dict[str, Any]] = []
     invalid: list[dict[str, Any]] = []
     for call in raw if isinstance(raw, list) else ():
@@ -265,7 +265,7 @@ def _calls_of(raw: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value in which all shapes are turned into dicts."""
+    """Return a value in which all messages, actions, steps and finishes are dicts."""
     match value:
         case Serializable():
             return value.model_dump()

@@ -44,7 +44,7 @@ class Asked(Struct):
 
 
 class Made(Struct):
-    """A model's reply, with the calls and the answer that were read from it."""
+    """A model's reply, with the calls and the answer in it."""
 
     text: str = ""
     span: int = 0
@@ -77,7 +77,10 @@ class Made(Struct):
         return [_action(self.text, asked, said) for asked in self.calls]
 
     def _kept(self, kept: dict[str, Any]) -> list[AgentAction]:
-        """Return the actions that `contents` kept. Raises KeyError, TypeError or ValueError for any other value."""
+        """Return the actions that `contents` kept.
+
+        Raises KeyError, TypeError or ValueError if `kept` has another form.
+        """
         log = [message_of(each["type"], each) for each in kept["message_log"]]
         return [
             (AgentActionMessageLog(**own, message_log=log) if "tool_call_id" in own else AgentAction(**own))
@@ -99,7 +102,7 @@ class Made(Struct):
 
 
 class State(Struct):
-    """The part of a run that was read so far."""
+    """The part of a run that was read so far, as replies and results."""
 
     items: list[Made] = field(default_factory=list)
     completions: dict[int, Made] = field(default_factory=dict)
@@ -132,7 +135,7 @@ def steps(entries: Iterable[Entry]) -> list[AgentStep | AgentFinish]:
 
 
 def _reply(state: State, entry: Entry) -> Made | None:
-    """Return the reply among an entry's causes; `None` if there is no reply among them."""
+    """Return the reply that is among an entry's causes; `None` if there is none."""
     known = state.completions
     return next((known[cause] for cause in entry.causes if isinstance(cause, int) and cause in known), None)
 
@@ -221,7 +224,7 @@ class Round(Struct):
 
 
 def rounds(steps: Iterable[AgentStep | AgentFinish]) -> list[Round | AgentStep | AgentFinish]:
-    """Return the steps grouped by reply. A step outside of the groups is a result that came late."""
+    """Return the steps grouped by reply. A step outside of all groups is a late result."""
     found: list[Round | AgentStep | AgentFinish] = []
     for step in map(taken, steps):
         if not isinstance(step, AgentStep | AgentFinish):

@@ -38,7 +38,7 @@ class ExceptionHandling(StrEnum):
 
 
 def same(result: Any) -> Any:
-    """Return a result as it is."""
+    """Return a result unchanged."""
     return result
 
 
@@ -64,7 +64,7 @@ class Batch(Struct, frozen=True, kw_only=True, metaclass=Spelled):
     max_tokens: int = 0
     """Limit of tokens for each task; 0 for no limit."""
     max_concurrency: int | None = None
-    """Largest number of items that run at the same time, unless they run one after the other; `None` for no limit."""
+    """Greatest number of items that run at the same time; `None` for no limit. With `sequential` it is not used."""
     name: str = ""
     """Name of the batch; an interrupted batch of the same name goes on if its record outlives the process."""
 
@@ -169,7 +169,7 @@ class Copies:
         return f"{self._batch.name}-{i}" if self._batch.name else None
 
     async def run(self, given: Any, i: int) -> Any:
-        """Run the task of an item, or go on with its interrupted turn."""
+        """Run the task of an item, or continue its interrupted turn."""
         batch = self._batch
         limits = batch.turns, None, batch.max_cost, batch.max_tokens
         return await self[i].run_async(given, *limits, batch.name, key=self._key(i))
@@ -191,7 +191,7 @@ class Copies:
             await record.cancel(run, by="batch")
 
     async def rest(self) -> None:
-        """Close the models of the tasks, whose connections belong to this event loop."""
+        """Close the models of the tasks, because their connections belong to this event loop."""
         for home in {task.chat.home for task in self._made.values()}:
             await home.rest()
 
@@ -219,7 +219,7 @@ class OneResponse(Task, eq=False):
         return self.pending_message
 
     def _interpret(self, doc: ChatDocument) -> None:
-        """Do nothing: a message that steers a task is returned as it is."""
+        """Do nothing, so that a message that steers a task is returned unchanged."""
 
 
 def run_batch_task_gen(

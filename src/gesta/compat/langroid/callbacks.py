@@ -63,6 +63,6 @@ def heard(callbacks: Callbacks, live: LiveRun) -> Iterator[None]:
 
 
 def told(callback: Callable[..., Any] | None, content: str, *, is_tool: bool) -> None:
-    """Call a callback, if it is set."""
+    """Call a callback, unless it is `None`."""
     if callback is not None:
         callback(content=content, is_tool=is_tool)

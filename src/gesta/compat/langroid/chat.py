@@ -45,7 +45,7 @@ class ChatAgent(Agent):
                 self.config.user_message = message
 
     def llm_response(self, message: Said = None) -> ChatDocument | None:
-        """Return the model's answer to a message, or to the history as it is; `None` if there is no answer."""
+        """Return the model's answer to a message, or to the present history; `None` if there is no answer."""
         return self.wait_for(lambda: self.llm_response_async(message), "llm_response_async")
 
     async def llm_response_async(self, message: Said = None) -> ChatDocument | None:
@@ -85,7 +85,7 @@ class ChatAgent(Agent):
             self._lent = frozenset(self.llm_tools_usable - known[0]), frozenset(self.llm_tools_handled - known[1])
 
     async def rewind(self, doc: ChatDocument) -> None:
-        """Replace an earlier message of the model, and hide all messages after it, as the document's tool demands.
+        """Replace an earlier message of the model, and hide all messages after it, as the document's tool asks.
 
         The histories of other agents do not change. If the number is too large, the model is told so.
         """
@@ -107,7 +107,7 @@ class ChatAgent(Agent):
             doc.content, doc.metadata.id, doc.metadata.oai_tool_id = tool.content, kept.id, ""
 
     def _steered(self, message: ToolForm, chat_doc: ChatDocument | None = None) -> ChatDocument:
-        """Return the document that a steering message makes of `chat_doc`, or of the history if `chat_doc` holds it."""
+        """Return the document that a steering message makes from `chat_doc`, or from the history."""
         doc, effect = self.create_agent_response(tool_messages=[message]), effect_of(message)
         assert effect is not None
         held = chat_doc is None or any(type(each) is type(message) for each in self.get_tool_messages(chat_doc))
@@ -141,7 +141,10 @@ class ChatAgent(Agent):
         return self.wait_for(lambda: self.llm_response_forget_async(message), "llm_response_forget_async")
 
     async def _spoken(self, message: Said) -> ChatDocument | None:
-        """Return the model's answer; while a tool runs, from another run, since its call has no result yet."""
+        """Return the model's answer.
+
+        While a tool runs, another run is used, because the tool's call has no result yet.
+        """
         context = self._context
         if context is None or not context.handling:
             return await super()._spoken(message)
@@ -154,7 +157,7 @@ class ChatAgent(Agent):
     async def llm_response_messages_async(
         self, messages: Sequence[Message], output_len: int | None = None, tool_choice: Any = "auto"
     ) -> ChatDocument | None:
-        """Return the model's answer to a list of messages, in a separate run; the first may be a system message.
+        """Return the model's answer to a list of messages, in a run of its own. The first may be a system message.
 
         Args:
             output_len: longest answer in tokens; `None` for the provider's default.
@@ -165,7 +168,7 @@ class ChatAgent(Agent):
     async def _beside(
         self, messages: Sequence[Message], output_len: int | None = None, tool_choice: Any = "auto", name: str = ""
     ) -> ChatDocument | None:
-        """Return the model's answer to a list of messages; `name` separates its run from other such runs."""
+        """Return the model's answer to a list of messages, in a run of its own with this name."""
         other, calls = self.clone(0), dict[str, int]()
         other.config = msgspec.structs.replace(
             self.settings, name="-".join(filter(None, [self.name, "messages", name]))

@@ -100,7 +100,7 @@ class ChatDocMetaData(Struct, kw_only=True):
     tools_from_agent: bool = False
     """Whether the tool messages come from a model or a program, and not from a person."""
     tainted: bool = False
-    """Whether words from outside are in the document."""
+    """Whether the document holds text from outside."""
 
     def __post_init__(self) -> None:
         """Set `tools_from_agent` if the model is the sender: it chose its tools itself."""
@@ -146,7 +146,7 @@ class ChatDocument(Struct, kw_only=True, metaclass=Spelled):
 
     @staticmethod
     def from_str(text: str) -> "ChatDocument":
-        """Return a document of a person's words. `TO[name]:` at the beginning of the text is an address."""
+        """Return a document with a person's text. `TO[name]:` at the beginning of the text is an address."""
         recipient, content = parse_recipient(text)
         meta = ChatDocMetaData(sender=Entity.USER, recipient=recipient, tainted=True)
         return ChatDocument(content=content, metadata=meta)
@@ -180,7 +180,10 @@ class ChatDocument(Struct, kw_only=True, metaclass=Spelled):
 
     @staticmethod
     def from_LLMMessage(message: Message, sender_name: str = "", recipient: str = "") -> "ChatDocument":  # noqa: N802
-        """Return a document of a message in a history. A tool's result counts as the model's side, as in Langroid."""
+        """Return a document made from a message in a history.
+
+        As in Langroid, a tool's result has the model as its sender.
+        """
         sender = {"user": Entity.USER, "system": Entity.SYSTEM}.get(message.role, Entity.LLM)
         calls = [OpenAIToolCall(id=c.id, function=LLMFunctionCall(c.name, dict(c.args))) for c in message.calls]
         meta = ChatDocMetaData(
@@ -369,7 +372,7 @@ def _results(doc: ChatDocument, pending: list[str]) -> tuple[dict[str, str], str
 
 
 def _in_json(text: str, type_: Any) -> Any:
-    """Return the value of a type that a text holds as JSON and nothing else; `None` if the text does not fit."""
+    """Return the value of a type, if a text holds that value as JSON and nothing else; `None` if it does not."""
     try:
         value = msgspec.json.decode(text) if text.lstrip()[:1] in ("{", "[") else None
     except msgspec.DecodeError:
@@ -378,7 +381,7 @@ def _in_json(text: str, type_: Any) -> Any:
 
 
 def _in_text(text: str, type_: type) -> Any:
-    """Return the value of a type that a text holds and nothing else; `None` if the text does not fit."""
+    """Return the value of a type, if a text holds that value and nothing else; `None` if it does not."""
     text = text.strip() if type_ is not str else text
     number = NUMBER.fullmatch(text)
     if type_ is str:

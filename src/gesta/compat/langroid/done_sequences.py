@@ -20,7 +20,7 @@ TOKEN = re.compile(r"\s*([A-Za-z_]+)\s*(?:\[(.*)\])?\s*", re.DOTALL)
 
 
 class EventType(enum.StrEnum):
-    """The kinds of responses that a sequence can demand."""
+    """The kinds of responses in a sequence."""
 
     TOOL = "tool"
     SPECIFIC_TOOL = "specific_tool"
@@ -46,7 +46,7 @@ WORDS: Mapping[str, EventType] = {
 
 
 class AgentEvent(Struct, frozen=True, kw_only=True):
-    """One letter of a sequence, as the response that it demands."""
+    """One letter of a sequence: the response that it stands for."""
 
     event_type: EventType
     tool_name: str | None = None

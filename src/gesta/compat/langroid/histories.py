@@ -238,7 +238,11 @@ class Histories(Working):
         return _formatted(context.agent, await read(store, run))
 
     def put(self, context: RunContext, message: Message, calls: dict[str, int]) -> None:
-        """Write a message of another history; `calls` are the seqs of the calls written so far, by the calls' ids."""
+        """Write a message of another history.
+
+        Args:
+            calls: seqs of the calls written so far, by the calls' ids.
+        """
         text = message.text
         match message.role:
             case "user":

@@ -48,14 +48,17 @@ class Home:
         return self._record
 
     async def rest(self) -> None:
-        """Close the models of the record, whose connections belong to this event loop."""
+        """Close the models of the record, because their connections belong to this event loop."""
         models, self._models = list(self._models.values()), self._models
         self._models.clear()
         for made in models:
             await getattr(made, "aclose", anyio.lowlevel.checkpoint)()
 
     def end_now(self, work: Coroutine[Any, Any, T], twin: str) -> T:
-        """Run work that awaits only the record; if the home opened the record, also while an event loop is running."""
+        """Run work that awaits only the record.
+
+        If the home opened the record, this also works while an event loop is running.
+        """
         return self.wait_for(lambda: work, twin) if isinstance(self._given, Record) else drive(work)
 
     def wait_for(self, work: Callable[[], Awaitable[T]], twin: str, token: Any = None) -> T:

@@ -143,7 +143,7 @@ class Messages(Histories):
         return native or self.get_json_tool_messages(msg.content)
 
     def get_json_tool_messages(self, input_str: str) -> list[ToolForm]:
-        """Return the tool messages that a text holds, as JSON or in a form of a tool's own."""
+        """Return the tool messages in a text, as JSON or in a form that a tool defines."""
         return [one.tool for one in attempts(input_str, self.llm_tools_map) if one.tool is not None]
 
     get_formatted_tool_messages = get_json_tool_messages

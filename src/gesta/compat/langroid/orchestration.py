@@ -28,7 +28,7 @@ from gesta.compat.langroid.tool_message import ToolForm, ToolMessage, ToolMeta
 from gesta.prompt.formatter import observation_text
 
 Text = Annotated[Any, Meta(extra_json_schema={"type": "string"})]
-"""A text; any other value that a model or a program gives becomes a text."""
+"""A text. Any other value from a model or a program is converted to a text."""
 TO_WHOM = "Nobody is named whom this is for. Name the recipient with `add_recipient`, and do not repeat the text."
 UNSENT = "unsent"
 """The `source` of a document that asks the model with `TO_WHOM`."""
@@ -36,7 +36,7 @@ EMPTY = "No text waits for a recipient: the content is empty. Send it with `reci
 
 
 class Effect(Struct, frozen=True, kw_only=True):
-    """What a task does with a message."""
+    """The effect of a message on its task."""
 
     ends: Literal["", "task", "all"] = ""
     """What the message ends: its task (`task`), its task and all tasks above it (`all`), or nothing (empty)."""
@@ -263,6 +263,6 @@ TOOLS: tuple[type[ToolMessage], ...] = (
 
 
 def effect_of(message: Any) -> Effect | None:
-    """Return what a task does with a message; `None` if the message does not steer a task."""
+    """Return the effect of a message on its task; `None` if the message does not steer a task."""
     found = getattr(type(message), "_effect", None)
     return found if isinstance(found, Effect) else None

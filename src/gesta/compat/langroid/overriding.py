@@ -58,11 +58,11 @@ async def called(method: Callable[..., Any], *args: Any) -> Any:
 
 
 def is_ours(cls: type) -> bool:
-    """Return whether Gesta defines a class, and not the program."""
+    """Return whether a class is defined by Gesta, and not by the program."""
     return cls.__module__.startswith(__package__)
 
 
 def _place(agent: object, name: str) -> int:
-    """Return -1 if the agent itself has the method, else the place of the method's class in the agent's class order."""
+    """Return the place of a method's class in the agent's class order; -1 if the agent object itself has the method."""
     classes = type(agent).__mro__
     return -1 if name in vars(agent) else next((n for n, cls in enumerate(classes) if name in vars(cls)), len(classes))

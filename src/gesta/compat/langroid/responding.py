@@ -266,7 +266,10 @@ async def handle(context: RunContext, handled: Collection[str], *, mine: bool = 
 
 
 def answered(context: RunContext, results: Sequence[Entry], tools: Tools, name: str) -> ChatDocument:
-    """Return tool results as a document: one result is its content, several are ordered and named by their calls."""
+    """Return tool results as a document.
+
+    A single result is its content; several results are in order, by the ids of their calls.
+    """
     results = sorted(results, key=lambda each: getattr(each.content, "call", None) or 0)  # some came before a crash
     contents = [each.content for each in results if isinstance(each.content, ToolResultContent)]
     documents = [each.document for each in contents if isinstance(each.document, Mapping)]
@@ -291,12 +294,12 @@ def answered(context: RunContext, results: Sequence[Entry], tools: Tools, name: 
 
 
 def together(results: Mapping[str, str]) -> str:
-    """Return several results as one text."""
+    """Return several results joined into one text."""
     return "\n\n".join(results.values())
 
 
 def _handed(context: RunContext) -> dict[int, int]:
-    """Return the seq in the calling run of each call that it handed over, by the call's seq in this run."""
+    """Return, for each call of this run that the calling run handed over, its seq in the calling run."""
     opened = context.live.state.opened
     above = opened.parent_run if opened is not None else None
     calls = [each for each in context.done if isinstance(each.content, ToolCallContent)]

@@ -95,7 +95,7 @@ class Task(Steps, eq=False):
         return other
 
     def twin(self) -> "Task":
-        """Return a copy of the task with the same agent; the copy is not running."""
+        """Return a copy of the task with the same agent, which is not running."""
         other = copy.copy(self)
         other.playing, other.verbs, other.sub_tasks = False, None, list(self.sub_tasks)
         return other
@@ -291,18 +291,21 @@ class Task(Steps, eq=False):
             raise GestaError(f"Task {self.name!r} is at work in run {self.verbs.live.log.run}. Clone it for another.")
 
     def turns(self, given: int) -> int:
-        """Return the largest number of steps; -1 for any number. A number from the caller overrides `single_round`."""
+        """Return the greatest number of steps; -1 for no limit. A number from the caller overrides `single_round`."""
         if self.single_round and given <= 0:
             return 2 if self.llm_delegate else 1
         return given
 
     def step(self) -> None:
-        """Run one step, after `init`. Earlier steps stay on record. `run` with that message runs the other steps."""
+        """Run one step, after `init`. To run the remaining steps, call `run` with the message of `init`."""
         self.rules = msgspec.structs.replace(self.rules, pause=self.rules.pause + 1)
         self.chat.wait_for(lambda: self._take(self.handed), "run_async")
 
     def init(self, msg: Any = None) -> ChatDocument | None:
-        """Return the message with which the task begins; a call from outside a run opens a turn, and runs no step."""
+        """Return the message with which the task begins.
+
+        If it is called outside of a run, it opens a turn without running a step.
+        """
         if not self.playing:
             self.handed, self.session = self._message(msg), self.session or self.chat.home.session
             self.rules = Rules(restart=self.restart, pause=0)

@@ -100,7 +100,7 @@ class TaskRules(Struct, eq=False, metaclass=Spelled):
     caller: Any = None
     """The task that calls this task."""
     forgets: bool = False
-    """Whether this run started without the earlier history."""
+    """Whether this run began without the earlier history."""
     called: set[str] = field(default_factory=set)
     """Names of the sub-tasks that were called in this run."""
     known: dict[str, type[ToolForm]] = field(default_factory=dict)
@@ -116,16 +116,16 @@ class TaskRules(Struct, eq=False, metaclass=Spelled):
     """The messages that waited for an answer, newest last."""
     responses: list[Response] = field(default_factory=list)
     texts: list[tuple[bool, str]] = field(default_factory=list)
-    """The model's answers without tools, in the form of `said`."""
+    """The model's answers without tools, in the form of the elements of `said`."""
     said: list[tuple[bool, str]] = field(default_factory=list)
-    """All answers as text, each with whether repeating this answer counts as a loop."""
+    """All answers as text, each with whether its repetition counts as a loop."""
     steps: int = 0
     """The number of steps that have begun."""
     deadline: datetime | None = None
     """The time at which the run ends, done or not; the deadline of a sub-task is never later."""
     sequences: list[DoneSequence] = field(default_factory=list)
     described: tuple[Any, Agent] | None = None
-    """The description of the agent that was made last, with the values it was made of."""
+    """The description of the agent that was made last, with the values from which it was made."""
 
     def begin(self, verbs: Verbs, caller: "TaskRules | None", tools: Mapping[str, type[ToolForm]]) -> None:
         """Set the variables at the start of a run."""

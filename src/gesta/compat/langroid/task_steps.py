@@ -96,7 +96,7 @@ class Steps(TaskRules, eq=False):
             self.n_stalled_steps = max(self.n_stalled_steps, self.max_stalled_steps)
 
     def _is_spare(self, result: ChatDocument, r: Responder) -> bool:
-        """Return whether an answer is of a stalled sub-task; it is accepted only if no other answer is valid."""
+        """Return whether an answer comes from a stalled sub-task. It is accepted only if no other answer is valid."""
         return not self.is_done and r not in OWN and fills(result) and result.metadata.status is StatusCode.STALLED
 
     async def _response(self, r: Responder) -> ChatDocument | None:
@@ -197,7 +197,7 @@ class Steps(TaskRules, eq=False):
         steer(doc, self.trail)
 
     def _hand_on(self, doc: ChatDocument, live: LiveRun) -> None:
-        """Add the calls that only sub-tasks handle to an answer of the agent, which has handled the other calls."""
+        """Add to the agent's answer the calls that only sub-tasks handle. The agent has handled the other calls."""
         theirs = {name for sub in self.sub_tasks for name in sub.chat.llm_tools_handled} - self.chat.llm_tools_handled
         asked = self.pending_message.metadata.calls if self.pending_message is not None else []
         for call in list(live.state.calls.values()):
@@ -266,7 +266,7 @@ class Steps(TaskRules, eq=False):
         return pending is None or bool(sub.chat.can_respond(pending))
 
     def _idle(self) -> bool:
-        """Return whether the agent's own methods have nothing to do for the message that waits for an answer."""
+        """Return whether the waiting message leaves nothing to do for the agent's own methods."""
         chat = self.chat
         methods = ("agent_response", "handle_message", "entity_responders")
         if overrides(

@@ -55,7 +55,7 @@ class LLMFunctionSpec(Struct, kw_only=True):
 
 
 class ToolForm:
-    """The options and methods of every class of tool messages, be it a struct or a pydantic model."""
+    """The options and methods of every class of tool messages, for structs and for pydantic models."""
 
     __slots__ = ()
 
@@ -75,7 +75,7 @@ class ToolForm:
     _strict: bool | None = None
     """Whether the provider enforces the schema, if it can; only for a tool whose fields are all required."""
     _along: "ClassVar[tuple[type[ToolForm], ...]]" = ()
-    """Classes that are enabled together with this class."""
+    """Classes that are enabled whenever this class is."""
     _addressed: bool = False
     """Whether the field `recipient` names the recipient of the message, and is no argument of the tool."""
 
@@ -91,7 +91,7 @@ class ToolForm:
 
     @classmethod
     def calls_in(cls, text: str) -> list[tuple[dict[str, Any], int, int]]:
-        """Return the calls in a text that have a form of the class's own, each with its start and its end."""
+        """Return the calls in a text that are in a form defined by the class, each with its start and its end."""
         del text
         return []
 
@@ -231,7 +231,10 @@ class ToolMessage(ToolForm, Struct, metaclass=ToolMeta):
 
 
 def as_tool_class(cls: type) -> type[ToolForm]:
-    """Return a class of tool messages as it is; make one of a pydantic model. Raises BadTool for other classes."""
+    """Return a class of tool messages: the class itself, or one made from a pydantic model.
+
+    Raises BadTool for other classes.
+    """
     if not isinstance(cls, type):
         raise BadTool(f"Found {cls!r}, expected a class of tool messages.")
     if issubclass(cls, ToolForm):
@@ -342,7 +345,7 @@ def address_in(name: str, args: Mapping[str, Any], tools: Mapping[str, type[Tool
 
 
 def attempts(text: str, tools: Mapping[str, type[ToolForm]]) -> list[Attempt]:
-    """Return the attempts in a text: calls in a form of a tool's own, or else JSON objects with a `request`."""
+    """Return the attempts in a text: calls in a form that a tool defines, or else JSON objects with a `request`."""
     made: list[Attempt] = []
     for args, start, end in next(filter(None, (cls.calls_in(text) for cls in tools.values())), []):
         one = attempt(str(args.get("request", "")), args, tools)

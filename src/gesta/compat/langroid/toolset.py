@@ -39,7 +39,7 @@ IN_XML = "Write a call of each of these tools as XML, as shown; text may stand a
 
 
 class Described(Agent, frozen=True, kw_only=True):
-    """The frozen description of a chat agent, which may know more tools than its model is shown."""
+    """The frozen description of a chat agent. The agent may know more tools than its model is shown."""
 
     usable: frozenset[str] = frozenset()
     written: dict[str, str] = msgspec.field(default_factory=dict)
@@ -188,7 +188,7 @@ class Toolset:
         self.llm_tools_usable &= {facts_of(as_tool_class(message_class)).name}
 
     def own_tools(self) -> None:
-        """Make a copied agent's sets of tools independent of the original agent's, and find its handlers anew."""
+        """Make a copied agent's sets of tools independent of the original agent's, and find its handlers again."""
         self.llm_tools_map, self._terse = dict(self.llm_tools_map), set(self._terse)
         self.llm_tools_usable, self.llm_tools_handled = set(self.llm_tools_usable), set(self.llm_tools_handled)
         self._handlers = {name: self._handler(self.llm_tools_map[name]) for name in self.llm_tools_handled}
@@ -264,7 +264,7 @@ class Toolset:
         return found if callable(found) else None
 
     def _fitted(self, function: Callable[..., Any], taken: int, told: Collection[str]) -> Handler:
-        """Return a function as a handler: its other parameters get the context, the agent, or the document.
+        """Return a function as a handler: its remaining parameters get the context, the agent, or the document.
 
         Args:
             taken: 1 if the first parameter is the message, else 0.
@@ -362,7 +362,7 @@ class Toolset:
 
 
 def shortened(text: str, tokens: int) -> str:
-    """Return a text cut to about so many tokens, with a note if words were left out."""
+    """Return a text cut to about this many tokens, with a note if text was left out."""
     size = tokens * BYTES_A_TOKEN
     done = text.endswith(LEFT_OUT) and len(text) <= size + len(LEFT_OUT)
     return text if len(text) <= size or done else text[:size] + LEFT_OUT
@@ -380,7 +380,7 @@ def _own(cls: type | None, words: Sequence[str]) -> list[str]:
 
 
 def _place(cls: type) -> tuple[str, str]:
-    """Return the module and name of a class; they are the same for a class that was made again or from another."""
+    """Return the module and name of a class. They stay the same if the class is made again or from another class."""
     return cls.__module__, cls.__qualname__
 
 

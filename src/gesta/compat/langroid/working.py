@@ -71,7 +71,7 @@ def _is_xml(cls: type) -> bool:
 
 
 async def nobody(_verbs: Any, _text: str) -> str:
-    """Raise GestaError: this is the program of an agent without a model, and never runs."""
+    """Raise GestaError: an agent without a model has this program, which is never run."""
     raise GestaError("This agent has no model. Write llm=... in its config.")
 
 

@@ -40,7 +40,7 @@ class XMLToolMessage(ToolMessage):
 
     @classmethod
     def extract_field_values(cls, formatted_string: str) -> dict[str, Any] | None:
-        """Return the fields as they are written in the first call; `None` if that is no call of this tool."""
+        """Return the unconverted fields of the first call; `None` if that is no call of this tool."""
         found = cls.calls_in(formatted_string)
         return found[0][0] if found and found[0][0]["request"] == cls.name() else None
 
@@ -98,7 +98,7 @@ class XMLToolMessage(ToolMessage):
 
     @classmethod
     def _read(cls, text: str) -> dict[str, Any]:
-        """Return the fields of one message as they are written, by their names."""
+        """Return the fields of one message by their names, with unconverted values."""
         inside = _elements(text)
         found = inside[0][1] if inside and inside[0][0] == cls._root else inside
         return {name: value for name, value in found if not name.startswith("_")} if isinstance(found, list) else {}

@@ -161,7 +161,7 @@ class _Run:
         return Foreign(id=own, name=self._name, digest=digest, entries=self._spans.entries, plain=True)
 
     def _talk(self) -> None:
-        """Make a conversation from the messages in the events."""
+        """Turn the messages in the events into a conversation."""
         chat = Chat(self._name, self._oddities, _model(self._events))
         for key, value in self._constant.items():
             if value is not None:
@@ -188,7 +188,7 @@ class _Run:
             self._said.setdefault(BEFORE if ends else group, []).append((seq, entry))
 
     def _ending(self, last: Any) -> tuple[Reason, Error | None, bool]:
-        """Return the reason of the last turn. If the simulation has no end, the last message decides."""
+        """Return the reason of the last turn, inferred from the last message if the simulation has no end."""
         found = (_inside(each.event, "termination_reason") for each in reversed(self._own))
         named = next((each for each in found if each is not None), None)
         if named is None and last is not None and not ends_answered([last]):
@@ -209,7 +209,7 @@ class _Run:
         chat.take(replace(words, at=at or words.at, sure=sure, model=named, extra=extra), place)
 
     def _tell(self, place: int) -> None:
-        """Write the entries of the conversation that an event held."""
+        """Write the conversation entries of the message that an event held."""
         for seq, entry in self._said.get(place, ()):
             made = self._seqs[seq] = len(self._spans.entries) + 1
             content = entry.content
@@ -255,7 +255,7 @@ class _Run:
             self._entries.setdefault(own, seq)
 
     def _note(self, content: KeyValueContent, when: When, causes: tuple[int, ...], notes: dict[str, Any] | None) -> int:
-        """Write an event that is no span: in the span that its cause begins, or in the innermost one."""
+        """Write an event that is no span, in the span that its cause begins, or else in the innermost open span."""
         span = next((cause for cause in causes if cause in self._open), self._innermost())
         if span:
             return self._spans.write(content, span, when, causes, notes=notes)
@@ -265,7 +265,7 @@ class _Run:
         return seq
 
     def _parent(self, raw: dict[str, Any], members: Members) -> int | None:
-        """Return the entry of the event that an event names as its parent."""
+        """Return the seq of the entry of the event's parent."""
         named = raw.get("parent_event_id")
         parent = self._entries.get(named) if isinstance(named, str) else None
         self._oddities["missing-parent"] += named is not None and parent is None
@@ -331,7 +331,7 @@ def _message(event: Any) -> Any:
 
 
 def _single(raw: Any) -> list[Any]:
-    """Return the messages in a message: results of several calls come as one."""
+    """Return the messages in a message, because the results of several calls come in one."""
     several = raw.get("tool_messages") if isinstance(raw, dict) else None
     return several if isinstance(several, list) else [raw]
 

@@ -1,8 +1,8 @@
 """AgentDojo: a run of a task, with or without an injected one, `{suite_name, pipeline_name, …, messages, utility, …}`.
 
-A file holds one run, JSON lines of runs, or packed lines `{path, data}`. Everything that is said of the run is in the
-state of its first span: suite, pipeline, task ids, attack, injections, verdicts. `security: true` means that the attack
-succeeded only if `injection_task_id` is set. A pipeline is a model and maybe a defence, so no model is concluded from
+A file holds one run, JSON lines of runs, or packed lines `{path, data}`. All facts about the run are in the state of
+its first span: suite, pipeline, task ids, attack, injections, verdicts. `security: true` means that the attack
+succeeded only if `injection_task_id` is set. A pipeline is a model and maybe a defence, so no model is inferred from
 its name. A failed call has its text in `error` and an empty content; the model was shown that text, so it is the
 result, marked as inferred. A run may have verdicts without any message. It has no times, only a duration.
 """
@@ -68,7 +68,7 @@ def _own(document: Document) -> str:
 
 
 def _ending(error: Any, messages: list[Any]) -> tuple[Reason, Error | None]:
-    """Return the reason of the last turn: an error that stopped the pipeline, or what its last message shows."""
+    """Return the reason of the last turn: an error that stopped the pipeline, or one inferred from its last message."""
     if error:
         return "failed", Error(type="pipeline", message=error if isinstance(error, str) else "See the note `error`.")
     if ends_answered(messages):
@@ -77,7 +77,7 @@ def _ending(error: Any, messages: list[Any]) -> tuple[Reason, Error | None]:
 
 
 def _said(message: Any, waiting: list[Any], oddities: Oddities) -> Said | None:
-    """Read a message; `None` if it is not a message.
+    """Return a message; `None` if the value is not a message.
 
     Args:
         waiting: calls of the last assistant message without a result, as in the source; this function updates the list.
@@ -96,7 +96,7 @@ def _said(message: Any, waiting: list[Any], oddities: Oddities) -> Said | None:
 
 
 def _thinking(content: Any) -> str | None:
-    """Return what the model thought, if the source has it as text; else `None`."""
+    """Return the model's reasoning, if the source has it as text; else `None`."""
     parts = content if isinstance(content, list) and is_parts(content) else []
     thoughts = [part.get(FORM.text) for part in parts if part["type"] == HIDDEN[0]]
     return "\n".join(thought for thought in thoughts if isinstance(thought, str)) or None

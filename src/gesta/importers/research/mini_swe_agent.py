@@ -83,7 +83,7 @@ def _run(document: Document, path: str, words: str, oddities: Oddities) -> Forei
 
 
 class _Ending:
-    """The end of a run, as its summary and its last message of role `exit` describe it."""
+    """The end of a run, as described by its summary and its last message of role `exit`."""
 
     def __init__(self, info: Object, messages: list[Any]) -> None:
         self._info, self._empty = info, not messages
@@ -97,7 +97,7 @@ class _Ending:
         """Traceback of the exception that ended the run; it goes to the last turn."""
 
     def summary(self) -> Any:
-        """Return the summary without what the message says too, and without keys to an account."""
+        """Return the summary without the members that the message has too, and without keys to an account."""
         known = {"submission": self.text, "exception_str": self.text, "traceback": self.trace}
         return without_keys({key: self._info[key] for key in self._info if not same(self._info[key], known.get(key))})
 
@@ -170,7 +170,10 @@ class _Steps:
             self._chat.add(KeyValueContent(key=EXIT, value={"content": text, **rest}), place=place, when=at)
 
     def _completion(self, words: Said, bare: Object, members: Members) -> Said:
-        """Return a model's message with the rest of its `extra`: the reply in it often repeats the message."""
+        """Return a model's message with the remaining members of its `extra`.
+
+        The reply in it often repeats the message.
+        """
         outer = Members(words.extra or {}, self._oddities)
         if words.reasoning is not None:
             outer.drop("provider_specific_fields", {"reasoning_content": words.reasoning})
@@ -199,7 +202,7 @@ class _Steps:
 
 
 def _result(words: Said, members: Members, extra: Object) -> Said:
-    """Return the output of a command as a result: it failed if the environment had an exception, at any exit code."""
+    """Return the output of a command as a result. It failed if the environment raised, whatever the exit code."""
     failed = extra.get("exception_info")
     members.drop("exception_info", "")
     return Said(

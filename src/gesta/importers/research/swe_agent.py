@@ -40,7 +40,7 @@ AGENT, TOOL = "swe-agent", "bash"
 """Name of the runs, and of the tool for an action that was written as text."""
 DEMO = "demonstration"
 SUBMITTED = "submitted"
-"""Exit status of a good end; a reason in brackets after it stopped the agent before it could submit."""
+"""Exit status of a run that submitted. A reason in brackets after it stopped the agent before it could submit."""
 SUBMIT = "submit"
 ENDINGS: Mapping[str, Reason] = MappingProxyType(
     {
@@ -107,7 +107,7 @@ class _History:
         self._calls: list[Made] = []
         """Calls of the last completion, until one of them has a result."""
         self._observed: str | None = None
-        """Result of these calls, as the step says."""
+        """Result of these calls, from the agent's step."""
         agents = (message["agent"] for message in history if isinstance(message, dict) and "agent" in message)
         self._agent = next(agents, None)
         if self._agent is not None:
@@ -197,7 +197,7 @@ class _History:
         self._made = _last(self._chat)
 
     def _settle(self) -> None:
-        """Write the result of a call that only its step holds."""
+        """Write the result of a call, if only its step holds the result."""
         observed, calls, self._observed, self._calls = self._observed, self._calls, None, []
         if observed is not None:
             self._chat.take(Said(role="tool", call_id=calls[0].id, result=observed), None)
@@ -210,7 +210,7 @@ def _last(chat: Chat) -> int:
 
 
 def _ending(status: Any, history: list[Any], oddities: Oddities) -> tuple[Reason, Error | None, bool]:
-    """Return the reason of the turn, its error, and whether the source says the reason."""
+    """Return the reason of the turn's end, its error, and whether the source gives the reason."""
     if status is None:
         actions = (message.get("action") for message in reversed(history) if isinstance(message, dict))
         last = next((action for action in actions if isinstance(action, str)), "")

@@ -46,7 +46,7 @@ INSTRUCTS = ("system", "developer")
 BODY = "request_params"
 """Member that holds the body of a request; in older logs the line itself holds these members."""
 CONCLUDED = ("extends", "blocks", "body_digest", "causes")
-"""Members of a request entry that the source never says."""
+"""Members of a request entry that are always inferred, because the source lacks them."""
 LOST = "no-response"
 SHOWN = (Kind.User, Kind.System, Kind.ChatCompletion, Kind.ToolCall, Kind.ToolResult, Kind.KeyValue)
 SUBMIT = "submit"
@@ -123,7 +123,7 @@ class _Log:
         thread.lines.update(digest_json(line).encode())
 
     def _thread(self, messages: list[Any], digests: list[str]) -> "_Thread":
-        """Return the conversation that a request belongs to, or a new one."""
+        """Return the conversation that a request belongs to; a new one if it continues none."""
         opening = next((at for at, one in enumerate(messages, 1) if _role(one) not in INSTRUCTS), len(messages))
         found = [(thread.common(digests), place) for place, thread in enumerate(self.threads)]
         same, place = max(found, default=(0, 0))
@@ -142,7 +142,7 @@ class _Log:
 
 
 class _Thread:
-    """One conversation, while it becomes the entries of a run."""
+    """One conversation, which is being turned into the entries of a run."""
 
     def __init__(self, own: str, name: str, oddities: Oddities) -> None:
         self._id, self._name, self._oddities = own, name, oddities
@@ -158,7 +158,7 @@ class _Thread:
         self._header, self._heading = 0, ""
         self._request, self._number = 0, 0
         self._spoken = False
-        """Whether the agent said something."""
+        """Whether the agent has said anything."""
         self._asked: When | None = None
         """Time of the last request, if it has no response."""
 
@@ -246,7 +246,7 @@ class _Thread:
         return Foreign(id=self._id, name=self._name, digest=self.lines.hexdigest(), entries=entries)
 
     def _compared(self, messages: list[Any], digests: list[str]) -> Sent:
-        """Compare a request with its conversation, and note the other forms in which its messages are sent."""
+        """Compare a request with its conversation, and store the other forms in which its messages are sent."""
         at, otherwise = 0, {}
         for held, message, digest in zip(self._held, messages, digests, strict=False):
             if digest not in held.digests:
@@ -265,14 +265,14 @@ class _Thread:
         return Sent(same=at, reply=reply, left_out=self._held[at : end if reply else None], otherwise=otherwise)
 
     def _sent_otherwise(self, message: Any) -> bool:
-        """Return whether a message in the last reply's place is that reply: the same words and no other calls."""
+        """Return whether a message in the last reply's place is that reply: the same text and the same calls."""
         again, reply = plain(message), self._reply
         assert reply is not None
         alike = again["role"] == "assistant" and same(again["text"], reply["text"])
         return alike and all(call in reply["calls"] for call in again["calls"])
 
     def _lost(self, now: When, *, again: bool, replied: bool) -> None:
-        """Write a fault if the last request has no response, unless this request holds the reply."""
+        """Write a fault if the last request has no response, unless the present request contains the reply."""
         asked, self._asked = self._asked, None
         if asked is None:
             return

@@ -37,7 +37,7 @@ ENDINGS: Mapping[str, Reason] = MappingProxyType(
 
 
 class File:
-    """The members that hold for all simulations of a file."""
+    """The facts that hold for all simulations of a file."""
 
     def __init__(self, members: dict[str, Any]) -> None:
         info = object_of(members.get("info"))
@@ -109,7 +109,7 @@ def ending(said: Any, oddities: Oddities) -> tuple[Reason, Error | None, bool]:
 
 
 def spoken(message: Any, place: int, oddities: Oddities) -> Said | None:
-    """Read a message; `None` if it is not a message."""
+    """Return a message; `None` if the value is not a message."""
     words = said(message, {}, oddities, FORM)
     if words is None:
         return None

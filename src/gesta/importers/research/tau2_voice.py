@@ -2,9 +2,9 @@
 
     import; begin turn, (begin speech, tick, tick, end speech, …), end turn
 
-Every tick is a key-value with what both sides did in it, without null members. The ticks hold no words, so there are no
-questions and answers; who speaks when is concluded from `contains_speech`, and becomes a span of role `speech`. Speech
-spans of both sides overlap, so the ticks lie in the turn itself. Times have no zone and are read as UTC.
+Every tick is a key-value with the members of both sides, without null members. The ticks hold no words, so there are no
+questions and answers. The speaker is inferred from `contains_speech`, and becomes a span of role `speech`. Speech spans
+of both sides overlap, so the ticks lie in the turn itself. Times have no zone and are read as UTC.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,7 +19,7 @@ from gesta.importers.spans import UNREADABLE, Spans, When
 from gesta.kinds import BeginContent, EndContent, KeyValueContent
 
 AGENT = "agent"
-"""Name of the runs; the source does not say who the agent is."""
+"""Name of the runs, because the source does not name the agent."""
 LIST, TICK = "ticks", "tick"
 SIDES: Mapping[str, str] = MappingProxyType({"agent_chunk": "assistant", "user_chunk": "user"})
 """Members of a tick, with the role of the speaker."""
@@ -87,7 +87,7 @@ def _speaks(tick: dict[str, Any], key: str) -> bool:
 
 
 def _sides(tick: dict[str, Any]) -> dict[str, Any]:
-    """Return a tick without members that are null, and without roles that its members' names say."""
+    """Return a tick without null members, and without roles that repeat the name of their member."""
     told = dict(tick)
     for key, role in SIDES.items():
         chunk = told.get(key)

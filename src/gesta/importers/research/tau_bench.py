@@ -15,7 +15,7 @@ from gesta.importers.source import BadImport, Piece, Source
 from gesta.kinds import Error
 
 AGENT = "agent"
-"""Name of the runs; the source does not say who the agent is."""
+"""Name of the runs, because the source does not name the agent."""
 STOP = "###STOP###"
 LAST_TOOLS = ("transfer_to_human_agents",)
 """Tools whose result ends a trial."""

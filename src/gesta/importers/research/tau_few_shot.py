@@ -54,7 +54,7 @@ def _transcript(document: Document, path: str, words: str, oddities: Oddities) -
 
 
 def _results(roles: list[str], start: int) -> int:
-    """Return the number of results that come next."""
+    """Return how many results come next."""
     end = start
     while end < len(roles) and roles[end] == "tool":
         end += 1

@@ -243,7 +243,7 @@ def local(address: str, options: ServerOptions) -> FileOptions:
 
 
 def divided(options: Options) -> tuple[StoreOptions, Terms]:
-    """Return the options of the store, and those of all turns. Raises TypeError for an unknown option."""
+    """Return the options of the store, and the options of all turns. Raises TypeError for an unknown option."""
     refuse_unknown("gesta.open", options, Options.__annotations__)
     terms = Terms(options.pop("grace_s", GRACE_S), options.pop("approver", None), options.pop("gone", nobody_knows))
     return cast("StoreOptions", options), terms
@@ -309,10 +309,10 @@ class Record(Base):
         return await explain(self, entry)
 
     async def sessions(self, limit: int | None = None) -> "list[Session]":
-        """Return the sessions, each with its participants, its state and its waits; the last active one comes first.
+        """Return the sessions, the last active session first, each with its participants, its state and its waits.
 
         Args:
-            limit: the greatest number of sessions to return.
+            limit: greatest number of sessions to return.
         """
         from gesta.views.sessions import sessions
 
@@ -350,7 +350,7 @@ class Record(Base):
         until: datetime | str | None = None,
         session: str | None = None,
     ) -> "dict[str, Numbers]":
-        """Return counts and costs of what ran, by day, agent, model or tool; see `gesta stats`.
+        """Return counts and costs of requests and calls, by day, agent, model or tool; see `gesta stats`.
 
         Args:
             since: requests and calls before this time are not counted; a text is a day or a time, by default in UTC.

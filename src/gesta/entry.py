@@ -43,7 +43,7 @@ class Row(Struct, frozen=True, gc=False):
     annotations: str | None
     """JSON object: the entry's own annotations only."""
     salt: bytes
-    """16 random bytes, because of which nobody can guess an erased content from its digest."""
+    """16 random bytes, so that nobody can guess an erased content from its digest."""
     digest: bytes
     """32 bytes: the link to every entry before it."""
     pos: int = 0

@@ -31,7 +31,7 @@ class Explain(Struct, frozen=True):
 
 
 class Outcome(Struct, Generic[T], frozen=True, kw_only=True):
-    """How a turn ended, or what it waits for. `T` is the type of the agent's answer."""
+    """The result of a turn: how it ended, or what it waits for. `T` is the type of the agent's answer."""
 
     run: str
     session: str

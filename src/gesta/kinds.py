@@ -103,7 +103,7 @@ class RequestContent(Base, frozen=True, kw_only=True, tag="request"):
 
 
 class ChatCompletionContent(Base, frozen=True, kw_only=True, tag="chat-completion"):
-    """What a model generated; its only cause is its request."""
+    """A reply that a model generated; its only cause is its request."""
 
     kind: ClassVar[Kind] = Kind.ChatCompletion
     output: str
@@ -115,7 +115,7 @@ class ChatCompletionContent(Base, frozen=True, kw_only=True, tag="chat-completio
     meta: dict[str, Any] | None = None
     """`raw`, or `raw_zlib` if compressed: the bytes of the reply. `native`: items that the provider wants back."""
     actions: dict[str, Any] | None = None
-    """The agent actions that were made of it, where they do not follow from its text and calls."""
+    """The agent actions that were made from it, if they do not follow from its text and calls."""
 
 
 class ThoughtContent(Base, frozen=True, kw_only=True, tag="thought"):
@@ -161,7 +161,7 @@ class ToolResultContent(Base, frozen=True, kw_only=True, tag="tool-result"):
 
     kind: ClassVar[Kind] = Kind.ToolResult
     tool_result: Any
-    """What the model reads: any JSON value."""
+    """The value that the model reads: any JSON value."""
     call: int | None = None
     """Seq of the tool call; `None` if an imported log does not say."""
     tool_call_id: str | None = None
@@ -171,7 +171,7 @@ class ToolResultContent(Base, frozen=True, kw_only=True, tag="tool-result"):
     doubts: list[str] | None = None
     """Names of tools with a call of unknown outcome in the child runs that the call started."""
     error: Error | None = None
-    """What the tool raised."""
+    """The error that the tool raised."""
     state: str | None = None
     """The state in which the tool left the run."""
     ends_turn: bool | str = False
@@ -354,7 +354,7 @@ class SignalContent(Base, frozen=True, kw_only=True, tag="signal"):
 
 
 class TimerContent(Base, frozen=True, kw_only=True, tag="timer"):
-    """The run is to go on at a certain time."""
+    """A time at which the run is to continue."""
 
     kind: ClassVar[Kind] = Kind.Timer
     due_at: datetime

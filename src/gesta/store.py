@@ -216,7 +216,7 @@ class Store(Protocol):
         """Return the pos of the last entry; 0 for a record without entries."""
 
     async def runs(self, session: str | None = None, name: str | None = None) -> list[RunRow]:
-        """Return the runs in the order in which they were opened: those of a session and a name, if given."""
+        """Return the runs in the order in which they were opened; only those of a session and a name, if given."""
 
     async def get_blob(self, run: str, name: str) -> BlobRow:
         """Read a blob, as it is stored: the reader checks whether it matches its name. Raises BrokenRecord."""

@@ -320,7 +320,7 @@ class SyncRecord:
         return drive(self.record.sessions(limit))
 
     def history(self, session: str, *, calls: bool = False) -> list[SaidMessage]:
-        """Return what a person and the agents said in a session, in order; see `Record.history`."""
+        """Return the messages between a person and the agents of a session, in order; see `Record.history`."""
         return drive(self.record.history(session, calls=calls))
 
     def chat_messages(self, session: str, *, calls: bool = False) -> list[dict[str, Any]]:
@@ -328,11 +328,11 @@ class SyncRecord:
         return drive(self.record.chat_messages(session, calls=calls))
 
     def stats(self, by: By = "day", *, since: When = None, until: When = None, session: str | None = None) -> Counted:
-        """Return counts and costs of what ran; see `Record.stats`."""
+        """Return counts and costs of requests and calls; see `Record.stats`."""
         return drive(self.record.stats(by, since=since, until=until, session=session))
 
     def explain(self, entry: Entry | str | tuple[str, int]) -> Explanation:
-        """Return what an entry was made from; see `Record.explain`."""
+        """Return the explanation of an entry; see `Record.explain`."""
         return drive(self.record.explain(entry))
 
 

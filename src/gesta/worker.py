@@ -29,7 +29,7 @@ Told = Callable[[Outcome], None]
 
 
 class Failed(Struct, frozen=True, kw_only=True):
-    """The failure of a worker to continue a run, which stays as it is."""
+    """The failure of a worker to continue a run. The run stays unchanged."""
 
     run: str
     """Id of the run; empty if the record itself could not be read."""
@@ -171,7 +171,7 @@ class Worker:
         return tries, wait_s
 
     async def _due(self) -> AsyncIterator[RunRow]:
-        """Yield the root runs of these agents that have something to do. Raises WriteFailed."""
+        """Yield the root runs of these agents whose turns are due. Raises WriteFailed."""
         rows = await self._record.store.runs()
         below: dict[str | None, list[str]] = {}
         for row in rows:

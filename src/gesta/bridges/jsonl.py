@@ -1,4 +1,4 @@
-"""Exports a record as lines of JSON that keep every id, seq and digest, and imports such lines.
+"""Exports a record as lines of JSON that keep every id, seq and digest, and imports these lines.
 
 A file is read twice: it is checked to its end, and against the entries on record, before its first entry is written. An
 import skips a run that is on record already as a whole, extends a run of which only the beginning is on record, and
@@ -152,7 +152,7 @@ def _pages(entries: Iterator[Checked]) -> Iterator[list[Checked]]:
 
 
 async def _compare(store: Store, page: list[Checked], source: Source) -> None:
-    """Check that the entries on record are those of the file. Raises BadImport where one differs."""
+    """Check that the entries on record equal those in the file. Raises BadImport if one differs."""
     run, after = page[0].row.run, page[0].row.seq - 1
     on_record = await store.read(run, after, page[-1].row.seq)
     for here, there in zip(on_record, page, strict=False):

@@ -15,7 +15,7 @@ from gesta.stores.sqlite_repair import repair as take_out
 def repair(options: RepairOptions) -> int:
     """Show the triggers, views and indexes that Gesta did not make, ask, and remove them.
 
-    Gesta's missing ones are restored.
+    Restore Gesta's missing objects.
     """
     address = options.source(options.file)
     if remote(address):

@@ -77,7 +77,7 @@ def repair(options: RepairOptions) -> int:
 
     Triggers, views and indexes that no release of Gesta made are shown first, each with its text. None of them is run.
     Gesta's own views and indexes are created again if they are missing. No entry and no table is changed. The exit code
-    is 1 if something is left because of which the record cannot be opened.
+    is 1 if an object is left that prevents opening the record.
     """
     from gesta.cli import repairing
 

@@ -253,7 +253,7 @@ def _checked(one: Sent, options: ShowOptions) -> str:
 
 
 def _diff(entries: Sequence[Entry], seq: int, options: ShowOptions) -> Iterator[str]:
-    """Yield the lines about what a request added to the request before it."""
+    """Yield the lines that compare a request with the request before it."""
     one = sent(entries, seq, options)
     earlier = [entry.seq for entry in entries if entry.kind is Kind.Request and entry.seq < one.seq]
     before = sent(entries, earlier[-1], options) if earlier else None
@@ -305,7 +305,7 @@ def _alike(before: Sequence[bytes], now: Sequence[bytes]) -> int:
 
 
 def _changed(before: Sent | None, one: Sent) -> list[str]:
-    """Return what changed before the first message. After any such change the provider's cache is of no use."""
+    """Return the changes before the first message of a request. After any of them the provider's cache is of no use."""
     if before is None or before.request.envelope.head == one.request.envelope.head:
         return []
     old, new = before.header, one.header

@@ -277,7 +277,7 @@ _PLAIN: tuple[tuple[Any, str, Callable[[Any], Any]], ...] = (
 def _plain(value: Any, *, deep: bool) -> tuple[str, Any]:
     """Return the mark for a value that JSON cannot hold, and its form in JSON types.
 
-    Only here methods of such values are called.
+    Only this function calls its methods.
     """
     with suppress(Exception):
         if deep:

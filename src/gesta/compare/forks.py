@@ -66,7 +66,7 @@ class Change(Struct, frozen=True):
 
 
 class Fork(Struct, frozen=True, kw_only=True):
-    """The base of a fork, where it begins, and what it changes."""
+    """The settings of a fork: where it begins, and what it changes."""
 
     at: int | None = None
     """Seq of the last entry that the fork shares. By default it shares all entries, or all entries before the changed
@@ -124,7 +124,9 @@ async def fork(record: Record, base: RunRow, how: Fork) -> RunRow:
 
 
 async def go_on(record: Record, fork: RunRow, agent: Agent) -> Outcome:
-    """Run a fork with all messages that people sent to its base, or until the fork waits for somebody.
+    """Run a fork with the messages that people sent to its base, one after another.
+
+    Stop if the fork waits for somebody.
 
     Raises:
         NoRun: the base has no message of a person.
@@ -163,7 +165,7 @@ def recorded_model(entries: Sequence[Entry], agent: Agent) -> Agent:
 def asked_otherwise(base: Sequence[Entry], fork: Sequence[Entry]) -> list[int]:
     """Return the requests of a fork that its base does not have; an empty list if the base has no requests at all.
 
-    For such a request a recorded model has no answer of its own: it repeats the answer to another request.
+    A recorded model has no answer of its own for these requests: it repeats the answer to another request.
     """
     known = {each.content.body_digest for each in base if isinstance(each.content, RequestContent)}
     asked = [(each.seq, each.content) for each in fork if known and isinstance(each.content, RequestContent)]

@@ -40,7 +40,7 @@ def plain(value: Any) -> Any:
 
 
 def call_text(name: str, args: dict[str, Any]) -> str:
-    """Return a call as it is written in Python."""
+    """Return a call in the notation of Python."""
     shown = (f"{key}={json.dumps(value, default=repr, ensure_ascii=False)}" for key, value in args.items())
     return f"{name}({', '.join(shown)})"
 

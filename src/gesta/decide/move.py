@@ -112,7 +112,10 @@ def decide(agent: Agent, state: RunState) -> Move:
 
 
 def _checked_move(hooks: Hooks, move: Move, state: RunState, turn: Turn) -> Move:
-    """Return the check by a hook that comes before a move, else the move, with the answer as a hook changed it."""
+    """Return the check by a hook that must come before a move, if there is one; else return the move.
+
+    If a hook changed the answer, the move has the changed answer.
+    """
     check = _check(hooks, move, state, turn)
     if check is not None and turn.waits is not None and turn.waits[0] > state.since:  # asked again under the next lease
         return Wait((Waiting("child", run=turn.waits[1]),))
@@ -144,7 +147,7 @@ def _check(hooks: Hooks, move: Move, state: RunState, turn: Turn) -> Check | Non
 
 
 def decide_calls(agent: Agent, state: RunState) -> Use | Wait | Finish | None:
-    """Return the next move for the open calls; `None` if no call can go on or has to wait."""
+    """Return the next move for the open calls; `None` if no call can be attempted, settled or waited for."""
     turn = state.turn
     assert turn is not None
     limits, over = agent.policy.limits, _over(turn)
@@ -222,7 +225,7 @@ def _over(turn: Turn) -> Finish | None:
 
 
 def _calls(agent: Agent, state: RunState) -> Use | Wait | None:
-    """Return the move for the open calls of this turn; `None` if no call can go on or has to wait."""
+    """Return the move for the open calls of this turn; `None` if no call can be attempted, settled or waited for."""
     if not state.calls:
         return None
     run, settle, waits = [], [], []

@@ -1,6 +1,6 @@
 """Decides how one open call goes on: it is attempted, settled, waited for, or gets a placeholder as its result.
 
-A placeholder tells the model what is known: the call was denied, it never ran, or its outcome is unknown.
+A placeholder says that the call was denied, that it never ran, or that its outcome is unknown.
 """
 
 from typing import Literal

@@ -1,7 +1,7 @@
 """agent-catalog: an activity log of JSON lines `{identifier, span, timestamp, content, annotations, catalog_version}`.
 
-The lines of one session become one run, in the order of the file; spans are rebuilt from the paths of names, and
-what the source does not say is marked as inferred. Nothing is lost: the members of a line that its entry cannot hold
+The lines of one session become one run, in the order of the file; spans are rebuilt from the paths of names, and facts
+that the source does not give are marked as inferred. Nothing is lost: the members of a line that its entry cannot hold
 are in the entry's annotation `agent-catalog`, so an export writes the same lines again.
 """
 

@@ -2,13 +2,13 @@
 
     begin turn, user, completion, (thought), calls, results, completion, assistant, end
 
-What holds for the whole conversation is the state of the first begin, which is that of the span `import`.
+Facts about the whole conversation are in the state of the first begin, which opens the span `import`.
 
 Each message has exactly one entry that represents it; the entry's annotation `message` is the place in the source. A
-text of the assistant is an answer if the message makes no call. What the person did with tools of their own is between
-the turns (`requestor: user`), in a span of role `user-tools`, as key-values `user-step`, `user-tool-call` and
-`user-tool-result`: an agent never saw it, and a formatter would show tool calls to the model. Last words that end the
-conversation need no answer, so they open no turn but a span `closing`.
+text of the assistant is an answer if the message makes no call. Calls of the person's own tools (`requestor: user`) are
+between the turns, in a span of role `user-tools`, as key-values `user-step`, `user-tool-call` and `user-tool-result`:
+an agent never saw it, and a formatter would show tool calls to the model. Last words that end the conversation need no
+answer, so they open no turn but a span `closing`.
 """
 
 from collections.abc import Callable, Collection, Container, Iterable, Mapping

@@ -74,7 +74,7 @@ KEY = re.compile(
 )
 """Matches the names of settings that give access to an account."""
 NAME = 200
-"""Largest number of characters in the name of a conversation."""
+"""Greatest number of characters in the name of a conversation."""
 FIRST_YEAR = 1970
 """A time before this year counts as a placeholder, and has no fixed width as text."""
 

@@ -3,9 +3,10 @@
     begin turn, (begin agent, begin model, user, completion, calls, end, begin tool, result, end, …), assistant, end
 
 A trace is one run with one turn. Each observation is a span, with a role by its type and its own times; its input and
-output are the states of the span's begin and end. Those of a generation are messages: only new messages of its input
-are written in its span, and the state refers to the entries of the others. A generation in another is the same call,
-seen by another instrument, so it stays a span. A value in no known form is a key-value `unknown-form`.
+output are the states of the span's begin and end. The input and output of a generation are messages: only new messages
+are written in its span, and the state refers to the entries of the other messages. A generation inside another is the
+same model call, recorded by another library, so it is only a span. A value in no known form is a key-value
+`unknown-form`.
 """
 
 from collections.abc import Iterator
@@ -207,7 +208,7 @@ def _failure(each: Observation) -> Error | None:
 
 
 def _told(members: dict[str, Any]) -> dict[str, Any]:
-    """Return the members without those that are null or empty."""
+    """Return the members that are neither null nor empty."""
     return {key: value for key, value in members.items() if value is not None and value not in ("", [], {})}
 
 

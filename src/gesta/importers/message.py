@@ -1,6 +1,6 @@
 """Messages of a chat with calls and results, in the forms of most sources, read for `chat`.
 
-A `Form` names the members in which a source keeps what a message, a call and a result say. Roles are system,
+A `Form` names the members in which a source keeps the content of a message, a call and a result. Roles are system,
 developer, user, assistant, tool and function. A list of parts becomes one text, a line for each part; a part that is
 not text is named in a note such as `[image]`, and unless the list is one text, it stays in `extra.content` too. An
 older `function_call` is a call without an id, and the answer of role function a result without one. Members without a

@@ -33,7 +33,7 @@ class BadImport(GestaError):
 
 
 class ImportBounds(Struct, frozen=True, kw_only=True):
-    """Largest sizes of a file and of its values; a packed file may look far smaller than it is."""
+    """Greatest sizes of a file and of its values. A packed file may look far smaller than it is."""
 
     value: int = 64 * 2**20
     """Characters of one JSON value, or bytes of one line or of one member of a zip archive. This much is in memory at

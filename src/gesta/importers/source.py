@@ -35,7 +35,7 @@ METHODS = {zipfile.ZIP_STORED: "stored", zipfile.ZIP_DEFLATED: "deflated"}
 text."""
 OTHER_METHODS = {9: "deflate64", 12: "bzip2", 14: "lzma", 93: "zstd", 95: "xz"}
 AT_ONCE = 16 * 2**20
-"""Largest size in bytes, unpacked, of a file that is read into memory as a whole."""
+"""Greatest size in bytes, unpacked, of a file that is read into memory as a whole."""
 PACKED = {"path", "data"}
 """Members of a line that holds a named document."""
 ZSTD_DAMAGED = () if zstandard is None else (zstandard.ZstdError,)

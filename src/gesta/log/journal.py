@@ -96,7 +96,7 @@ class Journal:
         self._rows: list[Row] = []
         self._results: list[tuple[int, Callable[[], Letter], Any]] = []
         """Results of tools that are not durable yet: seq, a function that makes a letter of the result, and the mark
-        because of which the attempt counts as running until then."""
+        that makes the attempt count as running until then."""
         self._synced = False
         """Whether the next commit waits for the disk whatever the durability."""
         self._letters: list[int] = []

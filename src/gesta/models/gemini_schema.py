@@ -1,8 +1,8 @@
 """Rewrites JSON schemas for Gemini, which enforces a part of JSON Schema, and silently ignores the rest.
 
-`parametersJsonSchema` and `responseJsonSchema` accept all of JSON Schema. The older `parameters` and
-`responseSchema`, a part of OpenAPI 3.0, answer 400 to keywords that they lack (`additionalProperties`, `const`, `$ref`,
-a list of types). So no keyword is left out; only what Gemini refuses or reads as less than it means is rewritten.
+`parametersJsonSchema` and `responseJsonSchema` accept all of JSON Schema. The older `parameters` and `responseSchema`,
+a part of OpenAPI 3.0, answer 400 to keywords that they lack (`additionalProperties`, `const`, `$ref`, a list of types).
+So no keyword is left out; only keywords that Gemini refuses, or reads as less than they mean, are rewritten.
 
 Source: Gemini API reference, "FunctionDeclaration" and "GenerationConfig" (which lists what is read), read 2026-11;
 keywords beside `$ref` refused: su-kaka/gcli2api#374, 2026-05; the schemas of recorded requests that were answered.

@@ -48,7 +48,7 @@ class Kept:
 
 
 def put_back(block: dict[str, Any], native: Any) -> None:
-    """Add to a block the members that the server expects back, if the block has as many calls as they were kept for."""
+    """Add to a block the members that the server expects back, if their number of calls is that of the block."""
     if not isinstance(native, dict):
         return
     message, calls, own = native.get("message"), native.get("calls"), block.get("tool_calls")
@@ -104,7 +104,7 @@ def _joined(known: Any, found: str) -> _Text:
 
 
 def _flat(members: dict[str, Any]) -> dict[str, Any]:
-    """Return members with all their texts joined, also those of objects in their lists."""
+    """Return members with all their texts joined, also the texts of objects in their lists."""
     found = _texts(members)
     for name, each in found.items():
         if isinstance(each, list):

@@ -158,7 +158,7 @@ def _text(part: Part) -> str:
 
 
 def _shown(part: Part) -> dict[str, Any] | None:
-    """Return an image or a file as a part; `None` if the provider does not accept it."""
+    """Return an image or a file in the form of the Responses API; `None` if the provider does not accept it."""
     if part.type == "text":
         return None
     media = (part.media_type or "").partition(";")[0].strip().lower()

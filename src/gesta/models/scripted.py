@@ -145,7 +145,7 @@ def scripted(*items: Item, name: str = "scripted", stream: bool = True, pause_s:
     """Make a model that answers with these items, one after the other.
 
     Args:
-        name: of the model, on record and in errors.
+        name: name of the model, on record and in errors.
         stream: whether replies come in pieces.
         pause_s: pause before each piece, to watch it.
 
@@ -234,7 +234,7 @@ class Keyless(LocalModel):
 
         Raises:
             ModelFault: the item is a fault.
-            AgentError: a function returned something that is no item.
+            AgentError: a function returned a value that is no item.
             ScriptExhausted: there is no item.
         """
         async for piece in self._pieces(await self._settled(self._choose, request), request):

@@ -30,7 +30,7 @@ GONE_OPTION = "gone= of gesta.open"
 
 
 class TurnCaller(msgspec.Struct, eq=False):
-    """What the caller of a turn passes: listeners, a stop request, and deps."""
+    """The values that the caller of a turn passes: listeners, a stop request, and deps."""
 
     broadcast: Broadcast | None
     """Sends the words of the turn to listeners; `None` if nobody can follow it."""

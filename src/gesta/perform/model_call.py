@@ -71,7 +71,7 @@ async def ask(agent: Agent, live: LiveRun, *, smaller: bool = False) -> None:
     """Ask the model once, with the tools that may be used in the current tool state.
 
     Args:
-        smaller: whether the prompt is too large. If something could be left out of it, the model is not asked yet.
+        smaller: whether the prompt is too large. If a part of it could be left out, the model is not asked yet.
     """
     turn = live.state.turn
     if turn is not None and turn.instead:

@@ -1,4 +1,4 @@
-"""The prompt of the next request: a formatter makes messages of entries, and a model makes blocks of messages."""
+"""The prompt of the next request: a formatter makes messages from entries, and a model makes blocks from messages."""
 
 ORDER = (
     "formatter",

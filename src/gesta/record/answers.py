@@ -1,7 +1,8 @@
 """A person's answer to a wait: an approval, the answer to a question, or the resolution of a doubt.
 
-Of two answers to one wait the first one counts. The same answer again changes nothing; another is refused with the name
-of the person who answered. If several waits fit, the error lists for each the arguments that choose it.
+Of two answers to one wait the first one counts. The same answer again changes nothing; a different answer is refused
+with the name of the person who answered first. If several waits fit, the error lists for each the arguments that choose
+it.
 """
 
 from collections.abc import Sequence

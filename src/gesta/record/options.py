@@ -68,7 +68,7 @@ async def supplied(agent: Agent[Any]) -> Any:
 
 
 def _needs(agent: Agent[Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the functions and tools that need deps, also those of agents used as tools that make no deps."""
+    """Yield the functions and tools that need deps, also for agents used as tools that make no deps."""
     asked = [getattr(agent.hooks, point) for point in VERDICTS] if agent.hooks is not None else []
     for function in (agent.instructions, *asked):
         if callable(function) and (needed := needed_by(function, Context)) is not None:

@@ -197,7 +197,9 @@ class Record(Inbox):
         return await listened(self._tasks, follower, work, listener)
 
     async def cancel(self, waiting: Waiting | str, *, by: str, reason: str | None = None) -> Outcome | None:
-        """End the open turn of a run. Returns `None` if somebody is writing the run, who ends it at the next step.
+        """End the open turn of a run.
+
+        Returns `None` if another process is writing the run; that process ends the turn at its next step.
 
         Args:
             waiting: what the turn waits for; or its run: the id, the start of an id, a session, or `last`.
@@ -226,7 +228,10 @@ class Record(Inbox):
         return await audit(self.store, *kept)
 
     async def report(self, *kept: Iterable[Head]) -> Report:
-        """Check as `verify` does, and report what no digest covers: letters, tables of others, times that go back."""
+        """Check the record as `verify` does.
+
+        The report also lists data that no digest covers, and times that go back.
+        """
         return await report(self.store, *kept)
 
     async def heads(self) -> list[Head]:

@@ -91,7 +91,7 @@ class Turns:
             stop.ask()
 
     def broadcast(self, run: str) -> Broadcast:
-        """Return the broadcast of the words of a root run, and of the runs below it, as they come."""
+        """Return the broadcast for a root run and the runs below it, which sends their words as they come."""
         return self._broadcasts.get(run) or self._broadcasts.setdefault(run, Broadcast())
 
     async def take(
@@ -386,7 +386,7 @@ class Turns:
             LOGGER.warning("A late result of run %s is not on record yet: %s", result.run, failure)
 
     async def _save(self, run: str, results: Sequence[Letter]) -> None:
-        """Send the results whose commit failed to the inbox, this run's first. Keep those that cannot be sent."""
+        """Send the results whose commit failed to the inbox, this run's first. Keep results that cannot be sent."""
         self._unsaved += results
         if not self._unsaved:
             return

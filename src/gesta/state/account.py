@@ -86,7 +86,7 @@ class Spending(Struct):
     more: Amount = Amount()
     """The amount that a person added."""
     asked: int | None = None
-    """Seq of the open question whether more may be spent; `None` without such a question."""
+    """Seq of the open question whether more may be spent; `None` if no such question is open."""
     axis: str = ""
     """The unit of the question `asked`: `tokens` or `usd`."""
     refused: bool = False

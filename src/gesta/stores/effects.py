@@ -1,10 +1,10 @@
 """SQL that a transactional tool runs inside the commit of its own result.
 
-The tool's tables are in the record's file. While the tool runs, SQLite itself refuses statements that would break the
-commits of others: those that end or nest transactions, attach files or set pragmas, make temporary objects (which would
-hide the record's tables of the same name), or change an object that has a name of Gesta's. A conflict clause or a
-trigger can still end the transaction. `Sql` notices that after each statement: then every further statement is
-refused, and none of the tool's changes is kept.
+The tool's tables are in the record's file. While the tool runs, SQLite itself refuses statements that would break other
+commits: statements that end or nest transactions, attach files or set pragmas, make temporary objects (which would hide
+the record's tables of the same name), or change an object that has a name of Gesta's. A conflict clause or a trigger
+can still end the transaction. `Sql` notices that after each statement: then every further statement is refused, and
+none of the tool's changes is kept.
 """
 
 import re

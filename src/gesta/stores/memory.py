@@ -152,7 +152,7 @@ class MemoryStore:
         return self._last
 
     async def runs(self, session: str | None = None, name: str | None = None) -> list[RunRow]:
-        """Return the runs in the order in which they were opened: those of a session and a name, if given."""
+        """Return the runs in the order in which they were opened; only those of a session and a name, if given."""
         self._open()
         found = []
         for row in self._opened:

@@ -2,8 +2,8 @@
 
 The tool may use every table that is not Gesta's, in any schema. Each statement has a savepoint, so the transaction goes
 on after a statement that fails. A statement may only read and change rows, and each call runs one statement. The
-server's plan shows which tables a statement would change. It does not show what a function does that the statement
-calls: only a role for tools (`tool_role`), without rights on Gesta's schema, limits that.
+server's plan shows which tables a statement would change. It does not show the effects of functions that the statement
+calls. Only a role for tools (`tool_role`), without rights on Gesta's schema, can limit these.
 """
 
 import re

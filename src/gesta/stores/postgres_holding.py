@@ -137,7 +137,7 @@ class Holding:
         return end
 
     def forget(self) -> None:
-        """Close a forked child's copies of the locks, because of which an ended parent would count as running."""
+        """Close a forked child's copies of the locks. With them, an ended parent would count as running."""
         if self._presence is not None:
             with suppress(OSError):
                 os.close(self._presence.descriptor)

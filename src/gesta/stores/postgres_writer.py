@@ -145,7 +145,7 @@ class Writer:
                 self._connection.close()
 
     def forget(self) -> None:
-        """Close a forked child's copy of the connection, because of which an ended parent would count as running."""
+        """Close a forked child's copy of the connection. With it, an ended parent would count as running."""
         silence(self._connection)
 
     def _commit(self, works: Sequence[Work], *, synced: bool) -> list[Any]:

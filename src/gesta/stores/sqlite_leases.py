@@ -65,7 +65,7 @@ class Leases:
         return given
 
     def committed(self, given: dict[str, int]) -> None:
-        """Mark the leases that a committed transaction took as in use, and those that it freed as returned."""
+        """Mark the leases that a committed transaction took as in use, and the leases that it freed as returned."""
         if given:
             self.presence.returned(given)
         if self._took:
@@ -124,7 +124,7 @@ class Leases:
         return f"process {number} on {host}" if number else f"process {process!r}"
 
     def _show(self, now: str) -> None:
-        """Write a description of this process, for people. The first call deletes those of ended processes."""
+        """Write a description of this process, for people. The first call deletes descriptions of ended processes."""
         if not self._shown:
             known: Sequence[Any] = self._cursor.execute(
                 "SELECT owner FROM main.owners WHERE gone_by IS NULL"

@@ -95,8 +95,8 @@ class Reader:
     def damage(self) -> list[str]:
         """Return the damage that SQLite finds; see `Store.damage`.
 
-        If the file holds tables of others, only Gesta's tables are checked: a check of the others would run the code
-        of their constraints and indexes.
+        If the file holds other programs' tables, only Gesta's tables are checked: checking the other tables would run
+        the code of their constraints and indexes.
         """
         found = self.schema()
         tables = [name for name in sorted(KNOWN) if found.beside and KNOWN[name][0].type == "table"]

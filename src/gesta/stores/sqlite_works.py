@@ -51,7 +51,7 @@ class Works:
         return given
 
     def forget(self) -> None:
-        """Remove the remembered heads, which others may have changed, and the leases of an uncommitted transaction."""
+        """Remove the heads, which other processes may have changed, and the leases of an uncommitted transaction."""
         self._heads.clear()
         self.leases.forget()
 

@@ -29,7 +29,10 @@ TOKENS = ("", "0", "0" * 64, "ü", "\ud800", "\x00", "x" * 100_000)
 
 
 class ApproverContract:
-    """What every Approver must do. Subclass it, and define how an Approver is made, and how a person signs."""
+    """The tests that every Approver must pass.
+
+    Subclass it, and define how an Approver is made, and how a person signs.
+    """
 
     def make_approver(self) -> Approver:
         """Return an Approver that knows `ada`."""

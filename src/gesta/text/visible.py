@@ -124,7 +124,7 @@ def _script(sign: str) -> str | None:
 
 
 def _lookalike_scripts(text: str) -> set[str]:
-    """Return the scripts of which a text holds only letters that look Latin."""
+    """Return the scripts whose letters in a text all look like Latin letters."""
     if text.isascii():
         return set()
     letters: dict[str, set[str]] = {}

@@ -2,7 +2,7 @@
 
 The causes of an answer show everything that a model was sent: the whole conversation. This module finds which parts of
 it the answer repeats. It compares words and not their meaning, so rephrased content is not found. If several sources
-hold a value, the first of them is taken, and those of the answer's own turn.
+hold a value, it is found in the first of them, and in the sources of the answer's own turn.
 """
 
 import re

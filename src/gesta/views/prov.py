@@ -55,7 +55,7 @@ DERIVED = PROV + "wasDerivedFrom"
 
 
 def quads(nodes: Sequence[Node], state: State) -> Iterator[Quad]:
-    """Yield the statements about nodes and about what they were made from.
+    """Yield the statements about nodes and their derivations.
 
     Args:
         nodes: the nodes with their sources, as `views.across.all_nodes` returns them.
@@ -79,7 +79,7 @@ def quads(nodes: Sequence[Node], state: State) -> Iterator[Quad]:
 
 
 def _derivations(nodes: Sequence[Node], names: Mapping[str, str]) -> Iterator[Quad]:
-    """Yield the statements about what each entity was made from."""
+    """Yield the statements that entities derive from their sources."""
     types: dict[str, frozenset[str]] = {}
     sources: dict[str, list[str]] = {}
     for node in nodes:

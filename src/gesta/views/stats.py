@@ -374,7 +374,7 @@ async def stats(
     Args:
         since: requests and calls before this time are not counted; a text is a day or a time, by default in UTC.
         until: requests and calls from this time on are not counted; written as `since`.
-        session: only what the runs of this session did, those below too.
+        session: only the runs of this session are counted, with the runs below them.
 
     Raises:
         ValueError: a text is not a time.

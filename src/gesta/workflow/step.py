@@ -44,7 +44,7 @@ class ProgramTurn:
         self.agent = agent
         self.live = live
         self.waits: list[Waiting] = []
-        """Waits of the steps that cannot go on."""
+        """Waits of the steps that cannot continue."""
         self.sources: tuple[Cause, ...] = ()
         """Causes of the answer; by default the last step."""
         self._used: set[str] = set()
@@ -76,7 +76,7 @@ class ProgramTurn:
     async def step(
         self, name: str, work: Callable[[LiveRun, WorkflowStep], Awaitable[Ended]], *, role: str = "step"
     ) -> WorkflowStep:
-        """Run a function in a span of its own, once, and return the step as it is on record.
+        """Run a function in a span of its own, once, and return the recorded step.
 
         Args:
             work: writes through the given live run, and does no steps itself. If it is interrupted, it is called again,

@@ -187,7 +187,7 @@ class Verbs(ProgramTurn):
         return Result(name=name, text=text, value=end.state, reason=reason, error=end.error, seq=step.end_seq)
 
     def note(self, name: str, content: C, causes: Sequence[Cause] = ()) -> tuple[C, Entry]:
-        """Write a content once, and return it as it is on record, with its entry.
+        """Write a content once. Return the recorded content, with its entry.
 
         Raises:
             OtherProgram: the name was used before in this pass, or is on record with another kind.

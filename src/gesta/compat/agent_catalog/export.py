@@ -1,7 +1,7 @@
 """Writes a run as an activity log of agent-catalog, with one line for each entry.
 
-Kinds that agent-catalog does not know become key-values, and fields that it does not know become members of `extra`.
-A run that was imported from such a log is exported as the lines that were imported.
+Kinds that agent-catalog does not know become key-values, and fields that it does not know become members of `extra`. A
+run that was imported from an activity log is exported as the imported lines.
 """
 
 import json

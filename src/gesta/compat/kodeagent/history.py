@@ -1,4 +1,4 @@
-"""A history formatter passes a run to hooks, one message at a time, and sends what the hooks return.
+"""A history formatter passes a run to hooks, one message at a time, and sends the messages that the hooks return.
 
 Results are matched to calls as in `tool_calls`. Parallel calls become one message each, every message followed by its
 result. Whatever the hooks return, the history is valid: a call has an id that was not used before, and exactly one

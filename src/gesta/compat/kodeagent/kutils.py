@@ -15,7 +15,7 @@ from gesta.prompt.formatter import numbers_in_hex
 INLINED = 5000
 """Longest text file, in characters, that is shown; a longer file is only named."""
 IMAGE_BYTES = 5_000_000
-"""Largest image, in bytes, that is sent along; a larger image is only named."""
+"""Greatest size of an image, in bytes, that is sent along; a larger image is only named."""
 
 
 def make_user_message(content: Any, files: str | Part | Iterable[str | Part] | None = None) -> list[LLMMessage]:

@@ -92,7 +92,10 @@ class AgentStep(Serializable, frozen=True, kw_only=False):
         force_setattr(self, "action", expected(self.action, AgentAction))
 
     def lc_members(self) -> tuple[str, dict[str, Any]]:
-        """Return the class name and the members of the lc form, with the entry's id. LangChain has no such form."""
+        """Return the class name and the members of the lc form, with the entry's id.
+
+        LangChain has no lc form of steps.
+        """
         name, found = super().lc_members()
         return name, found if self.action.entry is None else {**found, "entry": self.action.entry}
 

@@ -1,8 +1,8 @@
 """A batch runs a copy of a task or of an agent for each of many items; the results have the order of the items.
 
 Each copy has a run of its own. A batch with a name has a session of that name, and the turn of each item has a key made
-of the name and the item's place. So if the process dies, call the batch again with the same name: results on record are
-read, interrupted runs go on, and no effect happens twice.
+from the name and the item's place. So if the process dies, call the batch again with the same name: results on record
+are read, interrupted runs are continued, and no effect happens twice.
 """
 
 import inspect
@@ -56,7 +56,7 @@ class Batch(Struct, frozen=True, kw_only=True, metaclass=Spelled):
     batch_size: int | None = None
     """Number of items in a part; each part ends before the next part begins. `None` for one part."""
     turns: int = -1
-    """Largest number of steps of each task; -1 for any number."""
+    """Greatest number of steps of each task; -1 for no limit."""
     handle_exceptions: ExceptionHandling | bool = ExceptionHandling.RAISE
     """False stands for `RAISE`, True for `RETURN_NONE`."""
     max_cost: float = 0.0
@@ -66,7 +66,7 @@ class Batch(Struct, frozen=True, kw_only=True, metaclass=Spelled):
     max_concurrency: int | None = None
     """Greatest number of items that run at the same time; `None` for no limit. With `sequential` it is not used."""
     name: str = ""
-    """Name of the batch; an interrupted batch of the same name goes on if its record outlives the process."""
+    """Name of the batch. An interrupted batch of the same name is continued if its record outlives the process."""
 
     async def tasks(self, gen_task: GenTask, items: Sequence[Any]) -> list[Any]:
         """Run the task that `gen_task` makes for each item, such as `task.clone`.

@@ -228,7 +228,7 @@ class ChatDocument(Struct, kw_only=True, metaclass=Spelled):
         """Do nothing: there is no registry of documents, and nothing is deleted from a record."""
 
     def pop_tool_ids(self) -> None:
-        """Do nothing: a document has no ids of tools other than those of its own calls."""
+        """Do nothing: a document has only the ids of its own calls."""
 
     def get_json_tools(self) -> list[str]:
         """Return the names of the tools in the JSON objects of the content."""
@@ -285,7 +285,7 @@ def from_ChatDocument(msg: ChatDocument, output_type: Any) -> Any:  # noqa: N802
     """Return a value of a type from `content_any`, the text, the tool messages or their fields, else None.
 
     A record holds `content_any` as JSON, of which a struct, a dataclass or a pydantic model is made. If no other value
-    is found, the value is made of a text that is nothing but JSON.
+    is found, the value is made from a text that is JSON as a whole.
     """
     if msg.content_any is not None and (value := shaped(msg.content_any, output_type)) is not None:
         return value

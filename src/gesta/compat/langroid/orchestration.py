@@ -1,6 +1,6 @@
 """Tool messages that steer a task instead of doing its work: they end the task, pass a message on, or send a text.
 
-Each message is data. Its `_effect`, a row of the table below, says what a task does with the message. A model may use
+Each message is data. Its `_effect`, a row of the table below, is the effect of the message on its task. A model may use
 a message only if its class was enabled for the model; a class with `_allow_llm_use = False` can not be enabled so.
 
                      ends        gives      to
@@ -39,10 +39,11 @@ class Effect(Struct, frozen=True, kw_only=True):
     """The effect of a message on its task."""
 
     ends: Literal["", "task", "all"] = ""
-    """What the message ends: its task (`task`), its task and all tasks above it (`all`), or nothing (empty)."""
+    """The tasks that the message ends: its task (`task`), its task and all tasks above it (`all`), or none (empty)."""
     gives: Literal["content", "pending", "itself", "rewind", "unsent"]
-    """What goes on: `content` and `tools` of the message, the message that waits for an answer, the tool message
-    itself, its `content` in place of an older answer and all that followed, or the last text without a recipient."""
+    """The content that is passed on: `content` and `tools` of the message, the message that waits for an answer, the
+    tool message itself, its `content` in place of an older answer and all that followed, or the last text without a
+    recipient."""
     to: str = ""
     """The field of the message that names a recipient; empty if it has no such field."""
     speaker: Literal["Agent", "LLM"] = "Agent"
@@ -80,7 +81,7 @@ class Steers:
     __slots__ = ()
 
     def response(self, agent: Any, chat_doc: Any = None) -> Any:
-        """Return the document that this message makes of `chat_doc`; a handler may return that document."""
+        """Return the document that this message makes from `chat_doc`. A handler may return that document."""
         return agent._steered(self, chat_doc)  # noqa: SLF001 - of an agent, whose public names may be tools'
 
 

@@ -1,8 +1,8 @@
 """An agent answers messages in three ways: its methods handle tools, its model answers, or a person answers.
 
-Each way is an asynchronous method with a synchronous twin. An answer is on record before the method returns it. So a
-task that was interrupted goes on in the middle of an answer: a recorded reply of the model is not asked for again, and
-a recorded call is not run again. A subclass or a program may replace each method, by a synchronous one too.
+Each way is an asynchronous method with a synchronous twin. An answer is on record before the method returns it. So an
+interrupted task is continued in the middle of an answer: a recorded reply of the model is not asked for again, and a
+recorded call is not run again. A subclass or a program may replace each method, by a synchronous one too.
 """
 
 import copy

@@ -227,8 +227,8 @@ def open_calls(context: RunContext, *, mine: bool) -> list[OpenCall]:
     """Return the calls that wait for a result and are to be handled now.
 
     Args:
-        mine: true for all calls that wait; false for only those that this response made of a document, since the
-            model's own calls are older than that document.
+        mine: true for all calls that wait; false for only the calls that this response made from a document, because
+            the model's own calls are older than the document.
     """
     made = {each.seq for each in context.done if isinstance(each.content, ToolCallContent)}
     return [call for call in context.live.state.calls.values() if mine or call.seq in made]
@@ -248,8 +248,8 @@ def refuse(context: RunContext, calls: Sequence[OpenCall], text: str) -> list[En
 async def handle(context: RunContext, handled: Collection[str], *, mine: bool = True) -> list[Entry]:
     """Run the open calls of the tools in `handled`, and return the entries of their results.
 
-    A call that the model did not generate well gets its problem as its result. Raises what `leave` returns if a call
-    waits for a person or an event.
+    A call that the model did not generate well gets its problem as its result. Raises the exception of `leave` if a
+    call waits for a person or an event.
     """
     live, made = context.live, list[Entry]()
     own = msgspec.structs.replace(context.agent, tools=[tool for tool in context.agent.tools if tool.name in handled])

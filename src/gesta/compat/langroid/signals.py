@@ -67,7 +67,7 @@ def parse_routing(text: str, addressing_prefix: str = "") -> Routing:
 
 
 def parse_recipient(text: str) -> tuple[str, str]:
-    """Split `TO[name]: text` into name and text; without such a beginning, the name is empty."""
+    """Return name and text of `TO[name]: text`. For any other text the name is empty."""
     found = TO.match(text)
     return (found[1].strip(), text[found.end() :]) if found else ("", text)
 

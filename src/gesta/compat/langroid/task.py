@@ -1,7 +1,7 @@
 """In a task, an agent and sub-tasks answer each other until the task is done; its result is a document or a value.
 
 Each task has a run of its own, each answer is a workflow step in that run, and each sub-task is a child run. So a task
-that was killed is run again with the same message, and goes on in the middle of the interrupted answer: recorded
+that was killed is run again with the same message, and continues in the middle of the interrupted answer: recorded
 replies are not asked for again, and recorded calls are not run again.
 """
 
@@ -136,7 +136,7 @@ class Task(Steps, eq=False):
         key: str | None = None,
         max_time: float = 0,
     ) -> Any:
-        """Run the task to its end, or go on with an interrupted turn for the same message.
+        """Run the task to its end, or continue an interrupted turn for the same message.
 
         Args:
             msg: text, a document, a tool message or any value; `None` for the task's user message.
@@ -147,7 +147,8 @@ class Task(Steps, eq=False):
             session_id: session of the record; by default the agent's.
             allow_restart: false to keep the history in this turn, though `restart` is true.
             return_type: type of the result; by default `default_return_type`, or else a document.
-            key: key of the turn; a turn of this key that the task's run has goes on, or its result is returned.
+            key: key of the turn; if the task's run has a turn with this key, it is continued, or its result is
+                returned.
             max_time: seconds after which the task and its sub-tasks end with their last message; 0 for no limit.
 
         Returns:

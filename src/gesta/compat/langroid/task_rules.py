@@ -72,7 +72,7 @@ class TaskRules(Struct, eq=False, metaclass=Spelled):
     erase_substeps: bool = False
     """Whether the messages between the question and the result are hidden from the model when the task is done."""
     allow_null_result: bool = False
-    """Whether a step without any answer goes on with the text `NO_ANSWER` as the answer."""
+    """Whether a step without any answer continues with the text `NO_ANSWER` as the answer."""
     max_stalled_steps: int = 5
     """Steps in a row without an answer after which the task ends, if a responder that was asked may answer later."""
     default_return_type: Any = None

@@ -1,7 +1,7 @@
 """One step of a task: the responders are asked in turn for an answer to the waiting message, until an answer is valid.
 
 Each answer is a workflow step on record, named by the number of the task's step and by the responder. So an interrupted
-step goes on with the responder that was being asked, even if the code has changed since.
+step continues with the responder that was being asked, even if the code has changed since.
 """
 
 from collections.abc import Mapping

@@ -36,7 +36,7 @@ class TaskTool(ToolMessage):
     model: str = ""
     """Address of a model; empty for the model of the calling agent."""
     max_iterations: int | None = None
-    """Largest number of steps; 10 by default."""
+    """Greatest number of steps; 10 by default."""
     agent_name: str | None = None
 
     async def handle_async(self, agent: ChatAgent, context: Context) -> Any:

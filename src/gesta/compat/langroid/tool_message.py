@@ -209,7 +209,7 @@ class ToolMessage(ToolForm, Struct, metaclass=ToolMeta):
 
     @classmethod
     def model_validate(cls, obj: Any) -> Self:
-        """Return a message made of a mapping; a message of the class is returned as it is. Raises BadArguments."""
+        """Return a message made from a mapping. A message of the class is returned unchanged. Raises BadArguments."""
         made = facts_of(cls).build(obj) if isinstance(obj, Mapping) else obj
         if not isinstance(made, cls):
             raise BadArguments(f"Found {obj!r:.200}, expected the fields of a {cls.__name__}.")

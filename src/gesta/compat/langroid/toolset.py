@@ -84,7 +84,7 @@ class Toolset:
         self._terse: set[str] = set()
         """Tools of which the model is shown only the required fields."""
         self._made: dict[type, tuple[Any, Tool]] = {}
-        """The tools that were made last, by class, each with the values it was made of."""
+        """The tools that were made last, by class, each with the values from which it was made."""
         self._begins = False
         """Whether `init_state` shall not hide the history, since there is none."""
         self._document: ChatDocument | None = None

@@ -1,11 +1,11 @@
 """mini-swe-agent: a trajectory `{info, messages, trajectory_format, instance_id}` of one agent with one tool.
 
 A file holds one run, JSON lines of runs, or packed lines `{path, data}`. The agent works alone: words without calls are
-no answer, and what the program replies to them comes from no person. A message of role `exit` ends the run: either with
-the submission, which is the answer and is made from the last call, which has no result; or with the error of the last
-turn. `extra` of a message is divided: usage, model, price and the rest of the reply go to the completion, exceptions to
-the status of a result; the exit code of a command is no failure of the tool. Actions that were read from text become
-calls with an inferred name. Messages of the system and of the person have no time.
+no answer, and the program's replies to them come from no person. A message of role `exit` ends the run: either with the
+submission, which is the answer and is made from the last call, which has no result; or with the error of the last turn.
+`extra` of a message is divided: usage, model, price and the rest of the reply go to the completion, exceptions to the
+status of a result; the exit code of a command is no failure of the tool. Actions that were read from text become calls
+with an inferred name. Messages of the system and of the person have no time.
 
 Source: SWE-agent/mini-swe-agent, `agents/default.py`, `models/utils` and `exceptions.py`, 2026-11.
 """

@@ -40,7 +40,7 @@ class ToolCount(Struct, kw_only=True):
     fired: int = 0
     """Number of effects in all."""
     max_fired: int = 0
-    """Largest number of effects of one call."""
+    """Greatest number of effects of one call."""
 
 
 class Doubt(Struct, frozen=True, kw_only=True):
@@ -56,7 +56,7 @@ class Doubt(Struct, frozen=True, kw_only=True):
 
 
 class Report(Struct, kw_only=True):
-    """What happened to an agent whose processes were killed."""
+    """The effects, doubts and ends of turns of an agent whose processes were killed."""
 
     agents: int = 0
     records: int = 0

@@ -147,8 +147,7 @@ class Task(Steps, eq=False):
             session_id: session of the record; by default the agent's.
             allow_restart: false to keep the history in this turn, though `restart` is true.
             return_type: type of the result; by default `default_return_type`, or else a document.
-            key: key of the turn; if the task's run has a turn with this key, it is continued, or its result is
-                returned.
+            key: key of the turn; a turn with this key in the task's run is continued, or its result is returned.
             max_time: seconds after which the task and its sub-tasks end with their last message; 0 for no limit.
 
         Returns:

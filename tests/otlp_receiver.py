@@ -139,7 +139,11 @@ def receiving(port: int = 0, into: Receiver | None = None) -> Iterator[Receiver]
         def log_message(self, format: str, *args: Any) -> None:
             del format, args
 
-    server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+    class Quiet(ThreadingHTTPServer):
+        def handle_error(self, request: Any, client_address: Any) -> None:
+            del request, client_address  # an exporter that is killed resets its connection
+
+    server = Quiet(("127.0.0.1", port), Handler)
     receiver.address = f"http://127.0.0.1:{server.server_address[1]}"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()

@@ -1,18 +1,25 @@
 """Runs as OpenTelemetry spans: what they hold, what becomes of them on the way, and that each is there once."""
 
-from collections.abc import Sequence
+import json
+import re
+import shutil
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import msgspec
 import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
-from tests.otlp_receiver import Receiver, attributes, receiving
+from tests.commands import gesta_command
+from tests.otlp_receiver import Receiver, attributes, from_json, receiving
 
 import gesta
 from gesta.bridges.otlp.following import Exporter
-from gesta.bridges.otlp.settings import Settings, settings
+from gesta.bridges.otlp.settings import Settings, TracingError, settings
+from gesta.bridges.tracing import tracing
 from gesta.text.tracing import TraceContext, span_id, trace_id
 
 CALLER = TraceContext("4bf92f3577b34da6a3ce929d0e0e4736", "00f067440a9902b7")
@@ -72,7 +79,7 @@ class Sending:
 
 
 @pytest.fixture
-def sending(tmp_path: Path) -> Any:
+def sending(tmp_path: Path) -> Iterator[Sending]:
     with receiving() as receiver:
         yield Sending(tmp_path, receiver)
 
@@ -232,3 +239,327 @@ def test_a_receiver_that_asks_for_patience_gets_the_same_later(sending: Sending)
     done = sending.send()
     assert (done.sent, done.tries) == (4, 2)
     assert set(sending.receiver.times.values()) == {1}
+
+
+def spans_in(request: Any) -> list[Span]:
+    return [span for told in request.resource_spans for held in told.scope_spans for span in held.spans]
+
+
+def test_a_span_that_the_receiver_refuses_is_left_out_and_all_others_are_sent(sending: Sending) -> None:
+    runs = [sending.run(guide())[0].run for _ in range(3)]
+    bad = bytes.fromhex(span_id(runs[1], 1))
+
+    def refuses(request: Any) -> Any:
+        held = bad in [each.span_id for each in spans_in(request)]
+        return (400, {"content-type": "text/plain"}, b"that one is bad") if held else (200, {}, b"")
+
+    sending.receiver.answers += [refuses] * 20
+    done = sending.send()
+    assert (done.sent, done.rejected) == (11, 1)
+    assert bad not in sending.receiver.spans
+    why = f"The receiver of traces does not take span {bad.hex()}: status 400 Bad Request: that one is bad."
+    assert sending.told == [why]
+    sending.receiver.answers.clear()
+    assert sending.send().sent == 0
+
+
+def test_what_a_receiver_rejects_of_a_message_is_said_and_not_sent_again(sending: Sending) -> None:
+    partial = ExportTraceServiceResponse()
+    partial.partial_success.rejected_spans, partial.partial_success.error_message = 1, "too old"
+    sending.run(guide())
+    sending.receiver.answers.append(lambda _: (200, {}, partial.SerializeToString()))
+    done = sending.send()
+    assert (done.sent, done.rejected, done.tries) == (3, 1, 0)
+    assert sending.told == ["The receiver of traces did not take 1 of 4 spans: too old."]
+
+
+def test_a_receiver_that_refuses_who_asks_is_an_error_once_and_keeps_the_place(sending: Sending) -> None:
+    sending.run(guide())
+    sending.receiver.answers.append(lambda _: (401, {"content-type": "text/plain"}, b"no key"))
+    told = r"^http://127.0.0.1:\d+/v1/traces does not take traces: status 401 Unauthorized: no key\. Check address"
+    with pytest.raises(TracingError, match=told):
+        sending.send()
+    assert sending.send().sent == 4
+
+
+def test_a_receiver_that_is_away_ends_a_single_pass_after_some_tries(tmp_path: Path) -> None:
+    with receiving() as receiver:
+        pass
+    away = Sending(tmp_path, receiver)
+    away.run(guide())
+    with pytest.raises(
+        TracingError, match=r"did not take them: ConnectError: .* Nothing is lost: send them again later"
+    ):
+        away.send()
+    assert len(away.told) == 1
+
+
+def test_headers_reach_the_receiver_and_nothing_else(sending: Sending, caplog: pytest.LogCaptureFixture) -> None:
+    secret = "sk-lf-0123456789abcdef"
+    sending.run(guide())
+    sending.receiver.answers.append(lambda _: (403, {"content-type": "text/plain"}, f"bad key {secret}".encode()))
+    headers = {"OTEL_EXPORTER_OTLP_HEADERS": f"Authorization=Bearer%20{secret},X-Scope=shop"}
+    with pytest.raises(TracingError) as refused:
+        sending.send(environment=headers)
+    assert secret not in str(refused.value)
+    sending.send(environment=headers)
+    assert sending.receiver.headers[-1]["authorization"] == f"Bearer {secret}"
+    assert sending.receiver.headers[-1]["x-scope"] == "shop"
+    assert secret not in sending.place.read_text() + caplog.text + "".join(sending.told)
+    assert secret.encode() not in sending.path.read_bytes()
+
+
+def test_a_secret_of_this_process_in_an_older_record_is_not_sent(sending: Sending) -> None:
+    sending.run(guide("The word is swordfish-42."))
+    gesta.secret("word", "swordfish-42")
+    sending.send(content=True)
+    texts = "".join(str(span) for span in sending.receiver.spans.values())
+    assert "swordfish" not in texts
+    assert "<secret word>" in texts
+
+
+HOSTILE = ["\ud800 half", "\x00\x1b[2J", "a" * 300_000, "}{\"'", "\u202e right", "", "é" * 70_000]
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
+def test_hostile_texts_are_sent_bounded_and_whole_messages_stay_valid(sending: Sending, text: str) -> None:
+    agent = guide(
+        gesta.reply(text, calls=[gesta.call("weather", city=text), gesta.call(text or "none", x=text)]), text or "!"
+    )
+    sending.run(agent, session=f"s{text[:50]}")
+    assert sending.send(content=True).rejected == 0
+    assert len(sending.receiver.spans) == 5
+    for span in sending.receiver.spans.values():
+        assert len(span.name) < 200
+        assert span.name.isprintable()
+        for name, value in attributes(span).items():
+            assert len(value) < 100_000 if isinstance(value, str) else True, name
+            if name.startswith(("gen_ai.input.messages", "gen_ai.output.messages")):
+                assert json.loads(value)
+
+
+def test_a_restored_backup_that_went_another_way_is_sent_anew(sending: Sending, tmp_path: Path) -> None:
+    sending.run(guide())
+    backup = tmp_path / "backup.gesta"
+    with gesta.open_sync(sending.path):
+        pass
+    shutil.copy(sending.path, backup)
+    sending.run(guide())
+    assert sending.send().sent == 8
+    shutil.copy(backup, sending.path)
+    sending.run(guide(), guide(), guide())
+    assert sending.send().sent == 16
+    assert "as after a restored backup" in sending.told[0]
+    assert len(sending.receiver.spans) == 20
+
+
+def test_a_pruned_record_goes_on_at_its_place(sending: Sending) -> None:
+    first = sending.run(guide())[0]
+    sending.send()
+    done = gesta_command("prune", first.run, "--yes", "--record", str(sending.path))
+    assert done.exit_code == 0, done.output
+    sending.run(guide())
+    assert sending.send().sent in (4, 5)  # the tombstone is a span of its own, or no span
+    assert set(sending.receiver.times.values()) == {1}
+    assert not sending.told
+
+
+def test_a_sampled_run_is_whole_with_the_runs_below_it_or_absent(sending: Sending) -> None:
+    for number in range(30):
+        below = guide()
+        asks = gesta.call("guide", task="Coat?")
+        sending.run(
+            gesta.Agent("desk", model=gesta.scripted(asks, "No."), tools=[below.as_tool()]), session=f"s{number}"
+        )
+    done = sending.send(sample=0.5)
+    assert done.sent + done.left_out == 30 * 8
+    assert 0 < done.sent < 30 * 8
+    by_trace: dict[bytes, int] = {}
+    for span in sending.receiver.spans.values():
+        by_trace[span.trace_id] = by_trace.get(span.trace_id, 0) + 1
+    assert set(by_trace.values()) == {8}
+
+
+@pytest.mark.parametrize(
+    ("sampler", "sent"),
+    [("", 0), ("parentbased_always_on", 0), ("always_on", 4), ("traceidratio", 4), ("always_off", 0)],
+)
+def test_the_callers_choice_is_heeded_as_the_sampler_says(sending: Sending, sampler: str, sent: int) -> None:
+    sending.run(guide(), traceparent=str(TraceContext(CALLER.trace, CALLER.span, sampled=False)))
+    assert sending.send(environment={"OTEL_TRACES_SAMPLER": sampler}).sent == sent
+
+
+def test_metrics_count_each_span_once_however_often_it_is_sent(sending: Sending) -> None:
+    sending.run(guide())
+    sending.send()
+    sending.receiver.points.clear()
+    sending.run(guide(), guide())
+
+    def taken_and_lost(request: Any) -> None:
+        sending.receiver.take(request)
+
+    sending.receiver.answers += [taken_and_lost]
+    sending.send()
+    points = {
+        (metric, dict(labels)["gen_ai.operation.name"], dict(labels).get("gen_ai.token.type")): point
+        for (metric, labels), point in sending.receiver.points.items()
+        if dict(labels).get("gen_ai.response.model", "scripted") == "scripted"
+    }
+    assert points["gen_ai.client.operation.duration", "chat", None].count == 6
+    assert points["gen_ai.client.operation.duration", "execute_tool", None].count == 3
+    assert points["gen_ai.client.operation.duration", "invoke_agent", None].count == 3
+    used = points["gen_ai.client.token.usage", "chat", "input"]
+    assert (used.count, used.sum, sum(used.bucket_counts)) == (3, 120.0, 3)
+    assert len(used.bucket_counts) == len(used.explicit_bounds) + 1
+
+
+def test_a_receiver_without_metrics_gets_the_spans(sending: Sending) -> None:
+    sending.receiver.metrics_status = 405
+    sending.run(guide())
+    assert sending.send().sent == 4
+    assert not sending.told
+
+
+def test_json_and_gzip_carry_the_same_spans(sending: Sending) -> None:
+    sending.run(guide())
+    variables = {"OTEL_EXPORTER_OTLP_PROTOCOL": "http/json", "OTEL_METRICS_EXPORTER": "none"}
+    sending.send(content=True, environment=variables)
+    sending.place.unlink()
+    sending.send(content=True, environment={"OTEL_EXPORTER_OTLP_COMPRESSION": "gzip"})
+    assert set(sending.receiver.times.values()) == {2}
+    assert not sending.receiver.unequal
+    assert sending.receiver.headers[0]["content-type"] == "application/json"
+    assert sending.receiver.headers[-1]["content-encoding"] == "gzip"
+
+
+FORKED = """
+import gesta
+
+@gesta.tool(effect="pure")
+def weather(city: str) -> str:
+    "Today's weather in a city."
+    return "rain"
+
+agent = gesta.Agent("guide", model=gesta.function(lambda *_: "Take a coat."), tools=[weather], instructions="Be short.")
+"""
+
+
+def test_a_fork_has_a_trace_of_its_own_with_a_link_to_its_base(sending: Sending, tmp_path: Path) -> None:
+    (base,) = sending.run(guide(), traceparent=str(CALLER))
+    (tmp_path / "forked.py").write_text(FORKED)
+    words = ["fork", base.run, f"{tmp_path / 'forked.py'}:agent", "--at", "8", "--record", str(sending.path)]
+    done = gesta_command(*words)
+    assert done.exit_code == 0, done.output
+    sending.send()
+    old, new = sending.receiver.named("invoke_agent guide")
+    assert (old.trace_id.hex(), old.parent_span_id.hex()) == (CALLER.trace, CALLER.span)
+    assert (new.trace_id != old.trace_id, new.parent_span_id) == (True, b"")
+    assert [(each.trace_id, each.span_id) for each in new.links] == [(old.trace_id, old.span_id)]
+    assert [each.name for each in sending.receiver.under(new)] == ["chat function"]
+
+
+@pytest.mark.parametrize(
+    ("variables", "told"),
+    [
+        (
+            {"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"},
+            "OTEL_EXPORTER_OTLP_PROTOCOL is 'grpc', expected one of: http/protobuf",
+        ),
+        ({"OTEL_TRACES_SAMPLER": "some"}, "OTEL_TRACES_SAMPLER is 'some', expected one of: always_on"),
+        (
+            {"OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": "half"},
+            "OTEL_TRACES_SAMPLER_ARG is 'half', expected a number from 0 to 1",
+        ),
+        (
+            {"OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": "7"},
+            "The share of runs is 7.0, expected a number from 0 to 1",
+        ),
+        ({"OTEL_EXPORTER_OTLP_TIMEOUT": "soon"}, "OTEL_EXPORTER_OTLP_TIMEOUT is 'soon', expected milliseconds"),
+        ({"OTEL_METRIC_EXPORT_INTERVAL": "soon"}, "OTEL_METRIC_EXPORT_INTERVAL is 'soon', expected milliseconds"),
+        ({"OTEL_EXPORTER_OTLP_HEADERS": "a"}, "OTEL_EXPORTER_OTLP_HEADERS holds a part that is not NAME=VALUE"),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "localhost:4318"}, "'localhost:4318' is no address to send to"),
+    ],
+)
+def test_a_wrong_setting_says_what_was_expected(variables: dict[str, str], told: str) -> None:
+    given = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4318"} | variables
+    with pytest.raises(TracingError, match=re.escape(told)):
+        settings(environment=given)
+
+
+def test_the_variables_of_opentelemetry_are_read() -> None:
+    assert settings(environment={}) is None
+    base = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://h:4318/otel/"}
+    assert settings(environment=base | {"OTEL_SDK_DISABLED": "true"}) is None
+    made = settings(
+        environment=base
+        | {
+            "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": "http://m:9/here",
+            "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "true",
+            "OTEL_EXPORTER_OTLP_TIMEOUT": "2500",
+            "OTEL_METRIC_EXPORT_INTERVAL": "1500",
+            "OTEL_RESOURCE_ATTRIBUTES": "service.name=a,team=desk%20one",
+            "OTEL_SERVICE_NAME": "shop",
+        }
+    )
+    assert made is not None
+    assert (made.traces, made.metrics) == ("http://h:4318/otel/v1/traces", "http://m:9/here")
+    assert (made.content, made.timeout_s, made.every_s) == (True, 2.5, 1.5)
+    assert made.resource == {"service.name": "shop", "team": "desk one"}
+    quiet = settings(environment=base | {"OTEL_TRACES_EXPORTER": "none"})
+    assert quiet is not None
+    assert (quiet.traces, quiet.metrics) == ("", "http://h:4318/otel/v1/metrics")
+    own = settings("http://h:1/v1/traces", environment={})
+    assert own is not None
+    assert (own.traces, own.metrics) == ("http://h:1/v1/traces", "http://h:1/v1/metrics")
+
+
+def test_the_resource_names_the_service(sending: Sending) -> None:
+    sending.run(guide())
+    sending.send(environment={"OTEL_SERVICE_NAME": "shop"})
+    assert sending.receiver.resources[0]["service.name"] == "shop"
+
+
+def test_a_place_that_cannot_be_read_or_written_says_so(sending: Sending, tmp_path: Path) -> None:
+    sending.run(guide())
+    sending.place.write_text("[]")
+    with pytest.raises(TracingError, match=r"The place of the exporter cannot be read from .* Remove that file"):
+        sending.send()
+    sending.place = tmp_path / "a.gesta" / "place.json"
+    with pytest.raises(TracingError, match=r"cannot be"):
+        sending.send()
+
+
+def test_a_second_exporter_to_the_same_address_is_refused_and_to_another_sends_all(sending: Sending) -> None:
+    sending.run(guide())
+
+    async def main() -> None:
+        async with (
+            gesta.open(sending.path) as record,
+            gesta.open(sending.path) as other,
+            tracing(record, sending.receiver.address, place=sending.place),
+        ):
+            await anyio.to_thread.run_sync(sending.receiver.wait, 4)
+            again = Exporter(other.store, found(sending.receiver), sending.place.with_name("b"))
+            with pytest.raises(TracingError, match=r"Another exporter sends this record to http://127"):
+                await again.once()
+            with receiving() as elsewhere:
+                done = await Exporter(other.store, found(elsewhere), sending.place.with_name("c")).once()
+                assert (done.sent, len(elsewhere.spans)) == (4, 4)
+
+    anyio.run(main)
+
+
+def test_an_export_is_the_same_spans_as_json_lines(sending: Sending, tmp_path: Path) -> None:
+    below = guide()
+    desk = gesta.Agent("desk", model=gesta.scripted(gesta.call("guide", task="Coat?"), "No."), tools=[below.as_tool()])
+    (outcome,) = sending.run(desk)
+    sending.run(guide())
+    path = tmp_path / "run.jsonl"
+    words = ["export", outcome.run, "--format", "otlp", "--content", "-o", str(path), "--record", str(sending.path)]
+    assert gesta_command(*words).exit_code == 0
+    told = [from_json(json.loads(line)) for line in path.read_text().splitlines()]
+    spans = {span.span_id: span for request in told for span in spans_in(request)}
+    sending.send(content=True)
+    assert len(spans) == 8
+    sent = {id_: span for id_, span in sending.receiver.spans.items() if id_ in spans}
+    assert sent == spans

@@ -64,6 +64,8 @@ async def _follow(exporter: Exporter) -> None:
         await exporter.follow()
     except TracingError as failure:
         LOGGER.warning("Tracing ended: %s", message_of(failure))
+    except Exception:  # noqa: BLE001 - whatever it is, turns go on
+        LOGGER.exception("Tracing ended. Please report this; what is on record can be sent later, by `gesta trace`")
 
 
 async def _drained(exporter: Exporter) -> None:

@@ -128,6 +128,11 @@ def shown(text: str, most: int) -> str:
     text = SECRETS.text(text)
     if len(text) > most:
         text = f"{text[:most]}… ({len(text) - most:,} characters more)"
+    return whole(text)
+
+
+def whole(text: str) -> str:
+    """Return a text with a question mark for each lone surrogate, which no message can hold."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
@@ -138,8 +143,8 @@ def name_of(*words: str) -> str:
 
 
 def as_json(value: Any) -> str:
-    """Return a value as JSON text. Total."""
+    """Return a value as JSON text, without secrets of this process. Total."""
     try:
-        return json.dumps(value, ensure_ascii=False, default=str)
+        return whole(SECRETS.text(json.dumps(value, ensure_ascii=False, default=str)))
     except (TypeError, ValueError, RecursionError):
         return json.dumps(f"(a {type(value).__name__} that has no text)")

@@ -46,8 +46,9 @@ def span_message(span: TraceSpan) -> Message:
         "endTimeUnixNano": str(nanos(span.end)),
         "attributes": attributes(span.attributes),
         "events": [_event(each) for each in span.events],
-        "status": {} if span.failure is None else {"code": ERROR, "message": span.failure},
     }
+    if span.failure is not None:
+        made["status"] = {"code": ERROR, "message": span.failure}
     if span.dropped:
         made["droppedEventsCount"] = span.dropped
     if span.links:

@@ -22,9 +22,9 @@ from gesta.bridges.otlp.place import Place, load, place_file, save
 from gesta.bridges.otlp.sending import Sender, Sent
 from gesta.bridges.otlp.settings import MOST_ASKED_S, MOST_WAIT_S, Settings, TracingError
 from gesta.entry import Row, run_id
-from gesta.errors import BrokenRecord, GestaError, RunHeld, WriteFailed, message_of
+from gesta.errors import BrokenRecord, GestaError, NewerRecord, RunHeld, WriteFailed, message_of
 from gesta.events import LOGGER
-from gesta.log.journal import Clock, entry_of, in_record, utc_now
+from gesta.log.journal import Clock, entry_of, utc_now
 from gesta.state.opening import shielded
 from gesta.store import Lease, Store
 
@@ -123,12 +123,18 @@ class Exporter:
                 self._store, content=self._settings.content, ratio=self._settings.ratio, heeds=self._settings.heeds
             )
             last = await self._store.last() if once else None
+            failure: GestaError | None = None
             async with anyio.create_task_group() as tasks:
                 if not once:
                     tasks.start_soon(self._meters, sender)
-                if last is None or self._place.pos < last:
-                    await self._read(sender, folding, last)
+                try:
+                    if last is None or self._place.pos < last:
+                        await self._read(sender, folding, last)
+                except GestaError as raised:  # raised below, outside of the group, as itself
+                    failure = raised
                 tasks.cancel_scope.cancel()
+            if failure is not None:
+                raise failure
             await self._send_metrics(sender)
 
     async def _read(self, sender: Sender, folding: Folding, last: int | None) -> None:
@@ -156,10 +162,10 @@ class Exporter:
 
     async def _take(self, folding: Folding, row: Row) -> None:
         try:
-            entry = await entry_of(self._store, row)
-        except BrokenRecord as error:
-            raise in_record(self._store, error) from error
-        spans, sampled = await folding.add(entry)
+            spans, sampled = await folding.add(await entry_of(self._store, row))
+        except (BrokenRecord, NewerRecord) as error:  # it will not be better the next time
+            self._told(f"Entry {row.run}.{row.seq} is in no trace: {message_of(error)}")
+            return
         for span in spans:
             self._meter.add(span)
             if sampled and self._settings.traces:

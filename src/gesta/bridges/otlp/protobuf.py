@@ -52,7 +52,7 @@ def _span(spans: Any, told: dict[str, Any]) -> None:
     for link in told.get("links", ()):
         ids = {"trace_id": bytes.fromhex(link["traceId"]), "span_id": bytes.fromhex(link["spanId"])}
         span.links.add(**ids, flags=link["flags"])
-    if told["status"]:
+    if "status" in told:
         span.status.code, span.status.message = told["status"]["code"], told["status"]["message"]
 
 

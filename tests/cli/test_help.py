@@ -15,6 +15,7 @@ from tests.cli.conftest import Gesta
 
 from gesta.cli import application
 from gesta.cli.app import VERBS, app
+from gesta.cli.talk import BROKEN_PIPE
 
 MAIN = [sys.executable, "-c", "from gesta.cli import main; main()"]
 EVERY = [verb for verbs in VERBS.values() for verb in verbs]
@@ -84,6 +85,16 @@ def test_the_example_of_the_demo_runs(gesta: Gesta, folder: Path):
     assert json.loads(done.stdout) == {"record": "demo.gesta", "code": 0}
     assert "attempt 1 is on record (entry 34), the tool may start" in done.stderr
     assert "refunds fired: 1, model calls bought again: 0" in done.stderr
+
+
+def test_the_demo_whose_reader_leaves_stops_as_other_commands_do(folder: Path):
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        [*MAIN, "demo", "--yes"], stdout=write, stderr=subprocess.PIPE, cwd=folder, text=True, check=False
+    )
+    os.close(write)
+    assert (done.returncode, done.stderr) == (BROKEN_PIPE, "record: runs.gesta\n")
 
 
 def test_the_demo_without_anybody_to_ask_stops_and_can_be_gone_on_with(folder: Path):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gesta.cli.app import command
+from gesta.cli.app import command, silenced
 from gesta.cli.options import OnRecord, Run, WorkOptions, quoted
 from gesta.cli.talk import DIM, Stop, json_line, put, say, terminal
 
@@ -85,6 +85,12 @@ def demo(options: DemoOptions) -> int:
 
     from gesta.demo.play import Choices, play
 
+    class Page(Console):
+        """A console whose reader may leave; rich ends the program with 1 then."""
+
+        def on_broken_pipe(self) -> None:
+            raise SystemExit(silenced())
+
     record = options.target(new=True)
     choices = Choices(
         record=record,
@@ -94,7 +100,7 @@ def demo(options: DemoOptions) -> int:
         base_url=options.base_url,
         interactive=terminal(sys.stdin) and terminal(sys.stderr if options.json else sys.stdout),
     )
-    code = play(choices, Console(highlight=False, markup=False, stderr=options.json))
+    code = play(choices, Page(highlight=False, markup=False, stderr=options.json))
     if options.json:
         put(json_line({"record": record, "code": code}))
     return code

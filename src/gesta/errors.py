@@ -364,7 +364,10 @@ class ScriptExhausted(AgentError):
     """A scripted or replayed model was asked more often than it has items."""
 
     def __init__(self, name: str, asked: int, items: int) -> None:
-        super().__init__(f"Model {name!r} was asked for answer {asked} but holds {items}. Add an item, or set limits.")
+        super().__init__(
+            f"Model {name!r} was asked for answer {asked} but holds {items}. It counts the answers of the whole run: "
+            "add one, or begin another session."
+        )
 
 
 class ModelFault(GestaError):

@@ -167,7 +167,10 @@ async def test_a_stream_is_lost_after_so_many_characters():
 async def test_past_its_end_it_says_so():
     with pytest.raises(ScriptExhausted) as found:
         await ask(scripted("one", name="guide"), 1)
-    assert str(found.value) == "Model 'guide' was asked for answer 2 but holds 1. Add an item, or set limits."
+    assert (
+        str(found.value)
+        == "Model 'guide' was asked for answer 2 but holds 1. It counts the answers of the whole run: add one, or begin another session."
+    )
 
 
 @pytest.mark.parametrize(

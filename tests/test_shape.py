@@ -51,7 +51,10 @@ RIBS_FOR = {"bridges": ("importers",), "compat": RIBS}  # rib -> further ribs th
 EDGES = ("address", "compare", "first_file", "sync", "demo", "worker", "serve", "web", "cli", "testing", "__main__")
 SPINE_LIBRARIES = ("msgspec", "anyio")
 LAZY = ("", "address", "cli", "demo", "testing")  # may import inside functions; "" is the door, `gesta/__init__.py`
-HEAVY = {"models/prices.py": "genai_prices"}  # rib file -> the one library that it may import inside functions
+HEAVY = {
+    "models/prices.py": "genai_prices",
+    "bridges/mcp/link.py": "mcp",
+}  # rib file -> the one library that it may import inside functions
 KEYWORDS = {  # functions and classes whose keywords are the user's own words, so that no signature can list them
     "call": "the arguments of any tool",
     "invoke": "as above",
@@ -72,6 +75,7 @@ KEYWORDS = {  # functions and classes whose keywords are the user's own words, s
     "resume": "as above",
     "popen": "the arguments of `subprocess.Popen`",
     "no_subprocess": "as above",
+    "mcp": "as above",
     "new": "the annotations of a span of agent-catalog",
     "Span": "as above",
     "LLMMessage": "a dict of any message fields; its users need one",

@@ -217,9 +217,9 @@ MENDS: dict[str, Mend] = {
         what="a fork fires on the approval that it shares with its base",
         changes=(
             Change(
-                "gesta.state.run:_fork",
-                'if call.approval is None or call.approval.verdict == "approved":',
-                "if call.approval is None:",
+                "gesta.state.calls:OpenCall.forked",
+                'if self.approval is None or self.approval.verdict == "approved":',
+                "if self.approval is None:",
             ),
         ),
         found="a fork carried out",

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from gesta.address import Record, replay
     from gesta.address import open_record as open
     from gesta.agent import Agent
+    from gesta.bridges.mcp.source import mcp
     from gesta.decide.waiting import Waiting
     from gesta.entry import Entry
     from gesta.errors import GestaError, InDoubt, ModelFault, ToolError
@@ -55,6 +56,7 @@ WHERE = {
     "fault": "models.scripted",
     "function": "models.function",
     "hosted": "models.hosted",
+    "mcp": "bridges.mcp.source",
     "open": "address",
     "open_sync": "sync",
     "replay": "address",
@@ -93,6 +95,7 @@ __all__ = [
     "function",
     "hosted",
     "kinds",
+    "mcp",
     "open",
     "open_sync",
     "replay",

@@ -25,6 +25,7 @@ from gesta.errors import BadAddress, GestaError, MissingExtra, nearest, refuse_u
 from gesta.function_tool.tool import Tool
 from gesta.model.request import Model
 from gesta.perform.execution import Terms, nobody_knows
+from gesta.perform.sources import Sources
 from gesta.perform.stop import GRACE_S
 from gesta.policy import Budget, Price
 from gesta.prompt.formatter import Formatter
@@ -380,9 +381,9 @@ async def open_record(address: Address = ":memory:", **options: Unpack[Options])
     failure: BaseException | None = None
     models: dict[str, Model] = {}
     try:
-        async with anyio.create_task_group() as tasks:
+        async with Sources() as sources, anyio.create_task_group() as tasks:
             record = Record(opened, partial(bind, models=models), tasks)
-            record.turns.terms = terms
+            record.turns.terms, record.turns.sources = terms, sources
             try:
                 yield record
             except BaseException as error:  # noqa: BLE001 - raised below, outside of the group, as itself

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from hashlib import sha256
 from inspect import Parameter, isawaitable, signature
 from types import FunctionType
-from typing import Any, Generic
+from typing import TYPE_CHECKING, Any, Generic
 
 import msgspec
 from msgspec import Struct
@@ -19,6 +19,7 @@ from gesta.codec.rows import digest_of
 from gesta.errors import AgentError, BadArguments, BadTool
 from gesta.function_tool.context import Context
 from gesta.function_tool.output import ANSWER, Output, T, output_of
+from gesta.function_tool.source import ToolSource
 from gesta.function_tool.tool import Tool, tool
 from gesta.hooks import VERDICTS, Hooks
 from gesta.kinds import AgentRef, RequestHeaderContent
@@ -85,6 +86,17 @@ def function_name(function: Callable[..., Any]) -> str:
     return f"{getattr(named, '__module__', '')}.{named.__qualname__}"
 
 
+if TYPE_CHECKING:
+
+    class Tools:
+        """The tools of an agent: sources may be given among them, and are not read among them."""
+
+        def __get__(self, agent: object, kind: object = None) -> Sequence[Tool]: ...
+        def __set__(self, agent: object, tools: Sequence[Tool | ToolSource]) -> None: ...
+else:
+    Tools = Sequence[Tool]
+
+
 class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
     """An agent: its name, model, instructions, tools and rules. `T` is the type of the answer, text by default."""
 
@@ -94,7 +106,8 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
     a model, and get the model of the turn's options, of `--model`, or of the agent whose tool they are."""
     instructions: Instructions = ""
     """The text that the model reads first. A function is called once in a turn, and its text is on record."""
-    tools: Sequence[Tool] = ()
+    tools: Tools = ()  # type: ignore[assignment]  # its default is a value, not what checkers see
+    """Tools, and sources of tools such as `gesta.mcp(...)`. Sources are moved to `sources`."""
     formatter: Formatter[Any] | str = "tool-calls"
     policy: Policy = Policy()
     settings: dict[str, Any] = {}
@@ -125,17 +138,23 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
     """Version of the catalog that its tools and prompts are from: the begin of each turn holds it."""
     fallbacks: Sequence[Any] = ()
     """Models, or addresses of models: if a model fails for good, the next model is asked for the rest of the turn."""
+    sources: tuple[ToolSource, ...] = ()
+    """The sources among its tools: when a turn begins, the tools that they offer are added to `tools`."""
 
     def __post_init__(self) -> None:
         """Check the fields. Raises AgentError, and BadTool for two tools of one name, which no model can tell apart."""
         if self.hooks is not None or self.deps is not None or self.instructions.__class__ is not str:
             self._refuse_values()
         self._refuse_kinds()
-        for each in self.tools:
+        others: list[Any] = [each for each in self.tools if not isinstance(each, Tool)]
+        if others and (sources := [each for each in others if isinstance(each, ToolSource)]):
+            force_setattr(self, "tools", [each for each in self.tools if not isinstance(each, ToolSource)])
+            force_setattr(self, "sources", (*self.sources, *sources))
+        for each in others:
             if isinstance(each, Agent):
                 found = f"Agent {self.name!r}: {each.name!r} in its tools is an agent, expected a tool."
                 raise BadTool(f"{found} Write {each.name}.as_tool(), with a description for the model that calls it.")
-            if not isinstance(each, Tool):
+            if not isinstance(each, ToolSource):
                 name = getattr(each, "__name__", repr(each))
                 found = f"Agent {self.name!r}: {name!r} in its tools is a {type(each).__name__}, expected a tool."
                 raise BadTool(f"{found} Write @gesta.tool above `def {name}`.")
@@ -303,10 +322,11 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
         Args:
             known: a cache of digests by the packed description; a new digest is added to it.
         """
-        rules = [
-            [getattr(tool, rule) for rule in RULES] + [tool.ends_turn] * bool(tool.ends_turn) for tool in self.tools
-        ]
-        described = [self.name, msgspec.to_builtins(self.header()), self.formats().name, rules]
+        own = [tool for tool in self.tools if tool.server is None] if self.sources else self.tools
+        rules = [[getattr(tool, rule) for rule in RULES] + [tool.ends_turn] * bool(tool.ends_turn) for tool in own]
+        header = (replace(self, tools=own) if self.sources else self).header()  # servers may offer others tomorrow
+        described = [self.name, msgspec.to_builtins(header), self.formats().name, rules]
+        described += [["sources", *(each.described() for each in self.sources)]] if self.sources else []
         described += [self.groups, self.state, getattr(self.program, "__qualname__", None)]
         described += [True] if self.repair else []
         described += [["fallbacks", *(each.asked().name for each in self.fallbacks)]] if self.fallbacks else []

@@ -118,6 +118,17 @@ class AgentRef(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Version of the catalog that its tools and prompts are from, such as a commit."""
 
 
+class ToolServer(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The server that carries a tool out, as it was when the tool was called."""
+
+    name: str
+    """Name that the server gives itself."""
+    version: str | None = None
+    """Version that the server gives itself."""
+    schema: str
+    """SHA-256 of the tool's name, description, schemas and annotations as the server listed them, in hex."""
+
+
 class Step(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One step of a plan."""
 

@@ -26,7 +26,7 @@ Catching an error also catches those below it:
     │   ├── OtherType        an answer on record is not of the agent's type
     │   └── NoAnswer         the turn has no answer
     ├── AgentError         an agent, tool or script that cannot be used as it is
-    │   ├── BadTool, BadArguments, BadAddress, MissingExtra, NoKey, NoDeps
+    │   ├── BadTool, BadArguments, BadAddress, MissingExtra, NoKey, NoDeps, NoServer
     │   └── ScriptExhausted  a scripted or replayed model has no more items
     ├── ModelFault         a provider did not answer (caught by `perform`, written as a `fault`)
     ├── ToolError          raised by a tool: it failed, and says so to the model in its own words
@@ -100,10 +100,8 @@ class ForeignObjects(BrokenRecord):
     def __init__(self, address: str, found: list[str], then: str | None = None) -> None:
         shown = ", ".join(found[:5]) + (f" and {len(found) - 5} more" if len(found) > 5 else "")
         then = then or f"`gesta repair {address}` shows it, and what can be removed"
-        super(BrokenRecord, self).__init__(
-            f"{address!r} was not opened. It holds what no release of Gesta makes, and what would run when the record "
-            f"is used: {shown}. Nothing of it ran. {then}."
-        )
+        held = "It holds what no release of Gesta makes, and what would run when the record is used"
+        super(BrokenRecord, self).__init__(f"{address!r} was not opened. {held}: {shown}. Nothing of it ran. {then}.")
         self.address, self.found = address, shown
 
 
@@ -343,10 +341,8 @@ class NoKey(AgentError):
     """A provider needs a key, and no key was found."""
 
     def __init__(self, provider: str, variable: str) -> None:
-        super().__init__(
-            f"No key for {provider!r}: set {variable}. Without a key, `gesta demo` runs, and so do agents on "
-            "gesta.scripted(...) or gesta.replay(...)."
-        )
+        todo = "Without a key, `gesta demo` runs, and so do agents on gesta.scripted(...) or gesta.replay(...)."
+        super().__init__(f"No key for {provider!r}: set {variable}. {todo}")
 
 
 class NoDeps(AgentError):
@@ -358,6 +354,13 @@ class NoDeps(AgentError):
             f"Agent {agent!r}: {function!r} needs deps ({kind}), and none were given. Nothing was begun. Write "
             f"deps=... where the turn is begun or resumed, or Agent(deps=FUNCTION) with a function that makes them."
         )
+
+
+class NoServer(AgentError):
+    """A server that has tools of an agent does not start, cannot be reached, or does not list them."""
+
+    def __init__(self, server: str, found: str, todo: str) -> None:
+        super().__init__(f"The server of tools {server!r} cannot be used: {found}. {todo}.")
 
 
 class ScriptExhausted(AgentError):

@@ -20,6 +20,7 @@ from gesta.content import (
     Reason as Reason,
     Status as Status,
     Step as Step,
+    ToolServer as ToolServer,
 )
 
 
@@ -154,6 +155,8 @@ class AttemptContent(Base, frozen=True, kw_only=True, tag="attempt"):
     """Name of the process that makes the attempt, for `Store.gone`; `None` in entries of format 1."""
     key: str | None = None
     """Idempotency key, 64 hex: random in the first attempt of a call, copied by later ones; `None` in format 1."""
+    server: ToolServer | None = None
+    """The server that carries the tool out; `None` for a function of the program."""
 
 
 class ToolResultContent(Base, frozen=True, kw_only=True, tag="tool-result"):
@@ -201,6 +204,8 @@ class FaultContent(Base, frozen=True, kw_only=True, tag="fault"):
     """Id of the child run that an attempt or a hook waits for."""
     instead: str | None = None
     """For a request: the model that replaces the failed model for the rest of the turn."""
+    state: Any = None
+    """Of an attempt that a person has to answer first: what its tool gets back when it is called again."""
     meta: dict[str, Any] | None = None
     """`raw_zlib`: the bytes of the reply that were received, compressed."""
 
@@ -331,6 +336,10 @@ class QuestionContent(Base, frozen=True, kw_only=True, tag="question"):
     schema: dict[str, Any] | None = None
     raises: Literal["tokens", "usd"] | None = None
     """The bound of the turn's budget that the answer raises; `None` for any other question."""
+    attempt: int | None = None
+    """Seq of the attempt whose tool asks: it is called again with the answer; `None` for any other question."""
+    part: str | None = None
+    """The tool's own name of the question."""
 
 
 class AnswerContent(Base, frozen=True, kw_only=True, tag="answer"):

@@ -65,6 +65,8 @@ async def turn(agent: Agent, live: LiveRun) -> Outcome:
         while True:
             live.stop.check()
             await take_in(live)
+            if agent.sources:
+                agent = await live.host.sources.listed(agent)
             move, _ = await step(agent, live, scope=scope)
             match move:
                 case Finish():

@@ -1,4 +1,7 @@
-"""Export and import of whole records: JSON lines, RDF in the terms of PROV, copies into another record, and traces."""
+"""Export and import of whole records: JSON lines, RDF in the terms of PROV, copies into another record, and traces.
 
-ORDER = ("lines", "jsonl", "prov", "pushing", "otlp", "tracing")
+The folder `mcp` has the tools of MCP servers.
+"""
+
+ORDER = ("lines", "jsonl", "prov", "pushing", "otlp", "tracing", "mcp")
 """Each file may import those before it, and `importers/`."""

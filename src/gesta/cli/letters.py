@@ -146,6 +146,8 @@ def _fitting(text: str, question: Waiting) -> Any:
     wanted = question.schema.get("type")
     if wanted == "string" and not text.startswith('"'):
         return text
+    if "anyOf" in question.schema and misfit(text, question.schema) is None:
+        return text
     value = _json("The answer", text)
     problem = misfit(value, question.schema)
     if problem is not None:

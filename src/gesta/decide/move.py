@@ -236,19 +236,22 @@ def _calls(agent: Agent, state: RunState) -> Use | Wait | None:
         elif found == "settle":
             settle.append(call)
         elif found != "close":
-            waits.append(_waiting(agent, call, found))
+            waits += _waiting(agent, call, found)
         # else the call gets a placeholder before the next request
     if run or settle:
         return Use(tuple(run[: max(1, agent.policy.parallel)]), tuple(settle))
     return Wait(tuple(waits)) if waits else None
 
 
-def _waiting(agent: Agent, call: OpenCall, what: Blocking) -> Waiting:
+def _waiting(agent: Agent, call: OpenCall, what: Blocking) -> list[Waiting]:
     tool = agent.tool(call.name)
+    declared = tool is None or tool.declared
+    if what == "question" and call.asks:
+        return [Waiting(what, call.seq, call.name, seq, declared) for seq in call.asks]
     attempt = call.last.seq if call.last is not None else None
     of = {"approval": call.asked, "question": call.question}.get(what, attempt)
     child = call.last.child if call.last is not None and what == "child" else ""
-    return Waiting(what, call.seq, call.name, of, tool is None or tool.declared, child)
+    return [Waiting(what, call.seq, call.name, of, declared, child)]
 
 
 def _answer(agent: Agent, state: RunState, turn: Turn) -> Move | None:

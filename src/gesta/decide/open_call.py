@@ -9,7 +9,7 @@ from gesta.agent import Agent
 from gesta.errors import BadArguments, nearest
 from gesta.function_tool.tool import Tool
 from gesta.kinds import ToolResultContent
-from gesta.state.calls import EFFECTS, EXPIRED, WAITS, OpenCall, Try
+from gesta.state.calls import ASKS, EFFECTS, EXPIRED, WAITING, WAITS, OpenCall, Try
 from gesta.state.run import RunState
 
 NEVER = "This call was not carried out."
@@ -46,6 +46,8 @@ def _alone(agent: Agent, call: OpenCall, state: RunState) -> Course:
         return "close"
     if call.last is not None and call.last.verdict is not None:
         return _resolved(tool, call, call.last, state.since)
+    if call.last is not None and call.last.doubt == ASKS:
+        return "question" if call.asks else "run" if tool is not None else "close"
     if call.last is not None and call.last.doubt == WAITS:
         return "child" if call.last.seq > state.since or tool is None else "run"
     if call.running(state.since):
@@ -95,7 +97,7 @@ def _resolved(tool: Tool | None, call: OpenCall, last: Try, since: int) -> Cours
 
 def awaits_end(tool: Tool | None, last: Try) -> bool:
     """Return whether a resolution counts only once the attempt has ended; before, the effect could still happen."""
-    if last.verdict == "done" or last.over or last.void or last.doubt == WAITS:
+    if last.verdict == "done" or last.over or last.void or last.doubt in WAITING:
         return False
     if last.process is None:  # of format 1: only the person knows
         return False

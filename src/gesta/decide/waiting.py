@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from gesta.codec.rows import digest_of
 from gesta.kinds import TimerContent
-from gesta.state.calls import WAITS, OpenCall, Try
+from gesta.state.calls import WAITING, OpenCall, Try
 from gesta.state.run import RunState
 from gesta.text.visible import remarks
 
@@ -135,7 +135,7 @@ def doubts(run: str, state: RunState) -> list[Waiting]:
 
 
 def _questions(state: RunState) -> Iterator[Waiting]:
-    calls = {call.question: call for call in state.calls.values()}
+    calls = {seq: call for call in state.calls.values() for seq in (call.question, *call.asks)}
     names = {note.seq: name for name, note in state.steps.notes.items()}
     for seq in state.questions:
         call = calls.get(seq)
@@ -151,7 +151,7 @@ def _approvals(state: RunState) -> Iterator[Waiting]:
 
 def _doubts(state: RunState) -> Iterator[Waiting]:
     for call in state.calls.values():
-        if call.last is None or call.last.doubt == WAITS or call.last.verdict == "done":
+        if call.last is None or call.last.doubt in WAITING or call.last.verdict == "done":
             continue
         if call.last.effect == "pure" and (call.last.doubt is not None or call.last.over):  # it is made again
             yield Waiting("resume")

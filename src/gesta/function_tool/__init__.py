@@ -5,6 +5,7 @@ ORDER = (
     "signature",
     "context",
     "tool",
+    "source",
     "output",
 )
 """Files in reading order: each imports only files before it."""

@@ -1,7 +1,7 @@
 """The context that a tool gets for a call, and the answers that its `reconcile` can return."""
 
 import subprocess
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol
 
@@ -29,6 +29,31 @@ def no_tables(*_: Any) -> list[tuple[Any, ...]]:
 def no_subprocess(*_: Any, **__: Any) -> "subprocess.Popen[Any]":
     """Raise GestaError: a subprocess can be started only during an attempt."""
     raise GestaError("context.popen starts a subprocess of an attempt; there is none here. Use subprocess.Popen.")
+
+
+async def no_part(*_: Any) -> "ChildOutcome":
+    """Refuse to call an agent outside of an attempt. Raises GestaError."""
+    raise GestaError("context.call_as calls an agent from a tool call; there is none here.")
+
+
+class ToolQuestion(Struct, frozen=True):
+    """A question of a tool to a person."""
+
+    text: str
+    schema: dict[str, Any] | None = None
+    """JSON Schema of the answer; `None` for any text."""
+
+
+class NeedsAnswer(BaseException):
+    """Is raised by a tool that can go on only when a person has answered. Its call is then made again.
+
+    The next attempt finds the answers in `Context.answers`, and `state` in `Context.state`. The call has had no effect
+    so far, or whatever goes on with it can tell by the state what has happened. It is no error; do not catch it.
+    """
+
+    def __init__(self, questions: Mapping[str, ToolQuestion], state: Any = None) -> None:
+        super().__init__(", ".join(questions))
+        self.questions, self.state = dict(questions), state
 
 
 class ChildOutcome(Protocol):
@@ -76,6 +101,12 @@ class Context(Struct, Generic[D], frozen=True, kw_only=True):
     """Sends words as an observation to the listeners of the run."""
     call: Callable[[Any, str], Awaitable[ChildOutcome]]
     """Calls another agent in a child run, and returns its outcome. A second attempt continues the same child run."""
+    call_as: Callable[[str, Any, str], Awaitable[ChildOutcome]] = no_part
+    """Does the same in a child run whose name ends with a given part; `call` numbers the agents that it calls."""
+    answers: Mapping[str, Any] = {}
+    """Answers to what earlier attempts of this call asked by `NeedsAnswer`, by the tool's own names."""
+    state: Any = None
+    """The state that the attempt before raised `NeedsAnswer` with; `None` if it ended in another way."""
     found: Callable[[str, Sequence[Hit]], None] = lambda _query, _hits: None
     """Writes a query and the passages that it found: they explain the tool's result."""
     sql: Callable[..., list[tuple[Any, ...]]] = no_tables

@@ -18,6 +18,7 @@ import msgspec
 from anyio import to_thread
 from msgspec import UNSET, Struct, ValidationError
 
+from gesta.content import ToolServer
 from gesta.errors import BadArguments, BadTool, nearest
 from gesta.function_tool.context import Context, Reconcile
 from gesta.function_tool.signature import MOST, named, read_signature, unknown_members, unwrapped
@@ -88,6 +89,8 @@ class Tool(Struct, Generic[F], frozen=True, kw_only=True, eq=False, dict=True):
     """Type of the deps that the tool requires, such as `Shop` for `Context[Shop]`; `None` if it requires none."""
     agent: Any = None
     """The agent that the tool calls, if it was made by `Agent.as_tool`."""
+    server: ToolServer | None = None
+    """The server that carries the tool out; `None` for a function of the program."""
 
     def __post_init__(self) -> None:
         """Check the fields, and copy the function's name and docstring. Raises BadTool for a wrong field."""

@@ -2,6 +2,7 @@
 
 ORDER = (
     "stop",
+    "sources",
     "execution",
     "threads",
     "result",

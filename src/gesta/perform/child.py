@@ -86,12 +86,13 @@ class Trial(Struct, frozen=True):
     """An object. The attempt counts as running while any thread, task or variable refers to the object."""
     checked: float = math.inf
     """Time by `time.monotonic` at which this process last held the run for certain."""
+    state: Any = None
+    """What the last attempt left for this one, if a person had to answer in between."""
 
 
 def context_of(trial: Trial, live: LiveRun) -> Context:
     """Return the context of one attempt of a call."""
-    opened, call, attempt = live.state.opened, trial.call, trial.seq
-    cancelled, children = trial.cancelled, trial.children
+    opened, call, attempt, cancelled = live.state.opened, trial.call, trial.seq, trial.cancelled
     assert opened is not None
     store = live.log.journal.store
     in_task = partial(_in_task, current_token())
@@ -104,10 +105,13 @@ def context_of(trial: Trial, live: LiveRun) -> Context:
         explain_id=f"{live.log.run}.{attempt}",
         streaming=bool(live.broadcast.listeners),
         clock=live.clock,
-        call=partial(_call_agent, live, call, attempt, children),
+        call=partial(_call_agent, live, trial, ""),
+        call_as=partial(_call_agent, live, trial),
         respond=partial(in_task, _respond, live, cancelled),
         found=partial(in_task, _write_retrieval, live, attempt),
         popen=partial(popen, attempt_name(live, attempt), store.descriptor()),
+        answers=dict(call.answers),
+        state=trial.state,
         cancelled=cancelled,
         deps=live.deps,
         traceparent=_header(live, call.seq),
@@ -150,12 +154,12 @@ def attempt_name(live: LiveRun, attempt: int) -> str:
     return f"{live.log.journal.lease.owner} {live.log.run}.{attempt}"
 
 
-async def _call_agent(
-    live: LiveRun, call: OpenCall, attempt: int, children: Children, agent: Agent, input: str
-) -> Outcome:
+async def _call_agent(live: LiveRun, trial: Trial, part: str, agent: Agent, input: str) -> Outcome:
     """Call another agent in a child run. A second attempt of the call continues the same child run."""
-    children.begun += 1
-    name = child_name(call) if children.begun == 1 else f"{child_name(call)}.{children.begun}"
+    call, attempt, children = trial.call, trial.seq, trial.children
+    children.begun += not part
+    number = part or (f"{children.begun}" if children.begun > 1 else "")
+    name = f"{child_name(call)}.{number}" if number else child_name(call)
     handed = ChildTask(name, f"{live.log.run}.{call.seq}", input, call.name, attempt)
     refuse_deep(live, attempt)
     children.at_work.append(name)

@@ -17,6 +17,7 @@ from gesta.events import AnswerEvent, Broadcast, ObservationEvent, Outcome, Retr
 from gesta.kinds import Content, RequestHeaderContent, SystemContent
 from gesta.log.journal import Log, pages
 from gesta.model.request import Envelope
+from gesta.perform.sources import Sources
 from gesta.perform.stop import GRACE_S, Stop
 from gesta.policy import Budget, Limits
 from gesta.prompt.blocks import Prompt, way
@@ -84,6 +85,10 @@ class Host(Protocol):
     @property
     def terms(self) -> Terms:
         """The options that hold for all turns."""
+
+    @property
+    def sources(self) -> Sources:
+        """The tool sources of agents."""
 
     async def child(self, agent: Any, task: Task, live: "LiveRun") -> Outcome:
         """Run the turn of a child run, continue it, or return its outcome if it has ended."""

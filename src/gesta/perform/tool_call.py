@@ -20,9 +20,10 @@ from gesta.decide.move import Use
 from gesta.decide.open_call import effect_of
 from gesta.entry import Entry
 from gesta.errors import BadArguments, GestaError, InDoubt, LeaseLost, message_of
+from gesta.function_tool.context import NeedsAnswer
 from gesta.function_tool.doubt import in_doubt
 from gesta.function_tool.tool import Tool
-from gesta.kinds import AttemptContent, Content, Error, FaultContent
+from gesta.kinds import AttemptContent, Content, Error, FaultContent, QuestionContent
 from gesta.perform.child import ChildWaits, Trial, attempt_name, context_of, idempotency_key
 from gesta.perform.doubts import settle
 from gesta.perform.execution import LiveRun
@@ -42,7 +43,7 @@ from gesta.perform.threads import (
     unless_stale,
     works,
 )
-from gesta.state.calls import KEY_EXPIRED, UNSTARTED, WAITS, OpenCall
+from gesta.state.calls import ASKS, KEY_EXPIRED, UNSTARTED, WAITS, OpenCall
 from gesta.state.opening import is_message
 from gesta.store import Statements
 
@@ -58,6 +59,8 @@ class ReadyCall(msgspec.Struct, frozen=True):
     """Whether an earlier attempt with the same key may have had the effect."""
     slot: ThreadSlot | None = None
     """The reserved thread, for a tool that needs a thread."""
+    state: Any = None
+    """What the last attempt left for this one, if a person had to answer in between."""
 
 
 async def use(agent: Agent, move: Use, live: LiveRun) -> None:
@@ -82,7 +85,8 @@ async def use(agent: Agent, move: Use, live: LiveRun) -> None:
 def _work(agent: Agent, call: OpenCall) -> ReadyCall:
     tool = agent.tool(call.name)
     assert tool is not None, f"decide ran {call.name!r}, which the agent does not have"
-    return ReadyCall(call, tool, tool.timeout_s or agent.policy.tool_timeout_s, call.again)
+    state = call.last.state if call.last is not None else None
+    return ReadyCall(call, tool, tool.timeout_s or agent.policy.tool_timeout_s, call.again, state=state)
 
 
 def _key_expired(agent: Agent, call: OpenCall, live: LiveRun) -> bool:
@@ -138,7 +142,8 @@ async def _try_all(works_: Sequence[ReadyCall], live: LiveRun) -> None:
     failures: list[GestaError] = []
 
     def trial_of(work: ReadyCall, attempt: Entry, key: str) -> Trial:  # nobody else keeps the mark that is in it
-        return Trial(work.call, attempt.seq, key, mark=marks.pop(attempt.seq, None), checked=checked)
+        mark = marks.pop(attempt.seq, None)
+        return Trial(work.call, attempt.seq, key, mark=mark, checked=checked, state=work.state)
 
     async def carry_out(work: ReadyCall, attempt: Entry, key: str) -> None:
         nonlocal left
@@ -243,11 +248,12 @@ def _write_attempt(work: ReadyCall, live: LiveRun) -> tuple[Entry, str]:
         effect=tool.effect,
         process=journal.lease.owner,
         key=key,
+        server=tool.server,
     )
     if tool.effect in ("once", "idempotent"):
         journal.sync()
     causes = [call.seq]
-    if call.approved is not None or call.check is not None:
+    if call.approved is not None or call.check is not None or call.heard:
         causes += call.said
     if call.last is not None and call.last.settled is not None:
         causes.append(call.last.settled)
@@ -345,15 +351,22 @@ def _outcome(work: ReadyCall, attempt: int, returned: Returned, *, over: bool) -
 
 
 def _below(stop: BaseException) -> BaseException | None:
-    """Return the exception with which a child run stopped its tool, also from a group; `None` if there is none."""
+    """Return the exception by which a tool says that it waits for a child run or a person; `None` if it does not."""
     if isinstance(stop, BaseExceptionGroup):
         return next((found for each in stop.exceptions if (found := _below(each)) is not None), None)
-    return stop if isinstance(stop, ChildWaits | TurnLeft) else None
+    return stop if isinstance(stop, ChildWaits | NeedsAnswer | TurnLeft) else None
 
 
 def _wait_for(live: LiveRun, attempt: Entry, stop: BaseException) -> None:
-    """Write that a call waits for a child run. The next attempt of the call continues that run."""
+    """Write that a call waits for a child run or a person. The next attempt of the call goes on with it."""
     why = _below(stop)
+    if isinstance(why, NeedsAnswer):
+        error = Error(type=ASKS, message=f"a person has to answer: {why}")
+        live.write(FaultContent(of=attempt.seq, error=error, state=why.state), attempt.seq)
+        for part, asked in why.questions.items():
+            question = QuestionContent(value=asked.text, schema=asked.schema, attempt=attempt.seq, part=part)
+            live.write(question, attempt.seq)
+        return
     if isinstance(why, ChildWaits):
         run, text = why.args
     else:

@@ -179,7 +179,7 @@ def _of_entry(entry: Entry, run: Followed, asked: int) -> Iterator[Event]:
         case kinds.ApprovalRequestContent(of=of):
             yield _waits(Waiting("approval", of, run.tools.get(of), entry.seq), entry, run)
         case kinds.QuestionContent():
-            call = next((each for each in run.state.calls.values() if each.question == entry.seq), None)
+            call = next((each for each in run.state.calls.values() if entry.seq in (each.question, *each.asks)), None)
             seq, step = (None, _note_name(entry)) if call is None else (call.seq, call.name)
             yield _waits(Waiting("question", seq, step, entry.seq), entry, run)
         case kinds.TimerContent(key=key):

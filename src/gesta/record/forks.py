@@ -31,7 +31,7 @@ async def advance(agent: Agent, live: LiveRun) -> Outcome:
     base = opened.base if opened is not None else None
     if base is None:
         return await take(agent, live)
-    agent = msgspec.structs.replace(agent, tools=[_fenced(tool, base) for tool in agent.tools])
+    agent = msgspec.structs.replace(agent, tools=[_fenced(tool, base) for tool in agent.tools], sources=())
     begun = [call for call in live.state.calls.values() if call.last is not None and call.last.seq <= base.seq]
     await _answered(agent, base, [Waiting("doubt", call.seq, call.name) for call in begun], live)
     ended = await take(agent, live)

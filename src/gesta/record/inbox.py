@@ -263,6 +263,9 @@ TYPES: dict[str, tuple[type, ...]] = {
 
 def misfit(value: Any, schema: dict[str, Any]) -> str | None:
     """Return why a value does not fit a JSON Schema: type, choices or members; `None` if it fits."""
+    options = [misfit(value, each) for each in schema.get("anyOf", ()) if isinstance(each, dict)]
+    if options and None not in options:
+        return options[0]
     wanted = schema.get("type")
     if isinstance(wanted, str) and wanted in TYPES:
         right = isinstance(value, TYPES[wanted]) and (wanted == "boolean" or not isinstance(value, bool))

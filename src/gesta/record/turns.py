@@ -20,21 +20,13 @@ from gesta.decide.waiting import Waiting
 from gesta.entry import run_id
 from gesta.errors import GestaError, NoRun, RecordError, RunHeld, TurnOpen
 from gesta.events import LOGGER, Broadcast, Outcome
-from gesta.kinds import (
-    AgentRef,
-    BeginContent,
-    Error,
-    FaultContent,
-    KeyValueContent,
-    Opened,
-    SignalContent,
-    UserContent,
-)
+from gesta.kinds import AgentRef, BeginContent, Error, FaultContent, KeyValueContent, Opened, SignalContent, UserContent
 from gesta.log.journal import Clock, Journal, Log, letters, open_root
 from gesta.loop import outcome, take_in, taken, wake
 from gesta.perform.execution import Kept, LiveRun, Task, Terms, TurnCaller, folded
 from gesta.perform.late import send
 from gesta.perform.move import perform
+from gesta.perform.sources import Sources
 from gesta.perform.stop import Stop, TurnLeft, attended
 from gesta.prompt.blocks import way
 from gesta.record.cancel import cancel_below
@@ -75,10 +67,10 @@ class Turns:
         self._kept: dict[str, Kept] = {}
         self._broadcasts: WeakValueDictionary[str, Broadcast] = WeakValueDictionary()  # of root runs
         self._digests: dict[bytes, str] = {}  # of agents, by what describes them
-        self._stops, self._unsaved = (
-            set[Stop](),
-            list[Letter](),
-        )  # of root turns at work; results that are not on record
+        self.sources = Sources()
+        """The tool sources of agents."""
+        self._stops = set[Stop]()  # of root turns at work
+        self._unsaved = list[Letter]()  # results that are not on record
 
     @property
     def address(self) -> str:
@@ -114,6 +106,8 @@ class Turns:
         bound = self.bind(agent)
 
         async def go_on(told: TurnCaller) -> Outcome:
+            nonlocal bound
+            bound = await self.sources.listed(bound) if bound.sources else bound
             async with self.held(run, bound, told) as live:
                 if live.state.turn is None:
                     raise NoRun(run)
@@ -129,6 +123,9 @@ class Turns:
         self, agent: Agent, work: TurnWork, given: tuple[Any, Any, Any], above: Stop | None = None
     ) -> Outcome:
         """Await a turn in a task of its own, which is asked to stop if the caller is cancelled. Raises NoDeps."""
+        if agent.sources and not self.sources.ready:  # of a record that is opened for each call
+            async with self.sources:
+                return await self._leaving(agent, work, given, above)
         (broadcast, deps, trace), own = given, agent.deps or agent.hooks or agent.instructions.__class__ is not str
         if deps is None and (own or any(tool.needs or tool.agent for tool in agent.tools)):
             deps = await supplied(agent)
@@ -180,6 +177,7 @@ class Turns:
 
     async def _turn(self, agent: Agent, run: str, opening: Opening, told: TurnCaller) -> Outcome:
         bound = self.bind(agent)
+        bound = await self.sources.listed(bound) if bound.sources else bound
         async with self.held(run, bound, told, opening.parent_run if opening.thread else None) as live:
             known = live.state.turns.get(opening.key) if opening.key is not None else None
             if known is None:
@@ -234,6 +232,8 @@ class Turns:
     async def _served(self, agent: Agent, live: LiveRun, ended: Outcome) -> Outcome:
         """If a turn has ended, run the turns of the messages in the inbox. Return the outcome of the first turn."""
         if ended.end is not None:
+            if agent.sources and self.sources.holding:
+                self.sources.ended(live.log.run)
             await self._serve(agent, live)
         elif live.state.opened is not None and live.state.opened.parent_run is None:
             for each in ended.waiting:

@@ -8,7 +8,7 @@ an entry says that its function has ended. Before that, a call with effects is n
 from datetime import datetime
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from gesta.kinds import AnswerContent, ApprovalContent, CheckContent, FaultContent
 
@@ -17,6 +17,8 @@ LOST = "lost"
 failed."""
 WAITS = "waits"
 """Type of the error of an attempt that ended because its child run waits."""
+ASKS = "asks"
+"""Type of the error of an attempt that ended because its tool needs a person's answer."""
 EXPIRED = "expiry"
 """The name in `by` of the denial that is written when an approval-request expires."""
 UNSETTLED = "unsettled"
@@ -31,6 +33,8 @@ UNMADE = "instructions"
 """Type of the error when the function that makes an agent's instructions failed. It ends the turn."""
 HOOK = "hook"
 """Type of the error when a hook failed. It ends the turn."""
+WAITING = (WAITS, ASKS)
+"""Types of the errors of an attempt whose call goes on when what it waits for is there."""
 OF_TURN = (DEPTH, UNMADE, HOOK, WAITS)
 """Types of the errors that end a turn, or make it wait for an agent that a hook called."""
 REFUSED = "refused"
@@ -68,6 +72,8 @@ class Try(Struct):
     """Whether the attempt's key is too old to be used again."""
     child: str = ""
     """Id of the child run that the attempt waits for."""
+    state: Any = None
+    """What the tool gets back when a person has answered."""
     verdict: str | None = None
     """Verdict of the attempt's resolution."""
     settled: int | None = None
@@ -100,7 +106,7 @@ class OpenCall(Struct):
     approval."""
     attempts: int = 0
     waited: int = 0
-    """Number of attempts that ended because a child run waits."""
+    """Number of attempts that ended because a child run or a person's answer was waited for."""
     first_at: datetime | None = None
     """Time of the first attempt under the key that is used now."""
     last: Try | None = None
@@ -120,6 +126,12 @@ class OpenCall(Struct):
     question: int | None = None
     """Seq of the question, if a person carries the tool out."""
     answer: AnswerContent | None = None
+    asks: dict[int, str] = field(default_factory=dict)
+    """Questions of the tool that nobody has answered: the tool's names for them, by seq."""
+    answers: dict[str, Any] = field(default_factory=dict)
+    """Answers to questions of the tool, by the tool's names."""
+    heard: list[int] = field(default_factory=list)
+    """Seqs of these answers."""
     result: Any = None
     """The result that a resolution `done` or `failed` gave."""
     checked: int = 0
@@ -146,8 +158,8 @@ class OpenCall(Struct):
 
     @property
     def said(self) -> list[int]:
-        """Seqs of the call's check and approval, which are causes of its attempts and its result."""
-        check = [self.checked] if self.check is not None else []
+        """Seqs of the call's check, answers and approval, which are causes of its attempts and its result."""
+        check = [self.checked, *self.heard] if self.check is not None else self.heard
         return check if self.approved is None else [*check, self.approved]
 
     @property
@@ -156,6 +168,21 @@ class OpenCall(Struct):
         if self.last is None or self.last.void or self.last.effect in EFFECTS:  # known before the next one begins
             return False
         return self.attempts > self.waited
+
+    def forked(self) -> tuple[int, ...]:
+        """Remove what would allow an effect of the run that this one is a fork of. Returns the questions that end."""
+        if self.approval is None or self.approval.verdict == "approved":
+            self.approval = self.approved = self.expires = None
+        if self.last is None:
+            return ()
+        self.last.void = True
+        if self.last.verdict == "retry":
+            self.last.verdict = self.last.settled = None
+        if self.last.doubt not in WAITING:  # else the base waited; the fork's tool has neither called nor asked anybody
+            return ()
+        self.last.doubt, self.last.child, self.last.state = LOST, "", None
+        ended, self.asks = tuple(self.asks), {}
+        return ended
 
     def in_doubt(self, since: int) -> bool:
         """Return whether it is unknown if the call's effect happened.
@@ -188,7 +215,7 @@ class OpenCall(Struct):
         if type_ == UNSTARTED:
             self.attempts, self.last = self.attempts - 1, last.before
             return
-        self.waited += type_ == WAITS
+        self.waited += type_ in WAITING
         if content.over is True and not last.over:
             last.over = True
             if last.verdict is not None and last.premature:
@@ -199,4 +226,4 @@ class OpenCall(Struct):
             last.asked, last.asked_over = True, last.asked_over or content.over is True
         last.expired |= type_ == KEY_EXPIRED
         if type_ != UNKNOWN_END:
-            last.doubt, last.child = type_, content.run or ""
+            last.doubt, last.child, last.state = type_, content.run or "", content.state

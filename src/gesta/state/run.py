@@ -40,7 +40,7 @@ from gesta.kinds import (
 from gesta.model.usage import tokens
 from gesta.prompt.formatter import given_text
 from gesta.state.account import COSTS, WEIGHED, Spending, Weight
-from gesta.state.calls import LOST, OF_TURN, TOO_DEEP, WAITS, OpenCall, Try
+from gesta.state.calls import LOST, OF_TURN, TOO_DEEP, OpenCall, Try
 from gesta.state.checks import take_check
 from gesta.state.steps import STEP_KINDS, WorkflowSteps
 from gesta.state.turn import AGENT, HIDDEN, LastRequest, Turn
@@ -154,8 +154,7 @@ def _fold_begin(state: RunState, entry: Entry, content: BeginContent) -> None:
         agent = content.agent.digest if content.agent is not None else ""
         spending = Spending(allowed=content.allowance if isinstance(content.allowance, dict) else None)
         turn = Turn(begin=entry.seq, key=content.key, name=content.name, agent=agent, spending=spending)
-        turn.pos = entry.pos
-        state.turn = turn
+        turn.pos, state.turn = entry.pos, turn
         if content.key is not None:
             state.turns[content.key] = state.turn
     else:
@@ -166,14 +165,8 @@ def _fork(state: RunState) -> None:
     """Remove from a fork's state what could cause effects of its base: approvals, resolutions `retry`, and keys."""
     state.moved = ""
     for call in state.calls.values():
-        if call.approval is None or call.approval.verdict == "approved":
-            call.approval = call.approved = call.expires = None
-        if call.last is not None:
-            call.last.void = True
-            if call.last.doubt == WAITS:  # the base waited for its child run; the fork's tool has not called one
-                call.last.doubt, call.last.child = LOST, ""
-            if call.last.verdict == "retry":
-                call.last.verdict = call.last.settled = None
+        for seq in call.forked():
+            state.questions.pop(seq, None)
 
 
 def _fold_end(state: RunState, entry: Entry, content: EndContent) -> None:
@@ -279,7 +272,8 @@ def _fold_result(state: RunState, entry: Entry, content: ToolResultContent) -> N
     if content.ends_turn is not False and call is not None and state.turn is not None and call.seq > state.turn.begin:
         state.turn.ends(call.seq, entry.seq, content)
     if state.questions and call is not None:
-        state.questions.pop(call.question or 0, None)  # in a fork its result is the base's
+        for seq in (call.question or 0, *call.asks):  # in a fork its result is the base's
+            state.questions.pop(seq, None)
     if call is not None and content.outcome == "unknown":
         state.unknown[call.seq] = call.name, call.last.seq if call.last is not None else 0
 
@@ -312,6 +306,9 @@ def _fold_approval_request(state: RunState, entry: Entry, content: ApprovalReque
 
 def _fold_question(state: RunState, entry: Entry, content: QuestionContent) -> None:
     state.questions[entry.seq] = content
+    for call in state.calls.values():
+        if content.attempt is not None and call.last is not None and call.last.seq == content.attempt:
+            call.asks[entry.seq] = content.part or ""
     for cause in entry.causes:
         if isinstance(cause, int) and cause in state.calls:
             state.calls[cause].question = entry.seq
@@ -320,7 +317,10 @@ def _fold_question(state: RunState, entry: Entry, content: QuestionContent) -> N
 def _fold_answer(state: RunState, entry: Entry, content: AnswerContent) -> None:
     state.questions.pop(content.of, None)
     for call in state.calls.values():
-        if call.question == content.of and call.answer is None:
+        if content.of in call.asks:
+            call.answers[call.asks.pop(content.of)] = content.value
+            call.heard.append(entry.seq)
+        elif call.question == content.of and call.answer is None:
             call.answer, call.approved = content, entry.seq
 
 

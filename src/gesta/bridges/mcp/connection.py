@@ -1,0 +1,176 @@
+"""The connection of a record to one server: it begins when it is needed, is shared by calls, and begins anew when lost.
+
+What the server offers is listed when the connection begins, and again when the server says that it has changed. Calls
+that are held open while a person is asked are kept here, by their run and key.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
+from contextvars import Context as Variables
+from typing import Any
+
+import anyio
+import msgspec
+
+from gesta.agent import Agent
+from gesta.bridges.mcp.flight import Flight
+from gesta.bridges.mcp.link import Link
+from gesta.bridges.mcp.offers import Listing, Offer, clean, tools_of
+from gesta.bridges.mcp.spec import Rules, Spec
+from gesta.codec.rows import digest_of
+from gesta.errors import NoServer, message_of
+from gesta.events import LOGGER
+from gesta.function_tool.context import Context
+from gesta.function_tool.source import Start
+from gesta.function_tool.tool import Tool
+from gesta.text.redactor import SECRETS
+
+MOST_MADE = 64
+"""Lists of tools that are kept: one for each source and model."""
+Calling = Callable[["Connection", Offer, Agent[Any]], Any]
+"""Makes the function of a tool."""
+
+
+class Connection:
+    """A connection to a server, for all sources of a record that share it."""
+
+    def __init__(self, spec: Spec, start: Start, calling: Calling) -> None:
+        self.spec = spec
+        self._start, self._calling = start, calling
+        self._begins, self._lane = anyio.Lock(), anyio.Lock()
+        self._link: Link | None = None
+        self._listing: Listing | None = None
+        self._digest = ""
+        self._made: dict[tuple[int, int], tuple[Any, Any, str, list[Tool]]] = {}
+        self._flights: set[Flight] = set()
+        self._held: dict[tuple[str, str], Flight] = {}
+        self._alone = False
+
+    @property
+    def holding(self) -> bool:
+        """Whether it holds calls of turns that wait for a person."""
+        return bool(self._held)
+
+    def ended(self, run: str) -> None:
+        """Cancel the calls that are held for a run."""
+        for held in [each for each in self._held if each[0] == run]:
+            self._held.pop(held).cancel()
+
+    def close(self) -> None:
+        """Let the connection end, with the calls that are held."""
+        for flight in self._held.values():
+            flight.cancel()
+        self._held.clear()
+        if self._link is not None:
+            self._link.close()
+
+    async def offered(self, source: Any, agent: Agent[Any], *, again: bool = False) -> Sequence[Tool]:
+        """Return the tools of the server for an agent; see `OpenSource.offered`."""
+        try:
+            await self._list()
+        except NoServer as failure:
+            if not again or self._listing is None:
+                raise
+            LOGGER.warning("%s The turn goes on with the tools that it had.", failure)
+        assert self._listing is not None
+        key = id(source), id(agent.model)
+        known = self._made.get(key)
+        if known is not None and known[0] is source and known[1] is agent.model and known[2] == self._digest:
+            return known[3]
+        rules: Rules = source.rules
+        tools = tools_of(self._listing, rules, self.spec.shown, lambda offer: self._calling(self, offer, agent))
+        self._made[key] = source, agent.model, self._digest, tools
+        while len(self._made) > MOST_MADE:
+            del self._made[next(iter(self._made))]
+        return tools
+
+    async def _list(self) -> None:
+        """Ask the server what it offers, if that may have changed. Raises NoServer."""
+        link = await self.link()
+        if not link.changed:
+            return
+        try:
+            with anyio.fail_after(self.spec.start_s):
+                found = await link.listed()
+        except TimeoutError:
+            link.changed = True
+            raise self._no_server(f"it did not list its tools within {self.spec.start_s:g} s", link) from None
+        except Exception as failure:
+            link.changed = True
+            raise self._no_server(f"it did not list its tools: {message_of(failure)[:500]}", link) from failure
+        info = link.client.server_info
+        name = clean(info.name if info is not None else "", 100) or "server"
+        self._listing = Listing(name, clean(info.version, 50) if info is not None else None, **found)
+        self._digest = digest_of(msgspec.to_builtins(self._listing))
+
+    async def link(self) -> Link:
+        """Return the living connection, which is begun if there is none. Raises NoServer."""
+        async with self._begins:
+            if self._link is not None and not self._link.over:
+                return self._link
+            link = Link(self.spec, self._asked)
+            Variables().run(self._start, link.keep)  # nothing of the call that begins it stays with the connection
+            try:
+                with anyio.fail_after(self.spec.start_s):
+                    await link.began.wait()
+            except TimeoutError:
+                link.close()
+                raise self._no_server(f"it did not answer within {self.spec.start_s:g} s", link) from None
+            except BaseException:
+                link.close()
+                raise
+            if link.over:
+                raise self._no_server(link.why(), link)
+            self._link = link
+            return link
+
+    def _no_server(self, found: str, link: Link) -> NoServer:
+        said = link.tail.text() if link.tail is not None else ""
+        found = f"{SECRETS.message(found)}. Its standard error ends:\n{said}\n" if said else SECRETS.message(found)
+        todo = "Look whether the address is right and the server runs" if self.spec.url else "Run the command by hand"
+        return NoServer(self.spec.shown, found, f"Nothing was written. {todo}")
+
+    async def _asked(self, method: str, params: dict[str, Any]) -> dict[str, Any] | str:
+        """Answer a request of the server: it belongs to the one call that is at work."""
+        flights = [each for each in self._flights if each.wanted is None]
+        if len(flights) == 1:
+            return await flights[0].asked(method, params)
+        self._alone = True
+        return "several calls are at work, and nobody knows which of them asks; from now on they are made one by one"
+
+    def lane(self, link: Link) -> AbstractAsyncContextManager[Any]:
+        """Return the block in which a call is made: one at a time at a server that does not say which call asks."""
+        return self._lane if self._alone and not link.modern else nullcontext()
+
+    async def fly(self, flight: Flight, responses: Any = None, state: str | None = None) -> None:
+        """Start a call, and wait until it is over or the server wants something."""
+        flight.link.tasks.start_soon(flight.run, responses, state)
+        await self.follow(flight)
+
+    async def follow(self, flight: Flight) -> None:
+        """Wait until a call is over or the server wants something; if the wait is cancelled, so is the call."""
+        self._flights.add(flight)
+        try:
+            await flight.news()
+        except BaseException:
+            flight.cancel()
+            raise
+        finally:
+            self._flights.discard(flight)
+
+    def hold(self, flight: Flight, context: Context) -> None:
+        """Hold a call open until a person has answered."""
+        flight.context = None
+        self._held[context.run, context.key] = flight
+        flight.link.tasks.start_soon(self._expire, flight)
+
+    async def _expire(self, flight: Flight) -> None:
+        with anyio.move_on_after(self.spec.hold_s):
+            await flight.done.wait()
+        if flight in self._held.values():
+            flight.cancel()
+
+    def held(self, context: Context) -> Flight | None:
+        """Return the call that is held for a call of an agent; `None` if it is lost."""
+        flight = self._held.pop((context.run, context.key), None)
+        return flight if flight is not None and flight.failure is None else None

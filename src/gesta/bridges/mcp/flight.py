@@ -1,0 +1,194 @@
+"""One call at a server, in a task of its own, so that it may be held open while a person is asked.
+
+A server asks in one of two ways. One that returns its questions has done nothing so far, and is called again with the
+answers: nothing is held, and any process may go on. One that asks by a request of its own, in the middle, may have done
+something already, so its call is held open in this process. If it is lost, what was done is in doubt as for any call
+that is cut off, and a tool with effects is not called again blindly.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import anyio
+from msgspec import Struct, field
+
+from gesta.agent import Agent
+from gesta.bridges.mcp import asking, results
+from gesta.bridges.mcp.link import Link, library, plain
+from gesta.bridges.mcp.offers import Offer
+from gesta.errors import GestaError, InDoubt, ToolError, message_of
+from gesta.function_tool.context import Context, ToolQuestion
+from gesta.text.redactor import SECRETS
+
+KEY = "gesta/idempotency-key"
+"""Member of a call's `_meta`: the same in every attempt of a call, and different for every other call."""
+MOST_TOLD, TOLD_CHARS = 1000, 300
+"""Events that the progress of one call may cause, and the characters of each."""
+ELICITATION, SAMPLING = "elicitation/create", "sampling/createMessage"
+
+
+class Wanted(Struct):
+    """A request that a server makes in the middle of a call."""
+
+    method: str
+    params: dict[str, Any]
+    given: dict[str, Any] | str | None = None
+    """The result, or why there is none."""
+    part: str = ""
+    """Name on record of the question that a person was asked."""
+    answered: anyio.Event = field(default_factory=anyio.Event)
+
+    def answer(self, given: dict[str, Any] | str) -> None:
+        """Give the server what it wants."""
+        self.given = given
+        self.answered.set()
+
+
+class Flight:
+    """A call that is at work at a server."""
+
+    def __init__(self, link: Link, offer: Offer, arguments: dict[str, Any], key: str) -> None:
+        self.link, self.offer, self.exchange = link, offer, asking.Exchange()
+        self._arguments, self._key = arguments, key
+        self.done = anyio.Event()
+        self._scope = anyio.CancelScope()
+        self._news = anyio.Event()
+        self._told = 0
+        self.context: Context | None = None
+        """The context of the attempt that waits for it; `None` while it is held."""
+        self.wanted: Wanted | None = None
+        """What the server waits for."""
+        self.over = False
+        self.result: Any = None
+        self.failure: BaseException | None = None
+
+    async def run(self, responses: Mapping[str, Any] | None = None, state: str | None = None) -> None:
+        """Make the call, and keep its result or its failure."""
+        self.link.flown.add(self.done)
+        try:
+            with self._scope:
+                self.result = await self._called(responses, state)
+            if self._scope.cancelled_caught:
+                self.failure = InDoubt(f"the call of {self.offer.name!r} was cancelled")
+        except Exception as failure:  # noqa: BLE001 - judged where somebody waits for the call
+            self.failure = failure
+        finally:
+            self.over = True
+            self._news.set()
+            self.done.set()
+            self.link.flown.discard(self.done)
+
+    async def _called(self, responses: Mapping[str, Any] | None, state: str | None) -> Any:
+        session, given = self.link.client.session, self._arguments
+        more: dict[str, Any] = {"input_responses": responses, "request_state": state, "allow_input_required": True}
+        more["meta"] = {KEY: self._key}
+        match self.offer.method:
+            case "tools/call":
+                return await session.call_tool(self.offer.name, given, progress_callback=self._progress, **more)
+            case "resources/read":
+                return await session.read_resource(given["uri"], **more)
+            case "prompts/get":
+                return await session.get_prompt(given["name"], given.get("arguments"), **more)
+
+    async def _progress(self, progress: float, total: float | None, message: str | None) -> None:
+        self._told += 1
+        if self.context is not None and self._told <= MOST_TOLD:
+            of = f"{progress:g}" if total is None else f"{progress:g} of {total:g}"
+            self.context.respond(f"{self.offer.name}: {of}{f', {message}' if message else ''}"[:TOLD_CHARS])
+
+    def again(self) -> "Flight":
+        """Return the same call, to be made once more with answers."""
+        other = Flight(self.link, self.offer, self._arguments, self._key)
+        other.exchange, other.context = self.exchange, self.context
+        return other
+
+    def cancel(self) -> None:
+        """Cancel the call at the server."""
+        self._scope.cancel()
+
+    async def asked(self, method: str, params: dict[str, Any]) -> dict[str, Any] | str:
+        """Return what the server wants in the middle of the call, when somebody has given it."""
+        if self.wanted is not None:
+            return "one question at a time"
+        self.wanted = wanted = Wanted(method, params)
+        self._news.set()
+        try:
+            await wanted.answered.wait()
+        finally:
+            self.wanted = None
+        assert wanted.given is not None
+        return wanted.given
+
+    async def news(self) -> None:
+        """Wait until the call is over or the server wants something."""
+        while not self.over and (self.wanted is None or self.wanted.given is not None):
+            self._news = anyio.Event()
+            await self._news.wait()
+
+
+class Asker:
+    """Gives a server what it wants in the middle of a call: answers on record, or words of the agent's model."""
+
+    def __init__(self, offer: Offer, agent: Agent[Any], context: Context, exchange: asking.Exchange) -> None:
+        self._offer, self._agent, self._context, self._exchange = offer, agent, context, exchange
+        self.questions: dict[str, ToolQuestion] = {}
+        """Questions that nobody has answered, by their names on record."""
+
+    async def given(
+        self, method: str, params: Mapping[str, Any], *, sampling: bool, again: str = ""
+    ) -> dict[str, Any] | str:
+        """Return the result for a server; a text says why there is none, or names the question that waits.
+
+        Args:
+            again: name on record of the question, if a person was asked before.
+        """
+        if method == ELICITATION:
+            question = asking.question_of(params, self._offer.server)
+            part = again or self._exchange.part([question.text, question.schema])
+            if part in self._context.answers:
+                return asking.elicited(self._context.answers[part])
+            self.questions[part] = question
+            return part
+        if method != SAMPLING or not sampling:
+            return f"{method} is not supported here"
+        return await self._sampled(params)
+
+    async def _sampled(self, params: Mapping[str, Any]) -> dict[str, Any] | str:
+        """Ask the agent's model, in a child run. What makes the run wait goes on as it is."""
+        try:
+            text = asking.sampling_text(params)
+            part = f"sampling-{self._exchange.part(['sampling', text, params.get('systemPrompt')])}"
+            asked = asking.sampling_agent(self._agent, params, self._offer.server)
+            ended = await self._context.call_as(part, asked, text)
+        except (GestaError, ValueError) as failure:
+            return SECRETS.message(message_of(failure))[: asking.MOST_CHARS]
+        if ended.answer is None:
+            return f"the model did not answer: {ended.reason}"
+        name = getattr(self._agent.model, "name", str(self._agent.model))
+        return {"role": "assistant", "content": {"type": "text", "text": ended.answer}, "model": name}
+
+
+def value_of(flight: Flight) -> Any:
+    """Return the value of a call that is over.
+
+    Raises:
+        ToolError: the server says that it failed.
+        InDoubt: nobody knows whether the server carried it out.
+        ConnectionRefusedError: it was not sent.
+        ValueError: the server sent something that the protocol does not know.
+    """
+    failure, name = flight.failure, flight.offer.name
+    if failure is None:
+        read = {"tools/call": results.called, "resources/read": results.resource, "prompts/get": results.prompt}
+        return read[flight.offer.method](plain(flight.result))
+    if isinstance(failure, InDoubt):
+        raise failure
+    where = f"the MCP server {flight.offer.server!r}"
+    said, kind = SECRETS.message(message_of(failure))[: asking.MOST_CHARS], flight.link.kind_of(failure)
+    if kind == "unsent":
+        raise ConnectionRefusedError(f"{where} cannot be reached: {said}") from None
+    if kind in ("lost", "gone") or isinstance(failure, BaseExceptionGroup):
+        raise InDoubt(f"{where} was lost in the middle of {name!r}: {said}") from None
+    if isinstance(failure, library().MCPError):
+        raise ToolError(f"{where} refused the call: {said}") from None
+    raise ToolError(f"{where} answered {name!r}, and not as it said it would: {said}") from None

@@ -1,0 +1,273 @@
+"""One living connection to a server, kept by a task of its own: it begins, is used by calls, and ends once.
+
+The task is shielded: it ends when it is told to, after the turns that use the connection. Its failure is kept, not
+raised. A server that ends, for whatever reason, ends the link; whoever needs the server then makes a new one.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any, Self
+
+import anyio
+from anyio.abc import TaskGroup
+
+from gesta.bridges.mcp.sender import EVENT_BYTES, Kind, Sender
+from gesta.bridges.mcp.spec import Spec
+from gesta.bridges.mcp.stderr import Tail
+from gesta.errors import message_of
+from gesta.events import LOGGER
+from gesta.text.redactor import SECRETS
+
+if TYPE_CHECKING:
+    import mcp
+
+PAGES = 100
+"""The most pages of one list that are read."""
+CLOSED = (-32000, -32001)
+"""Codes of an error after which nobody knows: the connection ended, or the answer came too late."""
+PARTING_S = 1.0
+"""Seconds for which a connection that is closed waits for its last calls."""
+LISTS = ("tools", "resources", "prompts")
+Asked = Callable[[str, dict[str, Any]], Awaitable[dict[str, Any] | str]]
+"""Answers a request of the server, given its method and parameters: the result, or why there is none."""
+
+
+def library() -> Any:
+    """Return the library `mcp`."""
+    import mcp
+    import mcp.client.stdio
+    import mcp.client.streamable_http
+
+    return mcp
+
+
+class Link:
+    """A connection to a server from its beginning to its end."""
+
+    def __init__(self, spec: Spec, asked: Asked) -> None:
+        self.spec, self._asked = spec, asked
+        self.client: mcp.Client
+        self.tasks: TaskGroup
+        """Tasks of calls, which end after the connection."""
+        self.began = anyio.Event()
+        """Is set when the connection can be used, or when it has failed to begin."""
+        self.ended = anyio.Event()
+        self.over = False
+        """Whether no further request can be made."""
+        self.changed = True
+        """Whether what the server offers has changed since it was listed."""
+        self.failure: BaseException | None = None
+        self.flown: set[anyio.Event] = set()
+        """The ends of the calls that are at work."""
+        self.tail: Tail | None = None
+        self.sender: Sender | None = None
+        self._closing = anyio.Event()
+        self._listening = False
+
+    @property
+    def modern(self) -> bool:
+        """Whether the server asks by its results, and not by requests of its own."""
+        return self.client.session.initialize_result is None
+
+    def close(self) -> None:
+        """Let the connection end."""
+        self.over = True
+        self._closing.set()
+
+    async def keep(self) -> None:
+        """Begin the connection, and keep it until it is closed or lost."""
+        try:
+            with anyio.CancelScope(shield=True):
+                async with anyio.create_task_group() as self.tasks, self._opened() as self.client:
+                    self.began.set()
+                    await self._closing.wait()
+                    self.over = True
+                    with anyio.move_on_after(
+                        PARTING_S
+                    ):  # so that a call which was cancelled is cancelled at the server
+                        for flown in list(self.flown):
+                            await flown.wait()
+        except Exception as failure:  # noqa: BLE001 - told to whoever waits for the connection or a call
+            self.failure = failure
+        finally:
+            self.over = True
+            self.began.set()
+            self.ended.set()
+
+    @asynccontextmanager
+    async def _opened(self) -> "AsyncIterator[mcp.Client]":
+        lib, spec = library(), self.spec
+        transport = self._http(lib) if spec.url else self._stdio(lib)
+        try:
+            own = version("gesta")
+        except PackageNotFoundError:
+            own = "0"
+        client = lib.Client(
+            transport,
+            client_info=lib.Implementation(name="gesta", version=own),
+            elicitation_callback=self._elicit if spec.elicitation else None,
+            sampling_callback=self._sample if spec.sampling else None,
+            message_handler=self._heard,
+            cache=None,
+        )
+        async with client:
+            yield client
+
+    @asynccontextmanager
+    async def _stdio(self, lib: Any) -> AsyncIterator[Any]:
+        command, *args = self.spec.command
+        given = lib.StdioServerParameters(
+            command=command,
+            args=args,
+            env=dict(self.spec.env),
+            cwd=self.spec.cwd or None,
+            encoding_error_handler="replace",
+        )
+        self.tail = Tail()
+        try:
+            async with lib.stdio_client(given, errlog=self.tail.file) as (reading, writing):
+                self.tail.close()
+                yield Watched(reading, self.close), writing
+        finally:
+            self.tail.close()
+
+    @asynccontextmanager
+    async def _http(self, lib: Any) -> AsyncIterator[Any]:
+        opened = lib.client.streamable_http.streamable_http_client
+        async with Sender(self.spec) as self.sender:
+            transport = opened(self.spec.url, http_client=self.sender, max_sse_event_size=EVENT_BYTES)
+            async with transport as (reading, writing):
+                yield Watched(reading, self.close), writing
+
+    async def _heard(self, message: Any) -> None:
+        if getattr(message, "method", "").endswith("/list_changed"):
+            self.changed = True
+
+    async def _elicit(self, _context: Any, params: Any) -> Any:
+        return await self._answer("elicitation/create", params, "ElicitResult")
+
+    async def _sample(self, _context: Any, params: Any) -> Any:
+        return await self._answer("sampling/createMessage", params, "CreateMessageResult")
+
+    async def _answer(self, method: str, params: Any, result: str) -> Any:
+        types = library().types
+        found = await self._asked(method, plain(params))
+        if isinstance(found, str):
+            return types.ErrorData(code=types.INVALID_REQUEST, message=found)
+        return getattr(types, result).model_validate(found)
+
+    async def listed(self) -> dict[str, list[dict[str, Any]]]:
+        """Return what the server offers: its tools, resources, resource templates and prompts.
+
+        Raises:
+            Exception: the server does not answer, or answers otherwise than the protocol says.
+        """
+        self._listen()
+        self.changed = False
+        session, can = self.client.session, self.client.server_capabilities
+        found: dict[str, list[dict[str, Any]]] = {"tools": [], "resources": [], "resource_templates": [], "prompts": []}
+        if can.tools is not None:
+            found["tools"] = await self._pages(session.list_tools, "tools")
+        if can.resources is not None:
+            found["resources"] = await self._pages(session.list_resources, "resources")
+            found["resource_templates"] = await self._pages(session.list_resource_templates, "resource_templates")
+        if can.prompts is not None:
+            found["prompts"] = await self._pages(session.list_prompts, "prompts")
+        return found
+
+    async def _pages(self, ask: Callable[..., Awaitable[Any]], name: str) -> list[dict[str, Any]]:
+        lib, found, cursor = library(), list[dict[str, Any]](), None
+        for _ in range(PAGES):
+            try:
+                page = await ask(params=lib.types.PaginatedRequestParams(cursor=cursor))
+            except lib.MCPError as failure:
+                if failure.code == lib.types.METHOD_NOT_FOUND and name == "resource_templates":
+                    return found
+                raise
+            found += [plain(each) for each in getattr(page, name)]
+            if page.next_cursor is None or page.next_cursor == cursor:
+                return found
+            cursor = page.next_cursor
+        LOGGER.warning(
+            "The MCP server %s lists its %s on more than %s pages; the rest is left out.", self.spec.shown, name, PAGES
+        )
+        return found
+
+    def _listen(self) -> None:
+        """Listen for changes of the lists, at a server that tells them only to those who ask."""
+        can = self.client.server_capabilities
+        told = {f"{name}_list_changed": True for name in LISTS if getattr(getattr(can, name), "list_changed", None)}
+        if self.modern and told and not self._listening:
+            self._listening = True
+            self.tasks.start_soon(self._listened, told)
+
+    async def _listened(self, told: Mapping[str, Any]) -> None:
+        try:
+            async with self.client.listen(**told) as heard:
+                async for _ in heard:
+                    self.changed = True
+        except Exception as failure:  # noqa: BLE001 - it is asked again when the tools are listed again
+            LOGGER.debug("The MCP server %s tells no changes: %s", self.spec.shown, message_of(failure))
+        finally:
+            self._listening = False
+            self.changed |= not self.over
+
+    def kind_of(self, failure: BaseException) -> Kind | None:
+        """Return whether a request was sent whose answer is missing; `None` if the server answered."""
+        if not isinstance(failure, library().MCPError):
+            return (
+                "lost" if isinstance(failure, OSError | anyio.ClosedResourceError | anyio.BrokenResourceError) else None
+            )
+        if self.sender is not None and (kind := self.sender.kind_of(failure.data)) is not None:
+            return kind
+        return "lost" if failure.code in CLOSED else None
+
+    def why(self) -> str:
+        """Return why the connection did not begin, without secrets."""
+        failures = [self.failure] if self.failure is not None else []
+        while failures and isinstance(failures[0], BaseExceptionGroup):
+            failures[:1] = failures[0].exceptions
+        said = [message_of(each) or type(each).__name__ for each in dict.fromkeys(failures)]
+        return SECRETS.message("; ".join(said) or "it ended")
+
+
+class Watched:
+    """A stream of messages that says when it has ended."""
+
+    def __init__(self, stream: Any, ended: Callable[[], None]) -> None:
+        self._stream, self._ended = stream, ended
+
+    async def receive(self) -> Any:
+        """Return the next message."""
+        try:
+            return await self._stream.receive()
+        except (anyio.EndOfStream, anyio.ClosedResourceError):
+            self._ended()
+            raise
+
+    def __aiter__(self) -> Self:
+        """Return the stream itself."""
+        return self
+
+    async def __anext__(self) -> Any:
+        try:
+            return await self.receive()
+        except anyio.EndOfStream:
+            raise StopAsyncIteration from None
+
+    async def __aenter__(self) -> Self:
+        await self._stream.__aenter__()
+        return self
+
+    async def __aexit__(self, *raised: object) -> Any:
+        return await self._stream.__aexit__(*raised)
+
+    def __getattr__(self, name: str) -> Any:
+        """Return an attribute of the stream."""
+        return getattr(self._stream, name)
+
+
+def plain(value: Any) -> Any:
+    """Return an object of the library as the JSON that was sent."""
+    return value.model_dump(by_alias=True, mode="json", exclude_none=True)

@@ -1,0 +1,217 @@
+"""What a server offers, as tools: names, descriptions and schemas are a stranger's, so they are checked and bounded.
+
+A tool that cannot be offered to a model is left out with a warning. Resources and prompts are two more tools, which
+only read, and whose descriptions list what there is.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct, field
+
+from gesta.bridges.mcp.results import listed
+from gesta.bridges.mcp.spec import Rules
+from gesta.codec.rows import digest_of
+from gesta.content import ToolServer
+from gesta.errors import AgentError
+from gesta.events import LOGGER
+from gesta.function_tool.tool import Effect, Tool
+from gesta.text.visible import unseen
+
+MOST_TOOLS, MOST_BYTES, MOST_CHARS, MOST_DEEP, MOST_LISTED = 500, 100_000, 8_000, 40, 50
+NAME = 64
+CONTEXT = "gesta context"
+"""Name of the parameter that gets the context, which no argument of a model has."""
+Method = Literal["tools/call", "resources/read", "prompts/get"]
+URI = {"type": "object", "properties": {"uri": {"type": "string"}}, "required": ["uri"], "additionalProperties": False}
+PROMPT = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string"},
+        "arguments": {"type": "object", "additionalProperties": {"type": "string"}},
+    },
+    "required": ["name"],
+    "additionalProperties": False,
+}
+
+
+class Offer(Struct, frozen=True, kw_only=True):
+    """One thing that a server offers, and how it is asked for."""
+
+    method: Method
+    name: str
+    """The server's own name of the tool."""
+    effect: Effect
+    server: str
+    """Name of the server."""
+
+
+class Listing(Struct, frozen=True):
+    """What a server offered at one time."""
+
+    name: str
+    version: str | None
+    tools: list[dict[str, Any]] = field(default_factory=list)
+    resources: list[dict[str, Any]] = field(default_factory=list)
+    resource_templates: list[dict[str, Any]] = field(default_factory=list)
+    prompts: list[dict[str, Any]] = field(default_factory=list)
+
+
+def clean(text: Any, most: int) -> str:
+    """Return a text of at most so many characters, without characters that cannot be seen."""
+    words = text if isinstance(text, str) else ""
+    shown = words if words.isascii() and words.isprintable() else "".join(each for each in words if not unseen(each))
+    return shown if len(shown) <= most else f"{shown[: most - 1]}…"
+
+
+def tools_of(listing: Listing, rules: Rules, shown: str, call: Callable[[Offer], Any]) -> list[Tool]:
+    """Return the tools of a server that an agent has.
+
+    Args:
+        shown: the server, for warnings and errors.
+        call: makes the function of a tool.
+
+    Raises:
+        AgentError: a rule names a tool that the server does not have, but one with nearly that name.
+    """
+    offered = [*listing.tools, *_readers(listing)]
+    _check_names(rules, [str(each.get("name")) for each in offered], shown)
+    made, taken = list[Tool](), set[str]()
+    for each in offered:
+        name = str(each.get("name"))
+        if not rules.chosen(name):
+            continue
+        problem = unusable(each) or (f"it is one of more than {MOST_TOOLS}" if len(made) >= MOST_TOOLS else None)
+        if problem is not None:
+            LOGGER.warning("The tool %.100r of the MCP server %s is left out: %s.", name, shown, problem)
+            continue
+        tool = _tool(each, listing, rules, call, taken)
+        taken.add(tool.name)
+        made.append(tool)
+    return made
+
+
+def _check_names(rules: Rules, names: list[str], shown: str) -> None:
+    for name, near in rules.misspelt(names):
+        if near:
+            has = ", ".join(names[:MOST_LISTED])
+            raise AgentError(f"gesta.mcp: {name!r} names no tool of the MCP server {shown}.{near} It has: {has:.2000}.")
+        LOGGER.warning("gesta.mcp: %r names no tool of the MCP server %s.", name, shown)
+
+
+def _tool(
+    each: Mapping[str, Any], listing: Listing, rules: Rules, call: Callable[[Offer], Any], taken: set[str]
+) -> Tool:
+    name, hints = str(each["name"]), each.get("annotations") or {}
+    effect, declared = _effect(hints, rules.effect(name))
+    told = {
+        key: each.get(key) for key in ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
+    }
+    server = ToolServer(name=listing.name, version=listing.version, schema=digest_of(told))
+    offer = Offer(method=each.get("method", "tools/call"), name=name, effect=effect, server=listing.name)
+    title = clean(each.get("title") or hints.get("title"), 200)
+    description = clean(each.get("description"), MOST_CHARS)
+    own = f"{listing.name}_{name}" if offer.method != "tools/call" and not rules.prefix else f"{rules.prefix}{name}"
+    return Tool(
+        name=_name(own, taken),
+        description="\n".join(text for text in (title if title != name else "", description) if text),
+        args_schema=_schema(each.get("inputSchema") or {}),
+        function=call(offer),
+        effect=effect,
+        declared=declared,
+        approval=rules.asks(name),
+        timeout_s=rules.timeout_s(name),
+        context_names=(CONTEXT,),
+        server=server,
+    )
+
+
+def _effect(hints: Mapping[str, Any], given: Effect | None) -> tuple[Effect, bool]:
+    """Return the effect of a tool, and whether somebody said it."""
+    if given is not None:
+        return given, True
+    if hints.get("readOnlyHint") is True:
+        return "pure", True
+    if hints.get("idempotentHint") is True:
+        return "idempotent", True
+    return "once", hints.get("readOnlyHint") is False or hints.get("idempotentHint") is False
+
+
+def _name(own: str, taken: set[str]) -> str:
+    """Return a name that providers take, and that no tool before has."""
+    name = re.sub(r"[^a-zA-Z0-9_-]", "_", own)
+    if len(name) > NAME or name in taken:
+        name = f"{name[: NAME - 9]}_{digest_of(own)[:8]}"
+    return name
+
+
+def unusable(each: Mapping[str, Any]) -> str | None:
+    """Return why a tool cannot be offered to a model; `None` if it can."""
+    name, schema = each.get("name"), each.get("inputSchema", {})
+    if not isinstance(name, str) or not name or len(name) > 200:
+        return "its name is no text of 1 to 200 characters"
+    if not isinstance(schema, dict) or schema.get("type", "object") != "object":
+        return "its schema is not that of an object"
+    properties, required = schema.get("properties", {}), schema.get("required", [])
+    if not isinstance(properties, dict) or not all(isinstance(part, dict | bool) for part in properties.values()):
+        return "the properties of its schema are no schemas"
+    if not isinstance(required, list) or not all(isinstance(key, str) for key in required):
+        return "its schema requires what are no names"
+    problem = _odd(schema, MOST_DEEP)
+    if problem is None and len(msgspec.json.encode(schema)) > MOST_BYTES:
+        problem = f"its schema has more than {MOST_BYTES} bytes"
+    return problem
+
+
+def _odd(part: Any, deep: int) -> str | None:
+    """Return what is wrong inside a schema: too deep, or a reference to another document."""
+    if deep == 0:
+        return f"its schema is deeper than {MOST_DEEP}"
+    if isinstance(part, dict):
+        reference = part.get("$ref")
+        if isinstance(reference, str) and not reference.startswith("#"):
+            return "its schema refers to another document"
+        return next((problem for each in part.values() if (problem := _odd(each, deep - 1))), None)
+    if isinstance(part, list):
+        return next((problem for each in part if (problem := _odd(each, deep - 1))), None)
+    return None
+
+
+def _schema(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the schema of a tool's arguments, its texts without characters that cannot be seen."""
+    kept = {key: each for key, each in schema.items() if key not in ("$schema", "$id", "description", "title")}
+    return {"type": "object", "properties": {}, **_texts(kept)}
+
+
+def _texts(part: Any) -> Any:
+    if isinstance(part, dict):
+        return {
+            key: clean(each, MOST_CHARS) if key in ("description", "title") and isinstance(each, str) else _texts(each)
+            for key, each in part.items()
+        }
+    return [_texts(each) for each in part] if isinstance(part, list) else part
+
+
+def _readers(listing: Listing) -> list[dict[str, Any]]:
+    """Return the tools that read resources and get prompts, if the server has any."""
+    own, found = {each.get("name") for each in listing.tools}, list[dict[str, Any]]()
+    if (listing.resources or listing.resource_templates) and "read_resource" not in own:
+        known = [_line(each.get("uri"), each) for each in listing.resources]
+        known += [f"{_line(each.get('uriTemplate'), each)} (fill in the braces)" for each in listing.resource_templates]
+        said = f"Read a resource of {listing.name} by its URI:\n{listed(known, MOST_LISTED)}"
+        found.append({"name": "read_resource", "description": said, "inputSchema": URI, "method": "resources/read"})
+    if listing.prompts and "get_prompt" not in own:
+        known = []
+        for each in listing.prompts:
+            wants = ", ".join(clean(arg.get("name"), 60) for arg in each.get("arguments", ()) if isinstance(arg, dict))
+            known.append(f"{_line(each.get('name'), each)} (arguments: {wants or 'none'})")
+        said = f"Get a prompt of {listing.name} by its name:\n{listed(known, MOST_LISTED)}"
+        found.append({"name": "get_prompt", "description": said, "inputSchema": PROMPT, "method": "prompts/get"})
+    return [{**each, "annotations": {"readOnlyHint": True}} for each in found]
+
+
+def _line(key: Any, each: Mapping[str, Any]) -> str:
+    said = clean(each.get("description") or each.get("title") or each.get("name"), 200).replace("\n", " ")
+    return f"{clean(key, 200)}: {said}" if said and said != key else clean(key, 200)

@@ -1,0 +1,177 @@
+"""The function of a tool that a server carries out: it makes the call, and gives the server what it wants meanwhile."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+
+from gesta.agent import Agent
+from gesta.bridges.mcp.asking import elicited
+from gesta.bridges.mcp.connection import Connection
+from gesta.bridges.mcp.flight import ELICITATION, Asker, Flight, value_of
+from gesta.bridges.mcp.link import library, plain
+from gesta.bridges.mcp.offers import CONTEXT, Offer
+from gesta.errors import InDoubt, NoServer, ToolError, message_of
+from gesta.function_tool.context import Context, NeedsAnswer
+
+ROUNDS = 10
+"""How often a server may return questions in one attempt."""
+HELD = "held"
+"""Member of an attempt's state: the call is held open in the process that made the attempt."""
+URL_REQUIRED, INVALID = -32042, -32602
+"""Codes of the errors of a server that wants a page to be opened first, and of one that has forgotten its questions."""
+
+
+class Gone(Exception):
+    """The server has forgotten this session: nothing was carried out."""
+
+
+class RemoteTool:
+    """The function of a tool that a server carries out."""
+
+    def __init__(self, connection: Connection, offer: Offer, agent: Agent[Any]) -> None:
+        self._connection, self._offer, self._agent = connection, offer, agent
+
+    async def call(self, **arguments: Any) -> Any:
+        """Call the tool at its server. The arguments are those of a model, and the context.
+
+        Raises:
+            ToolError, InDoubt, ConnectionRefusedError: see `value_of`.
+            NeedsAnswer: a person has to answer first.
+        """
+        context: Context = arguments.pop(CONTEXT)
+        state = context.state if isinstance(context.state, dict) else {}
+        if HELD in state:
+            flight = self._connection.held(context)
+            if flight is not None:
+                flight.context = context
+                return await self._in_the_middle(flight, context)
+            if self._offer.effect == "once":
+                found = "The call was held open while a person was asked, and was lost before the answer came"
+                raise InDoubt(f"{found}: the process, the server or the time for it ended.")
+            state = {}
+        try:
+            return await self._called(arguments, context, state)
+        except Gone:
+            pass
+        try:
+            return await self._called(arguments, context, state)
+        except Gone:
+            raise InDoubt(f"the MCP server {self._offer.server!r} forgets its sessions at once") from None
+
+    async def _called(self, arguments: dict[str, Any], context: Context, state: Mapping[str, Any]) -> Any:
+        try:
+            link = await self._connection.link()
+        except NoServer as failure:
+            raise ConnectionRefusedError(message_of(failure)) from None
+        async with self._connection.lane(link):
+            if link.over:  # it ended while the call waited for its turn: nothing was sent
+                raise Gone
+            flight = Flight(link, self._offer, arguments, context.key)
+            flight.context = context
+            return await self._rounds(flight, context, state)
+
+    async def _rounds(self, flight: Flight, context: Context, state: Mapping[str, Any]) -> Any:
+        """Make a call, and again with answers as long as the server returns questions."""
+        flight.exchange.asked.update(state.get("asked", {}))
+        asker = Asker(self._offer, self._agent, context, flight.exchange)
+        responses, token, resumed = _resumed(state, context.answers)
+        for _ in range(ROUNDS):
+            await self._connection.fly(flight, responses, token)
+            if not flight.over:
+                return await self._in_the_middle(flight, context)
+            code = getattr(flight.failure, "code", None)
+            if flight.failure is not None and flight.link.kind_of(flight.failure) == "gone":
+                flight.link.close()
+                raise Gone
+            if code == INVALID and resumed:  # it has forgotten its questions, so it is asked from the start
+                responses = token = None
+                flight.exchange.asked.clear()
+            elif code == URL_REQUIRED:
+                await self._open_pages(flight, asker)
+            elif flight.failure is None and isinstance(flight.result, library().types.InputRequiredResult):
+                responses, token = await self._wanted(flight, asker), flight.result.request_state
+                if not responses:
+                    await anyio.lowlevel.checkpoint()
+            else:
+                return value_of(flight)
+            resumed, flight = False, flight.again()
+        raise ToolError(f"the MCP server {self._offer.server!r} asked more than {ROUNDS} times")
+
+    async def _wanted(self, flight: Flight, asker: Asker) -> dict[str, Any]:
+        """Return what a server wants before it goes on. Raises NeedsAnswer if a person has to be asked."""
+        wanted = {key: plain(each) for key, each in (flight.result.input_requests or {}).items()}
+        given, parts, sampling = dict[str, Any](), dict[str, str](), flight.link.spec.sampling
+        for key, each in sorted(wanted.items()):
+            found = await asker.given(each["method"], each.get("params") or {}, sampling=sampling)
+            if isinstance(found, dict):
+                given[key] = found
+            elif found in asker.questions:
+                parts[key] = found
+            else:
+                raise ToolError(f"the MCP server {self._offer.server!r} wants what it cannot have: {found}")
+        if parts:
+            asked = {"state": flight.result.request_state, "parts": parts, "given": given}
+            raise NeedsAnswer(asker.questions, {**asked, "asked": flight.exchange.asked})
+        return typed(given)
+
+    async def _in_the_middle(self, flight: Flight, context: Context) -> Any:
+        """Give a server what it wants in the middle of a call, until the call is over."""
+        asker = Asker(self._offer, self._agent, context, flight.exchange)
+        while not flight.over:
+            wanted = flight.wanted
+            assert wanted is not None
+            try:
+                found = await asker.given(
+                    wanted.method, wanted.params, sampling=flight.link.spec.sampling, again=wanted.part
+                )
+            except anyio.get_cancelled_exc_class():
+                flight.cancel()
+                raise
+            except BaseException as left:
+                flight.cancel()
+                if self._offer.effect != "once":
+                    raise
+                said = f"the call was broken off while the MCP server {self._offer.server!r} asked the agent's model"
+                raise InDoubt(said) from left
+            if isinstance(found, str) and found in asker.questions:
+                wanted.part = found
+                self._connection.hold(flight, context)
+                raise NeedsAnswer(asker.questions, {HELD: True})
+            wanted.answer(found)
+            await self._connection.follow(flight)
+        return value_of(flight)
+
+    async def _open_pages(self, flight: Flight, asker: Asker) -> None:
+        """Ask a person to open the pages that a server wants to be opened. Raises NeedsAnswer, ToolError."""
+        data = getattr(flight.failure, "data", None)
+        pages = data.get("elicitations") if isinstance(data, dict) else None
+        for page in pages if isinstance(pages, list) else ():
+            if isinstance(page, dict):
+                found = await asker.given(ELICITATION, {**page, "mode": "url"}, sampling=False)
+                if isinstance(found, dict) and found["action"] != "accept":
+                    raise ToolError(
+                        f"A person did not open the page that {self._offer.server} wants to be opened first."
+                    )
+        if asker.questions:
+            raise NeedsAnswer(asker.questions, {"asked": {}})
+        if not pages:
+            raise ToolError(f"the MCP server {self._offer.server!r} wants a page to be opened, and names none")
+
+
+def _resumed(state: Mapping[str, Any], answers: Mapping[str, Any]) -> tuple[Any, str | None, bool]:
+    """Return the answers and the token with which a call goes on, and whether it does."""
+    if "parts" not in state:
+        return None, None, False
+    given = {key: elicited(answers.get(part)) for key, part in state["parts"].items()}
+    return typed(given | state.get("given", {})), state.get("state"), True
+
+
+def typed(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a server wanted as objects of the library."""
+    types = library().types
+    return {
+        key: (types.ElicitResult if "action" in each else types.CreateMessageResult).model_validate(each)
+        for key, each in given.items()
+    }

@@ -1,0 +1,89 @@
+"""What a server returned, as the result of a tool: the model reads values and texts, the record keeps the rest.
+
+Every argument is the plain JSON of a result, as the protocol spells it.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gesta.errors import ToolError
+from gesta.perform.result import DocumentedResult
+
+MOST_CHARS = 400_000
+"""The most characters of a result that a model reads; the record keeps the whole."""
+
+
+def called(data: Mapping[str, Any]) -> Any:
+    """Return the result of `tools/call`. Raises ToolError if the tool says that it failed."""
+    blocks = [each for each in data.get("content", ()) if isinstance(each, dict)]
+    texts, notes = [_text(each) for each in blocks], [each for each in blocks if each.get("type") != "text"]
+    said = "\n\n".join(text for text in texts if text)
+    if data.get("isError"):
+        raise ToolError(_cut(said) or "The tool failed, and said nothing.")
+    value: Any = said
+    if "structuredContent" in data:
+        value = data["structuredContent"]
+        if notes:
+            value = {"result": value, "attached": [_text(each) for each in notes]}
+    return _kept(value, data, whole=not notes)
+
+
+def resource(data: Mapping[str, Any]) -> Any:
+    """Return the result of `resources/read`."""
+    contents = [each for each in data.get("contents", ()) if isinstance(each, dict)]
+    texts = [_contents(each, named=len(contents) > 1) for each in contents]
+    return _kept("\n\n".join(texts), data, whole=all("text" in each for each in contents))
+
+
+def prompt(data: Mapping[str, Any]) -> Any:
+    """Return the result of `prompts/get`: its messages, each with its role."""
+    messages = [each for each in data.get("messages", ()) if isinstance(each, dict)]
+    blocks = [each.get("content") or {} for each in messages]
+    texts = [f"{each.get('role')}: {_text(block)}" for each, block in zip(messages, blocks, strict=True)]
+    return _kept("\n\n".join(texts), data, whole=all(each.get("type") == "text" for each in blocks))
+
+
+def _kept(value: Any, data: Mapping[str, Any], *, whole: bool) -> Any:
+    """Return a result for the model, with everything that was sent if that is more."""
+    if isinstance(value, str) and len(value) > MOST_CHARS:
+        value, whole = _cut(value), False
+    return value if whole else DocumentedResult(value, dict(data))
+
+
+def _text(block: Mapping[str, Any]) -> str:
+    """Return a block of content as text; of what is no text, a note."""
+    match block.get("type"):
+        case "text":
+            return str(block.get("text", ""))
+        case "image" | "audio" as kind:
+            return f"[{kind} of type {block.get('mimeType')}, {_size(block.get('data'))} bytes: kept on record]"
+        case "resource_link":
+            name = block.get("title") or block.get("name") or ""
+            said = f": {block.get('description')}" if block.get("description") else ""
+            return f"[resource {block.get('uri')}, {name}{said}]"
+        case "resource" if isinstance(block.get("resource"), dict):
+            return _contents(block["resource"], named=True)
+        case other:
+            return f"[content of type {other!s:.60}: kept on record]"
+
+
+def _contents(each: Mapping[str, Any], *, named: bool) -> str:
+    if "text" in each:
+        return f"{each.get('uri')}:\n{each['text']}" if named else str(each["text"])
+    return f"[{each.get('uri')} of type {each.get('mimeType')}, {_size(each.get('blob'))} bytes: kept on record]"
+
+
+def _size(data: Any) -> str:
+    return f"{len(data) * 3 // 4 - data[-2:].count('='):,}" if isinstance(data, str) else "unknown"
+
+
+def _cut(text: str) -> str:
+    if len(text) <= MOST_CHARS:
+        return text
+    return f"{text[:MOST_CHARS]}\n[{len(text) - MOST_CHARS:,} more characters: kept on record]"
+
+
+def listed(names: Sequence[str], most: int) -> str:
+    """Return lines for a description, at most so many."""
+    more = [f"- and {len(names) - most} more"] if len(names) > most else []
+    return "\n".join([*(f"- {name}" for name in names[:most]), *more])

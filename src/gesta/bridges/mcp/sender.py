@@ -1,0 +1,161 @@
+"""Sends the HTTP requests of a connection, so that a request which fails ends no other, and says whether it was sent.
+
+The library loses why a request failed, and a refused connection ends all calls. Here a failure becomes an answer to
+that request alone: a JSON-RPC error whose data holds a word of this connection. Headers that are functions are called
+for each request.
+"""
+
+import inspect
+import os
+from collections.abc import AsyncIterator
+from typing import Any, Literal
+
+import anyio.to_thread
+import httpx2
+import msgspec
+
+from gesta.bridges.mcp.spec import Spec
+from gesta.errors import message_of
+from gesta.text.redactor import SECRETS
+
+CONNECT_S = 30.0
+BODY_BYTES = 64 << 20
+"""The most bytes of a reply that is one JSON document."""
+EVENT_BYTES = 64 << 20
+"""The most bytes of one event of a stream."""
+UNSENT = (
+    httpx2.ConnectError,
+    httpx2.ConnectTimeout,
+    httpx2.PoolTimeout,
+    httpx2.ProxyError,
+    httpx2.UnsupportedProtocol,
+    httpx2.LocalProtocolError,
+    httpx2.InvalidURL,
+)
+"""Failures from before anything was sent."""
+GATEWAY = (502, 504)
+Kind = Literal["unsent", "lost", "gone", "refused"]
+"""`lost`: nobody knows whether the server carried the request out. `gone`: the server has forgotten the session."""
+CODE = -32000
+
+
+class HeaderFailed(Exception):
+    """The function of a header raised, or returned no text."""
+
+
+class Sender(httpx2.AsyncClient):
+    """An HTTP client of one MCP server."""
+
+    def __init__(self, spec: Spec) -> None:
+        super().__init__(timeout=httpx2.Timeout(CONNECT_S, read=None))  # each call has a timeout of its own
+        self._spec = spec
+        self.word = os.urandom(12).hex()
+        """Marks the errors that are made here; a server cannot know it."""
+
+    async def send(
+        self,
+        request: httpx2.Request,
+        *,
+        stream: bool = False,
+        auth: Any = httpx2.USE_CLIENT_DEFAULT,
+        follow_redirects: Any = httpx2.USE_CLIENT_DEFAULT,
+    ) -> httpx2.Response:
+        """Send a request, and return its reply, or what stands for the reply of a request that failed."""
+        of = _request_id(request)
+        try:
+            for name, value in self._spec.headers:
+                request.headers[name] = value if isinstance(value, str) else await _given(name, value)
+            response = await super().send(request, stream=stream, auth=auth, follow_redirects=follow_redirects)
+        except (*UNSENT, HeaderFailed, ValueError) as failure:
+            return self._instead(request, of, "unsent", _said(failure))
+        except httpx2.TransportError as failure:
+            return self._instead(request, of, "lost", _said(failure))
+        if request.method != "POST" or of is None:
+            return response
+        return await self._checked(request, of, response)
+
+    async def _checked(self, request: httpx2.Request, of: Any, response: httpx2.Response) -> httpx2.Response:
+        """Return a reply with its body read if it is no stream of events."""
+        status, kind = response.status_code, response.headers.get("content-type", "").lower()
+        if status == 202 or kind.startswith("text/event-stream") or response.has_redirect_location:
+            return response
+        try:
+            body = await _body(response)
+        except (httpx2.TransportError, httpx2.DecodingError) as failure:
+            return self._instead(request, of, "lost", _said(failure))
+        finally:
+            await response.aclose()
+        if status < 400 or _is_answer(body):
+            if body is None:
+                return self._instead(request, of, "lost", f"the reply has more than {BODY_BYTES} bytes")
+            kept = {
+                name: value for name, value in response.headers.items() if name in ("content-type", "mcp-session-id")
+            }
+            known = status != 404 or "mcp-session-id" not in request.headers
+            if known:
+                return httpx2.Response(status, headers=kept, content=body, request=request)
+        said = f"HTTP {status} {response.reason_phrase}".strip()
+        if status == 404 and "mcp-session-id" in request.headers:
+            return self._instead(request, of, "gone", said)
+        return self._instead(request, of, "lost" if status in GATEWAY else "refused", said)
+
+    def _instead(self, request: httpx2.Request, of: Any, kind: Kind, said: str) -> httpx2.Response:
+        """Return an answer to a request that failed. A notification that failed is dropped."""
+        if of is None:
+            return httpx2.Response(202 if request.method == "POST" else 503, request=request)
+        error = {"code": CODE, "message": SECRETS.message(said), "data": {"word": self.word, "kind": kind}}
+        body = msgspec.json.encode({"jsonrpc": "2.0", "id": of, "error": error})
+        return httpx2.Response(503, headers={"content-type": "application/json"}, content=body, request=request)
+
+    def kind_of(self, data: Any) -> Kind | None:
+        """Return why a request failed, if its error was made here."""
+        return data.get("kind") if isinstance(data, dict) and data.get("word") == self.word else None
+
+
+async def _given(name: str, function: Any) -> str:
+    """Return the value of a header that a function gives. It is a secret from then on. Raises HeaderFailed."""
+    try:
+        made = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
+        found = function() if made else await anyio.to_thread.run_sync(function)
+        value = await found if inspect.isawaitable(found) else found
+    except Exception as failure:
+        raise HeaderFailed(f"the function of the header {name!r} raised {_said(failure)}") from failure
+    if not isinstance(value, str):
+        raise HeaderFailed(f"the function of the header {name!r} gave a {type(value).__name__}, expected a text")
+    SECRETS.add(name, value)
+    SECRETS.add(name, value.partition(" ")[2])
+    return value
+
+
+async def _body(response: httpx2.Response) -> bytes | None:
+    """Return the body of a reply; `None` if it is too large."""
+    parts, size = list[bytes](), 0
+    chunks: AsyncIterator[bytes] = response.aiter_bytes()
+    async for chunk in chunks:
+        size += len(chunk)
+        if size > BODY_BYTES:
+            return None
+        parts.append(chunk)
+    return b"".join(parts)
+
+
+def _request_id(request: httpx2.Request) -> Any:
+    """Return the id of the JSON-RPC request in a body; `None` for any other body."""
+    try:
+        message = msgspec.json.decode(request.content)
+    except (msgspec.DecodeError, httpx2.StreamError):
+        return None
+    return message.get("id") if isinstance(message, dict) and "method" in message else None
+
+
+def _is_answer(body: bytes | None) -> bool:
+    try:
+        message = msgspec.json.decode(body or b"")
+    except msgspec.DecodeError:
+        return False
+    return isinstance(message, dict) and isinstance(message.get("error"), dict)
+
+
+def _said(failure: BaseException) -> str:
+    said = message_of(failure)
+    return f"{type(failure).__name__}: {said}" if said else type(failure).__name__

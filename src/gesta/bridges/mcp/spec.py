@@ -1,0 +1,240 @@
+"""How a server is reached, and which of its tools an agent has under which rules: data, without I/O.
+
+Nothing here shows a value of a header or of a variable: descriptions and errors hold their names alone.
+"""
+
+import re
+import shlex
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any, TypedDict, get_args
+
+from msgspec import Struct
+
+from gesta.errors import AgentError, BadAddress, nearest, refuse_unknown
+from gesta.function_tool.tool import Effect
+from gesta.text.redactor import MEMBER, SECRETS
+
+Giving = Callable[[], str | Awaitable[str]]
+"""A function that returns the value of a header. One that is not async is called in a thread."""
+FLAG = re.compile(rf"--?{MEMBER}", re.IGNORECASE)
+"""Options of a command whose values are secrets."""
+WILD = re.compile(r"[*?\[]")
+START_S = 30.0
+HOLD_S = 3600.0
+
+
+class McpOptions(TypedDict, total=False):
+    """Options of `gesta.mcp`. Names of tools are the server's own, without the prefix; `*` and `?` are wildcards."""
+
+    headers: Mapping[str, str | Giving]
+    """Headers of each HTTP request; a function is called for the value each time. No value is ever on record."""
+    env: Mapping[str, str]
+    """Variables of a server that is started, beside PATH, HOME and the like; no other variable is handed on."""
+    cwd: str
+    """Folder in which a server is started."""
+    prefix: str
+    """Text before the name of each tool, so that two servers may have tools of one name."""
+    allow: Sequence[str]
+    """Names of the tools that the agent has; by default all of them."""
+    deny: Sequence[str]
+    """Names of tools that the agent does not have."""
+    effects: Mapping[str, Effect]
+    """Effect policies by name, in place of those that the server's annotations name."""
+    approval: bool | Sequence[str]
+    """Names of the tools that need a person's approval for each call; True for all."""
+    timeouts: Mapping[str, float]
+    """Seconds that a call may take, by name; by default the policy's `tool_timeout_s`."""
+    elicitation: bool
+    """Whether the server may ask a person something during a call. True by default."""
+    sampling: bool
+    """Whether the server may ask the agent's model something during a call, under the agent's budget."""
+    start_s: float
+    """Seconds that the server may take to start and to answer for the first time; 30 by default."""
+    hold_s: float
+    """Seconds for which a call is held open at the server while a person is asked; 3600 by default."""
+
+
+class Spec(Struct, frozen=True):
+    """How a server is reached. Sources with equal specs share one connection in a record."""
+
+    command: tuple[str, ...] = ()
+    """The program to start and its arguments; empty for a server behind a URL."""
+    url: str = ""
+    headers: tuple[tuple[str, str | Giving], ...] = ()
+    env: tuple[tuple[str, str], ...] = ()
+    cwd: str = ""
+    elicitation: bool = True
+    sampling: bool = False
+    start_s: float = START_S
+    hold_s: float = HOLD_S
+
+    def __repr__(self) -> str:
+        """Return the server as it is shown, without secrets."""
+        return f"Spec({self.shown!r})"
+
+    @property
+    def shown(self) -> str:
+        """The command or the URL, without secrets."""
+        return SECRETS.address(self.url) if self.url else SECRETS.message(shlex.join(hidden(self.command)))
+
+
+def hidden(command: Sequence[str]) -> list[str]:
+    """Return a command with `***` in place of the values of options whose names mark a secret."""
+    shown, secret = list[str](), False
+    for word in command:
+        name, sign, _ = word.partition("=")
+        if secret:
+            shown.append("***")
+        elif sign and FLAG.fullmatch(name):
+            shown.append(f"{name}=***")
+        else:
+            shown.append(word)
+        secret = not secret and FLAG.fullmatch(word) is not None
+    return shown
+
+
+def learn(spec: Spec) -> None:
+    """Add the secrets of a spec to the secrets that are left out of all texts."""
+    SECRETS.add_headers({name: value for name, value in spec.headers if isinstance(value, str)})
+    SECRETS.add_environment(dict(spec.env))
+    if spec.url:
+        SECRETS.add_address(spec.url)
+    for word, shown in zip(spec.command, hidden(spec.command), strict=True):
+        if word != shown:
+            SECRETS.add("mcp-argument", word.removeprefix(shown.removesuffix("***")))
+
+
+class Rules(Struct, frozen=True):
+    """Which tools of a server an agent has, under which rules."""
+
+    prefix: str = ""
+    allow: tuple[str, ...] = ("*",)
+    deny: tuple[str, ...] = ()
+    effects: tuple[tuple[str, Effect], ...] = ()
+    approval: tuple[str, ...] = ()
+    timeouts: tuple[tuple[str, float], ...] = ()
+
+    def chosen(self, name: str) -> bool:
+        """Return whether the agent has the tool of a name."""
+        return _fits(name, self.allow) and not _fits(name, self.deny)
+
+    def effect(self, name: str) -> Effect | None:
+        """Return the effect that the rules give a tool; `None` if they give none. A name counts before wildcards."""
+        found: Effect | None = _of(name, self.effects)
+        return found
+
+    def timeout_s(self, name: str) -> float | None:
+        """Return the timeout of a tool; `None` for the policy's."""
+        found: float | None = _of(name, self.timeouts)
+        return found
+
+    def asks(self, name: str) -> bool:
+        """Return whether each call of a tool needs approval."""
+        return _fits(name, self.approval)
+
+    def misspelt(self, names: Iterable[str]) -> list[tuple[str, str]]:
+        """Return each name in the rules that no tool has, with the name that was probably meant; empty without one."""
+        known = list(names)
+        given = [*self.allow, *self.deny, *self.approval, *dict(self.effects), *dict(self.timeouts)]
+        return [
+            (each, nearest(each, known)) for each in dict.fromkeys(given) if not WILD.search(each) and each not in known
+        ]
+
+
+def _fits(name: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatchcase(name, each) for each in patterns)
+
+
+def _of(name: str, given: Sequence[tuple[str, Any]]) -> Any:
+    named = dict(given)
+    return named[name] if name in named else next((value for each, value in given if fnmatchcase(name, each)), None)
+
+
+def read(server: str | Sequence[str], options: McpOptions) -> tuple[Spec, Rules]:
+    """Read what a program wrote into `gesta.mcp`.
+
+    Raises:
+        BadAddress: the server is neither a command nor an http address.
+        AgentError: an option does not fit.
+        TypeError: there is no such option.
+    """
+    refuse_unknown("gesta.mcp", options, McpOptions.__annotations__)
+    command, url = _place(server)
+    headers, env, cwd = options.get("headers", {}), options.get("env", {}), options.get("cwd", "")
+    wrong = [("headers", headers)] if command else [("env", env), ("cwd", cwd)]
+    for name, value in wrong:
+        if value:
+            kind, other = ("a command", "a URL") if command else ("a URL", "a command")
+            raise AgentError(f"gesta.mcp: {name}= is for {other}, and the server is {kind}. Leave it out.")
+    for name, each in [*headers.items(), *env.items()]:
+        if not (isinstance(each, str) or (name in headers and callable(each))):
+            found = f"gesta.mcp: the value of {name!r} is a {type(each).__name__}"
+            raise AgentError(
+                f"{found}, expected a text{', or a function that returns one' if name in headers else ''}."
+            )
+    spec = Spec(
+        command=command,
+        url=url,
+        headers=tuple(headers.items()),
+        env=tuple(env.items()),
+        cwd=str(cwd),
+        elicitation=options.get("elicitation", True),
+        sampling=options.get("sampling", False),
+        start_s=_seconds("start_s", options.get("start_s", START_S)),
+        hold_s=_seconds("hold_s", options.get("hold_s", HOLD_S)),
+    )
+    learn(spec)
+    return spec, _rules(options)
+
+
+def _place(server: str | Sequence[str]) -> tuple[tuple[str, ...], str]:
+    expected = "expected a command such as 'uvx some-server', a list of its words, or a URL such as 'https://host/mcp'"
+    if not isinstance(server, str):
+        words = tuple(server) if isinstance(server, list | tuple) else ()
+        if not words or not all(isinstance(word, str) and word for word in words):
+            raise BadAddress(f"The MCP server is {server!r:.60}, {expected}.")
+        return words, ""
+    if re.match(r"https?://[^/\s]+", server):
+        return (), server.strip()
+    try:
+        words = tuple(shlex.split(server))
+    except ValueError as wrong:
+        raise BadAddress(f"The MCP server is {server!r:.200}, which is no command: {wrong}.") from wrong
+    if not words or "://" in words[0]:
+        raise BadAddress(f"The MCP server is {server!r:.200}, {expected}.")
+    return words, ""
+
+
+def _rules(options: McpOptions) -> Rules:
+    prefix, approval = options.get("prefix", ""), options.get("approval", False)
+    if not re.fullmatch(r"[a-zA-Z0-9_-]{0,32}", prefix):
+        raise AgentError(f"gesta.mcp: prefix={prefix!r:.60}, expected at most 32 of a-z A-Z 0-9 _ -.")
+    effects = dict(options.get("effects", {}))
+    possible = [each for each in get_args(Effect) if each != "transactional"]
+    for name, effect in effects.items():
+        if effect not in possible:
+            expected = f"expected one of {', '.join(map(repr, possible))}.{nearest(str(effect), possible)}"
+            raise AgentError(f"gesta.mcp: the effect of {name!r} is {effect!r:.60}, {expected}")
+    timeouts = {name: _seconds(f"timeouts[{name!r}]", each) for name, each in options.get("timeouts", {}).items()}
+    asks = ("*",) if approval is True else () if approval is False else _names("approval", approval)
+    return Rules(
+        prefix=prefix,
+        allow=_names("allow", options.get("allow", ("*",))),
+        deny=_names("deny", options.get("deny", ())),
+        effects=tuple(effects.items()),
+        approval=asks,
+        timeouts=tuple(timeouts.items()),
+    )
+
+
+def _names(option: str, names: Any) -> tuple[str, ...]:
+    if isinstance(names, str) or not all(isinstance(each, str) for each in names):
+        raise AgentError(f"gesta.mcp: {option}={names!r:.60}, expected a list of names.")
+    return tuple(names)
+
+
+def _seconds(option: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+        raise AgentError(f"gesta.mcp: {option} is {value!r:.60}, expected seconds above 0.")
+    return float(value)

@@ -1,0 +1,47 @@
+"""The last lines that a server wrote to its standard error, for the error that says why it did not start."""
+
+import os
+from collections import deque
+from contextlib import suppress
+from threading import Event, Thread
+from typing import TextIO
+
+from gesta.text.redactor import SECRETS
+
+LINES, CHARS = 20, 400
+
+
+class Tail:
+    """A pipe for a server's standard error, which a thread empties; the last lines are kept."""
+
+    def __init__(self) -> None:
+        self._lines = deque[str](maxlen=LINES)
+        self._ended = Event()
+        reading, writing = os.pipe()
+        self.file: TextIO = os.fdopen(writing, "w")
+        """The end that the server writes to. It is closed here once the server has it."""
+        Thread(target=self._empty, args=(reading,), name="gesta mcp stderr", daemon=True).start()
+
+    def _empty(self, reading: int) -> None:
+        left = b""
+        try:
+            while data := os.read(reading, 65536):
+                *lines, left = (left + data[-65536:]).split(b"\n")
+                left = left[-CHARS:]
+                self._lines.extend(line.decode("utf-8", "replace")[-CHARS:] for line in lines[-LINES:])
+            self._lines.append(left.decode("utf-8", "replace"))
+        except OSError:
+            pass
+        finally:
+            os.close(reading)
+            self._ended.set()
+
+    def close(self) -> None:
+        """Close this process's end, so that reading ends with the server."""
+        with suppress(OSError):
+            self.file.close()
+
+    def text(self) -> str:
+        """Return the last lines without secrets, waiting at most a second for a server that has just ended."""
+        self._ended.wait(1.0)
+        return SECRETS.message("\n".join(f"  {line.rstrip()}" for line in self._lines if line.strip()))

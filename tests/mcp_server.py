@@ -1,0 +1,157 @@
+"""A small MCP server for tests, without the library: it starts fast, does what its tools say, and may be killed.
+
+python mcp_server.py FOLDER [WORDS]: effects are lines in FOLDER/effects, notifications lines in FOLDER/requests. With
+words, it says them on its standard error and ends.
+"""
+
+import json
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(sys.argv[1])
+LOCK = threading.Lock()
+WAITING: dict[str, tuple[threading.Event, list[Any]]] = {}
+
+
+def tool(name: str, **hints: Any) -> dict[str, Any]:
+    schema = {"type": "object", "properties": {"item": {"type": "string"}}, "required": ["item"]}
+    return {"name": name, "description": f"{name} an item.", "inputSchema": schema} | (
+        {"annotations": hints} if hints else {}
+    )
+
+
+TOOLS = [
+    tool("look", readOnlyHint=True),
+    tool("put", idempotentHint=True),
+    tool("pay"),
+    tool("choose"),
+    tool("compose", readOnlyHint=True),
+    tool("slow", readOnlyHint=True),
+    tool("safe_choose", readOnlyHint=True),
+    tool("more", readOnlyHint=True),
+    tool("steps", readOnlyHint=True),
+    tool("fail"),
+]
+
+
+def send(message: dict[str, Any]) -> None:
+    with LOCK:
+        print(json.dumps({"jsonrpc": "2.0"} | message), flush=True)
+
+
+def note(file: str, line: str) -> None:
+    with LOCK, (FOLDER / file).open("a") as out:
+        out.write(line + "\n")
+
+
+def ask(method: str, params: dict[str, Any]) -> Any:
+    known = f"s{len(WAITING)}"
+    event, answer = WAITING.setdefault(known, (threading.Event(), []))
+    send({"id": known, "method": method, "params": params})
+    event.wait()
+    return answer[0]
+
+
+def mark(name: str) -> bool:
+    """Whether the test wants something to happen now, once."""
+    try:
+        (FOLDER / name).unlink()
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def die(when: str) -> None:
+    if mark(f"die-{when}"):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def text(said: str, **more: Any) -> dict[str, Any]:
+    return {"content": [{"type": "text", "text": said}]} | more
+
+
+def call(params: dict[str, Any]) -> dict[str, Any]:
+    name, item, meta = params["name"], params["arguments"]["item"], params.get("_meta", {})
+    key = meta.get("gesta/idempotency-key", "")
+    die("before")
+    if name == "compose":
+        asked = {"messages": [{"role": "user", "content": {"type": "text", "text": f"Praise {item}."}}], "maxTokens": 9}
+        found = ask("sampling/createMessage", asked)
+        return text(
+            found["result"]["content"]["text"] if "result" in found else f"no model: {found['error']['message']}"
+        )
+    if name.endswith("choose"):
+        schema = {"type": "object", "properties": {"size": {"type": "string"}}, "required": ["size"]}
+        found = ask("elicitation/create", {"message": f"Which size of {item}?", "requestedSchema": schema})
+        if "error" in found:
+            return text(found["error"]["message"], isError=True)
+        said = found["result"]
+        item = f"{item} {said.get('content', {}).get('size', said['action'])}"
+    if name == "more":
+        TOOLS.append(tool(item, readOnlyHint=True))
+        send({"method": "notifications/tools/list_changed"})
+    if name == "steps":
+        for done in (1, 2):
+            told = {"progressToken": meta["progressToken"], "progress": done, "total": 2, "message": item}
+            send({"method": "notifications/progress", "params": told})
+    if name == "slow":
+        send({"method": "notifications/progress", "params": {"progressToken": meta["progressToken"], "progress": 1}})
+        threading.Event().wait(30)
+    if name == "fail":
+        return text(f"no {item} left", isError=True)
+    if not (name == "put" and key and key in (FOLDER / "keys").read_text().split()):
+        note("effects", f"{name} {item}")
+        note("keys", key)
+    die("after")
+    return text(f"{name}: {item}")
+
+
+def answer(message: dict[str, Any]) -> None:
+    method, params = message["method"], message.get("params", {})
+    listed = {"tools": TOOLS, "resources": [{"uri": "shop://list", "name": "list"}], "resourceTemplates": []}
+    listed["prompts"] = [{"name": "greet", "arguments": [{"name": "who"}]}]
+    match method.split("/"):
+        case ["initialize"]:
+            can = {"tools": {"listChanged": True}, "resources": {}, "prompts": {}}
+            info = {"name": "shop", "version": "1.2"}
+            result = {"protocolVersion": params["protocolVersion"], "capabilities": can, "serverInfo": info}
+        case ["tools", "call"]:
+            result = call(params)
+        case ["resources", "read"]:
+            result = {"contents": [{"uri": params["uri"], "text": "bread, soup"}]}
+        case ["prompts", "get"]:
+            said = f"Greet {params['arguments']['who']}."
+            result = {"messages": [{"role": "user", "content": {"type": "text", "text": said}}]}
+        case [*_, "list"]:
+            name = "resourceTemplates" if "templates" in method else method.partition("/")[0]
+            result = {name: listed[name]}
+        case _:
+            send({"id": message["id"], "error": {"code": -32601, "message": f"no {method}"}})
+            return
+    send({"id": message["id"], "result": result})
+
+
+def main() -> None:
+    (FOLDER / "keys").touch()
+    if len(sys.argv) > 2:
+        sys.stderr.write(" ".join(sys.argv[2:]) + "\n")
+        raise SystemExit(3)
+    note("starts", str(os.getpid()))
+    for line in sys.stdin:
+        message = json.loads(line)
+        if "method" not in message:
+            event, found = WAITING[message["id"]]
+            found.append(message)
+            event.set()
+        elif "id" in message:
+            threading.Thread(target=answer, args=(message,), daemon=True).start()
+        else:
+            note("requests", message["method"])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,7 +1,7 @@
-"""Tells a person once that a program has left no record, because it named none.
+"""Prints a note, once, if a program leaves no record because it named none.
 
-Only a program that the person started, in a file of its own, is told so: no library that calls `run_sync`, no test and
-no prompt. Naming any record, `:memory:` too, means that the person knows.
+The note is printed only for a program that a person started as a file: not for a library that calls `run_sync`, a test
+or the interactive prompt. A program that names any record, also `:memory:`, gets no note.
 """
 
 import os
@@ -22,7 +22,10 @@ UNDER_TEST = "PYTEST_CURRENT_TEST"
 
 
 def tell(caller: FrameType) -> None:
-    """Write the note to standard error, if the caller is a file that was started as a program; only the first time."""
+    """Write the note to standard error, if the caller is a file that was started as a program.
+
+    Later calls write nothing.
+    """
     names = caller.f_globals
     if names.get("__name__") == "__main__" and UNDER_TEST not in os.environ and _is_file(names.get("__file__")):
         _write()

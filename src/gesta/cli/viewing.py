@@ -1,4 +1,4 @@
-"""The command `view`: the pages on a record, in a browser."""
+"""The command `view`: shows a record in a browser."""
 
 import secrets
 import webbrowser

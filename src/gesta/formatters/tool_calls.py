@@ -188,7 +188,10 @@ def _answer(seq: int, call: Call, result: Entry | None) -> Message:
 
 
 def _call_id(entry: Entry, content: ToolCallContent, state: State) -> str:
-    """Return the provider's id; if it is missing, odd or used before, an id made from the run and the call's number."""
+    """Return the provider's id.
+
+    If it is missing, invalid or used before, return an id made from the run and the call's number.
+    """
     own = content.tool_call_id
     if own and ID.fullmatch(own) and own not in state.used:
         return own

@@ -56,7 +56,7 @@ def exact(value: Any) -> bytes:
 
 
 def read(data: bytes) -> Any:
-    """Return the value of JSON bytes, however odd they are.
+    """Return the value of JSON bytes, also of JSON that strict readers refuse.
 
     Raises:
         ValueError: no reader can read them.

@@ -1,7 +1,7 @@
-"""Entries as a person reads them: each entry becomes one line, with who speaks, a text, and the line it belongs to.
+"""Turns entries into lines for people: each entry becomes one line, with a speaker, a text, and the call it belongs to.
 
-A result, an attempt, an approval or a fault belongs to a call: `of` is the seq of that call, so a page puts them
-together in any order, also if it has only a part of the run. What happened to a call is told in sentences.
+A result, an attempt, an approval or a fault belongs to a call: `of` is the seq of that call. So a page can group them
+in any order, even if it has only a part of the run. Events of a call are described in sentences.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,18 +18,18 @@ from gesta.state.calls import UNKNOWN_END
 from gesta.text.visible import remarks, visible
 
 LONGEST = 4_000
-"""Largest number of characters of a text in a line; the whole text is in the entry."""
+"""Greatest number of characters of a text in a line; the whole text is in the entry."""
 LINKS = 4
-"""Largest number of links from an entry to its call: resolution, attempt, call."""
+"""Greatest number of links from an entry to its call: resolution, attempt, call."""
 
 Part = Literal["turn", "end", "message", "words", "thought", "call", "story", "result", "note", "asked", "machinery"]
-"""What a line is. `words`: what a model said beside its calls. `story`: what happened to a call. `asked`: a person is
-asked. `machinery`: entries that only Gesta itself needs."""
+"""The role of a line. `words`: text that a model wrote beside its calls. `story`: an event of a call. `asked`: a person
+is asked. `machinery`: entries that only Gesta itself needs."""
 Tone = Literal["", "model", "tool", "waiting", "fault", "settled"]
 
 
 class Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One entry as a person reads it."""
+    """One entry, in the form in which people read it."""
 
     seq: int
     at: str
@@ -38,9 +38,9 @@ class Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
     part: Part
     span: int
     of: int | None = None
-    """Seq of the call that the line belongs to; of a turn's fault, seq of the turn."""
+    """Seq of the call that the line belongs to; for a fault of a turn, seq of the turn."""
     who: str = ""
-    """The speaker, as the record names it."""
+    """The speaker, by the name on record."""
     text: str = ""
     tone: Tone = ""
     """The meaning of the line's colour."""
@@ -56,7 +56,7 @@ class Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Tokens that a model read and wrote."""
     latency_ms: float | None = None
     parts: tuple[dict[str, Any], ...] = ()
-    """Images and files, each with its type and where it is."""
+    """Images and files, each with its type and its place."""
     key: str | None = None
     """Key of the message that opened a turn."""
     run: str | None = None
@@ -64,7 +64,7 @@ class Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
     spoken: int | None = None
     """Seq of the completion that this message shows, or of the completion that made this call."""
     remarks: tuple[str, ...] = ()
-    """Warnings about characters that a person cannot see, or could take for others."""
+    """Warnings about characters that a person cannot see, or could mistake for others."""
     more: bool = False
     """Whether the text or value is cut."""
 
@@ -82,7 +82,7 @@ def link(entry: Entry) -> int | None:
 
 
 def first(entry: Entry) -> int | None:
-    """Return the seq of the first cause of an entry in its own run; `None` if it has no such cause."""
+    """Return the seq of an entry's first cause in its own run; `None` if it has no cause there."""
     return next((cause for cause in entry.causes if isinstance(cause, int)), None)
 
 
@@ -91,14 +91,13 @@ def lines(entries: Iterable[Entry], known: Mapping[int, Entry]) -> list[Line]:
 
     Args:
         entries: in the order of the run.
-        known: the entries that they are about, by seq, as `link` names them, and the begins of their spans; each entry
-            may be among them.
+        known: the entries that `entries` are about, by seq; see `link`. Entries of `entries` may be in it too.
     """
     return [line(entry, known) for entry in entries]
 
 
 def line(entry: Entry, known: Mapping[int, Entry]) -> Line:
-    """Return the line of an entry; `known` as for `lines`."""
+    """Return the line of an entry; see `lines` for `known`."""
     facts = _facts(entry, known)
     about, named = _about(entry, known), facts.pop("of", None)
     of = about.seq if about is not None else named
@@ -134,7 +133,7 @@ def _about(entry: Entry, known: Mapping[int, Entry]) -> Entry | None:
 
 
 def _cut(value: Any) -> tuple[Any, bool]:
-    """Return a value whose texts are no longer than `LONGEST` in all, and whether anything was cut."""
+    """Return a value whose texts have at most twice `LONGEST` characters together, and whether anything was cut."""
     left, cut = LONGEST * 2, False
 
     def walk(each: Any, depth: int) -> Any:
@@ -245,11 +244,11 @@ RESULTS = {
     "unknown": "Its outcome is not known, and it was not run again.",
     "late": "The result came after the model had been told something else.",
 }
-"""The sentence for each outcome of a result that is no plain result."""
+"""The sentence for each outcome in place of a result."""
 
 
 def _story(content: Any, known: Mapping[int, Entry]) -> dict[str, Any]:
-    """Return the fields for an entry that tells what happened to a call: a sentence."""
+    """Return the fields for an attempt, a fault or a resolution: a sentence about its call or its turn."""
     match content:
         case kinds.AttemptContent(number=number, effect=effect, process=process):
             told = "was written down before the tool ran" if number == 1 else "was written down before it ran again"
@@ -290,7 +289,7 @@ def _kind(known: Mapping[int, Entry], seq: int) -> Any:
 
 
 def _asked(content: Any) -> dict[str, Any]:
-    """Return the fields for an entry about a person's word."""
+    """Return the fields for a request to a person, or for a person's answer."""
     match content:
         case kinds.ApprovalRequestContent(effect=effect, expires=expires):
             until = f", until {utc_text(expires)[:19]}" if expires is not None else ""

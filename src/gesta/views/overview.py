@@ -1,7 +1,7 @@
-"""A run at a glance: its turns, its time in four lanes, and what it did and cost. One fold over its entries.
+"""An overview of a run: its turns, its time in four lanes, its effects and its cost. One fold over its entries.
 
 The lanes are model, tools, waiting and process. The process lane shows each process from its first to its last entry,
-and where one died.
+and where a process died.
 """
 
 from datetime import datetime
@@ -22,19 +22,19 @@ Lane = Literal["model", "tools", "waiting", "process"]
 
 
 class Bar(Struct, omit_defaults=True):
-    """A stretch of time in a lane."""
+    """A period of time in a lane."""
 
     lane: Lane
     seq: int
-    """The entry with which it begins."""
+    """Seq of the entry with which it begins."""
     start: datetime
     end: datetime | None = None
-    """`None` while it goes on."""
+    """`None` while it has not ended."""
     label: str = ""
     tone: str = ""
-    """`fault`, `settled` or `waiting`; empty for a bar without a fault."""
+    """`fault`, `settled` or `waiting`; empty for an ordinary bar."""
     of: int | None = None
-    """Seq of the call that it belongs to."""
+    """Seq of the call that the bar belongs to."""
 
 
 class TurnFacts(Struct):
@@ -52,14 +52,14 @@ class TurnFacts(Struct):
     tokens_in: int = 0
     tokens_out: int = 0
     usd: float | None = None
-    """What it spent, where an account was kept."""
+    """Cost in US dollars; `None` if no account was kept."""
     calls: int = 0
     deaths: int = 0
-    """Number of processes that died in it."""
+    """Number of processes that died in the turn."""
 
 
 class Overview(Struct):
-    """A folded run."""
+    """The folded overview of a run."""
 
     turns: list[TurnFacts] = field(default_factory=list)
     bars: list[Bar] = field(default_factory=list)
@@ -68,30 +68,30 @@ class Overview(Struct):
     doubts: int = 0
     """Number of calls whose outcome was in doubt at some time."""
     settled: int = 0
-    """Number of those that were settled."""
+    """Number of those calls whose doubt was settled."""
     errors: int = 0
     """Number of failed calls and requests."""
     last: int = 0
     """Seq of the last entry."""
     doubtful: set[int] = field(default_factory=set)
     open: dict[tuple[str, int], Bar] = field(default_factory=dict)
-    """Bars that go on, by lane and the seq that ends them."""
+    """Bars that have not ended, by lane and a seq that identifies the bar."""
     calls: dict[int, tuple[str, str | None]] = field(default_factory=dict)
     """Name and effect of each call's tool."""
     attempts: dict[int, int] = field(default_factory=dict)
     """The call of each attempt."""
     before: datetime | None = None
-    """Time of the entry before."""
+    """Time of the previous entry."""
 
     def begin(self, key: tuple[str, int], bar: Bar) -> None:
-        """Begin a bar; one that goes on under the same key ends with it."""
+        """Begin a bar. A bar under the same key that has not ended ends at this time."""
         if (last := self.open.pop(key, None)) is not None:
             last.end = bar.start
         self.bars.append(bar)
         self.open[key] = bar
 
     def close(self, key: tuple[str, int], at: datetime, tone: str | None = None) -> None:
-        """End a bar, if it goes on, with a tone unless it has one."""
+        """End a bar, if it has not ended. `tone` is used if the bar has no tone."""
         bar = self.open.pop(key, None)
         if bar is not None:
             bar.end, bar.tone = at, bar.tone or tone or ""
@@ -108,7 +108,7 @@ class Overview(Struct):
 
 
 class OverviewView:
-    """The fold that makes an overview."""
+    """The fold that computes an overview."""
 
     def start(self) -> Overview:
         """Return the overview of a run without entries."""
@@ -158,7 +158,10 @@ class OverviewView:
         return state
 
     def _process(self, state: Overview, entry: Entry) -> None:
-        """Draw the lane of processes: a death leaves a gap from the entry before to the entry that found it."""
+        """Update the lane of processes.
+
+        After a death there is a gap, from the entry before to the entry that reports it.
+        """
         content, key = entry.content, ("process", 0)
         bar = state.open.get(key)
         if isinstance(content, kinds.FaultContent) and content.error.type == LOST and bar is not None:

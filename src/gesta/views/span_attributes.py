@@ -1,8 +1,8 @@
 """The attributes of spans, by the GenAI semantic conventions 1.41.0 of OpenTelemetry.
 
 Source: "GenAI client spans", "GenAI agent spans" and the attribute registry, semantic conventions 1.41.0, read 2026-11.
-Where the two differ, names are those of that release: backends read them. `openinference.span.kind` tells Phoenix what
-the conventions have no operation for.
+If these differ, the names are those of the 1.41.0 release, because backends read them. `openinference.span.kind` says
+to Phoenix what a span is if the conventions have no operation for it.
 """
 
 import re
@@ -29,7 +29,7 @@ PROVIDERS = {
     "xai": "x_ai",
     "moonshot": "moonshot_ai",
 }
-"""Names of providers in the conventions, where they differ from the names here."""
+"""Names of providers in the conventions, if they differ from Gesta's names."""
 KEYLESS = "gesta"
 """Provider of the models that need no key: scripted, function and replay."""
 SETTINGS = {
@@ -40,7 +40,7 @@ SETTINGS = {
     "presence_penalty": float,
     "seed": int,
 }
-"""Settings that have a name of their own in the conventions, and their types."""
+"""Settings that have their own name in the conventions, and their types."""
 MOST_TOKENS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 ROLES = {"plan": "plan", "task": "invoke_workflow"}
 """Operations by the role of a span of a program."""
@@ -48,7 +48,7 @@ FIRST_ID = re.compile(rb'"(?:id|responseId)"\s*:\s*"([^"\\]{1,100})"')
 
 
 class Asked(Struct, frozen=True):
-    """The name of a request's span, and its attributes."""
+    """The name of a request's span, and the span's attributes."""
 
     name: str
     attributes: Attributes
@@ -63,7 +63,7 @@ def spoken_as(content: BeginContent) -> str:
 
 
 def began_of(content: BeginContent, session: str) -> Attributes:
-    """Return the attributes that the begin of a span gives."""
+    """Return the span attributes that follow from a begin."""
     found: Attributes = {"gen_ai.conversation.id": shown(session, 200), "session.id": shown(session, 200)}
     if content.role == "turn":
         found |= {"gen_ai.operation.name": "invoke_agent", "openinference.span.kind": "AGENT"}
@@ -80,7 +80,7 @@ def began_of(content: BeginContent, session: str) -> Attributes:
 
 
 def ended_of(begin: BeginContent, content: EndContent) -> Attributes:
-    """Return the attributes that the end of a span gives."""
+    """Return the span attributes that follow from an end."""
     found: Attributes = {}
     if begin.role == "turn":
         found["gesta.reason"] = content.reason or ("answered" if content.status == "success" else "failed")
@@ -141,7 +141,7 @@ def _settings(settings: dict[str, Any]) -> Attributes:
 
 
 def replied_of(content: kinds.ChatCompletionContent) -> dict[str, Any]:
-    """Return the attributes that a completion gives."""
+    """Return the span attributes that follow from a completion."""
     found: dict[str, Any] = {}
     if content.model:
         found["gen_ai.response.model"] = shown(content.model, 200)
@@ -167,7 +167,7 @@ class _Named(Struct):
 
 
 def _response_id(meta: dict[str, Any]) -> str | None:
-    """Return the provider's id of a reply, read from its bytes; `None` if they do not hold one. Total."""
+    """Return the provider's id of a reply, read from its bytes; `None` if they do not hold an id. Never raises."""
     try:
         raw = meta.get("raw")
         if raw is None and isinstance(packed := meta.get("raw_zlib"), str | bytes):
@@ -185,7 +185,7 @@ def _response_id(meta: dict[str, Any]) -> str | None:
 
 
 def called_of(content: kinds.ToolCallContent, header: RequestHeaderContent | None, session: str) -> Attributes:
-    """Return the attributes that a tool call gives."""
+    """Return the span attributes that follow from a tool call."""
     found: Attributes = {
         "gen_ai.operation.name": "execute_tool",
         "gen_ai.tool.name": shown(content.tool_name, 120),
@@ -207,7 +207,7 @@ def called_of(content: kinds.ToolCallContent, header: RequestHeaderContent | Non
 
 
 def resulted_of(content: kinds.ToolResultContent) -> tuple[Attributes, str | None]:
-    """Return the attributes that a result gives, and why the call failed; `None` if it did not fail."""
+    """Return the span attributes that follow from a result, and why the call failed; `None` if it did not fail."""
     outcome = content.outcome or ("ok" if content.status == "success" else "error")
     found: Attributes = {"gesta.outcome": outcome}
     if content.status == "success" and outcome in ("ok", "late"):

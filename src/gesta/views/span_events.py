@@ -1,4 +1,4 @@
-"""The events of spans: what happened at one time, as a backend lists it beside a span."""
+"""The events of spans: facts with a time and no duration, which a backend lists beside a span."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from gesta.views.spans import SHORT, Notes, shown
 
 
 def note(notes: Notes, entry: Entry, *, content: bool) -> None:
-    """Add an entry as an event of the span around it, if it is one that a person looks for there. Total.
+    """Add an entry as an event of the span around it, if its kind is one of the kinds below. Never raises.
 
     Args:
         content: whether the event holds texts that a person or a model wrote.

@@ -1,7 +1,7 @@
-"""The messages of a prompt in the JSON of the GenAI semantic conventions: the newest of them, up to a bound.
+"""The newest messages of a prompt, up to a bound, in the JSON of the GenAI semantic conventions.
 
-A span holds no more of a long conversation than the bound, so that tracing a run costs what is new. What is left out is
-on record.
+A span holds at most the bound of a long conversation, so the cost of tracing depends on what is new. The other messages
+are on record.
 
 Source: "Model: gen_ai input messages" and "gen_ai output messages" of the semantic conventions 1.41.0, read 2026-11.
 """
@@ -28,9 +28,9 @@ from gesta.prompt.formatter import observation_text
 from gesta.views.spans import as_json, shown
 
 CONTENT = 64 * 1024
-"""Characters of an attribute that holds content."""
+"""Greatest number of characters of an attribute that holds content."""
 PIECE = 16 * 1024
-"""Characters of one part of a message."""
+"""Greatest number of characters of one part of a message."""
 
 
 class Spoken(Struct):
@@ -40,22 +40,22 @@ class Spoken(Struct):
     role: str
     parts: list[dict[str, Any]]
     size: int
-    """About the number of characters of its JSON."""
+    """Approximate number of characters of its JSON."""
 
 
 def text_part(text: str, type_: str = "text") -> dict[str, Any]:
-    """Return a part of a message that is a text."""
+    """Return a part of a message that holds a text."""
     return {"type": type_, "content": shown(text, PIECE)}
 
 
 def words_of(text: str, parts: Sequence[Part] | None) -> list[dict[str, Any]]:
-    """Return the parts of a message of a person; of images and files, the name and type."""
+    """Return the parts of a person's message. Images and files are represented by name and type."""
     more = [text_part(part_text(part)) for part in parts or () if part.type != "text"]
     return [text_part(text), *more] if text or not more else more
 
 
 def call_part(seq: int, content: ToolCallContent) -> dict[str, Any]:
-    """Return the part of a message that is a tool call. Its id is its seq where the provider gave it none."""
+    """Return the part of a message that is a tool call. If the provider gave it no id, its id is its seq."""
     arguments = (
         content.tool_args if len(as_json(content.tool_args)) <= PIECE else shown(as_json(content.tool_args), PIECE)
     )
@@ -64,7 +64,7 @@ def call_part(seq: int, content: ToolCallContent) -> dict[str, Any]:
 
 
 class Conversation:
-    """The newest messages of a run, as its model was shown them."""
+    """The newest messages of a run, in the form in which its model was shown them."""
 
     def __init__(self) -> None:
         self._said: list[Spoken] = []
@@ -72,7 +72,7 @@ class Conversation:
         self._calls: dict[int, str] = {}
 
     def add(self, entry: Entry) -> None:
-        """Add an entry. Total."""
+        """Add an entry. Never raises."""
         match entry.content:
             case UserContent() as content:
                 self._say(entry.seq, "user", words_of(content.value, content.parts))
@@ -126,7 +126,7 @@ class Conversation:
 
 
 class Reply(Struct):
-    """What a model answered: its reasoning, its words and its calls."""
+    """The reply of a model: its reasoning, its text and its calls."""
 
     thoughts: list[str]
     words: str = ""
@@ -134,14 +134,14 @@ class Reply(Struct):
     finish: str = ""
 
     def text(self) -> str:
-        """Return the answer as JSON text."""
+        """Return the reply as JSON text."""
         parts = [text_part(thought, "reasoning") for thought in self.thoughts]
         parts += [text_part(self.words)] if self.words else []
         return as_json([{"role": "assistant", "parts": [*parts, *self.calls], "finish_reason": self.finish or "stop"}])
 
 
 def heading(header: RequestHeaderContent) -> dict[str, str]:
-    """Return the attributes of a request that hold its instructions and its tools."""
+    """Return the attributes of a request's span that hold its instructions and its tools."""
     said = (header.meta or {}).get("instructions")
     found = {"gen_ai.system_instructions": as_json([text_part(said)])} if isinstance(said, str) and said else {}
     tools = [

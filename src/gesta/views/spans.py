@@ -1,7 +1,7 @@
-"""Spans as OpenTelemetry names them, before any encoding: what a run was, for the backends that people look at.
+"""Spans of OpenTelemetry, before any encoding.
 
-Attributes follow the GenAI semantic conventions of `SCHEMA`; what those have no name for is under `gesta.`.
-A text in a span is bounded in length, holds no secret of this process, and has no character that a backend refuses.
+Attributes follow the GenAI semantic conventions of `SCHEMA`. Facts for which these have no name are under `gesta.`. A
+text in a span has a bounded length, holds no secret of this process, and has no character that a backend refuses.
 """
 
 import json
@@ -20,16 +20,16 @@ from gesta.text.tracing import trace_context, trace_id
 SCHEMA = "https://opentelemetry.io/schemas/1.41.0"
 """The semantic conventions that the attributes follow: 1.41.0, the last release that holds `gen_ai.*` itself."""
 NAME, SHORT = 120, 1000
-"""Characters of a name, and of an attribute that holds no content."""
+"""Greatest number of characters of a name, and of an attribute that holds no content."""
 EVENTS = 128
-"""Events of one span; OpenTelemetry's own limit."""
+"""Greatest number of events of one span, which is OpenTelemetry's own limit."""
 
 Scalar = str | bool | int | float
 AttributeValue = Scalar | Sequence[str]
 
 
 class SpanEvent(Struct, frozen=True):
-    """Something that happened at one time within a span."""
+    """A fact with a time inside a span."""
 
     at: datetime
     name: str
@@ -37,7 +37,7 @@ class SpanEvent(Struct, frozen=True):
 
 
 class Link(Struct, frozen=True):
-    """Another span that a span goes on from."""
+    """A reference to another span, which a span continues."""
 
     trace: str
     span: str
@@ -47,9 +47,9 @@ class TraceSpan(Struct, frozen=True, kw_only=True):
     """A span that has ended."""
 
     trace: str
-    """Id of its trace, 32 hex."""
+    """Id of the span's trace, 32 hex."""
     span: str
-    """Its id, 16 hex."""
+    """Id of the span, 16 hex."""
     parent: str | None
     """Id of the span above it; `None` for the root of a trace."""
     name: str
@@ -59,14 +59,14 @@ class TraceSpan(Struct, frozen=True, kw_only=True):
     attributes: Mapping[str, AttributeValue]
     events: Sequence[SpanEvent] = ()
     dropped: int = 0
-    """Number of events beyond `EVENTS`, which are left out."""
+    """Number of events above the limit `EVENTS`, which are left out."""
     links: Sequence[Link] = ()
     failure: str | None = None
-    """Why it failed; `None` for a span that did not fail."""
+    """Why the span failed; `None` if it did not fail."""
     run: str
-    """Id of its run."""
+    """Id of the run that the span belongs to."""
     seq: int
-    """Seq of the entry that began it."""
+    """Seq of the entry that began the span."""
 
 
 class Above(Struct, frozen=True, kw_only=True):
@@ -75,21 +75,21 @@ class Above(Struct, frozen=True, kw_only=True):
     trace: str
     """Id of the trace."""
     parent: str | None = None
-    """Id of the span above: of the program that asked, or of the tool call that called the agent."""
+    """Id of the span above: that of the program that sent the message, or of the tool call that called the agent."""
     root: str
     """Id of the root run."""
     session: str
     sampled: bool = True
-    """Whether the program that asked sends its own spans."""
+    """Whether the program that sent the message sends its own spans."""
     base: Link | None = None
-    """For a turn of a fork that its base began: the span of the base's turn."""
+    """For a turn that a fork shares with its base: the span of the base's turn."""
 
 
 def above_of(run: str, begin: int, session: str, message: Entry | None) -> Above:
     """Return the place of a turn that no other run called.
 
     Args:
-        message: the entry after the begin; `None` for a turn that a fork's base began.
+        message: the entry after the begin; `None` for a turn that began before a fork.
     """
     said = message.content if message is not None else None
     caller = trace_context(said.traceparent) if isinstance(said, UserContent) else None
@@ -114,7 +114,7 @@ class Notes(Struct):
         self.events.append(SpanEvent(at, f"gesta.{name}", given))
 
     def fail(self, at: datetime, error: Error, attributes: Mapping[str, Any] = MappingProxyType({})) -> None:
-        """Add an exception, as OpenTelemetry writes those. For `attributes`, see `add`."""
+        """Add an exception, in OpenTelemetry's form. For `attributes`, see `add`."""
         if len(self.events) >= EVENTS:
             self.dropped += 1
             return
@@ -137,13 +137,13 @@ def whole(text: str) -> str:
 
 
 def name_of(*words: str) -> str:
-    """Return the name of a span: the words that are not empty, on one line, and bounded."""
+    """Return the name of a span: the words that are not empty, on one line, cut to a bounded length."""
     said = " ".join(word for word in words if word)
     return shown("".join(each if each.isprintable() else " " for each in said[: 2 * NAME]), NAME) or "span"
 
 
 def as_json(value: Any) -> str:
-    """Return a value as JSON text, without secrets of this process. Total."""
+    """Return a value as JSON text. Never raises."""
     try:
         return whole(SECRETS.text(json.dumps(value, ensure_ascii=False, default=str)))
     except (TypeError, ValueError, RecursionError):

@@ -1,8 +1,8 @@
-"""Folds the entries of one turn into spans; a span is complete, and is returned, as soon as it has ended.
+"""Folds the entries of one turn into spans. Each span is returned, complete, as soon as it has ended.
 
-A turn is a span `invoke_agent`; below it, a span for each completion (`chat`), tool call (`execute_tool`), wait for a
-person, retrieval, and span of a program. What has a time and no duration is an event of the span around it. The same
-entries give the same spans, ids and all, in whichever process, and however often.
+A turn is a span `invoke_agent`. Below it is a span for each completion (`chat`), tool call (`execute_tool`), wait for a
+person, retrieval, and span of a program. A fact with a time and no duration is an event of the span around it. The same
+entries give the same spans with the same ids, in any process, and each time.
 """
 
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ from gesta.views.span_messages import Conversation, Reply, call_part, words_of
 from gesta.views.spans import SHORT, Above, Notes, TraceSpan, as_json, name_of, shown
 
 UNENDED = "unended"
-"""The error of a span that had not ended when the span around it did."""
+"""The error of a span that was open when the span around it ended."""
 
 
 class Open(Struct, kw_only=True):
@@ -45,9 +45,9 @@ class Open(Struct, kw_only=True):
     content: Any
     notes: Notes = field(default_factory=Notes)
     last: int = 0
-    """Of a chat: seq of the last request; of a call: of the last attempt."""
+    """For a chat: seq of the last request. For a call: seq of the last attempt."""
     reply: Reply | None = None
-    """Of a chat: the answer, once it is there."""
+    """For a chat: the reply, once it is known."""
     replied: datetime | None = None
 
 
@@ -60,7 +60,7 @@ class Turn:
         """Start a fold with the begin of a turn.
 
         Args:
-            content: whether spans hold what was said, called and answered.
+            content: whether spans hold the texts of messages, calls and answers.
             earlier: entries of the run before the begin, for the prompts of the turn.
         """
         self.run, self.begin, self.above = begin.run, begin.seq, above
@@ -69,7 +69,7 @@ class Turn:
         self.over = False
         """Whether the root span has ended."""
         self.header: RequestHeaderContent | None = None
-        """The header of the last request; whoever folds sets it where `lacks` names one."""
+        """The header of the last request. The caller sets it with `know` if `lacks` returns a seq."""
         self.headed = 0
         self._conversation = Conversation() if content else None
         self._spans: dict[int, Open] = {}
@@ -85,17 +85,17 @@ class Turn:
         self._started(begin)
 
     def lacks(self, entry: Entry) -> int | None:
-        """Return the seq of the request-header that a request names and that is not known yet."""
+        """Return the seq of the request-header that an entry names, if the header is not known yet."""
         content = entry.content
         return content.header if isinstance(content, kinds.RequestContent) and content.header != self.headed else None
 
     def know(self, header: Entry | None) -> None:
-        """Set the request-header that stands before the turn."""
+        """Set the request-header, which may be before the turn."""
         if header is not None and isinstance(header.content, RequestHeaderContent):
             self.header, self.headed = header.content, header.seq
 
     def add(self, entry: Entry) -> list[TraceSpan]:
-        """Fold the next entry of the turn, and return the spans that have ended. Total."""
+        """Fold the next entry of the turn, and return the spans that have ended. Never raises."""
         if self.over or (entry.span not in self.known and not isinstance(entry.content, BeginContent)):
             return []
         done = list(self._settled(entry))
@@ -160,7 +160,7 @@ class Turn:
         yield self._span(one, entry.at, failure=failure)
 
     def _unended(self, at: datetime) -> Iterator[TraceSpan]:
-        """Yield the spans below that are open when the turn ends."""
+        """Yield the spans below the root that are open when the turn ends."""
         for chat in self._chats.values():
             yield self._chat(chat, at)
         for call in self._calls.values():
@@ -214,7 +214,7 @@ class Turn:
         )
 
     def _settled(self, entry: Entry) -> Iterator[TraceSpan]:
-        """Yield the chat that an entry shows to be complete: its calls, thoughts and costs stand right after it."""
+        """Yield the chat before an entry, once it is complete. Its calls, thoughts and costs come directly after it."""
         one = self._chats.get(entry.span)
         if one is None or one.reply is None or one.replied is None:
             return
@@ -231,7 +231,7 @@ class Turn:
                 yield self._chat(self._chats.pop(entry.span), one.replied)
 
     def _chat(self, one: Open, at: datetime, failure: str | None = None, type_: str = "lost") -> TraceSpan:
-        """Return the span of a chat: it failed if there is no answer."""
+        """Return the span of a chat. Without a reply, it failed."""
         if one.reply is not None and self._conversation is not None:
             one.notes.attributes["gen_ai.output.messages"] = one.reply.text()
             self._said(one, "output", one.reply.words or as_json(one.reply.calls))
@@ -314,7 +314,7 @@ class Turn:
         return self._span(one, at)
 
     def _noted(self, entry: Entry) -> None:
-        """Note what has no duration: at its call, or at the span around it."""
+        """Add an entry without a duration to the span of its call, or else to the span around it."""
         of = getattr(entry.content, "of", None)
         call = self._calls.get(self._attempts.get(of, of)) if isinstance(of, int) else None
         one = call or self._around(entry)
@@ -335,7 +335,7 @@ class Turn:
                     note(one.notes, entry, content=self._conversation is not None)
 
     def _message(self, one: Open | None, side: str, text: str, parts: list[dict[str, Any]]) -> None:
-        """Set what a turn was asked, or answered; the first question counts, and the last answer."""
+        """Set the input or output message of a span: the first question, and the last answer."""
         name = f"gen_ai.{side}.messages"
         if one is None or self._conversation is None or (side == "input" and name in one.notes.attributes):
             return
@@ -346,7 +346,7 @@ class Turn:
         self._said(one, side, text)
 
     def _said(self, one: Open, side: str, text: str | None, *, json: bool = False) -> None:
-        """Set the text that a backend shows as the input or output of a span, by the names of OpenInference."""
+        """Set the text that a backend shows as the input or output of a span, under the names of OpenInference."""
         if self._conversation is None or not text:
             return
         one.notes.attributes[f"{side}.value"] = shown(text, 4 * 16384)

@@ -1,4 +1,4 @@
-"""The application of the viewer: pages, their data as JSON, and what is new as server-sent events."""
+"""The application of the viewer: pages, their data as JSON, and new lines as server-sent events."""
 
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -28,7 +28,7 @@ Answering = Callable[[Request, Pages], Awaitable[Response]]
 
 
 class Viewer:
-    """The pages on some records."""
+    """The pages about some records."""
 
     def __init__(self, pages: Sequence[Pages]) -> None:
         self.pages = pages
@@ -39,7 +39,7 @@ class Viewer:
         self.draining.set()
 
     def app(self, token: str, hosts: tuple[str, ...] = ()) -> Starlette:
-        """Return the application, which lets in whoever has the token."""
+        """Return the application, which accepts only requests with the token."""
         places: tuple[tuple[str, Answering], ...] = (
             ("/api/{record:int}/sessions", _sessions),
             ("/api/{record:int}/runs/{run}", _run),
@@ -72,7 +72,7 @@ class Viewer:
         return answered([await each.about() for each in self.pages])
 
     async def _follow(self, request: Request, pages: Pages) -> Response:
-        """Stream the lines that are new: those of one run, or the names of the sessions that changed."""
+        """Stream new entries: as the lines of one run, or else as the ids of the runs that changed."""
         after = _number(request, "after", await pages.record.store.last())
         given = request.headers.get("last-event-id", "")
         after = int(given) if NUMBER.fullmatch(given) else after

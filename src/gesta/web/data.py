@@ -1,6 +1,6 @@
-"""What the pages show, read from a record: sessions, a run at a glance, its lines, an explanation, an entry.
+"""The data of the pages, read from a record: sessions, the overview of a run, its lines, an explanation, an entry.
 
-Runs are read in pages of entries. What a run's glance needs is folded once, and then only its new entries.
+Runs are read in pages of entries. The overview of a run is folded once; after that only new entries are added.
 """
 
 from collections import OrderedDict
@@ -32,15 +32,15 @@ PAGE = 200
 READ = 2000
 """Number of entries that are folded before other requests are answered."""
 KEPT = 16
-"""Number of runs whose glance is kept in memory."""
+"""Number of runs whose overview is kept in memory."""
 BARS = 4000
-"""Largest number of bars of a run that are sent."""
+"""Greatest number of bars of a run that are sent."""
 SEARCHED = 1000
-"""Number of sessions in which those that fit a filter are looked for."""
+"""Number of sessions that are read to find those that fit a filter."""
 
 
 class Glance(Struct):
-    """A run at a glance, up to an entry."""
+    """The overview of a run up to an entry."""
 
     overview: Overview = field(default_factory=Overview)
     lock: Lock = field(default_factory=Lock)
@@ -62,7 +62,7 @@ class Pages:
         return found | {"runs": len(rows), "entries": entries, "last": newest, "agents": names[:200]}
 
     async def sessions(self, wanted: "SessionFilter") -> dict[str, Any]:
-        """Return the sessions that fit a filter, the last active one first, and how many were looked at."""
+        """Return the sessions that fit a filter, the last active session first, and how many sessions were read."""
         names = await self._found(wanted.words) if wanted.words else None
         every = await sessions(self.record.store, self.record.now(), min(SEARCHED, wanted.looked_at))
         fit = [each for each in every if wanted.fits(each) and (names is None or each.name in names)]
@@ -79,7 +79,7 @@ class Pages:
         return found
 
     async def run(self, name: str) -> dict[str, Any]:
-        """Return a run at a glance: where it stands, its turns, its time, its totals, and the runs around it."""
+        """Return the overview of a run: its state, its turns, its time, its totals, and the runs above and below it."""
         row = await self.record.find(name)
         overview = await self._overview(row)
         rows = await self.record.store.runs(row.session)
@@ -103,7 +103,7 @@ class Pages:
         }
 
     async def _overview(self, row: RunRow) -> Overview:
-        """Return the overview of a run up to its last entry; only entries that are new are read."""
+        """Return the overview of a run up to its last entry. Only new entries are read."""
         glance = self._glances.setdefault(row.run, Glance())
         self._glances.move_to_end(row.run)
         while len(self._glances) > KEPT:
@@ -116,11 +116,11 @@ class Pages:
         return glance.overview
 
     async def lines(self, run: str, after: int, limit: int = PAGE) -> list[Line]:
-        """Return a page of the lines of a run, from behind an entry on."""
+        """Return a page of the lines of a run, beginning after an entry."""
         return await self.shown(await read(self.record.store, run, after, limit=limit))
 
     async def shown(self, entries: Sequence[Entry]) -> list[Line]:
-        """Return the lines of some entries of one run; the entries that they are about are read, too."""
+        """Return the lines of some entries of one run. The entries that they are about are read too."""
         known = {entry.seq: entry for entry in entries}
         for _ in range(LINKS):
             missing = {seq for each in known.values() for seq in (link(each), each.span) if seq} - set(known)
@@ -147,7 +147,7 @@ class Pages:
         }
 
     async def entry(self, run: str, seq: int) -> dict[str, Any]:
-        """Return one entry whole, as it is on record. Raises GestaError if the run has no such entry."""
+        """Return one whole entry. Raises GestaError if the run has no entry with this seq."""
         entries = await read(self.record.store, run, seq - 1, seq)
         if not entries:
             raise GestaError(f"No entry {seq} in run {run}.")
@@ -178,12 +178,12 @@ class SessionFilter(Struct, frozen=True, kw_only=True):
 
     @property
     def looked_at(self) -> int:
-        """The number of sessions to read, the newest first."""
+        """Number of sessions to read, the newest first."""
         narrow = self.words or self.agent or self.stands
         return SEARCHED if narrow else self.after + self.limit + 1
 
     def fits(self, session: Session) -> bool:
-        """Return whether a session is wanted."""
+        """Return whether a session fits the filter."""
         if self.agent and self.agent not in session.agents:
             return False
         if self.since is not None and session.last_at < self.since:

@@ -1,7 +1,7 @@
-"""The gate: only a browser that opened the address with the token is let in, and only from pages of this server.
+"""The gate accepts only the browser that opened the address with the token, and only requests from this server's pages.
 
 The token of the address becomes a cookie that no script can read. A request that names another host, or that another
-site sent, is refused, so no page elsewhere reaches the record through a browser that runs here.
+site sent, is refused. So no page of another site can reach the record through a browser on this machine.
 """
 
 import hmac
@@ -26,7 +26,7 @@ HEADERS = (
     ("cross-origin-resource-policy", "same-origin"),
 )
 BODY_BYTES = 1_000_000
-"""Largest number of bytes of a request's body."""
+"""Greatest number of bytes of a request's body."""
 
 
 class Gate:
@@ -51,7 +51,7 @@ class Gate:
         await (self._app if answer is None else answer)(scope, receive, protected)
 
     def _answer(self, scope: Scope) -> Response | None:
-        """Return the answer to a request that is not passed on; `None` for one that is."""
+        """Return the response for a request that is not passed on; `None` if the request is passed on."""
         headers, query = Headers(scope=scope), QueryParams(scope["query_string"])
         host = headers.get("host", "")
         name = f"gesta-{host.rpartition(':')[2]}"

@@ -150,7 +150,7 @@ def _call(state: State, entry: Entry, content: ToolCallContent) -> None:
 
 
 def _call_id(state: State, run: str, own: str | None) -> str:
-    """Return the provider's id; if it is missing, odd or used before, an id derived as formatters derive it."""
+    """Return the provider's id. If it is missing, invalid or used before, return an id made as formatters make it."""
     if not (own and ID.fullmatch(own) and own not in state.used):
         digest = hashlib.sha256(f"{run}|{len(state.calls) + 1}".encode()).hexdigest()
         own = next(made for end in range(8, 65) if (made := f"call_{digest[:end]}") not in state.used)

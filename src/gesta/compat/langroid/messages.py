@@ -120,7 +120,7 @@ class Messages(Histories):
         return process_tool_results(results, id2result, tool_calls)
 
     def get_tool_messages(self, msg: Said, all_tools: bool = False) -> list[ToolForm]:  # noqa: FBT001, FBT002
-        """Return the tool messages in a message: all, or those that this agent handles and that are not for others."""
+        """Return the tool messages in a message: all, or those for this agent that it handles."""
         if msg is None:
             return []
         if not isinstance(msg, ChatDocument):

@@ -1,4 +1,4 @@
-"""What scripts rely on is what the committed file says: commands, options, JSON lines, tables, errors, paths of the server.
+"""What scripts rely on is what the committed file says: commands, options, JSON lines, exit codes, tables, errors, paths.
 
 A line that disappears or changes breaks somebody's script; `docs/compatibility.md` says when it may. Written anew by
 `python -m tests.api.test_surface > tests/api/surface.txt`, once that was decided.
@@ -7,6 +7,7 @@ A line that disappears or changes breaks somebody's script; `docs/compatibility.
 import difflib
 import json
 import os
+import re
 import shlex
 import sqlite3
 import tomllib
@@ -23,6 +24,8 @@ from tests.commands import every_command, gesta_command
 
 import gesta
 from gesta import errors, events
+from gesta.cli import talk
+from gesta.cli.app import TYPED_WRONG
 from gesta.serve.routes import PLACES
 
 COMMITTED = Path(__file__).with_name("surface.txt")
@@ -125,6 +128,19 @@ def lines() -> Iterator[str]:
     yield from (f"{path}: {' | '.join(sorted(kinds))}" for path, kinds in sorted(found.items()))
 
 
+def codes() -> Iterator[str]:
+    """Write each exit code by its name, and the exit code of each error that has one of its own."""
+    for name in ("ANSWERED", "FAILED", "USAGE", "WAITING", "LIMIT", "DOUBT", "INTERRUPTED", "BROKEN_PIPE"):
+        yield f"{getattr(talk, name)} {name.lower()}"
+    yield from (f"{talk.USAGE} {each.__name__}" for each in TYPED_WRONG)
+
+
+def variables() -> Iterator[str]:
+    """Write each environment variable of Gesta's own."""
+    sources = [path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py")]
+    yield from sorted({name for text in sources for name in re.findall(r"\bGESTA_[A-Z_]+\b", text)})
+
+
 def raised() -> Iterator[str]:
     """Write each error of the tree, with those it belongs to."""
     for name, each in sorted(vars(errors).items()):
@@ -158,6 +174,8 @@ def extras() -> Iterator[str]:
 SECTIONS = {
     "Commands and options": commands,
     "JSON lines of commands": lines,
+    "Exit codes": codes,
+    "Environment variables": variables,
     "Tables of a record in SQLite": tables,
     "Errors": raised,
     "Events": told,

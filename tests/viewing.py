@@ -30,7 +30,8 @@ def viewed(*records: str | Path, port: int = 0) -> Iterator[str]:
     async def main() -> None:
         async with AsyncExitStack() as stack:
             opened = [await stack.enter_async_context(gesta.open(each, readonly=True)) for each in records]
-            viewer = Viewer([Pages(record, Path(record.info.address).name) for record in opened])
+            pages = [Pages(record, Path(each).name, str(each)) for record, each in zip(opened, records, strict=True)]
+            viewer = Viewer(pages)
             config = uvicorn.Config(viewer.app(TOKEN), log_level="warning", timeout_graceful_shutdown=5)
             servers.append(Server(config, viewer, ready))
             with socket.create_server(("127.0.0.1", port)) as listens:

@@ -111,3 +111,39 @@ def test_whatever_was_said_is_shown_as_text(page: Any, tmp_path: Path) -> None:
         page.locator(".answer p", has_text="<script>alert(2)</script>").wait_for()
         page.locator(".why li").first.wait_for()
         assert page.locator("main img, main script, main b script, main [onerror]").count() == 0
+
+
+@gesta.tool(effect="once", approval=True)
+def pay(order: int, note: str) -> str:
+    """Pay money back."""
+    return f"order {order} is paid, {note}"
+
+
+def test_an_approval_given_on_the_page_lets_a_waiting_run_finish(page: Any, tmp_path: Path) -> None:
+    path, note = tmp_path / "wait.gesta", "for b\u0430nk \u202eevil"
+    model = gesta.scripted(gesta.call("pay", order=7, note=note), "It is done.")
+    agent = gesta.Agent("desk", model=model, tools=[pay])
+    run = said(agent, "Pay order 7", path)
+    with viewed(path) as address:
+        page.goto(f"{address}/?token={TOKEN}")
+        page.get_by_role("link", name="Waiting for you").click()
+        asked = page.locator(".asks")
+        asked.get_by_text("May pay run?").wait_for()
+        assert "<U+202E>" in asked.inner_text()
+        asked.get_by_text("Name, reason, other arguments").click()
+        asked.get_by_label("Your name").fill("Ann")
+        asked.get_by_label("Other arguments, as JSON").fill('{"order": 8, "note": "plain"}')
+        asked.get_by_role("button", name="Approve").click()
+        page.get_by_text("Written down: approved, by Ann").wait_for()
+        page.goto(f"{address}/r/0/run/{run}")
+        page.get_by_text("Pay order 7").wait_for()
+        aside(lambda: go_on(agent, path, run))
+        page.get_by_text("It is done.").wait_for()
+        page.locator("details.call summary").click()
+        page.get_by_text("order 8 is paid, plain").wait_for()
+        page.get_by_text("Ann approved it.").wait_for()
+
+
+def go_on(agent: gesta.Agent[Any], path: Path, run: str) -> None:
+    with gesta.open_sync(path) as record:
+        assert record.resume(run, agent).reason == "answered"

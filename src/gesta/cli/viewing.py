@@ -64,7 +64,8 @@ def view(options: ViewOptions) -> int:
     async def main() -> None:
         async with AsyncExitStack() as stack:
             records = [await stack.enter_async_context(open_record(each, readonly=True)) for each in addresses]
-            viewer = Viewer([Pages(record, Path(record.info.address).name) for record in records])
+            named = zip(records, addresses, strict=True)
+            viewer = Viewer([Pages(record, Path(record.info.address).name, each) for record, each in named])
             with listening(options.host, options.port) as listens:
                 await serve(viewer.app(token, hosts), viewer, listens, ready=ready)
 

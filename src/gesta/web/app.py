@@ -12,11 +12,12 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 
-from gesta.errors import GestaError, NotWaiting, SaidBefore
+from gesta.errors import GestaError
 from gesta.log.journal import entry_of
-from gesta.serve.bodies import answered, failed, failure
+from gesta.serve.bodies import Refused, answered, failed, failure
 from gesta.serve.sse import EventStream, encoded
 from gesta.serve.sse import line as told
+from gesta.web import people
 from gesta.web.data import Pages, SessionFilter
 from gesta.web.gate import Gate
 
@@ -47,10 +48,12 @@ class Viewer:
             ("/api/{record:int}/runs/{run}/why", _why),
             ("/api/{record:int}/runs/{run}/entries/{seq:int}", _entry),
             ("/api/{record:int}/follow", self._follow),
+            ("/api/{record:int}/waiting", people.waiting),
         )
         routes = [
             Route("/api/records", self._records),
             *(Route(path, self._answering(answers)) for path, answers in places),
+            Route("/api/{record:int}/answer", self._answering(people.answer), methods=["POST"]),
             Route("/static/{name}", _static),
             Route("/{path:path}", _page),
         ]
@@ -63,7 +66,7 @@ class Viewer:
                 return failed(404, "NoRecord", f"There is no record {place}.")
             try:
                 return await answers(request, self.pages[place])
-            except (GestaError, NotWaiting, SaidBefore) as error:
+            except (GestaError, Refused) as error:
                 return failure(error)
 
         return answer

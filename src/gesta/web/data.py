@@ -49,8 +49,14 @@ class Glance(Struct):
 class Pages:
     """Reads one record for the pages."""
 
-    def __init__(self, record: Record, name: str) -> None:
-        self.record, self.name = record, name
+    def __init__(self, record: Record, name: str, address: str) -> None:
+        """Make the pages of a record that is open for reading.
+
+        Args:
+            name: what the pages call the record.
+            address: where it is, to open it for writing when a person answers.
+        """
+        self.record, self.name, self.address = record, name, address
         self._glances: OrderedDict[str, Glance] = OrderedDict()
 
     async def about(self) -> dict[str, Any]:

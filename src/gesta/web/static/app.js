@@ -3,6 +3,7 @@ import * as api from "./api.js";
 import { el } from "./dom.js";
 import { list } from "./list.js";
 import { run } from "./run.js";
+import { waits } from "./waits.js";
 
 const main = document.getElementById("main"), top_ = document.getElementById("top");
 let leave = () => {};
@@ -16,6 +17,7 @@ async function show() {
     if (!about) throw new api.Failed(`There is no record ${record}.`);
     head(records, record, about, []);
     if (kind === "run") leave = await run(main, record, id, (facts) => head(records, record, about, facts));
+    else if (kind === "waiting") leave = await waits(main, record);
     else leave = await list(main, record, about, wanted);
   } catch (error) {
     main.replaceChildren(el("div", { class: "empty" }, el("p", {}, error.message), el("p", {}, el("a", { href: `/r/${record}` }, "All sessions"))));
@@ -34,6 +36,7 @@ function head(records, record, about, facts) {
     el("a", { class: "name", href: `/r/${record}` }, "Gesta"),
     el("nav", { "aria-label": "Place" }, records.length > 1 ? el("select", { "aria-label": "Record", onchange: (event) => location.assign(`/r/${event.target.value}`) }, records.map((each, place) => el("option", { value: place, selected: place === record }, each.name))) : el("a", { href: `/r/${record}` }, about.name),
       run_ ? [" › ", run_.session, " › ", run_.agent] : ""),
+    el("a", { class: "small quiet", href: `/r/${record}/waiting`, "aria-current": location.pathname.endsWith("/waiting") ? "page" : undefined }, "Waiting for you"),
     state ? el("span", { class: `chip ${tone}` }, state) : "", form);
 }
 

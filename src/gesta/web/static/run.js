@@ -5,6 +5,7 @@ import { announce, connection, count, el } from "./dom.js";
 import { Glance } from "./glance.js";
 import { underlined, why } from "./why.js";
 import { markdown } from "./value.js";
+import { card } from "./waits.js";
 
 const PAGE = 200;
 
@@ -39,7 +40,7 @@ class Page {
   constructor(record, facts, talk, panel) {
     this.record = record; this.talk = talk;
     this.beside = new Glance(panel, record, (seq) => this.go(seq));
-    this.end = el("div");
+    this.end = el("div"); this.waits = el("div");
     this.watch = new IntersectionObserver((seen) => { if (seen.some((each) => each.isIntersecting)) this.more(); }, { rootMargin: "800px" });
     this.glance(facts);
   }
@@ -51,13 +52,21 @@ class Page {
     this.facts = facts;
     this.beside.show(facts);
     this.conversation?.about(facts.turns);
+    this.asks().catch(() => {}); // the connection says so, and comes back
+  }
+
+  /** Show below the conversation what the run waits for, so that a person can answer where the question stands. */
+  async asks() {
+    const own = this.facts.waiting.length ? (await api.waiting(this.record)).waiting.filter((each) => each.wait.session === this.facts.session) : [];
+    if (this.waits.querySelector(".busy") && own.length) return; // somebody is at work on it
+    this.waits.replaceChildren(...own.map((each) => el("div", { class: "item" }, el("div", { class: "who" }, "waits"), el("div", { class: "said" }, card(this.record, each, "", () => {})))));
   }
 
   /** Show the lines from an entry on, and whatever was shown before no more. */
   async load(from) {
     this.to = from - 1;
     const before = from > 1 ? el("button", { class: "more", onclick: () => this.load(Math.max(1, from - PAGE)) }, "Show what came before") : "";
-    this.talk.replaceChildren(...(before ? [before] : []), this.end);
+    this.talk.replaceChildren(...(before ? [before] : []), this.end, this.waits);
     this.conversation = new Conversation(this.record, this.id, this.facts.turns, this.end, (seq) => this.why(seq, true));
     this.add(await api.lines(this.record, this.id, this.to, PAGE));
     this.watch.unobserve(this.end);

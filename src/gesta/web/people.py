@@ -1,0 +1,90 @@
+"""What a person answers on a page: the only requests of the viewer that write.
+
+Each opens the record for writing, puts one letter into the inbox of a run, and closes it. Whoever drives the run, a
+server or a worker, goes on with it.
+"""
+
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+from starlette.requests import Request
+from starlette.responses import Response
+
+from gesta.address import open_record
+from gesta.cli.approving import Verdict, give, who
+from gesta.decide.waiting import Waiting
+from gesta.errors import AgentError, NotWaiting
+from gesta.record.answers import Receipt
+from gesta.record.record import Record
+from gesta.serve.bodies import Received, answered, read
+from gesta.text.visible import visible, visible_value
+from gesta.web.data import Pages
+
+ANSWERED = ("approval", "question", "budget", "doubt")
+"""Waits that a person ends by an answer on the page."""
+
+
+class Word(Received, frozen=True, kw_only=True):
+    """A person's answer about one wait."""
+
+    run: str
+    of: int
+    """Seq of the approval-request, the question, or the attempt in doubt."""
+    verdict: Literal["approved", "denied", "answered", "done", "failed", "retry"]
+    by: str
+    args: dict[str, Any] | None = None
+    """Arguments that replace the model's."""
+    value: Any = None
+    """The answer to a question, or the result of a call."""
+    reason: str | None = None
+
+
+class Shown(Struct, frozen=True):
+    """A wait, as the person who answers sees it."""
+
+    wait: Waiting
+    visible: Any
+    """The arguments, or the question, with marks in place of characters that nobody can see."""
+    answerable: bool
+    said: str
+    """The last message of the run before the wait."""
+
+
+async def waiting(_request: Request, pages: Pages) -> Response:
+    """List what the open turns of all sessions wait for, and the name of the person at this machine."""
+    waits = [each for session in await pages.record.sessions() for each in session.waiting]
+    return answered({"waiting": [await shown(pages, each) for each in waits], "by": who()})
+
+
+async def shown(pages: Pages, wait: Waiting) -> Shown:
+    """Return a wait with what the person who answers has to see."""
+    said = [each for each in await pages.record.history(wait.session) if each.role == "user"] if wait.session else []
+    words = visible_value(msgspec.to_builtins(wait.args)) if wait.args is not None else visible(wait.question)
+    return Shown(wait, words, wait.what in ANSWERED, visible(str(said[-1].text)) if said else "")
+
+
+async def answer(request: Request, pages: Pages) -> Response:
+    """Put a person's answer into the inbox of the run that waits for it."""
+    word = await read(request, Word)
+    if not word.by.strip():
+        raise AgentError("Nobody is named who answers. Write your name.")
+    async with open_record(pages.address) as record:
+        waits = [each for each in await record.waiting(word.run) if each.of == word.of and each.run == word.run]
+        if not waits:
+            raise NotWaiting(word.run, "approval", [], wanted=word.of)
+        receipt = await _given(record, waits[0], word)
+    return answered({"new": not receipt.again, "tool": receipt.tool}, 202)
+
+
+async def _given(record: Record, wait: Waiting, word: Word) -> Receipt:
+    match wait.what, word.verdict:
+        case "approval", "approved" | "denied" | "answered" as verdict:
+            said = Verdict(verdict=verdict, by=word.by, reason=word.reason, args=word.args, result=word.value)
+            return await give(record, wait, said)
+        case "question" | "budget", "answered":
+            return await record.answer(wait, word.value, by=word.by)
+        case "doubt", "done" | "failed" | "retry" as verdict:
+            return await record.resolve(wait, verdict, by=word.by, result=word.value)
+        case what, verdict:
+            raise AgentError(f"{verdict!r} is no answer to a wait for {what}.")

@@ -367,10 +367,8 @@ class ScriptExhausted(AgentError):
     """A scripted or replayed model was asked more often than it has items."""
 
     def __init__(self, name: str, asked: int, items: int) -> None:
-        super().__init__(
-            f"Model {name!r} was asked for answer {asked} but holds {items}. It counts the answers of the whole run: "
-            "add one, or begin another session."
-        )
+        todo = "It counts the answers of the whole run: add one, or begin another session."
+        super().__init__(f"Model {name!r} was asked for answer {asked} but holds {items}. {todo}")
 
 
 class ModelFault(GestaError):

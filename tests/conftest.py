@@ -75,8 +75,7 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 
 def pytest_collection_finish() -> None:
-    """Make the garbage collector pass over the thousands of tests, which stay until the end."""
-    gc.collect()
+    """Make the garbage collector pass over the thousands of tests, which stay until the end with what little is garbage."""
     gc.freeze()
     gc.enable()
     gc.set_threshold(*SELDOM)

@@ -271,9 +271,9 @@ def test_a_case_fails_where_the_answer_drifts_and_moves_along_when_that_is_accep
     assert paid(folder) == ["20"]
 
 
-def run(folder: Path, *, found: bool = False) -> tuple[int, str]:
+def run(folder: Path, *, found: bool = False, among: str = "cases") -> tuple[int, str]:
     """Run pytest in a folder, with the plugin: as it is found where it is installed, or named and alone."""
-    words = ["-q", "--rootdir", ".", "-c", os.devnull, "-p", "no:cacheprovider", "--assert=plain", "cases"]
+    words = ["-q", "--rootdir", ".", "-c", os.devnull, "-p", "no:cacheprovider", "--assert=plain", among]
     found = found and bool(
         entry_points(group="pytest11", name="gesta")
     )  # it may be installed before there was a plugin
@@ -297,8 +297,7 @@ def test_a_case_names_the_argument_that_a_call_has_no_more(
     assert gesta("case", "add", "last", "shop.py:desk").exit_code == 0
     shop("number: int) -> dict", "order_number: int) -> dict")
     shop('"number": number,', '"number": order_number,')
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests"]
-    failed = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False).stdout
+    failed = run(folder, among="tests")[1]
     assert "call order(number=1): $.meta.error" in failed
     assert "Unknown argument - at `$.number`. Did you mean 'order_number'?" in failed
 

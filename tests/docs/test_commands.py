@@ -156,7 +156,7 @@ def on_a_page(words: list[str]) -> tuple[str, int]:
     """Run a command here; give what it prints, data and talk in the order in which they come, and its exit code."""
     said = io.StringIO()
     with redirect_stdout(said), redirect_stderr(said), pytest.raises(SystemExit) as left:
-        application()(words[1:], prog_name="gesta")
+        application(next(iter(words[1:]), None))(words[1:], prog_name="gesta")
     return said.getvalue(), int(left.value.code or 0)
 
 

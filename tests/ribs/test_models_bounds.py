@@ -1,6 +1,7 @@
 """No server on loopback, however hostile, makes a reply that is larger than its bounds."""
 
 import asyncio
+import functools
 import gzip
 import tracemalloc
 import zlib
@@ -34,6 +35,7 @@ def empty_blocks() -> tuple[bytes, bytes]:
     return head, packer.flush(zlib.Z_FULL_FLUSH) * 2000
 
 
+@functools.cache
 def bomb(size: int) -> bytes:
     """A thousandth of what it unpacks to."""
     packer, piece = zlib.compressobj(9, zlib.DEFLATED, zlib.MAX_WBITS | 16), b"x" * MIB
@@ -41,15 +43,23 @@ def bomb(size: int) -> bytes:
 
 
 SMALL = Bounds(sent_bytes=4 * MIB, unpacked_bytes=4 * MIB, line_bytes=2 * MIB, lines=1000)
-BOMB = bomb(40)
 PACKED = "content-encoding: gzip"
 HEAD_OF_EMPTY, BLOCKS = empty_blocks()
+
+
+def bombing(status: str) -> Behaviour:
+    """Answer with a bomb, which is made when it is first sent, and not when tests are collected."""
+
+    async def behave(writer: asyncio.StreamWriter) -> None:
+        await answer(bomb(40), status, PACKED)(writer)
+
+    return behave
 
 
 @pytest.mark.parametrize(
     ("behaviour", "name"),
     [
-        pytest.param(answer(BOMB, "200 OK", PACKED), "unpacked_bytes", id="a gzip bomb of 40 MB"),
+        pytest.param(bombing("200 OK"), "unpacked_bytes", id="a gzip bomb of 40 MB"),
         pytest.param(endless(b"x" * 65536, b"data: "), "line_bytes", id="a line without end"),
         pytest.param(endless(b"data: {}\n\n" * 100), "lines", id="events without end"),
         pytest.param(endless(b"data: {}\r\r" * 100), "lines", id="events without end whose lines end in CR"),
@@ -86,7 +96,7 @@ async def test_a_reply_in_a_packing_that_was_not_asked_for_is_not_unpacked(packi
 
 async def test_an_error_whose_body_is_a_bomb_is_still_that_error() -> None:
     for behaviour in (
-        answer(BOMB, "500 Oh", PACKED),
+        bombing("500 Oh"),
         answer(b"x" * 100, "500 Oh", "content-encoding: br"),
         answer(b"not gzip", "500 Oh", PACKED),
     ):

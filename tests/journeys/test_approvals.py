@@ -88,7 +88,7 @@ async def test_nobody_can_send_an_approval_with_an_earlier_time(
     kind: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     place = {"memory": ":memory:", "sqlite": str(tmp_path / "late.gesta")}.get(kind, "")
-    place = place or request.getfixturevalue("postgres").address()
+    place = place or request.getfixturevalue("emptied")
     async with gesta.open(place) as record:
         record.turns.clock = shifted(YESTERDAY)
         outcome = await record.run(desk(), "Pay.", session="s")

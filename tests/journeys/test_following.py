@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.conftest import COSTLY
-from tests.postgres import Server
 
 import gesta
 from gesta.address import Record, bind, open_record
@@ -54,8 +53,10 @@ def boss() -> gesta.Agent:
 
 
 @pytest.fixture(params=["memory", "file", "postgres"])
-def place(request: pytest.FixtureRequest, tmp_path: Path, postgres: Server) -> str:
-    return {"memory": ":memory:", "file": f"{tmp_path}/r.gesta", "postgres": postgres.address()}[request.param]
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "postgres":
+        return str(request.getfixturevalue("emptied"))
+    return {"memory": ":memory:", "file": f"{tmp_path}/r.gesta"}[request.param]
 
 
 async def on_record(record: gesta.Record, name: str, after: int | str = 0) -> list[Event]:

@@ -10,7 +10,6 @@ import anyio
 import msgspec
 import pytest
 from anyio.lowlevel import checkpoint
-from tests.postgres import Server
 
 import gesta
 from gesta.bridges.pushing import push
@@ -53,8 +52,7 @@ def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Where a record is: in a file, and in PostgreSQL."""
     if request.param == "sqlite":
         return str(tmp_path / "a.gesta")
-    server: Server = request.getfixturevalue("postgres")
-    return server.address()
+    return str(request.getfixturevalue("emptied"))
 
 
 def clerk(*said: Any, name: str = "clerk", tools: Any = None) -> gesta.Agent:

@@ -39,8 +39,7 @@ TOLD = [
 async def place(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     if request.param == "postgres":
         pytest.importorskip("psycopg")
-    server = request.getfixturevalue("postgres") if request.param == "postgres" else None
-    address = str(tmp_path / "r.gesta") if server is None else server.address()
+    address = request.getfixturevalue("emptied") if request.param == "postgres" else str(tmp_path / "r.gesta")
     store = MemoryStore() if request.param == "memory" else inline_store(address)
     yield store, 0 if request.param == "kept" else 5000
     await store.close()

@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 import pytest
 from tests.conftest import FULL
-from tests.postgres import Server
 
 import gesta
 from gesta import address
@@ -74,8 +73,7 @@ async def pair(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
     places = [str(tmp_path / "a.gesta"), str(tmp_path / "b.gesta")]
     if "postgres" in request.param:
         pytest.importorskip("psycopg")
-        server: Server = request.getfixturevalue("postgres")
-        places[request.param == "to-postgres"] = server.address()
+        places[request.param == "to-postgres"] = request.getfixturevalue("emptied")
     stores = [MemoryStore() if request.param == "memory" else address.store(place) for place in places]
     yield stores[0], stores[1]
     for store in stores:

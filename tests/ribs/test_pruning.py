@@ -29,8 +29,7 @@ AT = "2026-01-02T03:04:05.000006Z"
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     if request.param == "postgres":
         pytest.importorskip("psycopg")
-    server = request.getfixturevalue("postgres") if request.param == "postgres" else None
-    address = str(tmp_path / "r.gesta") if server is None else server.address()
+    address = request.getfixturevalue("emptied") if request.param == "postgres" else str(tmp_path / "r.gesta")
     opened = MemoryStore() if request.param == "memory" else inline_store(address)
     yield opened
     await opened.close()

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 from tests.commands import gesta_command
-from tests.postgres import Server
 
 import gesta
 from gesta.address import inline_store
@@ -24,8 +23,7 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
         await opened.close()
         return
     if request.param == "postgres":
-        server: Server = request.getfixturevalue("postgres")
-        address = server.address()
+        address = request.getfixturevalue("emptied")
     async with gesta.open(":memory:" if request.param == "memory" else address) as record:
         yield record.store
 

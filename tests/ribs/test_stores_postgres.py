@@ -103,8 +103,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 class TestPostgresStore(StoreContract):
     @pytest.fixture(autouse=True)
-    def place(self, address: str, kind: str) -> None:
-        self.address = address
+    def place(self, emptied: str, kind: str) -> None:
+        self.address = emptied
         self.kind, self.apart = KINDS[kind]
 
     async def open_store(self) -> Store:

@@ -38,9 +38,7 @@ def desk_at(address: str, tool_role: str | None = None) -> Desk:
 @pytest.fixture
 def address(server: Server) -> Iterator[str]:
     """A record beside which the tables of tools stand."""
-    place = server.address()
-    drive(InlinePostgresStore.open(place).close())
-    with closing(connect(located(place), readonly=False)) as owner:
+    with server.emptied() as place, closing(connect(located(place), readonly=False)) as owner:
         owner.execute(TABLES)
         yield place
         owner.execute("DROP TABLE public.entries")

@@ -40,6 +40,7 @@ FOREIGN = [
     "gettext",
     "hashlib",
     "hmac",
+    "httpx2",
     "importlib.metadata",
     "importlib.resources",
     "importlib.util",
@@ -61,6 +62,8 @@ FOREIGN = [
     "typer.main",
     "typing",
     "unicodedata",
+    "urllib.request",
+    "webbrowser",
     "zipfile",
     "zlib",
 ]
@@ -77,7 +80,7 @@ OURS = [
         f"gesta.cli.{name}"
         for name in ("answering", "cataloguing", "comparing", "finding", "keys", "looking", "moving")
     ),
-    *(f"gesta.cli.{name}" for name in ("running", "serving", "showing", "storing", "why")),
+    *(f"gesta.cli.{name}" for name in ("running", "serving", "showing", "storing", "tracing", "viewing", "why")),
     *(f"gesta.cli.{name}" for name in ("driving", "files", "loading", "pages", "transcript", "waits")),
     "gesta.demo.play",
     "gesta.demo.second",

@@ -233,7 +233,8 @@ def attempt(home: Path, python: Path) -> None:
     says("^True$", python, "-Ic", "from importlib.resources import files; print((files('gesta')/'py.typed').is_file())")
     says(rf"^gesta {version}$", gesta, "--version")
     says(rf"^gesta {version}$", python, "-Im", "gesta", "--version")
-    says(r"_GESTA_COMPLETE", gesta, _GESTA_COMPLETE="source_bash")
+    for shell in ("bash", "zsh", "fish"):
+        says(r"_GESTA_COMPLETE", gesta, _GESTA_COMPLETE=f"source_{shell}")
     says(r"^resume$", gesta, _GESTA_COMPLETE="complete_bash", COMP_WORDS="gesta res", COMP_CWORD="1")
     says("", gesta, "demo", "--yes")
     says("", gesta, "verify", "runs.gesta")

@@ -5,6 +5,7 @@ is in doubt. A later release has to read, check and finish each of them. What a 
 """
 
 import sys
+import tomllib
 from pathlib import Path
 
 import gesta
@@ -47,7 +48,9 @@ AGENTS = {
 
 def keep(path: Path) -> Path:
     """Write the record, which must not be there yet."""
-    path.parent.mkdir(parents=True)
+    if path.exists():
+        sys.exit(f"{path} is there. What a release left is never written again.")
+    path.parent.mkdir(parents=True, exist_ok=True)
     with gesta.open_sync(path) as record:
         for session, agent in AGENTS.items():
             record.run(agent, f"Begin {session}.", session=session)
@@ -57,4 +60,6 @@ def keep(path: Path) -> Path:
 
 
 if __name__ == "__main__":
-    print(keep(Path(__file__).parent / "fixtures" / gesta.__version__ / "kept.gesta"), file=sys.stderr)
+    here = Path(__file__).parent
+    project = tomllib.loads((here.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    print(keep(here / "fixtures" / project["version"] / "kept.gesta"), file=sys.stderr)

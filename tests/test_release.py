@@ -78,9 +78,7 @@ def test_what_is_not_released_yet_names_what_is_there():
     """Names behind *was* are those of the release before."""
     now = re.sub(r"\(was [^)]*\)|; it was [^.]*\.|\(before: [^)]*\)", "", UNRELEASED, flags=re.DOTALL)
     assert absent(now) == []
-    names = re.findall(r"`@?(gesta(?:\.\w+)+|[A-Z]\w+\.\w+)", now)
     commands = set(re.findall(r"`gesta ([a-z]+)", now))
-    assert min(len(names), len(commands)) > 3 or "## Unreleased" not in CHANGELOG
     assert commands - {verb for verbs in VERBS.values() for verb in verbs} == set()
 
 
@@ -162,7 +160,7 @@ def test_every_turn_that_a_release_left_open_is_finished_by_this_one(left: Path)
 
 def test_a_record_that_was_left_is_not_written_again_and_names_no_machine(tmp_path: Path):
     made = kept.keep(tmp_path / "7.1.0" / "kept.gesta")
-    with pytest.raises(FileExistsError):
+    with pytest.raises(SystemExit, match=r"kept.gesta is there. What a release left is never written again"):
         kept.keep(made)
     told = made.read_bytes()
     assert [

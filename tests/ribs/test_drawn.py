@@ -42,6 +42,11 @@ def found(explanation: Explanation) -> list[tuple[int, str]]:
         ("The warranty covers water.", "There is a warranty.", ["warranty"]),
         ("The sky is blue.", "It is what it is.", []),
         ("You are welcome to ask.", "You are there.", []),
+        ("So please tell me, are you still on it?", "YOU ARE TRANSFERRED TO A PERSON. PLEASE HOLD ON.", []),
+        ("Then I\u2019ll wait, If I must.", "I\u2019ll see. If not, I wait.", []),
+        ('{"Item": "a lamp", "note": "the item"}', "The lamp is one Item.", []),
+        ('["PayPal", "paypal"]', "By PayPal.", ["PayPal"]),
+        ('["USA", "TX"]', "It goes to Austin, TX.", ["TX"]),
     ],
 )
 def test_an_answer_draws_on_values_names_and_passages(told: str, answer: str, same: list[str]) -> None:

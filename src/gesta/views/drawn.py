@@ -26,12 +26,14 @@ WORD = re.compile(r"\d+(?:[.,:/-]\d+)*|\w+(?:[@.'\u2019_-]\w+)*")
 QUOTES = ("'", '"')
 """Quotation marks. A capitalised word after one of them counts as a name, even at the beginning of a text."""
 COMMON = """
-    about after again also because been before being below between both cannot could does doing done down during each
-    either from further have having here itself just more most much only order other over please same shall should some
-    such than thank thanks that their them then there these they this those through under until very what when where
-    which while will with would your yours
+    a about after again all also am an and any are aren as at be because been before being below between both but by can
+    cannot could couldn did didn do does doesn doing don done down during each either else for from further get had has
+    hasn have having he her here hers him his how i if in into is isn it its itself just let may me more most much must
+    my new no nor not now of off ok okay on once one only or order other our out over please same shall she should so
+    some such than thank thanks that the their them then there these they this those through to too under until up us
+    very was wasn we were what when where which while who why will with won would wouldn yes you your yours
 """
-"""English words that are too frequent to identify a source."""
+"""English words that are too frequent to identify a source; of `don't` and the like, the part before the mark."""
 COMMON_WORDS = frozenset(COMMON.split())
 
 
@@ -55,8 +57,21 @@ class Word(Struct, frozen=True):
     """The form in which words are compared. It is equal for words that mean the same number or name."""
     start: int
     end: int
-    value: bool
-    """Whether the word is a number, an id, an address or a name. A word like that is enough for a passage."""
+    value: bool = False
+    """Whether the word is a number, an id, an address or has a capital inside. Such a word is enough for a passage."""
+    capital: bool = False
+    """Whether the word begins with a capital, in a text that is not written in capitals."""
+    name: bool = False
+    """Whether the capital is not that of the beginning of a sentence."""
+
+
+class Known(Struct, frozen=True):
+    """The words of all sources and of the answer."""
+
+    held: Counter[str]
+    """Number of sources that have each word."""
+    small: set[str]
+    """Words that are somewhere written without a capital, so that one with a capital is no name."""
 
 
 def drawn(found: Explanation) -> tuple[Drawn, ...]:
@@ -69,8 +84,9 @@ def drawn(found: Explanation) -> tuple[Drawn, ...]:
     said = words(target.text)
     texts = {node.id: words(node.text) for node in sources}
     held = Counter(key for each in texts.values() for key in {word.key for word in each})
+    small = {word.key for each in (said, *texts.values()) for word in each if not word.capital}
     own = _own_turn(found)
-    runs = [run for node in sources for run in _runs(said, texts[node.id], node, held)]
+    runs = [run for node in sources for run in _runs(said, texts[node.id], node, Known(held, small))]
     return tuple(sorted(_nearest(runs, own), key=lambda each: (each.at, each.id)))
 
 
@@ -97,16 +113,30 @@ def narrowed(found: Explanation, passages: Sequence[Drawn]) -> set[str]:
 def words(text: str) -> list[Word]:
     """Return the words of a text."""
     found, begins = [], True
+    shouted = _shouted(text[:LONGEST])
     for match in WORD.finditer(text, 0, LONGEST):
         word, start, end = match[0], match.start(), match.end()
         number = word[0].isdigit()
-        marked = any(each.isdigit() or each in "@_" for each in word) and len(word) > 1
-        upper = sum(each.isupper() for each in word)
+        inside = any(each.isupper() for each in word[1:]) and any(each.islower() for each in word)
+        marked = any(each.isdigit() or each in "@_" for each in word) or (inside and not _common(word.lower()))
         quoted = text[start - 1 : start] in QUOTES if start else False
-        name = word[0].isupper() and (not begins or quoted or upper > 1) and len(word) > 1
-        found.append(Word(_number(word) if number else word.lower(), start, end, marked or name))
+        capital = word[0].isupper() and not shouted
+        name = capital and (not begins or quoted or word.isupper())
+        key = _number(word) if number else word.lower()
+        found.append(Word(key, start, end, marked and len(word) > 1, capital, name and len(word) > 1))
         begins = text[end : end + 1] in ".!?:\n" or text[end : end + 2] in ('."', '!"', '?"')
     return found
+
+
+def _shouted(text: str) -> bool:
+    """Return whether a text is written in capitals: most of its letters, and common words too."""
+    upper, lower = sum(each.isupper() for each in text), sum(each.islower() for each in text)
+    return upper > 2 * lower and any(len(word) > 1 and _common(word.lower()) for word in WORD.findall(text))
+
+
+def _common(key: str) -> bool:
+    """Return whether a word is too frequent to identify a source."""
+    return re.split("['\u2019]", key, maxsplit=1)[0] in COMMON_WORDS
 
 
 def _number(word: str) -> str:
@@ -125,7 +155,7 @@ def _own_turn(found: Explanation) -> set[str]:
     return {node.id for node in found.nodes if node.run != target.run or node.seq >= first}
 
 
-def _runs(said: list[Word], told: list[Word], node: Node, held: Counter[str]) -> Iterator[Drawn]:
+def _runs(said: list[Word], told: list[Word], node: Node, known: Known) -> Iterator[Drawn]:
     """Yield the longest sequences of words that an answer shares with a source, unless they are too common."""
     places: dict[str, list[int]] = {}
     for place, word in enumerate(told):
@@ -146,9 +176,23 @@ def _runs(said: list[Word], told: list[Word], node: Node, held: Counter[str]) ->
         run = said[here : here + longest]
         few = {"Instructions": False, "Question": longest > 1}.get(node.type, True)
         there = told[where : where + longest]
-        if longest and (any(word.value for word in there) or _tells(run, held, alone=few)):
+        if longest and (_names(run, there, known) or _tells(run, known.held, alone=few)):
             yield Drawn(node.id, there[0].start, there[-1].end, run[0].start, run[-1].end)
         here += max(longest, 1)
+
+
+def _names(run: list[Word], there: list[Word], known: Known) -> bool:
+    """Return whether one of some shared words is a value, or a name in both texts."""
+    return any(
+        here.value
+        or other.value
+        or (here.capital and other.capital and (here.name or other.name) and _is_name(here.key, known.small))
+        for here, other in zip(run, there, strict=True)
+    )
+
+
+def _is_name(key: str, small: set[str]) -> bool:
+    return key not in small and not _common(key)
 
 
 def _tells(run: list[Word], held: Counter[str], *, alone: bool) -> bool:
@@ -157,9 +201,7 @@ def _tells(run: list[Word], held: Counter[str], *, alone: bool) -> bool:
     Args:
         alone: whether a single long word is enough, if no other source has it.
     """
-    if any(word.value for word in run):
-        return True
-    content = [word for word in run if len(word.key) >= LETTERS and word.key not in COMMON_WORDS]
+    content = [word for word in run if len(word.key) >= LETTERS and not _common(word.key)]
     if len(run) >= WORDS and content:
         return True
     return alone and any(len(word.key) >= ALONE and held[word.key] == 1 for word in content)

@@ -1,6 +1,6 @@
-"""This file alone finds models, formatters and records by their names; each is imported on its first use.
+"""Finds models, formatters and records by their names, and imports each on its first use.
 
-provider:model   a model over HTTP             provider@URL is not needed: see `base_url`
+provider:model   a model over HTTP             the argument `base_url` names another server
 tool-calls       a formatter
 FILE.gesta       a record in SQLite            :memory: a record that ends with the process
 postgresql://user@host/database                a record in PostgreSQL

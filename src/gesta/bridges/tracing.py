@@ -1,4 +1,4 @@
-"""Live tracing in a program: the runs of an open record go to an OpenTelemetry receiver as they come.
+"""Live tracing in a program: an open record's new runs are sent to an OpenTelemetry receiver.
 
 async with gesta.open("shop.gesta") as record, tracing(record, "http://127.0.0.1:4318"):
     ...
@@ -17,7 +17,7 @@ from gesta.events import LOGGER
 from gesta.record.record import Record
 
 GRACE_S = 5.0
-"""Seconds for which the end of a block waits until all is taken. What was not taken is sent by the next exporter."""
+"""Seconds for which the end of a block waits for the receiver. The next exporter sends the rest."""
 
 
 @asynccontextmanager
@@ -30,18 +30,18 @@ async def tracing(
     sample: float | None = None,
     place: str | os.PathLike[str] | None = None,
 ) -> AsyncIterator[Exporter | None]:
-    """Send the runs of a record while the block runs: what is on record and was not sent yet, then what comes.
+    """Send the spans of a record while the block runs: first those not sent yet, then new ones as they come.
 
     Args:
         endpoint: base address of the receiver; by default OTEL_EXPORTER_OTLP_ENDPOINT. Without either nothing is sent.
         headers: headers of each request, beside those of OTEL_EXPORTER_OTLP_HEADERS; they are never written anywhere.
-        content: whether spans hold what was said, called and answered; by default as
+        content: whether spans hold the texts of messages, calls and results; by default as
             OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT says, else not.
         sample: the share of root runs that are sent, from 0 to 1; by default as OTEL_TRACES_SAMPLER says, else all.
-        place: the file in which the exporter remembers its place.
+        place: the file in which the exporter stores up to which entry the record was sent.
 
     Raises:
-        TracingError: a setting is wrong, or the place cannot be read or written.
+        TracingError: a setting is wrong.
     """
     found = settings(endpoint, headers=headers, content=content, sample=sample)
     if found is None:
@@ -59,7 +59,7 @@ async def tracing(
 
 
 async def _follow(exporter: Exporter) -> None:
-    """Follow a record. An error ends the tracing, and nothing else."""
+    """Run an exporter until it ends. An error in it is logged, and ends the tracing only."""
     try:
         await exporter.follow()
     except TracingError as failure:

@@ -1,4 +1,4 @@
-"""Implements `serve` over HTTP: the agents that it names, on their record, until it is asked to end."""
+"""Implements `gesta serve` over HTTP: serves agents on a record until the process is asked to end."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -34,7 +34,7 @@ def serve(options: ServeCommandOptions, make: Assemble | None = None, more: str 
 
     Args:
         make: makes the application and its service.
-        more: the path of a further protocol that it speaks.
+        more: path at which the server speaks MCP too; empty without MCP.
     """
     access = access_of(options)
     agents, approver = load_all(options.agents or ())

@@ -1,4 +1,4 @@
-"""Implements the parts of `serve` that speak MCP: agents over stdio or beside HTTP, and a record that is read."""
+"""Implements `gesta serve` over MCP: agents over stdio or beside HTTP, or a record for reading."""
 
 import anyio
 
@@ -22,7 +22,7 @@ from gesta.cli import http as by_http  # the extra `mcp` has all that it needs
 
 
 def serve(options: ServeCommandOptions) -> None:
-    """Serve agents, or a record, as the options say."""
+    """Serve agents, or a record for reading, as the options say."""
     texts, work = _texts(options), not options.no_work
     if options.read:
         (_read_by_stdio if options.stdio else _read_by_http)(options)

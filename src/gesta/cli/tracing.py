@@ -1,4 +1,4 @@
-"""The command `trace`, and tracing beside the commands that take turns."""
+"""The command `gesta trace`, and the sending of traces during commands that run turns."""
 
 import os
 from collections.abc import AsyncIterator
@@ -87,7 +87,7 @@ def trace(options: TraceOptions) -> int:
 
 @asynccontextmanager
 async def traced(record: "Record") -> AsyncIterator[None]:
-    """Send the runs of a record while the block runs, if a variable names a receiver. What goes wrong is only told."""
+    """Send the spans of a record while the block runs, if a variable names a receiver. Failures are only printed."""
     if not any(os.environ.get(name) for name in VARIABLES):
         yield
         return

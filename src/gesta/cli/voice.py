@@ -71,8 +71,8 @@ class Voice:
         """Print the entries that were written since the last call.
 
         Args:
-            event: print entries up to that of the event and the calls made with it, or for a retract up to the reply
-                or fault of its request. Without an event, print all: the record may be far ahead of the words.
+            event: print the entries up to the entry of this event, with the calls of the same reply; for a retract, up
+                to the reply or fault of its request. Without an event, print all entries.
         """
         assert self._told is not None
         assert self.run is not None

@@ -1,8 +1,8 @@
 """The conversation that the demo replays: four messages of a customer, and the answers of the model.
 
-The model keeps no counter: it counts the answers on record, so it goes on at the right answer after a crash. If a
-person denies the refund, or the session has no shop, it answers with the words written for that. The counts of
-tokens are those that such a conversation takes; no tokens were bought.
+The model has no counter: it counts the answers on record, so after a crash it continues with the right answer. If a
+person denies the refund, or the session has no shop, it gives an answer that was written for that case. The counts of
+tokens are typical for such a conversation; no tokens were bought.
 """
 
 from collections.abc import Callable
@@ -34,7 +34,7 @@ def _said(text: str, tokens: tuple[int, int], *calls: ReplyCall) -> Reply:
 
 
 def _by_what_happened(usual: Reply, denied: Reply | None = None) -> Callable[[Request], Reply]:
-    """Return a function that chooses an answer by what the tools returned."""
+    """Return a function that chooses an answer by the results of the tools."""
 
     def choose(request: Request) -> Reply:
         if any(MISSING.encode() in block for block in request.blocks):

@@ -1,7 +1,7 @@
-"""What a program does to run a conversation: send each message under its key, and send it again after a crash.
+"""Runs a conversation as a program does: sends each message under its key, and sends it again after a crash.
 
 A message whose key is on record is not added twice: its ended turn is returned, or its open turn is resumed. So one
-function begins a conversation, resumes it after its process was killed, and goes on when a person has answered.
+function begins a conversation, and continues it after its process was killed or a person has answered.
 """
 
 from typing import Literal

@@ -41,7 +41,7 @@ def play_first(stage: Stage, session: str) -> tuple[gesta.Outcome, Verdict | Non
 
 
 async def _say(stage: Stage, session: str, place: int) -> gesta.Outcome:
-    """Send a message, or resume its turn, and print what happens; only if all is printed, words stream."""
+    """Send a message, or resume its turn, and print its events. The words stream only if all output is printed."""
     full = stage.choices.full
     agent = stage.agent(PAUSE_S if full and stage.console.is_terminal else 0.0)
     async with gesta.open(stage.choices.address) as record:

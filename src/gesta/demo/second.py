@@ -1,7 +1,7 @@
 """Part 2: the same conversation, whose process is killed between the shop's COMMIT and the tool's return.
 
-A child process runs the conversation, while this process only reads the growing record. Then this process runs it
-with the same function; what was done about the call in doubt is read from the record too.
+A child process runs the conversation, while this process only reads the growing record. Then this process runs it with
+the same function, and reads from the record how Gesta resolved the interrupted call.
 """
 
 import signal
@@ -57,7 +57,7 @@ async def play_second(stage: Stage, session: str, verdict: Verdict) -> gesta.Out
 
 
 async def _shown(stage: Stage, record: gesta.Record, session: str, work: Callable[[], Awaitable[R]]) -> R:
-    """Await some work, and print the entries that are written meanwhile."""
+    """Await a function, and print the entries that are written meanwhile."""
     done = anyio.Event()
 
     async def watch() -> None:
@@ -114,7 +114,7 @@ async def _tell_of_kill(stage: Stage, record: gesta.Record, session: str, code: 
 
 
 async def _tell_counts(stage: Stage, record: gesta.Record, session: str) -> None:
-    """Print how often the refund was made, and whether an answer of the model was paid for twice."""
+    """Print how often the refund was made, and how many model requests were made a second time."""
     counted, entries = shop.count(stage.shop(session)), await stage.entries(record, session)
     text = f"refunds fired: {counted.fired}, model calls bought again: {bought_again(entries)}"
     stage.voice.line(text, "bold")

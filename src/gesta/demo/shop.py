@@ -131,14 +131,14 @@ def order(shop: Path, order_id: int) -> dict[str, Any]:
 def book(shop: Path, refund: Refund, commit: Commit = sqlite3.Connection.commit) -> dict[str, Any]:
     """Book a refund, and return what may be said of it to a customer.
 
-    Before the booking a line is written to a file beside the shop and synced: it counts every start of a booking,
-    whatever becomes of the transaction.
+    Before the booking, a line is written and synced to a file beside the shop. The lines count every started booking,
+    also one whose transaction was not committed.
 
     Args:
         commit: commits the transaction; a test kills the process in it.
 
     Raises:
-        LookupError, ValueError: no such order, or more than was paid for it. Nothing was booked.
+        LookupError, ValueError: there is no such order, or the refund is more than was paid. Nothing was booked.
     """
     with opened(shop) as connection:
         if connection.execute("SELECT 1 FROM orders WHERE id = ?", [refund.order_id]).fetchone() is None:

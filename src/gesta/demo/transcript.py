@@ -110,10 +110,10 @@ class Transcript:
 
 
 class Summary(Transcript):
-    """Prints what was said until a person's word was carried out, that word, and how a doubt was settled."""
+    """Prints a conversation up to the answer after a person's decision, and how a doubt was settled."""
 
     def show(self, entry: Entry, *, spoken: bool = True) -> None:
-        """Print a line about an entry, if the entry belongs into the summary."""
+        """Print a line about an entry, if the entry belongs in the summary."""
         of_summary = WORDS + DEEDS if self.answer is None else DEEDS
         with self._voice.muted(when=not isinstance(entry.content, of_summary)):
             super().show(entry, spoken=spoken)

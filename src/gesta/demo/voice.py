@@ -54,7 +54,7 @@ class Voice:
             self._put("-" * cell_len(text), "dim")
 
     def paragraph(self, text: str, style: str = "") -> None:
-        """Print a paragraph, wrapped to the width."""
+        """Print a paragraph, wrapped to the width of the output."""
         for line in textwrap.wrap(harmless(text), self._width):
             self._put(line, style)
 

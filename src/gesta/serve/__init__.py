@@ -1,7 +1,7 @@
-"""Agents behind HTTP: sessions, messages, streams, approvals, and the chat completions that other programs speak.
+"""Agents behind HTTP: sessions, messages, streams, approvals, and OpenAI's chat completions for other programs.
 
-All state of the server is on the record: another server, or this server after a restart, goes on where it ended.
-Needs the extra `serve`.
+The server keeps its state on the record, so after a restart, or as another server, it continues open turns. Needs the
+extra `serve`.
 """
 
 from gesta.serve.access import Access

@@ -19,7 +19,7 @@ from gesta.serve.routes import routes
 from gesta.serve.service import Service
 
 OF_MCP = ("Mcp-Session-Id", "Mcp-Protocol-Version", "Mcp-Method", "Mcp-Name")
-"""Headers of requests of MCP."""
+"""Headers that requests of the protocol MCP may have."""
 Source = Record | Address | AbstractAsyncContextManager[Record]
 """An open record, the address of a record, or the context manager that `gesta.open(...)` returns."""
 
@@ -28,12 +28,12 @@ def app(record: Source, agents: Sequence[Agent], access: Access | None = None, *
     """Make an ASGI application that serves agents.
 
     Args:
-        record: an opened record, which the application uses until it is closed; or its address, or `gesta.open(...)`,
-            which it enters when it starts and leaves when it ends. An application that is mounted in another one takes
-            an opened record.
-        agents: by their names.
+        record: an opened record, which the application uses until it is closed; or an address or `gesta.open(...)`,
+            which the application opens when it starts and closes when it ends. An application that is mounted in
+            another one needs an opened record.
+        agents: the agents, which must have different names.
         access: the rules of access; by default everybody on this machine may send requests.
-        work: whether turns that were left open, answered or resumed go on in this server, as `gesta work` does it.
+        work: whether this server also continues turns that were left open, answered or resumed, as `gesta work` does.
 
     Raises:
         AgentError: there is no agent, or two have one name.
@@ -53,7 +53,7 @@ def assembled(
     """Return the application, and its service, which has the method `drain`. See `app`.
 
     Args:
-        beside: makes one more route for the service.
+        beside: makes one more route, given the service.
     """
     service = Service(agents, turns=access.turns, followers=access.followers)
 
@@ -81,7 +81,7 @@ def assembled(
 
 
 def crossing(access: Access) -> list[Middleware]:
-    """Return the rules for pages of other sites, if any may ask."""
+    """Return the middleware for requests from pages of other sites; an empty list if no site may send any."""
     if not access.origins:
         return []
     allowed = Middleware(

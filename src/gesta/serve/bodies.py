@@ -33,11 +33,11 @@ STATUS: tuple[tuple[type[BaseException], int], ...] = (
     (errors.MissingExtra, 500),
     (errors.AgentError, 400),
 )
-"""Status of each error; the first that fits counts, and any other is 500."""
+"""Status of each class of errors. The first class that fits decides; the status of any other error is 500."""
 
 
 class Refused(Exception):
-    """Is raised to answer a request with an error of the server's own."""
+    """The server answers a request with this error."""
 
     def __init__(self, status: int, type_: str, message: str, headers: Mapping[str, str] | None = None) -> None:
         self.status, self.type, self.message, self.headers = status, type_, message, headers
@@ -48,7 +48,7 @@ Failed = TypeVar("Failed", bound=msgspec.Struct)
 
 
 def shown(value: Failed) -> Failed:
-    """Return an outcome, or a content, without the traceback of its error: only the record shows that."""
+    """Return an outcome or a content without the traceback of its error. Only the record holds the traceback."""
     error = getattr(value, "error", None)
     if not isinstance(error, Error) or error.traceback is None:
         return value
@@ -75,12 +75,12 @@ def failed(status: int, type_: str, message: str, headers: Mapping[str, str] | N
 
 
 def too_large(most: int) -> Response:
-    """Return the error for a body beyond the bound."""
+    """Return the error for a body that is larger than the bound."""
     return failed(413, "BodyTooLarge", f"The body has more than {most} bytes. Raise body_bytes= or --body-bytes.")
 
 
 def failure(raised: BaseException) -> Response:
-    """Return the answer to a request that raised."""
+    """Return the response to a request whose handling raised this exception."""
     if isinstance(raised, Refused):
         return failed(raised.status, raised.type, raised.message, raised.headers)
     status = next((status for type_, status in STATUS if isinstance(raised, type_)), 500)
@@ -91,13 +91,13 @@ def failure(raised: BaseException) -> Response:
 
 
 def caller(request: Request) -> str | None:
-    """Return the W3C trace context of a request; `None` without one, and for one that is malformed."""
+    """Return the W3C trace context in a request's header; `None` if there is none, or if it is malformed."""
     header = request.headers.get("traceparent")
     return header if trace_context(header) is not None else None
 
 
 async def read(request: Request, form: type[Body]) -> Body:
-    """Read a body of JSON as one of the forms below. Raises Refused."""
+    """Read a JSON body as a struct of the given form. Raises Refused."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":  # a page of another site can send any other without being asked first
         raise Refused(415, "UnsupportedMediaType", f"Content-Type is {kind!r}, expected application/json.")
@@ -127,7 +127,7 @@ class NewMessage(Received, frozen=True, kw_only=True):
 
     message: str
     agent: str | None = None
-    """Name of the agent; needed where several are served."""
+    """Name of the agent; required if the server has several."""
     key: str | None = None
     """Key of the message: a message that is sent twice under one key counts once."""
     user: str | None = None
@@ -135,17 +135,17 @@ class NewMessage(Received, frozen=True, kw_only=True):
 
 
 class Approval(Received, frozen=True, kw_only=True):
-    """A person's yes or no to a call."""
+    """A person's approval or denial of a call."""
 
     call: int | None = None
-    """Seq of the call; needed where several wait."""
+    """Seq of the call; required if several calls wait."""
     by: str | None = None
     """The person who decides."""
     args: dict[str, Any] | None = None
-    """Run the call with these arguments instead."""
+    """Arguments that replace those of the call."""
     reason: str | None = None
     token: str | None = None
-    """Proof of who approves, for the record's approver."""
+    """Proof of the person's identity, for the approver of the record."""
 
 
 class Answer(Received, frozen=True, kw_only=True):
@@ -153,15 +153,15 @@ class Answer(Received, frozen=True, kw_only=True):
 
     value: Any
     question: int | None = None
-    """Seq of the question; needed where several wait."""
+    """Seq of the question; required if several questions wait."""
     by: str | None = None
 
 
 class Resolution(Received, frozen=True, kw_only=True):
-    """What became of a call whose outcome nobody knew."""
+    """What a person found out about a call whose outcome was unknown."""
 
     verdict: str
-    """done, failed or retry."""
+    """`done`, `failed` or `retry`."""
     call: int | None = None
     result: Any = None
     by: str | None = None

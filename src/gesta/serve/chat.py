@@ -1,7 +1,7 @@
-"""Chat completions, as OpenAI's clients and the chat front ends that speak like them ask for: an agent is a model.
+"""OpenAI's chat completions, for its clients and for chat front ends: each agent is a model.
 
-A turn that waits for a person is answered with words that say so; one that waits for a tool of the client's is answered
-with its calls. What a model says before it calls tools is streamed as part of the answer.
+If the turn waits for a person, the answer is a text that says so; if it waits for a tool of the client, the answer is a
+call of that tool. A text of the model before its calls is streamed as part of the answer.
 """
 
 import json
@@ -26,10 +26,10 @@ from gesta.serve.service import Service
 from gesta.serve.sse import EventStream, encoded, line
 
 FINISH = {"answered": "stop", "limit": "length", "budget": "length", "cancelled": "stop"}
-"""The finish reason that a client reads, by the reason of the turn."""
+"""The finish reason for the client, by the reason of the turn."""
 DONE = b"data: [DONE]\n\n"
 ID = "call_"
-"""Prefix of the id of a call of a client's tool; the run and the seq of the call follow."""
+"""Prefix of the id of a call of a client's tool. The run and the seq of the call follow it."""
 ANY_OBJECT: dict[str, Any] = {"type": "object"}
 
 
@@ -40,9 +40,9 @@ async def models(_request: Request, service: Service) -> Response:
 
 
 async def completions(request: Request, service: Service) -> Response:
-    """Answer a conversation with an agent; `model` is its name.
+    """Answer a conversation with the agent that `model` names.
 
-    The conversation goes on in the session that it is on record in. `session` in the body names one instead.
+    The session whose record holds the conversation so far is continued. The member `session` of the body names another.
     """
     body = chat_request(await request.body())
     agent, asked = service.agent(body.model), conversation(body)
@@ -97,7 +97,7 @@ class Exchange:
         self._created = int(time.time())
 
     async def whole(self) -> Response:
-        """Return the answer when the turn has ended, or waits."""
+        """Return the answer as a whole, when the turn has ended or waits."""
         words, outcome = "", None
         with self._service.turns:
             async for event in self._events():  # to its end, where the session is given back
@@ -109,7 +109,7 @@ class Exchange:
         return await self._completion(outcome, words)
 
     def streamed(self) -> Response:
-        """Return the answer as a stream of the words as they come."""
+        """Return the answer as a stream of events, which are sent as the model writes."""
         self._service.turns.occupy()
         return EventStream(self._lines(), self._service.draining, failing=_error, leave=self._service.turns.free)
 
@@ -218,19 +218,19 @@ class Exchange:
 
 
 def _error(raised: BaseException) -> bytes:
-    """Return the last line of a stream that failed: the client reads it as an error."""
+    """Return the last line of a stream that failed, which the client reads as an error."""
     return line(bytes(failure(raised).body))
 
 
 def shown(event: Event) -> str:
-    """Return the words that an event adds to what is streamed."""
+    """Return the text that an event adds to a streamed answer."""
     if event.type == "retract":
         return "\n\n"
     return event.content if event.type == "answer" and not event.end_of_dialog else ""
 
 
 def checked(outcome: Outcome) -> Outcome:
-    """Return the outcome of a turn that did not fail. Raises Refused for one that did."""
+    """Return the outcome of a turn. Raises Refused if the turn failed."""
     if outcome.reason == "failed":
         said = f"{outcome.error.type}: {outcome.error.message}" if outcome.error is not None else "no reason is known"
         raise Refused(502, "TurnFailed", f"The turn failed: {said}. It is run {outcome.run} on the record.")
@@ -250,7 +250,7 @@ def said_of(outcome: Outcome) -> str:
 
 
 def usage(outcome: Outcome) -> dict[str, Any]:
-    """Return the tokens of a turn."""
+    """Return the numbers of tokens of a turn."""
     total = outcome.tokens_in + outcome.tokens_out
     return {
         "prompt_tokens": outcome.tokens_in,

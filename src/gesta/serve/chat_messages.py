@@ -1,7 +1,7 @@
-"""The messages of a chat completion that a client sends, read as a conversation of questions and answers.
+"""Reads the messages of a chat completion as a conversation.
 
 The form is that of OpenAI's chat completions, https://platform.openai.com/docs/api-reference/chat/create. Members that
-say how a model is to sample are taken and not used: the agent has its own settings.
+set how a model samples are accepted and ignored: the agent has its own settings.
 """
 
 import base64
@@ -20,7 +20,7 @@ DATA_URL = re.compile(r"data:([\w.+-]+/[\w.+-]+);base64,(.*)", re.DOTALL)
 
 
 class Function(Struct, frozen=True):
-    """A function of the client's, or a call of one."""
+    """A function of the client, or a call of it."""
 
     name: str
     description: str = ""
@@ -45,7 +45,7 @@ class ChatMessage(Struct, frozen=True):
 
 
 class StreamOptions(Struct, frozen=True):
-    """Options of a stream: whether the usage comes at its end."""
+    """Options of a stream: whether the numbers of tokens come at its end."""
 
     include_usage: bool = False
 
@@ -61,11 +61,12 @@ class ChatRequest(Struct, frozen=True):
     user: str | None = None
     n: int | None = None
     session: str | UnsetType = UNSET
-    """Member of Gesta's own, sent as `extra_body`: the session of the last message; its history is on the record."""
+    """Session of the last message, whose history is on record. This member is Gesta's; OpenAI's clients send it by
+    `extra_body`."""
 
 
 class Asked(Struct, frozen=True, kw_only=True):
-    """A request, read as a conversation."""
+    """The conversation in a request."""
 
     system: str
     """Instructions of the client, beside the agent's own."""
@@ -110,7 +111,7 @@ def conversation(request: ChatRequest) -> Asked:
 
 
 def _joined(told: list[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
-    """Return the messages, with those of one role that follow each other joined into one, as on the record."""
+    """Return the messages, with successive messages of one role joined into one, as on the record."""
     joined: list[tuple[str, str]] = []
     for role, text in told:
         if joined and joined[-1][0] == role:
@@ -133,7 +134,7 @@ def _parts(message: ChatMessage) -> list[str | Part]:
 
 
 def _part(given: dict[str, Any]) -> str | Part:
-    """Return a part of a message: a text or an image. Raises Refused for any other part."""
+    """Return a part of a message as a text or an image. Raises Refused for any other part."""
     kind, text = given.get("type"), given.get("text", given.get("refusal"))
     if kind in ("text", "refusal", "input_text") and isinstance(text, str):
         return text

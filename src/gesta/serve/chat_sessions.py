@@ -1,8 +1,8 @@
-"""The session of a chat completion, whose client sends the whole conversation and names no session.
+"""Finds the session of a chat completion, whose client sends the whole conversation and names no session.
 
-A conversation that this client had before is found on the record by its first message, and continued if what was said
-there is what the client sends. Any other conversation gets a session of its own, and what was said in it so far is put
-on record as history. So nobody reads along in another's conversation, and an edited message begins a new session.
+An earlier conversation of the same client is found by its first message, and continued if the record holds the messages
+that the client sends. Any other conversation begins a new session, with its earlier messages on record as history. So
+no client reads the conversation of another, and an edited message begins a new session.
 """
 
 import hashlib
@@ -46,12 +46,12 @@ class Conversations:
 
     @asynccontextmanager
     async def place(self, agent: Agent, asked: Asked, *, whose: str, again: str, retried: bool) -> AsyncIterator[Place]:
-        """Return the session for a request, an old or a new one; no other request of this server gets it in the block.
+        """Return an old or a new session for a request, and mark it as in use inside the block.
 
         Args:
             whose: the client, and the person for whom it sends the request.
             again: the client's own key for this request; empty if it has none.
-            retried: whether the client sent the same before and got no answer.
+            retried: whether the client sent the same request before and got no answer.
         """
         place = await self._place(agent, asked, whose, again, retried=retried)
         mine = place.session not in self._busy
@@ -91,7 +91,7 @@ class Conversations:
         return Place(session, key or _new_key())
 
     async def _count(self, base: str, agent: Agent) -> int:
-        """Return how many sessions begin with the same message: they are numbered from 1."""
+        """Return how many sessions begin with the same message. They are numbered from 1."""
         below, above = 0, 1
         while await self._run(f"{base}{above}", agent) is not None:
             below, above = above, above * 2
@@ -108,7 +108,11 @@ class Conversations:
         return next((row.run for row in rows if row.parent_run is None and row.name == agent.name), None)
 
     async def _begin(self, base: str, there: int, agent: Agent, asked: Asked, key: str) -> Place:
-        """Begin the next session, with the earlier messages that the client sent, and return the place in it."""
+        """Begin the next session with the earlier messages that the client sent, and return the place in it.
+
+        Args:
+            there: the number of sessions that begin with the same message.
+        """
         while True:
             there += 1
             session = f"{base}{there}"
@@ -124,7 +128,7 @@ class Conversations:
 
 
 def spoken(entries: Iterable[Entry]) -> list[tuple[str, str]]:
-    """Return role and text of each message of a run's record, by persons and to them."""
+    """Return role and text of each message from persons and to them in a run."""
     said: list[tuple[str, str]] = []
     for entry in entries:
         match entry.content:
@@ -142,10 +146,11 @@ def spoken(entries: Iterable[Entry]) -> list[tuple[str, str]]:
 
 
 def alike(said: Iterable[tuple[str, str]], shown: Iterable[tuple[str, str]]) -> bool:
-    """Return whether a client's conversation is the one on record.
+    """Return whether a client's conversation is the conversation on record.
 
-    A client may have been shown more words of the model before an answer, so that only has to end as it does on record.
-    What it was shown of a turn that waited is on no record: such a turn has any answer, or none.
+    The client may have been shown other words of the model before an answer, so it is enough that an answer ends as on
+    record. After a turn that waited, any answer or none is accepted, because the client's text about the wait is not on
+    record.
     """
     left = list(said)
     for role, text in shown:
@@ -162,7 +167,7 @@ def alike(said: Iterable[tuple[str, str]], shown: Iterable[tuple[str, str]]) -> 
 
 
 def _waits(asked: Asked) -> bool:
-    """Return whether the last message that the client read says that the turn waits."""
+    """Return whether the last message that the client was shown says that the turn waits."""
     return bool(asked.history) and asked.history[-1][1].startswith(WAITS)
 
 

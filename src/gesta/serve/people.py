@@ -1,6 +1,6 @@
-"""The requests of persons: to approve or deny a call, to answer, to resolve a doubt, and to cancel a turn.
+"""The requests by which persons approve or deny a call, answer a question, resolve a doubt, or cancel a turn.
 
-The client names the person; that name is written down together with the name of the client's token.
+The client names the person. The record gets that name, together with the name of the client's token.
 """
 
 from typing import Literal, cast
@@ -17,7 +17,7 @@ VERDICTS = ("done", "failed", "retry")
 
 
 def who(request: Request, by: str | None) -> str:
-    """Return the name to write down for a request: the person, and the client that names the person."""
+    """Return the name on record for a request: the person, and the client that names the person."""
     client: str = request.state.client
     if by is None or client == ANYBODY:
         return by or client
@@ -25,12 +25,12 @@ def who(request: Request, by: str | None) -> str:
 
 
 async def approve(request: Request, service: Service) -> Response:
-    """Allow one call of a tool, and go on with the run."""
+    """Approve one call of a tool, and continue the run."""
     return await _decide(request, service, allowed=True)
 
 
 async def deny(request: Request, service: Service) -> Response:
-    """Refuse one call of a tool: it does not run, the model reads why, and the run goes on."""
+    """Deny one call of a tool: it does not run, the model reads the reason, and the run continues."""
     return await _decide(request, service, allowed=False)
 
 
@@ -47,14 +47,14 @@ async def _decide(request: Request, service: Service, *, allowed: bool) -> Respo
 
 
 async def answer(request: Request, service: Service) -> Response:
-    """Answer a question, and go on with the run."""
+    """Answer a question, and continue the run."""
     said, run = await read(request, Answer), await found(request, service)
     receipt = await service.record.answer(run, said.value, said.question, by=who(request, said.by))
     return _heard(service, run, receipt)
 
 
 async def resolve(request: Request, service: Service) -> Response:
-    """Settle a call whose outcome nobody knew, and go on with the run."""
+    """Settle a call whose outcome is unknown, and continue the run."""
     said, run = await read(request, Resolution), await found(request, service)
     if said.verdict not in VERDICTS:
         raise Refused(400, "BadRequest", f"verdict is {said.verdict!r:.40}, expected one of {', '.join(VERDICTS)}.")
@@ -64,7 +64,7 @@ async def resolve(request: Request, service: Service) -> Response:
 
 
 async def cancel(request: Request, service: Service) -> Response:
-    """End the open turn of a run. Where it is at work, it ends at its next step, and the outcome is null."""
+    """End the open turn of a run. A running turn ends at its next step; then the outcome in the reply is null."""
     said, run = await read(request, Cancellation), await found(request, service)
     outcome = await service.record.cancel(run, by=who(request, said.by), reason=said.reason)
     return answered({"run": run, "outcome": shown(outcome) if outcome is not None else None})
@@ -76,6 +76,6 @@ async def found(request: Request, service: Service) -> str:
 
 
 def _heard(service: Service, run: str, receipt: Receipt) -> Response:
-    """Continue the root run in the background, and return the answer that the letter was received."""
+    """Continue the root run in the background, and return the reply that the answer was received."""
     service.go_on(receipt.root)
     return answered({"run": run, "new": not receipt.again}, 202)

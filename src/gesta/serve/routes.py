@@ -1,4 +1,4 @@
-"""Every path of the server, with its body: the routes and their description are made from this table."""
+"""The table of all paths of the server, from which the routes and their description are made."""
 
 from collections.abc import Awaitable, Callable
 from typing import Literal
@@ -29,7 +29,7 @@ class Place(Struct, frozen=True):
 
     @property
     def summary(self) -> str:
-        """What a request for the path does, in a sentence."""
+        """What a request for this path does, in one sentence."""
         return (self.answers.__doc__ or "").partition("\n")[0].rstrip(".")
 
 

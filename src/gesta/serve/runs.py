@@ -19,14 +19,14 @@ from gesta.serve.service import Service
 from gesta.serve.sse import EventStream, encoded, line
 
 LOOK_S = 0.25
-"""Seconds between two looks whether a session has begun."""
+"""Seconds between two checks whether a session has begun."""
 LIMIT = re.compile(r"[0-9]{1,9}")
 AFTER = re.compile(r"\d{1,18}(-\d{1,9})?")
-"""The form of the id of an event, or of a pos."""
+"""Pattern of the id of an event, or of a pos."""
 
 
 async def health(_request: Request, service: Service) -> Response:
-    """Return whether the server takes messages, and nothing else: anybody may ask."""
+    """Return whether the server accepts messages. Needs no token."""
     service.check()
     return answered({"status": "ok"})
 
@@ -39,7 +39,7 @@ async def agents(_request: Request, service: Service) -> Response:
 
 
 async def message(request: Request, service: Service) -> Response:
-    """Send a message to an agent, and answer with the outcome; or with its events, if the request accepts those."""
+    """Send a message to an agent. Replies with the outcome, or with a stream of events if the request accepts one."""
     said, header = await read(request, NewMessage), request.headers.get("idempotency-key")
     if header and said.key not in (None, header):
         raise Refused(400, "BadRequest", "The body and the header Idempotency-Key name two keys. Leave one out.")
@@ -64,7 +64,7 @@ async def message(request: Request, service: Service) -> Response:
 
 
 async def sessions(request: Request, service: Service) -> Response:
-    """List the sessions, the one that was active last first; `limit` says how many."""
+    """List the sessions, beginning with the last active one; `limit` is the greatest number of them."""
     limit = request.query_params.get("limit", "")
     if limit and not (LIMIT.fullmatch(limit) and int(limit) > 0):
         raise Refused(400, "BadRequest", f"limit is {limit!r:.40}, expected a whole number from 1 on.")
@@ -72,7 +72,7 @@ async def sessions(request: Request, service: Service) -> Response:
 
 
 async def session(request: Request, service: Service) -> Response:
-    """Show what was said in a session, with the calls that were made if `calls` is 1, and what it waits for."""
+    """Show the messages of a session and what it waits for; with `calls=1` also its calls."""
     record, name = service.record, request.path_params["session"]
     said = await record.history(name, calls=request.query_params.get("calls") in ("1", "true"))
     run = (await record.find(name)).run
@@ -80,7 +80,7 @@ async def session(request: Request, service: Service) -> Response:
 
 
 async def run(request: Request, service: Service) -> Response:
-    """Show where a run stands."""
+    """Show the state of a run."""
     record, name = service.record, await found(request, service)
     row, state = await record.find(name), await record.state(name)
     turn = state.turn
@@ -104,17 +104,17 @@ async def waiting(_request: Request, service: Service) -> Response:
 
 
 async def run_events(request: Request, service: Service) -> Response:
-    """Stream the events of a run, from behind `after` or `Last-Event-ID` on, and go on as they come."""
+    """Stream the events of a run after the event `after` or `Last-Event-ID`, then new events as they come."""
     return _events(request, service, await found(request, service))
 
 
 async def session_events(request: Request, service: Service) -> Response:
-    """Stream the events of a session, which may be one that begins later; see the events of a run."""
+    """Stream the events of a session, which may not have begun yet. See the events of a run."""
     return _events(request, service, request.path_params["session"])
 
 
 def _events(request: Request, service: Service, name: str) -> Response:
-    """Return a stream of the events of a run or a session. With `until=end` it ends when no turn is open any more."""
+    """Return a stream of the events of a run or a session. With `until=end` it ends when no turn is open."""
     record, query = service.record, request.query_params
     after = request.headers.get("last-event-id") or query.get("after") or "0"
     if not AFTER.fullmatch(after):

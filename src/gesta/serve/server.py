@@ -1,4 +1,4 @@
-"""Runs the application with uvicorn. Asked to end, it refuses new requests, and open turns go on at the next start."""
+"""Runs the application with uvicorn. When the server is asked to end, open turns are left for the next start."""
 
 import signal
 from collections.abc import Callable
@@ -10,11 +10,11 @@ import uvicorn
 from starlette.applications import Starlette
 
 DRAIN_S = 10
-"""Seconds that running requests have to end."""
+"""Greatest number of seconds that running requests have to end."""
 
 
 class Drains(Protocol):
-    """Whatever is told that the server is about to end."""
+    """An object that can be told to refuse new requests."""
 
     def drain(self) -> None:
         """Refuse new requests, and end open streams."""
@@ -35,7 +35,7 @@ class Server(uvicorn.Server):
             self._ready(f"http://{f'[{host}]' if ':' in host else host}:{port}")
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Start to end the server, which exits with 0 afterwards; a second Ctrl-C ends it at once."""
+        """Begin to end the server, which exits with 0; a second Ctrl-C ends it at once."""
         del frame
         if self.servers:
             self.servers[0].get_loop().call_soon_threadsafe(self._service.drain)
@@ -48,7 +48,7 @@ async def serve(app: Starlette, service: Drains, listens: socket, *, ready: Call
 
     Args:
         app: the application that `assembled` made of an opened record, with its service.
-        listens: the socket that requests come to.
+        listens: the socket at which requests arrive.
         ready: is called with the address, once requests are answered.
     """
     config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=DRAIN_S)

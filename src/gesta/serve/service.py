@@ -1,4 +1,4 @@
-"""The service behind the server: its agents, the turns in the background, and how it ends."""
+"""The service behind the server: its agents, the turns in the background, and its end."""
 
 import logging
 from collections.abc import Callable, Coroutine, Sequence
@@ -43,7 +43,7 @@ class Service:
         self.draining = anyio.Event()
         """Set when the server is about to end: streams end, and turns are left open."""
         self.beside: list[Callable[[], Coroutine[Any, Any, None]]] = []
-        """Further work that goes on as long as the record is served."""
+        """Further functions that run as long as the record is served."""
         self._record: Record | None = None
         self._conversations: Conversations | None = None
 
@@ -61,12 +61,12 @@ class Service:
         return self._record
 
     def check(self) -> None:
-        """Raise Refused before the server has opened its record, and from the moment on at which it is to end."""
+        """Raise Refused if the server has not opened its record yet, or is about to end."""
         if self._record is None or self.draining.is_set():
             raise Refused(503, "Draining", "This server is starting or ending. Ask again.", {"Retry-After": "1"})
 
     def agent(self, name: str | None) -> Agent[Any]:
-        """Return the agent of a name, or the only one. Raises Refused."""
+        """Return the agent with this name; without a name, the only agent. Raises Refused."""
         if name is None and len(self.agents) == 1:
             return next(iter(self.agents.values()))
         if name is None:
@@ -80,7 +80,7 @@ class Service:
         """Serve a record until it is closed.
 
         Args:
-            work: whether turns that were left open, answered or resumed go on here, as `gesta work` does it.
+            work: whether turns that were left open, answered or resumed are continued here, as `gesta work` does.
         """
         self._record, self._conversations = record, Conversations(record)
         for each in self.beside:
@@ -97,7 +97,7 @@ class Service:
                 self._record.close()
 
     def go_on(self, run: str) -> None:
-        """Continue a root run in the background, because a wait of it was just answered."""
+        """Continue a root run in the background, after somebody answered one of its waits."""
         self.record.start(partial(self._go_on, run))
 
     async def _go_on(self, run: str) -> None:
@@ -122,14 +122,14 @@ def _went(outcome: Outcome) -> None:
 
 
 class Places:
-    """A bound on the number of turns, or of streams, at once."""
+    """Limits the number of turns, or of streams, at the same time."""
 
     def __init__(self, most: int, what: str, raised_by: str) -> None:
         self.most, self._what, self._raised_by = most, what, raised_by
         self.taken = 0
 
     def __enter__(self) -> None:
-        """Occupy a place in this block; see `occupy`."""
+        """Occupy a place; see `occupy`."""
         self.occupy()
 
     def __exit__(self, *_: object) -> None:
@@ -137,7 +137,7 @@ class Places:
         self.free()
 
     def occupy(self) -> None:
-        """Occupy a place. Raises Refused where none is left."""
+        """Occupy a place. Raises Refused if all places are occupied."""
         if self.taken >= self.most:
             found = f"There are {self.taken} {self._what}, and no more are taken at once."
             found = f"{found} Ask again, or raise {self._raised_by}."

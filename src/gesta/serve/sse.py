@@ -1,4 +1,4 @@
-"""Server-sent events: each with its place in the record as its id, so that a browser which comes back misses nothing.
+"""Server-sent events. The id of an event is its place in the record, by which a browser continues after a break.
 
 The form is that of the WHATWG HTML standard, section "Server-sent events".
 """
@@ -15,7 +15,7 @@ from gesta.serve.bodies import failure, json_bytes
 
 LOGGER = logging.getLogger("gesta")
 BEAT_S = 15.0
-"""Seconds of silence after which a comment is sent, so that no proxy takes the stream for dead."""
+"""Seconds of silence after which a comment is sent, so that no proxy closes the stream."""
 HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
@@ -57,7 +57,7 @@ class EventStream(Response):
         self._failing, self._leave = failing or _failed, leave
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the lines, and a comment after some seconds of silence."""
+        """Send the lines, and a comment after each `BEAT_S` seconds of silence."""
         del scope
         heard = anyio.Event()
 

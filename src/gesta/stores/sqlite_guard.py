@@ -359,8 +359,8 @@ def _in_use(file: File) -> bool:
 def refuse_first(path: Path) -> None:
     """Check that no other copy of SQLite in this process has a file open, on Linux only. Raises RecordError.
 
-    A connection that has run no statement yet has the file open, and not the index. Called with `OPENING` locked, so
-    that no connection of ours is half open.
+    A connection that has run no statement yet may have opened the file, but not its index. So callers hold `OPENING`,
+    and no connection of this copy can be in that state.
     """
     if opened_here(path):
         return  # that is us, and a second copy was refused since

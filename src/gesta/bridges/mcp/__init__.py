@@ -1,6 +1,6 @@
 """Tools, resources and prompts of MCP servers as tools of an agent, over stdio and streamable HTTP.
 
-A source is a frozen description of a server; a connection is opened for each server of a record and reused over turns.
+A source is a frozen description of a server. A record opens one connection to each server and keeps it for later turns.
 The library `mcp` is imported when the first connection begins.
 """
 

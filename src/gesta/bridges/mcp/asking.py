@@ -1,7 +1,7 @@
-"""What a server asks for in the middle of a call: a person's answer, or words of the agent's model.
+"""Requests that a server makes in the middle of a call: to ask a person, or to ask the agent's model.
 
-A question is known by its text, its schema and how often it was asked: an answer on record is given again when the call
-is made again, and a question that is asked a second time is a second question.
+A question is identified by its text, its schema and the number of times that the call has asked it. If the call is made
+again, the answers on record are used again. If a call asks the same question twice, a person answers it twice.
 """
 
 from collections.abc import Mapping
@@ -14,24 +14,24 @@ from gesta.codec.rows import digest_of
 from gesta.function_tool.context import ToolQuestion
 
 MOST_CHARS = 4000
-"""The most characters of a question or of a text for the model that a server may send."""
+"""Greatest number of characters of a question; a text for the model may have 50 times as many."""
 REFUSALS = ("decline", "cancel")
 
 
 class Exchange(Struct):
-    """How often a call was asked each question, and the agent's model each text."""
+    """Counts how often a call has asked each question, and has sent each text to the agent's model."""
 
     asked: dict[str, int] = field(default_factory=dict)
 
     def part(self, about: Any) -> str:
-        """Return the name of a further question or text: its digest, and its number among the equal ones."""
+        """Count a question or a text, and return its name: its digest, and how often it occurred so far."""
         digest = digest_of(about)[:12]
         self.asked[digest] = self.asked.get(digest, 0) + 1
         return f"{digest}.{self.asked[digest]}"
 
 
 def question_of(params: Mapping[str, Any], server: str) -> ToolQuestion:
-    """Return the question of an elicitation, whose answer fits the server's schema, or is `decline` or `cancel`."""
+    """Return the question of an elicitation. Its answer fits the server's schema, or is `decline` or `cancel`."""
     text = f"{server} asks: {str(params.get('message', ''))[:MOST_CHARS]}"
     if params.get("mode") == "url":
         url = str(params.get("url", ""))[:MOST_CHARS]
@@ -53,7 +53,7 @@ def elicited(answer: Any) -> dict[str, Any]:
 
 
 def sampling_text(params: Mapping[str, Any]) -> str:
-    """Return what the agent's model is asked for a server. Raises ValueError for anything but a short text."""
+    """Return the text of a sampling request. Raises ValueError if it is too long or holds other content."""
     texts = list[str]()
     messages = params.get("messages", [])
     for message in messages:
@@ -70,7 +70,7 @@ def sampling_text(params: Mapping[str, Any]) -> str:
 
 
 def sampling_agent(agent: Agent[Any], params: Mapping[str, Any], server: str) -> Agent[Any]:
-    """Return the agent that is asked for a server: the model of an agent, without its tools and instructions."""
+    """Return an agent that answers a sampling request: it has the model of the given agent, but no tools."""
     system = str(params.get("systemPrompt") or "")[: 10 * MOST_CHARS]
     return Agent(
         "sampling",

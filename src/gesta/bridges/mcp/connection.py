@@ -1,7 +1,7 @@
-"""The connection of a record to one server: it begins when it is needed, is shared by calls, and begins anew when lost.
+"""The connection of a record to one server: begun when it is first needed, used by all calls, and replaced when lost.
 
-What the server offers is listed when the connection begins, and again when the server says that it has changed. Calls
-that are held open while a person is asked are kept here, by their run and key.
+The tools, resources and prompts are listed when the connection begins, and again when the server says that they have
+changed. Calls that are held open while a person is asked are kept here, by their run and key.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,9 +26,9 @@ from gesta.function_tool.tool import Tool
 from gesta.text.redactor import SECRETS
 
 MOST_MADE = 64
-"""Lists of tools that are kept: one for each source and model."""
+"""Greatest number of lists of tools that are kept: one for each source and model."""
 Calling = Callable[["Connection", Offer, Agent[Any]], Any]
-"""Makes the function of a tool."""
+"""Makes the function of a tool, given the connection, the offer and the agent."""
 
 
 class Connection:
@@ -48,7 +48,7 @@ class Connection:
 
     @property
     def holding(self) -> bool:
-        """Whether it holds calls of turns that wait for a person."""
+        """Whether the connection holds calls of turns that wait for a person."""
         return bool(self._held)
 
     def ended(self, run: str) -> None:
@@ -57,7 +57,7 @@ class Connection:
             self._held.pop(held).cancel()
 
     def close(self) -> None:
-        """Let the connection end, with the calls that are held."""
+        """End the connection and the calls that are held."""
         for flight in self._held.values():
             flight.cancel()
         self._held.clear()
@@ -85,7 +85,7 @@ class Connection:
         return tools
 
     async def _list(self) -> None:
-        """Ask the server what it offers, if that may have changed. Raises NoServer."""
+        """List the tools, resources and prompts of the server, if they may have changed. Raises NoServer."""
         link = await self.link()
         if not link.changed:
             return
@@ -104,7 +104,7 @@ class Connection:
         self._digest = digest_of(msgspec.to_builtins(self._listing))
 
     async def link(self) -> Link:
-        """Return the living connection, which is begun if there is none. Raises NoServer."""
+        """Return the living connection. Begins a new one if there is none. Raises NoServer."""
         async with self._begins:
             if self._link is not None and not self._link.over:
                 return self._link
@@ -131,7 +131,7 @@ class Connection:
         return NoServer(self.spec.shown, found, f"Nothing was written. {todo}")
 
     async def _asked(self, method: str, params: dict[str, Any]) -> dict[str, Any] | str:
-        """Answer a request of the server: it belongs to the one call that is at work."""
+        """Pass a request of the server to the one call that is running, and return the result."""
         flights = [each for each in self._flights if each.wanted is None]
         if len(flights) == 1:
             return await flights[0].asked(method, params)
@@ -139,16 +139,22 @@ class Connection:
         return "several calls are at work, and nobody knows which of them asks; from now on they are made one by one"
 
     def lane(self, link: Link) -> AbstractAsyncContextManager[Any]:
-        """Return the block in which a call is made: one at a time at a server that does not say which call asks."""
+        """Return the block in which a call is made.
+
+        Calls run one at a time if requests of the server do not name their call.
+        """
         return self._lane if self._alone and not link.modern else nullcontext()
 
     async def fly(self, flight: Flight, responses: Any = None, state: str | None = None) -> None:
-        """Start a call, and wait until it is over or the server wants something."""
+        """Start a call, and wait until it has ended or the server makes a request."""
         flight.link.tasks.start_soon(flight.run, responses, state)
         await self.follow(flight)
 
     async def follow(self, flight: Flight) -> None:
-        """Wait until a call is over or the server wants something; if the wait is cancelled, so is the call."""
+        """Wait until a call has ended or the server makes a request.
+
+        If the wait is cancelled, the call is cancelled too.
+        """
         self._flights.add(flight)
         try:
             await flight.news()
@@ -171,6 +177,6 @@ class Connection:
             flight.cancel()
 
     def held(self, context: Context) -> Flight | None:
-        """Return the call that is held for a call of an agent; `None` if it is lost."""
+        """Return the open call that was held for a call of an agent; `None` if it is lost."""
         flight = self._held.pop((context.run, context.key), None)
         return flight if flight is not None and flight.failure is None else None

@@ -1,9 +1,9 @@
-"""One call at a server, in a task of its own, so that it may be held open while a person is asked.
+"""One call at a server, in a task of its own, so that it can be held open while a person is asked.
 
-A server asks in one of two ways. One that returns its questions has done nothing so far, and is called again with the
-answers: nothing is held, and any process may go on. One that asks by a request of its own, in the middle, may have done
-something already, so its call is held open in this process. If it is lost, what was done is in doubt as for any call
-that is cut off, and a tool with effects is not called again blindly.
+A server can ask in two ways. It may return its questions as the result of the call: then it has done nothing yet, and
+any process can make the call again with the answers. Or it may ask by a request in the middle of the call: then it may
+have done something already, so this process holds the call open. If that call is lost, its outcome is in doubt, and a
+tool with effects is not called again blindly.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ from gesta.text.redactor import SECRETS
 KEY = "gesta/idempotency-key"
 """Member of a call's `_meta`: the same in every attempt of a call, and different for every other call."""
 MOST_TOLD, TOLD_CHARS = 1000, 300
-"""Events that the progress of one call may cause, and the characters of each."""
+"""Greatest number of events of one call's progress, and of characters of each event."""
 ELICITATION, SAMPLING = "elicitation/create", "sampling/createMessage"
 
 
@@ -33,19 +33,19 @@ class Wanted(Struct):
     method: str
     params: dict[str, Any]
     given: dict[str, Any] | str | None = None
-    """The result, or why there is none."""
+    """The result of the request, or a text that says why there is none."""
     part: str = ""
-    """Name on record of the question that a person was asked."""
+    """Name on record of the question to a person."""
     answered: anyio.Event = field(default_factory=anyio.Event)
 
     def answer(self, given: dict[str, Any] | str) -> None:
-        """Give the server what it wants."""
+        """Set the result of the request."""
         self.given = given
         self.answered.set()
 
 
 class Flight:
-    """A call that is at work at a server."""
+    """One call at a server, from its start to its end."""
 
     def __init__(self, link: Link, offer: Offer, arguments: dict[str, Any], key: str) -> None:
         self.link, self.offer, self.exchange = link, offer, asking.Exchange()
@@ -55,15 +55,15 @@ class Flight:
         self._news = anyio.Event()
         self._told = 0
         self.context: Context | None = None
-        """The context of the attempt that waits for it; `None` while it is held."""
+        """The context of the attempt that waits for the call; `None` while the call is held."""
         self.wanted: Wanted | None = None
-        """What the server waits for."""
+        """The request of the server that has no result yet."""
         self.over = False
         self.result: Any = None
         self.failure: BaseException | None = None
 
     async def run(self, responses: Mapping[str, Any] | None = None, state: str | None = None) -> None:
-        """Make the call, and keep its result or its failure."""
+        """Make the call, and store its result or its failure."""
         self.link.flown.add(self.done)
         try:
             with self._scope:
@@ -97,7 +97,7 @@ class Flight:
             self.context.respond(f"{self.offer.name}: {of}{f', {message}' if message else ''}"[:TOLD_CHARS])
 
     def again(self) -> "Flight":
-        """Return the same call, to be made once more with answers."""
+        """Return a copy of the call, to be made again with answers."""
         other = Flight(self.link, self.offer, self._arguments, self._key)
         other.exchange, other.context = self.exchange, self.context
         return other
@@ -107,7 +107,7 @@ class Flight:
         self._scope.cancel()
 
     async def asked(self, method: str, params: dict[str, Any]) -> dict[str, Any] | str:
-        """Return what the server wants in the middle of the call, when somebody has given it."""
+        """Wait for the result of a request that the server made in the middle of the call, and return it."""
         if self.wanted is not None:
             return "one question at a time"
         self.wanted = wanted = Wanted(method, params)
@@ -120,24 +120,24 @@ class Flight:
         return wanted.given
 
     async def news(self) -> None:
-        """Wait until the call is over or the server wants something."""
+        """Wait until the call has ended or the server makes a request."""
         while not self.over and (self.wanted is None or self.wanted.given is not None):
             self._news = anyio.Event()
             await self._news.wait()
 
 
 class Asker:
-    """Gives a server what it wants in the middle of a call: answers on record, or words of the agent's model."""
+    """Answers the requests of a server in the middle of a call, from the record or with the agent's model."""
 
     def __init__(self, offer: Offer, agent: Agent[Any], context: Context, exchange: asking.Exchange) -> None:
         self._offer, self._agent, self._context, self._exchange = offer, agent, context, exchange
         self.questions: dict[str, ToolQuestion] = {}
-        """Questions that nobody has answered, by their names on record."""
+        """Questions without an answer, by their names on record."""
 
     async def given(
         self, method: str, params: Mapping[str, Any], *, sampling: bool, again: str = ""
     ) -> dict[str, Any] | str:
-        """Return the result for a server; a text says why there is none, or names the question that waits.
+        """Return the result of a request; or a text: the name of an unanswered question, or why there is no result.
 
         Args:
             again: name on record of the question, if a person was asked before.
@@ -154,7 +154,7 @@ class Asker:
         return await self._sampled(params)
 
     async def _sampled(self, params: Mapping[str, Any]) -> dict[str, Any] | str:
-        """Ask the agent's model, in a child run. What makes the run wait goes on as it is."""
+        """Ask the agent's model, in a child run. An exception by which the run waits is passed on."""
         try:
             text = asking.sampling_text(params)
             part = f"sampling-{self._exchange.part(['sampling', text, params.get('systemPrompt')])}"
@@ -169,13 +169,13 @@ class Asker:
 
 
 def value_of(flight: Flight) -> Any:
-    """Return the value of a call that is over.
+    """Return the value of a call that has ended.
 
     Raises:
-        ToolError: the server says that it failed.
-        InDoubt: nobody knows whether the server carried it out.
-        ConnectionRefusedError: it was not sent.
-        ValueError: the server sent something that the protocol does not know.
+        ToolError: the server refused the call, reported that the tool failed, or sent an answer that breaks the
+            protocol.
+        InDoubt: nobody knows whether the server carried out the call.
+        ConnectionRefusedError: the call was not sent.
     """
     failure, name = flight.failure, flight.offer.name
     if failure is None:

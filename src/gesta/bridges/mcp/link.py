@@ -1,7 +1,7 @@
-"""One living connection to a server, kept by a task of its own: it begins, is used by calls, and ends once.
+"""One connection to a server, kept by a task of its own. It begins once and ends once.
 
-The task is shielded: it ends when it is told to, after the turns that use the connection. Its failure is kept, not
-raised. A server that ends, for whatever reason, ends the link; whoever needs the server then makes a new one.
+The task is shielded from cancellation: it ends after the turns that use the connection, when it is told to. Its failure
+is stored, not raised. The link ends if the server ends; the next call that needs the server makes a new link.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -23,18 +23,20 @@ if TYPE_CHECKING:
     import mcp
 
 PAGES = 100
-"""The most pages of one list that are read."""
+"""Greatest number of pages that are read of one list."""
 CLOSED = (-32000, -32001)
-"""Codes of an error after which nobody knows: the connection ended, or the answer came too late."""
+"""Error codes after which nobody knows whether a request was carried out: the connection ended, or the answer came too
+late."""
 PARTING_S = 1.0
-"""Seconds for which a connection that is closed waits for its last calls."""
+"""Seconds for which a closing connection waits for its last calls."""
 LISTS = ("tools", "resources", "prompts")
 Asked = Callable[[str, dict[str, Any]], Awaitable[dict[str, Any] | str]]
-"""Answers a request of the server, given its method and parameters: the result, or why there is none."""
+"""Answers a request of the server, given its method and parameters. Returns the result, or a text that says why there
+is none."""
 
 
 def library() -> Any:
-    """Return the library `mcp`."""
+    """Import the library `mcp`, and return it."""
     import mcp
     import mcp.client.stdio
     import mcp.client.streamable_http
@@ -49,17 +51,17 @@ class Link:
         self.spec, self._asked = spec, asked
         self.client: mcp.Client
         self.tasks: TaskGroup
-        """Tasks of calls, which end after the connection."""
+        """Group of the tasks of calls; they end after the connection."""
         self.began = anyio.Event()
-        """Is set when the connection can be used, or when it has failed to begin."""
+        """Set when the connection can be used, or when it has failed to begin."""
         self.ended = anyio.Event()
         self.over = False
         """Whether no further request can be made."""
         self.changed = True
-        """Whether what the server offers has changed since it was listed."""
+        """Whether the server's lists may have changed since they were read."""
         self.failure: BaseException | None = None
         self.flown: set[anyio.Event] = set()
-        """The ends of the calls that are at work."""
+        """For each running call, the event that is set at its end."""
         self.tail: Tail | None = None
         self.sender: Sender | None = None
         self._closing = anyio.Event()
@@ -67,11 +69,11 @@ class Link:
 
     @property
     def modern(self) -> bool:
-        """Whether the server asks by its results, and not by requests of its own."""
+        """Whether the server asks by returning questions as results, and not by requests of its own."""
         return self.client.session.initialize_result is None
 
     def close(self) -> None:
-        """Let the connection end."""
+        """End the connection."""
         self.over = True
         self._closing.set()
 
@@ -158,10 +160,10 @@ class Link:
         return getattr(types, result).model_validate(found)
 
     async def listed(self) -> dict[str, list[dict[str, Any]]]:
-        """Return what the server offers: its tools, resources, resource templates and prompts.
+        """Return the tools, resources, resource templates and prompts of the server.
 
         Raises:
-            Exception: the server does not answer, or answers otherwise than the protocol says.
+            Exception: the server does not answer, or its answer breaks the protocol.
         """
         self._listen()
         self.changed = False
@@ -195,7 +197,7 @@ class Link:
         return found
 
     def _listen(self) -> None:
-        """Listen for changes of the lists, at a server that tells them only to those who ask."""
+        """Subscribe to changes of the lists, if the server announces changes only to subscribers."""
         can = self.client.server_capabilities
         told = {f"{name}_list_changed": True for name in LISTS if getattr(getattr(can, name), "list_changed", None)}
         if self.modern and told and not self._listening:
@@ -214,7 +216,7 @@ class Link:
             self.changed |= not self.over
 
     def kind_of(self, failure: BaseException) -> Kind | None:
-        """Return whether a request was sent whose answer is missing; `None` if the server answered."""
+        """Return the kind of a failed request; `None` if the server answered it."""
         if not isinstance(failure, library().MCPError):
             return (
                 "lost" if isinstance(failure, OSError | anyio.ClosedResourceError | anyio.BrokenResourceError) else None
@@ -233,7 +235,7 @@ class Link:
 
 
 class Watched:
-    """A stream of messages that says when it has ended."""
+    """A stream of messages that calls a function when it ends."""
 
     def __init__(self, stream: Any, ended: Callable[[], None]) -> None:
         self._stream, self._ended = stream, ended
@@ -269,5 +271,5 @@ class Watched:
 
 
 def plain(value: Any) -> Any:
-    """Return an object of the library as the JSON that was sent."""
+    """Return an object of the library as plain JSON values."""
     return value.model_dump(by_alias=True, mode="json", exclude_none=True)

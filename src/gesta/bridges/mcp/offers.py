@@ -1,7 +1,9 @@
-"""What a server offers, as tools: names, descriptions and schemas are a stranger's, so they are checked and bounded.
+"""Makes tools of what a server lists.
 
-A tool that cannot be offered to a model is left out with a warning. Resources and prompts are two more tools, which
-only read, and whose descriptions list what there is.
+Its names, descriptions and schemas are not trusted: they are checked and bounded.
+
+A tool that cannot be offered to a model is left out with a warning. The server's resources and prompts become two more
+tools, which only read, and whose descriptions list the resources and the prompts.
 """
 
 import re
@@ -23,7 +25,7 @@ from gesta.text.visible import unseen
 MOST_TOOLS, MOST_BYTES, MOST_CHARS, MOST_DEEP, MOST_LISTED = 500, 100_000, 8_000, 40, 50
 NAME = 64
 CONTEXT = "gesta context"
-"""Name of the parameter that gets the context, which no argument of a model has."""
+"""Name of the parameter that gets the context. No argument from a model can have this name."""
 Method = Literal["tools/call", "resources/read", "prompts/get"]
 URI = {"type": "object", "properties": {"uri": {"type": "string"}}, "required": ["uri"], "additionalProperties": False}
 PROMPT = {
@@ -38,18 +40,18 @@ PROMPT = {
 
 
 class Offer(Struct, frozen=True, kw_only=True):
-    """One thing that a server offers, and how it is asked for."""
+    """A tool of a server, and the method of the protocol that calls it."""
 
     method: Method
     name: str
-    """The server's own name of the tool."""
+    """The server's name for the tool."""
     effect: Effect
     server: str
     """Name of the server."""
 
 
 class Listing(Struct, frozen=True):
-    """What a server offered at one time."""
+    """The tools, resources and prompts that a server listed at one time."""
 
     name: str
     version: str | None
@@ -60,7 +62,7 @@ class Listing(Struct, frozen=True):
 
 
 def clean(text: Any, most: int) -> str:
-    """Return a text of at most so many characters, without characters that cannot be seen."""
+    """Return a text without invisible characters, cut to at most `most` characters."""
     words = text if isinstance(text, str) else ""
     shown = words if words.isascii() and words.isprintable() else "".join(each for each in words if not unseen(each))
     return shown if len(shown) <= most else f"{shown[: most - 1]}…"
@@ -70,11 +72,11 @@ def tools_of(listing: Listing, rules: Rules, shown: str, call: Callable[[Offer],
     """Return the tools of a server that an agent has.
 
     Args:
-        shown: the server, for warnings and errors.
+        shown: the server's address, for warnings and errors.
         call: makes the function of a tool.
 
     Raises:
-        AgentError: a rule names a tool that the server does not have, but one with nearly that name.
+        AgentError: a rule names a tool that the server does not have, and the server has a tool of a similar name.
     """
     offered = [*listing.tools, *_readers(listing)]
     _check_names(rules, [str(each.get("name")) for each in offered], shown)
@@ -129,7 +131,7 @@ def _tool(
 
 
 def _effect(hints: Mapping[str, Any], given: Effect | None) -> tuple[Effect, bool]:
-    """Return the effect of a tool, and whether somebody said it."""
+    """Return the effect of a tool, and whether the rules or the server declared it."""
     if given is not None:
         return given, True
     if hints.get("readOnlyHint") is True:
@@ -140,7 +142,7 @@ def _effect(hints: Mapping[str, Any], given: Effect | None) -> tuple[Effect, boo
 
 
 def _name(own: str, taken: set[str]) -> str:
-    """Return a name that providers take, and that no tool before has."""
+    """Return a name that model providers accept, and that no earlier tool has."""
     name = re.sub(r"[^a-zA-Z0-9_-]", "_", own)
     if len(name) > NAME or name in taken:
         name = f"{name[: NAME - 9]}_{digest_of(own)[:8]}"
@@ -166,7 +168,7 @@ def unusable(each: Mapping[str, Any]) -> str | None:
 
 
 def _odd(part: Any, deep: int) -> str | None:
-    """Return what is wrong inside a schema: too deep, or a reference to another document."""
+    """Return what is wrong inside a schema: it is nested too deeply, or refers to another document; else `None`."""
     if deep == 0:
         return f"its schema is deeper than {MOST_DEEP}"
     if isinstance(part, dict):
@@ -180,7 +182,7 @@ def _odd(part: Any, deep: int) -> str | None:
 
 
 def _schema(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the schema of a tool's arguments, its texts without characters that cannot be seen."""
+    """Return the schema of a tool's arguments, with invisible characters removed from its texts."""
     kept = {key: each for key, each in schema.items() if key not in ("$schema", "$id", "description", "title")}
     return {"type": "object", "properties": {}, **_texts(kept)}
 
@@ -195,7 +197,7 @@ def _texts(part: Any) -> Any:
 
 
 def _readers(listing: Listing) -> list[dict[str, Any]]:
-    """Return the tools that read resources and get prompts, if the server has any."""
+    """Return a tool that reads resources and a tool that gets prompts, as far as the server has any."""
     own, found = {each.get("name") for each in listing.tools}, list[dict[str, Any]]()
     if (listing.resources or listing.resource_templates) and "read_resource" not in own:
         known = [_line(each.get("uri"), each) for each in listing.resources]

@@ -1,4 +1,4 @@
-"""The function of a tool that a server carries out: it makes the call, and gives the server what it wants meanwhile."""
+"""The function of a tool that a server carries out: it makes the call, and answers the server's requests meanwhile."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,15 +16,15 @@ from gesta.errors import InDoubt, NoServer, ToolError, message_of
 from gesta.function_tool.context import Context, NeedsAnswer
 
 ROUNDS = 10
-"""How often a server may return questions in one attempt."""
+"""Greatest number of times that a server may return questions in one attempt."""
 HELD = "held"
 """Member of an attempt's state: the call is held open in the process that made the attempt."""
 URL_REQUIRED, INVALID = -32042, -32602
-"""Codes of the errors of a server that wants a page to be opened first, and of one that has forgotten its questions."""
+"""Error codes of a server: a person must open a page first; the server has forgotten its questions."""
 
 
 class Gone(Exception):
-    """The server has forgotten this session: nothing was carried out."""
+    """The connection has ended, or the server has forgotten its session. The call was not carried out."""
 
 
 class RemoteTool:
@@ -34,7 +34,7 @@ class RemoteTool:
         self._connection, self._offer, self._agent = connection, offer, agent
 
     async def call(self, **arguments: Any) -> Any:
-        """Call the tool at its server. The arguments are those of a model, and the context.
+        """Call the tool at its server, with the arguments of a model and the context.
 
         Raises:
             ToolError, InDoubt, ConnectionRefusedError: see `value_of`.
@@ -73,7 +73,7 @@ class RemoteTool:
             return await self._rounds(flight, context, state)
 
     async def _rounds(self, flight: Flight, context: Context, state: Mapping[str, Any]) -> Any:
-        """Make a call, and again with answers as long as the server returns questions."""
+        """Make a call, and make it again with answers as long as the server returns questions."""
         flight.exchange.asked.update(state.get("asked", {}))
         asker = Asker(self._offer, self._agent, context, flight.exchange)
         responses, token, resumed = _resumed(state, context.answers)
@@ -100,7 +100,7 @@ class RemoteTool:
         raise ToolError(f"the MCP server {self._offer.server!r} asked more than {ROUNDS} times")
 
     async def _wanted(self, flight: Flight, asker: Asker) -> dict[str, Any]:
-        """Return what a server wants before it goes on. Raises NeedsAnswer if a person has to be asked."""
+        """Return the answers to the questions that a server returned. Raises NeedsAnswer, ToolError."""
         wanted = {key: plain(each) for key, each in (flight.result.input_requests or {}).items()}
         given, parts, sampling = dict[str, Any](), dict[str, str](), flight.link.spec.sampling
         for key, each in sorted(wanted.items()):
@@ -117,7 +117,7 @@ class RemoteTool:
         return typed(given)
 
     async def _in_the_middle(self, flight: Flight, context: Context) -> Any:
-        """Give a server what it wants in the middle of a call, until the call is over."""
+        """Answer the requests that a server makes in the middle of a call, until the call has ended."""
         asker = Asker(self._offer, self._agent, context, flight.exchange)
         while not flight.over:
             wanted = flight.wanted
@@ -144,7 +144,7 @@ class RemoteTool:
         return value_of(flight)
 
     async def _open_pages(self, flight: Flight, asker: Asker) -> None:
-        """Ask a person to open the pages that a server wants to be opened. Raises NeedsAnswer, ToolError."""
+        """Ask a person to open the pages that a server requires. Raises NeedsAnswer, ToolError."""
         data = getattr(flight.failure, "data", None)
         pages = data.get("elicitations") if isinstance(data, dict) else None
         for page in pages if isinstance(pages, list) else ():
@@ -161,7 +161,7 @@ class RemoteTool:
 
 
 def _resumed(state: Mapping[str, Any], answers: Mapping[str, Any]) -> tuple[Any, str | None, bool]:
-    """Return the answers and the token with which a call goes on, and whether it does."""
+    """Return the answers for a call, the server's token, and whether an earlier attempt got questions back."""
     if "parts" not in state:
         return None, None, False
     given = {key: elicited(answers.get(part)) for key, part in state["parts"].items()}
@@ -169,7 +169,7 @@ def _resumed(state: Mapping[str, Any], answers: Mapping[str, Any]) -> tuple[Any,
 
 
 def typed(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a server wanted as objects of the library."""
+    """Return plain answers as objects of the library."""
     types = library().types
     return {
         key: (types.ElicitResult if "action" in each else types.CreateMessageResult).model_validate(each)

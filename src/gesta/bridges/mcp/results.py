@@ -1,6 +1,6 @@
-"""What a server returned, as the result of a tool: the model reads values and texts, the record keeps the rest.
+"""The results of a server as results of tools. The model reads values and texts; the record keeps everything else too.
 
-Every argument is the plain JSON of a result, as the protocol spells it.
+Every argument is a result of the protocol as plain JSON.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from gesta.errors import ToolError
 from gesta.perform.result import DocumentedResult
 
 MOST_CHARS = 400_000
-"""The most characters of a result that a model reads; the record keeps the whole."""
+"""Greatest number of characters of a result that a model reads. The record keeps the whole result."""
 
 
 def called(data: Mapping[str, Any]) -> Any:
@@ -44,14 +44,14 @@ def prompt(data: Mapping[str, Any]) -> Any:
 
 
 def _kept(value: Any, data: Mapping[str, Any], *, whole: bool) -> Any:
-    """Return a result for the model, with everything that was sent if that is more."""
+    """Return a result for the model. If the model does not read all of it, the record keeps the rest."""
     if isinstance(value, str) and len(value) > MOST_CHARS:
         value, whole = _cut(value), False
     return value if whole else DocumentedResult(value, dict(data))
 
 
 def _text(block: Mapping[str, Any]) -> str:
-    """Return a block of content as text; of what is no text, a note."""
+    """Return a block of content as text; for an image or other content, a note about it."""
     match block.get("type"):
         case "text":
             return str(block.get("text", ""))
@@ -84,6 +84,6 @@ def _cut(text: str) -> str:
 
 
 def listed(names: Sequence[str], most: int) -> str:
-    """Return lines for a description, at most so many."""
+    """Return names as lines of a list, at most `most` of them and the number of the others."""
     more = [f"- and {len(names) - most} more"] if len(names) > most else []
     return "\n".join([*(f"- {name}" for name in names[:most]), *more])

@@ -1,8 +1,10 @@
-"""Sends the HTTP requests of a connection, so that a request which fails ends no other, and says whether it was sent.
+"""Sends the HTTP requests of a connection.
 
-The library loses why a request failed, and a refused connection ends all calls. Here a failure becomes an answer to
-that request alone: a JSON-RPC error whose data holds a word of this connection. Headers that are functions are called
-for each request.
+A failed request ends no other request, and its error says whether it was sent.
+
+The library `mcp` does not report why a request failed, and ends all calls if a connection is refused. Here a failure
+becomes a JSON-RPC error that answers the failed request alone. A secret word in its data tells it from errors of the
+server. Headers that are functions are called for each request.
 """
 
 import inspect
@@ -20,9 +22,9 @@ from gesta.text.redactor import SECRETS
 
 CONNECT_S = 30.0
 BODY_BYTES = 64 << 20
-"""The most bytes of a reply that is one JSON document."""
+"""Greatest size of a reply that is one JSON document."""
 EVENT_BYTES = 64 << 20
-"""The most bytes of one event of a stream."""
+"""Greatest size of one event of a stream."""
 UNSENT = (
     httpx2.ConnectError,
     httpx2.ConnectTimeout,
@@ -32,10 +34,11 @@ UNSENT = (
     httpx2.LocalProtocolError,
     httpx2.InvalidURL,
 )
-"""Failures from before anything was sent."""
+"""Exceptions that are raised before any part of the request was sent."""
 GATEWAY = (502, 504)
 Kind = Literal["unsent", "lost", "gone", "refused"]
-"""`lost`: nobody knows whether the server carried the request out. `gone`: the server has forgotten the session."""
+"""`unsent`: it did not reach the server. `lost`: nobody knows whether the server carried it out. `gone`: the server has
+forgotten the session. `refused`: the server answered with an error."""
 CODE = -32000
 
 
@@ -50,7 +53,7 @@ class Sender(httpx2.AsyncClient):
         super().__init__(timeout=httpx2.Timeout(CONNECT_S, read=None))  # each call has a timeout of its own
         self._spec = spec
         self.word = os.urandom(12).hex()
-        """Marks the errors that are made here; a server cannot know it."""
+        """The secret word in the errors that are made here; a server cannot know it."""
 
     async def send(
         self,
@@ -60,7 +63,7 @@ class Sender(httpx2.AsyncClient):
         auth: Any = httpx2.USE_CLIENT_DEFAULT,
         follow_redirects: Any = httpx2.USE_CLIENT_DEFAULT,
     ) -> httpx2.Response:
-        """Send a request, and return its reply, or what stands for the reply of a request that failed."""
+        """Send a request, and return the reply. If the request failed, returns an error in place of a reply."""
         of = _request_id(request)
         try:
             for name, value in self._spec.headers:
@@ -75,7 +78,7 @@ class Sender(httpx2.AsyncClient):
         return await self._checked(request, of, response)
 
     async def _checked(self, request: httpx2.Request, of: Any, response: httpx2.Response) -> httpx2.Response:
-        """Return a reply with its body read if it is no stream of events."""
+        """Return a reply with its body read, unless the body is a stream of events."""
         status, kind = response.status_code, response.headers.get("content-type", "").lower()
         if status == 202 or kind.startswith("text/event-stream") or response.has_redirect_location:
             return response
@@ -100,7 +103,7 @@ class Sender(httpx2.AsyncClient):
         return self._instead(request, of, "lost" if status in GATEWAY else "refused", said)
 
     def _instead(self, request: httpx2.Request, of: Any, kind: Kind, said: str) -> httpx2.Response:
-        """Return an answer to a request that failed. A notification that failed is dropped."""
+        """Return an error as the reply to a failed request. The failure of a notification is ignored."""
         if of is None:
             return httpx2.Response(202 if request.method == "POST" else 503, request=request)
         error = {"code": CODE, "message": SECRETS.message(said), "data": {"word": self.word, "kind": kind}}
@@ -108,12 +111,12 @@ class Sender(httpx2.AsyncClient):
         return httpx2.Response(503, headers={"content-type": "application/json"}, content=body, request=request)
 
     def kind_of(self, data: Any) -> Kind | None:
-        """Return why a request failed, if its error was made here."""
+        """Return the kind of a failure from the data of an error; `None` if the server made the error."""
         return data.get("kind") if isinstance(data, dict) and data.get("word") == self.word else None
 
 
 async def _given(name: str, function: Any) -> str:
-    """Return the value of a header that a function gives. It is a secret from then on. Raises HeaderFailed."""
+    """Return a header's value from its function, and add it to the secrets. Raises HeaderFailed."""
     try:
         made = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
         found = function() if made else await anyio.to_thread.run_sync(function)

@@ -1,8 +1,8 @@
 """`gesta.mcp`: the tools, resources and prompts of an MCP server, in the tools of an agent.
 
-A call of a tool of a server is a call like any other: its attempt is on record before it is sent, and what becomes of
-it follows from how it ended. The key of the attempt goes along: by it, a server can tell a second try from a second
-call.
+Calls of these tools are recorded like all others: an attempt is on record before the call is sent, and the outcome of
+the call decides whether it may be repeated. The server gets the key of the attempt, by which it can recognize a call
+that is sent a second time.
 """
 
 from collections.abc import Hashable, Sequence
@@ -22,7 +22,7 @@ from gesta.function_tool.source import Start
 
 
 class McpSource(Struct, frozen=True):
-    """A server and the rules for its tools. It does no I/O."""
+    """A server and the rules for its tools. This class does no I/O."""
 
     spec: Spec
     rules: Rules
@@ -33,16 +33,16 @@ class McpSource(Struct, frozen=True):
 
     @property
     def shared_by(self) -> Hashable:
-        """Sources that are equal in this value share a connection."""
+        """The description of the server. Sources that are equal in this value share a connection."""
         return self.spec
 
     def described(self) -> Any:
-        """Return its part of an agent's digest: the server and the rules, no value of a header or variable."""
+        """Return this source's part of an agent's digest, without values of headers and variables."""
         spec, names = self.spec, [name for name, _ in (*self.spec.headers, *self.spec.env)]
         return [spec.shown, names, spec.cwd, spec.elicitation, spec.sampling, msgspec.to_builtins(self.rules)]
 
     def open(self, start: Start) -> Connection:
-        """Open it for a record; the server is reached when its tools are asked for."""
+        """Return a connection for a record. It reaches the server when its tools are first needed."""
         return Connection(self.spec, start, _calling)
 
 
@@ -60,7 +60,7 @@ def mcp(server: str | Sequence[str], **options: Unpack[McpOptions]) -> McpSource
     Raises:
         MissingExtra: the library `mcp` is not installed.
         BadAddress: the server is neither a command nor a URL.
-        AgentError: an option does not fit.
+        AgentError: an option has a wrong value, or does not apply to this server.
         TypeError: there is no such option.
     """
     if find_spec("mcp") is None:

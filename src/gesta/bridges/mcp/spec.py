@@ -1,6 +1,6 @@
-"""How a server is reached, and which of its tools an agent has under which rules: data, without I/O.
+"""The description of a server, and the rules that say which of its tools an agent has. This module does no I/O.
 
-Nothing here shows a value of a header or of a variable: descriptions and errors hold their names alone.
+Descriptions and errors show the names of headers and variables, never their values.
 """
 
 import re
@@ -16,39 +16,41 @@ from gesta.function_tool.tool import Effect
 from gesta.text.redactor import MEMBER, SECRETS
 
 Giving = Callable[[], str | Awaitable[str]]
-"""A function that returns the value of a header. One that is not async is called in a thread."""
+"""A function that returns the value of a header. A function that is not async is called in a thread."""
 FLAG = re.compile(rf"--?{MEMBER}", re.IGNORECASE)
-"""Options of a command whose values are secrets."""
+"""Pattern of the options of a command whose values are secrets."""
 WILD = re.compile(r"[*?\[]")
 START_S = 30.0
 HOLD_S = 3600.0
 
 
 class McpOptions(TypedDict, total=False):
-    """Options of `gesta.mcp`. Names of tools are the server's own, without the prefix; `*` and `?` are wildcards."""
+    """Options of `gesta.mcp`. Names of tools are the server's, without the prefix. `*` and `?` are wildcards."""
 
     headers: Mapping[str, str | Giving]
     """Headers of each HTTP request; a function is called for the value each time. No value is ever on record."""
     env: Mapping[str, str]
-    """Variables of a server that is started, beside PATH, HOME and the like; no other variable is handed on."""
+    """Variables for a server that is started, in addition to PATH, HOME and a few others. No other variable is passed
+    on."""
     cwd: str
     """Folder in which a server is started."""
     prefix: str
-    """Text before the name of each tool, so that two servers may have tools of one name."""
+    """Text before the name of each tool, which keeps equal names of two servers apart."""
     allow: Sequence[str]
     """Names of the tools that the agent has; by default all of them."""
     deny: Sequence[str]
     """Names of tools that the agent does not have."""
     effects: Mapping[str, Effect]
-    """Effect policies by name, in place of those that the server's annotations name."""
+    """Effect policies by name of the tool, in place of those in the server's annotations."""
     approval: bool | Sequence[str]
     """Names of the tools that need a person's approval for each call; True for all."""
     timeouts: Mapping[str, float]
-    """Seconds that a call may take, by name; by default the policy's `tool_timeout_s`."""
+    """Greatest number of seconds of a call, by name of the tool; by default the policy's `tool_timeout_s`."""
     elicitation: bool
     """Whether the server may ask a person something during a call. True by default."""
     sampling: bool
-    """Whether the server may ask the agent's model something during a call, under the agent's budget."""
+    """Whether the server may ask the agent's model something during a call. The agent's budget pays. False by
+    default."""
     start_s: float
     """Seconds that the server may take to start and to answer for the first time; 30 by default."""
     hold_s: float
@@ -56,7 +58,7 @@ class McpOptions(TypedDict, total=False):
 
 
 class Spec(Struct, frozen=True):
-    """How a server is reached. Sources with equal specs share one connection in a record."""
+    """How a server is started or reached. Sources with equal specs share one connection in a record."""
 
     command: tuple[str, ...] = ()
     """The program to start and its arguments; empty for a server behind a URL."""
@@ -70,7 +72,7 @@ class Spec(Struct, frozen=True):
     hold_s: float = HOLD_S
 
     def __repr__(self) -> str:
-        """Return the server as it is shown, without secrets."""
+        """Return the command or the URL, without secrets."""
         return f"Spec({self.shown!r})"
 
     @property
@@ -95,7 +97,7 @@ def hidden(command: Sequence[str]) -> list[str]:
 
 
 def learn(spec: Spec) -> None:
-    """Add the secrets of a spec to the secrets that are left out of all texts."""
+    """Add the secrets of a spec to the secrets that no text shows."""
     SECRETS.add_headers({name: value for name, value in spec.headers if isinstance(value, str)})
     SECRETS.add_environment(dict(spec.env))
     if spec.url:
@@ -106,7 +108,7 @@ def learn(spec: Spec) -> None:
 
 
 class Rules(Struct, frozen=True):
-    """Which tools of a server an agent has, under which rules."""
+    """The rules that say which tools of a server an agent has, and how they may be called."""
 
     prefix: str = ""
     allow: tuple[str, ...] = ("*",)
@@ -116,11 +118,14 @@ class Rules(Struct, frozen=True):
     timeouts: tuple[tuple[str, float], ...] = ()
 
     def chosen(self, name: str) -> bool:
-        """Return whether the agent has the tool of a name."""
+        """Return whether the agent has the tool of this name."""
         return _fits(name, self.allow) and not _fits(name, self.deny)
 
     def effect(self, name: str) -> Effect | None:
-        """Return the effect that the rules give a tool; `None` if they give none. A name counts before wildcards."""
+        """Return the effect that the rules give a tool; `None` if they give none.
+
+        A full name goes before a wildcard.
+        """
         found: Effect | None = _of(name, self.effects)
         return found
 
@@ -134,7 +139,7 @@ class Rules(Struct, frozen=True):
         return _fits(name, self.approval)
 
     def misspelt(self, names: Iterable[str]) -> list[tuple[str, str]]:
-        """Return each name in the rules that no tool has, with the name that was probably meant; empty without one."""
+        """Return each name in the rules that is no tool, with a hint at a similar name, or with an empty text."""
         known = list(names)
         given = [*self.allow, *self.deny, *self.approval, *dict(self.effects), *dict(self.timeouts)]
         return [
@@ -152,11 +157,11 @@ def _of(name: str, given: Sequence[tuple[str, Any]]) -> Any:
 
 
 def read(server: str | Sequence[str], options: McpOptions) -> tuple[Spec, Rules]:
-    """Read what a program wrote into `gesta.mcp`.
+    """Read the arguments of `gesta.mcp`.
 
     Raises:
-        BadAddress: the server is neither a command nor an http address.
-        AgentError: an option does not fit.
+        BadAddress: the server is neither a command nor an HTTP address.
+        AgentError: an option has a wrong value, or does not apply to this server.
         TypeError: there is no such option.
     """
     refuse_unknown("gesta.mcp", options, McpOptions.__annotations__)

@@ -1,4 +1,4 @@
-"""The last lines that a server wrote to its standard error, for the error that says why it did not start."""
+"""The last lines of a server's standard error, for the error message if the server did not start."""
 
 import os
 from collections import deque
@@ -19,7 +19,7 @@ class Tail:
         self._ended = Event()
         reading, writing = os.pipe()
         self.file: TextIO = os.fdopen(writing, "w")
-        """The end that the server writes to. It is closed here once the server has it."""
+        """The end of the pipe for the server. It is closed in this process once the server has it."""
         Thread(target=self._empty, args=(reading,), name="gesta mcp stderr", daemon=True).start()
 
     def _empty(self, reading: int) -> None:
@@ -37,11 +37,11 @@ class Tail:
             self._ended.set()
 
     def close(self) -> None:
-        """Close this process's end, so that reading ends with the server."""
+        """Close this process's end of the pipe, so that reading ends when the server ends."""
         with suppress(OSError):
             self.file.close()
 
     def text(self) -> str:
-        """Return the last lines without secrets, waiting at most a second for a server that has just ended."""
+        """Return the last lines without secrets. Waits at most a second for a server that has just ended."""
         self._ended.wait(1.0)
         return SECRETS.message("\n".join(f"  {line.rstrip()}" for line in self._lines if line.strip()))

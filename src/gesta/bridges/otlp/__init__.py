@@ -1,7 +1,8 @@
-"""Runs as OpenTelemetry spans and metrics, sent by OTLP over HTTP as they come, or written to a file.
+"""Sends the runs of a record as OpenTelemetry spans and metrics by OTLP over HTTP, or writes them to a file.
 
-The record is read, and no turn waits for it. A place is remembered up to which everything was taken, so that an
-exporter that was killed, or that found nobody, goes on there; a span has the same id however often it is sent.
+No turn waits for a receiver: an exporter reads the record and sends new entries as they come. It stores its place: the
+last entry whose spans were sent. After a crash, or while no receiver answers, nothing is lost: the next exporter
+continues at that place. A span that is sent twice has the same id both times.
 """
 
 ORDER = ("folding", "metrics", "encoding", "protobuf", "settings", "place", "sending", "files", "following")

@@ -1,4 +1,4 @@
-"""Spans and metrics as OTLP messages: protobuf, which every backend reads, and the JSON of the same messages.
+"""Encodes spans and metrics as OTLP messages, in the form of OTLP's JSON; `protobuf` encodes them in binary form.
 
 Source: OTLP specification 1.11 (JSON Protobuf Encoding), opentelemetry-proto 1.11, read 2026-11.
 """
@@ -89,8 +89,8 @@ def metrics(points: Iterable[Point], resource: Sequence[Message], since: datetim
     """Return the message of a request that holds metrics.
 
     Args:
-        since: from when on they count.
-        at: up to when they count.
+        since: the time from which the metrics count.
+        at: the time up to which the metrics count.
     """
     times = {"startTimeUnixNano": str(nanos(since)), "timeUnixNano": str(nanos(max(at, since)))}
     named: dict[str, list[Message]] = {}

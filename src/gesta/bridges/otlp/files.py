@@ -1,4 +1,4 @@
-"""Runs as lines of OTLP's JSON, each a whole message, as the file exporters and receivers of OpenTelemetry write them.
+"""Exports runs as lines of OTLP's JSON, one message a line, as OpenTelemetry's file exporters write them.
 
 Source: "OpenTelemetry Protocol File Exporter", OpenTelemetry specification 1.56, read 2026-11.
 """
@@ -12,14 +12,15 @@ from gesta.bridges.otlp.settings import resource_of
 from gesta.record.record import Record
 
 SPANS = 200
-"""Spans of one line."""
+"""Greatest number of spans in one line."""
 
 
 async def export(record: Record, run: str | None, *, content: bool) -> AsyncIterator[str]:
-    """Yield the ended spans of a run and of the runs below it, or those of all runs.
+    """Yield lines that hold the ended spans of a run and of the runs below it, or those of all runs.
 
     Args:
-        content: whether spans hold what was said, called and answered.
+        run: id of the run; `None` for all runs of the record.
+        content: whether spans hold the texts of messages, calls and results.
     """
     rows = await record.store.runs()
     wanted = {row.run for row in rows} if run is None else {run}

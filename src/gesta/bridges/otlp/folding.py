@@ -1,6 +1,7 @@
-"""Reads what the entries of a record are as spans; what it knows of an open turn can be read again from the record.
+"""Makes spans of the entries of a record, one entry after another.
 
-So a place in the record is all that an exporter has to remember. At most `TURNS` turns are kept in memory.
+An exporter has to store only its place in the record, because the earlier entries of an open turn can be read again
+from the record. At most `TURNS` open turns are kept in memory.
 """
 
 import hashlib
@@ -16,23 +17,23 @@ from gesta.views.spans import Above, Link, TraceSpan, above_of
 from gesta.views.traces import Turn
 
 TURNS = 1000
-"""Turns that are kept in memory."""
+"""Greatest number of open turns that are kept in memory."""
 KNOWN = 20_000
-"""Turns of which it is kept in memory that they have ended, or where they hang."""
+"""Greatest number of turns for which memory holds that they have ended, and of turns for which it holds their place."""
 Root = tuple[str, int]
-"""A turn: its run, and the seq of its begin."""
+"""A turn, named by its run and the seq of its begin."""
 
 
 class Folding:
-    """The open turns of a record, as spans."""
+    """Makes spans of entries, and keeps the open turns of the record meanwhile."""
 
     def __init__(self, store: Store, *, content: bool = False, ratio: float = 1.0, heeds: bool = True) -> None:
-        """Prepare to fold.
+        """Prepare to make spans.
 
         Args:
-            content: whether spans hold what was said, called and answered.
+            content: whether spans hold the texts of messages, calls and results.
             ratio: the share of root runs whose spans are sent.
-            heeds: whether a turn is left out if the program that asked does not send its own spans.
+            heeds: whether no spans of a turn are sent if the caller's trace context says that its trace is not sampled.
         """
         self._store, self._content, self._ratio, self._heeds = store, content, ratio, heeds
         self._turns: OrderedDict[Root, Turn] = OrderedDict()
@@ -42,7 +43,10 @@ class Folding:
         self._sessions: OrderedDict[str, str] = OrderedDict()
 
     async def add(self, entry: Entry) -> tuple[list[TraceSpan], bool]:
-        """Fold the next entry of the record. Returns the spans that have ended, and whether they are in the sample."""
+        """Add the next entry of the record.
+
+        Returns the spans that ended with it, and whether they are in the sample.
+        """
         content = entry.content
         within = content.parent if isinstance(content, BeginContent) else entry.span
         if within is None:
@@ -52,7 +56,7 @@ class Folding:
         return ([], False) if turn is None else (await self._step(turn, entry), self.sampled(turn.above))
 
     async def run(self, run: str) -> AsyncIterator[TraceSpan]:
-        """Yield the spans of a run that have ended; those that a fork shares are its base's."""
+        """Yield the ended spans of a run. Spans that a fork shares with its base are yielded for the base only."""
         async for page in pages(self._store, run):
             for entry in page:
                 spans, _ = await self.add(entry)
@@ -60,7 +64,10 @@ class Folding:
                     yield span
 
     def sampled(self, above: Above) -> bool:
-        """Return whether the spans of a turn are sent: all of a root run's turns are, or none."""
+        """Return whether the spans of a turn are sent.
+
+        All turns of a root run and of its child runs are treated alike.
+        """
         if self._heeds and not above.sampled:
             return False
         share = int.from_bytes(hashlib.sha256(f"gesta sample {above.root}".encode()).digest()[:8]) / 2**64
@@ -100,7 +107,7 @@ class Folding:
                 del self._roots[key[0]]
 
     async def _loaded(self, entry: Entry, span: int) -> Turn | None:
-        """Fold the turn of an entry up to the entry before it. Returns `None` if it has ended, or has no begin."""
+        """Read the turn of an entry up to the entry before it. Returns `None` if the turn has ended or has no begin."""
         begin = await self._root(entry.run, span)
         if begin is None or (entry.run, begin.seq) in self._over:
             return None
@@ -124,7 +131,11 @@ class Folding:
         return next(iter(await read(self._store, run, seq - 1, seq)), None) if seq > 0 else None
 
     async def _root(self, run: str, span: int) -> Entry | None:
-        """Return the begin at the root of the run, of the tree of a span."""
+        """Return the begin of the turn that a span belongs to; `None` if there is none.
+
+        Args:
+            span: seq of the begin of the span.
+        """
         seen = set[int]()
         while span not in seen:
             seen.add(span)
@@ -163,7 +174,11 @@ class Folding:
         return above_of(run, begin.seq, session, message)
 
     async def _below(self, cause: tuple[str, int], session: str) -> Above | None:
-        """Return the place below the call, or the span, of the run above that gave a task."""
+        """Return the place below the call of the parent run that started a child run; `None` if it is not found.
+
+        Args:
+            cause: run and seq of an entry of the parent run.
+        """
         run, seq = cause
         edge = await self._entry(run, seq)
         root = await self._root(run, edge.span) if edge is not None else None
@@ -190,7 +205,7 @@ class Folding:
 
 
 def _put(kept: OrderedDict[object, object] | OrderedDict, key: object, value: object) -> None:  # type: ignore[type-arg]
-    """Keep a value, and forget the oldest of too many."""
+    """Add a value to a bounded mapping, and remove the oldest value if there are too many."""
     kept[key] = value
     if len(kept) > KNOWN:
         kept.popitem(last=False)

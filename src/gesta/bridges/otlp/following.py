@@ -1,7 +1,8 @@
-"""Follows a record from a place on, and sends its spans; what was not taken is sent again, for as long as it takes.
+"""Follows a record from a stored place on, and sends its spans again and again until the receiver accepts them.
 
-Nothing is kept but the turns that are open and one batch of spans: while a receiver is away, the record is not read on.
-One exporter at a time sends a record to an endpoint, by the lease of a run that has no entries; others stand by.
+Memory holds only the open turns and one batch of spans: while a receiver does not answer, the record is not read
+further. Only one exporter at a time sends a record to an endpoint. It holds the lease of a run without entries; other
+exporters wait for that lease.
 """
 
 import hashlib
@@ -29,26 +30,26 @@ from gesta.state.opening import shielded
 from gesta.store import Lease, Store
 
 BATCH, BATCH_CHARS = 500, 1_000_000
-"""Spans of one message, and about their size; a larger batch is sent in parts."""
+"""Number of spans, and their size in characters, at which a batch is sent."""
 ROWS = 5000
-"""Entries without a span after which the place is written."""
+"""Number of entries without a span after which the place is stored."""
 TRIES = 6
-"""Tries to send a message, where only what is on record now is sent; else there is no end."""
+"""Greatest number of tries to send a message in `once`. An exporter that follows the record tries without end."""
 STAND_BY_S = 1.0
-"""Seconds between two looks whether another exporter has ended."""
+"""Seconds between two checks whether another exporter has ended."""
 
 
 class Counts(Struct):
-    """What an exporter has done."""
+    """Counts of the work of an exporter."""
 
     sent: int = 0
-    """Spans that were taken."""
+    """Number of spans that the receiver accepted."""
     rejected: int = 0
-    """Spans that the receiver did not take and never will."""
+    """Number of spans that the receiver refused for good."""
     left_out: int = 0
-    """Spans that are not in the sample."""
+    """Number of spans that are not in the sample, or that have no address to be sent to."""
     tries: int = 0
-    """Messages that were sent once more."""
+    """Number of times that a message was sent again."""
 
 
 class Exporter:
@@ -66,8 +67,8 @@ class Exporter:
         """Prepare to send.
 
         Args:
-            place: the file in which it remembers its place; by default one for the record and the endpoint.
-            told: is called with a sentence when sending fails for the first time, and when it goes on.
+            place: file of the stored place; by default a file for this record and this endpoint.
+            told: is called with a sentence when the first try fails, when a later one succeeds, and for refused spans.
         """
         self.counts = Counts()
         self._store, self._settings, self._told, self._clock = store, settings, told, clock
@@ -83,7 +84,11 @@ class Exporter:
         self._reached = anyio.Event()
 
     async def follow(self) -> None:
-        """Send what is on record, and then what comes, until it is cancelled or the record is closed."""
+        """Send the entries on record, then new entries as they come. Returns when the record is closed.
+
+        Raises:
+            TracingError: the file of the stored place cannot be read or written.
+        """
         wait_s = self._settings.wait_s
         while True:
             try:
@@ -97,17 +102,20 @@ class Exporter:
                 wait_s = min(2 * wait_s, MOST_WAIT_S)
 
     async def once(self) -> Counts:
-        """Send what is on record now, and return what was done.
+        """Send the spans on record now, and return the counts.
 
         Raises:
-            TracingError: the receiver refuses whoever asks, or the place cannot be read or written.
-            RunHeld: another exporter sends this record to the endpoint.
+            TracingError: the receiver refuses this client or gives no good answer, the file of the stored place cannot
+                be read or written, or another exporter sends this record to the endpoint.
         """
         await self._follow(once=True)
         return self.counts
 
     async def drain(self, timeout_s: float) -> bool:
-        """Wait until all that is on record now was taken. Returns whether it was; at once if nobody takes anything."""
+        """Wait until the receiver has accepted all spans on record now. Returns whether it has.
+
+        Returns False at once while the receiver does not answer.
+        """
         self._until = await self._store.last()
         self._arrive(self._place.pos)
         with anyio.move_on_after(timeout_s):
@@ -138,7 +146,7 @@ class Exporter:
             await self._send_metrics(sender)
 
     async def _read(self, sender: Sender, folding: Folding, last: int | None) -> None:
-        """Fold and send the entries after the place; up to `last`, or for ever."""
+        """Make spans of the entries after the stored place, and send them, up to entry `last` or without end."""
         rows = 0
         async with aclosing(self._store.tail(self._place.pos)) as tail:
             async for page in tail:
@@ -176,14 +184,14 @@ class Exporter:
                 self.counts.left_out += 1
 
     async def _flush(self, sender: Sender, row: Row, *, once: bool) -> None:
-        """Send what is held, and write the place behind the row that it came from."""
+        """Send the spans in memory, and store the position of `row` as the place."""
         await self._deliver(sender, self._held, once=once)
         self._held, self._size = [], 0
         self._place.pos, self._place.digest = row.pos, row.digest.hex()
         save(self._file, self._place, self._meter.points)
 
     async def _deliver(self, sender: Sender, spans: list[dict[str, Any]], *, once: bool) -> None:
-        """Send spans until they are taken. A message that the receiver cannot take is halved, down to one span."""
+        """Send spans until they are accepted. If a message is refused, its halves are sent, down to single spans."""
         wait_s, resource, tries = self._settings.wait_s, attributes(self._settings.resource), 0
         while spans:
             sent = await sender.send("traces", traces(spans, resource))
@@ -233,7 +241,7 @@ class Exporter:
             await self._send_metrics(sender)
 
     async def _send_metrics(self, sender: Sender) -> None:
-        """Send the sums, if they changed. Nobody waits for it: the next message says the same and more."""
+        """Send the metrics if they changed. A failure is ignored: the next message holds their sums, too."""
         points = self._meter.points
         total = sum(each.count for each in points)
         if not self._settings.metrics or total == self._told_points:
@@ -245,7 +253,7 @@ class Exporter:
             self._told_points = total
 
     async def _load(self) -> None:
-        """Read the place; a place that does not fit the record is not used."""
+        """Read the stored place. If it does not fit the record, begin at the first entry."""
         self._held, self._size = [], 0
         place = load(self._file, self._store.info.id)
         if place.pos and not await self._fits(place):
@@ -266,7 +274,7 @@ class Exporter:
 
     @asynccontextmanager
     async def _leased(self, *, once: bool) -> AsyncIterator[None]:
-        """Hold the right to send this record to the endpoint; wait for it unless `once`."""
+        """Hold the right to send this record to the endpoint; wait for it, or raise TracingError if `once`."""
         name = hashlib.sha256(self._endpoint.encode()).hexdigest()[:8]
         run = run_id(self._store.info.id, "gesta", f"traces {name}")
         lease: Lease | None = None
@@ -291,7 +299,7 @@ class Exporter:
 
 
 def _shown(address: str) -> str:
-    """Return an address without what may be secret in it."""
+    """Return an address without its query and its credentials."""
     base = address.partition("?")[0]
     scheme, _, rest = base.partition("://")
     return f"{scheme}://{rest.rpartition('@')[2]}"

@@ -1,7 +1,7 @@
-"""Metrics of the GenAI semantic conventions, added up over spans.
+"""Adds up spans to the client metrics of OpenTelemetry's conventions for generative AI.
 
-Each is a histogram that counts from the beginning (cumulative), so a point that is sent twice says the same, and one
-that is lost is made good by the next. The sums are kept beside the place up to which they count.
+Each metric is a cumulative histogram: a point that is sent twice changes nothing, and the point after a lost point
+makes up for it. The sums are stored with the place in the record up to which they count.
 
 Source: "Generative AI client metrics", semantic conventions 1.41.0, read 2026-11.
 """
@@ -19,7 +19,7 @@ BOUNDS: Mapping[str, tuple[float, ...]] = {
     TOKENS: tuple(float(4**power) for power in range(14)),
     DURATION: tuple(round(0.01 * 2**power, 2) for power in range(14)),
 }
-"""The upper bounds of the buckets that the conventions advise."""
+"""Upper bounds of the buckets of each metric, as the conventions advise."""
 UNITS = {TOKENS: "{token}", DURATION: "s"}
 LABELS = (
     "gen_ai.operation.name",
@@ -32,13 +32,13 @@ LABELS = (
 )
 OPERATIONS = ("chat", "execute_tool", "invoke_agent")
 MOST = 1000
-"""Sets of attributes of one metric; further ones are added up under `otel.metric.overflow`."""
+"""Greatest number of sets of attributes of one metric. Further sets count under `otel.metric.overflow`."""
 OVERFLOW = (("otel.metric.overflow", "true"),)
 Labels = tuple[tuple[str, str], ...]
 
 
 class Point(Struct):
-    """The values of one metric under one set of attributes."""
+    """The histogram of one metric for one set of attributes."""
 
     metric: str
     labels: Labels
@@ -57,11 +57,11 @@ class Meter:
 
     @property
     def points(self) -> list[Point]:
-        """The values so far."""
+        """The histograms so far."""
         return list(self._points.values())
 
     def add(self, span: TraceSpan) -> None:
-        """Add a span, if it is an operation that the conventions count."""
+        """Count a span, if its operation is one that the conventions count."""
         given: Mapping[str, Any] = span.attributes
         operation = given.get("gen_ai.operation.name")
         if operation not in OPERATIONS:

@@ -1,7 +1,7 @@
-"""The place of an exporter: up to which entry a record was sent, and the sums of its metrics up to there.
+"""The stored place of an exporter: the entry up to which a record was sent, and the metrics up to there.
 
-It is a small file, replaced as a whole. The digest of the entry goes along: a record that was restored from a backup,
-and went another way from there, is noticed, and sent from its beginning.
+It is a small file, which is always replaced as a whole. It holds the digest of the entry, which differs if the record
+was restored from a backup and continued with other entries. Such a record is sent from its beginning.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ from gesta.store import Store
 
 
 class Place(Struct, kw_only=True):
-    """A place in a record."""
+    """The place of an exporter in a record."""
 
     record: str
     """Id of the record."""
@@ -27,14 +27,14 @@ class Place(Struct, kw_only=True):
     digest: str = ""
     """Digest of the entry at `pos`, in hex."""
     since: float = 0.0
-    """When the metrics began to count, in seconds since 1970."""
+    """Time from which the metrics count, in seconds since 1970."""
     points: list[Point] = []
 
 
 def place_file(store: Store, endpoint: str, given: str | os.PathLike[str] | None = None) -> Path:
-    """Return the path of the place of an exporter, one for each record and endpoint: `given`, or in a folder of state.
+    """Return the path of the file of an exporter's place: `given`, else a file for this record and endpoint.
 
-    The folder is that of GESTA_STATE, else of XDG_STATE_HOME, else `~/.local/state/gesta`.
+    The default is in the folder GESTA_STATE, else in `gesta` in XDG_STATE_HOME, else in `~/.local/state/gesta`.
     """
     if given is not None:
         return Path(given)
@@ -44,7 +44,10 @@ def place_file(store: Store, endpoint: str, given: str | os.PathLike[str] | None
 
 
 def load(path: Path, record: str) -> Place:
-    """Read a place; a new one if there is no such file, or if it is no place of this record."""
+    """Read a place from a file. Raises TracingError.
+
+    Returns a new place if there is no such file, or if the file belongs to another record.
+    """
     try:
         found = msgspec.json.decode(path.read_bytes(), type=Place)
     except FileNotFoundError:
@@ -58,7 +61,7 @@ def load(path: Path, record: str) -> Place:
 
 
 def save(path: Path, place: Place, points: Sequence[Point]) -> None:
-    """Write a place. Raises TracingError."""
+    """Write a place to a file. Raises TracingError."""
     place.points = list(points)
     beside = path.with_name(f"{path.name}.{os.getpid()}.new")
     try:

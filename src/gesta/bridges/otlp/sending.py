@@ -1,4 +1,4 @@
-"""Sends one OTLP message over HTTP, and says what became of it. Nothing here waits, tries again, or forgets.
+"""Sends one OTLP message over HTTP, and returns how the receiver answered. Messages are neither kept nor repeated.
 
 Source: OTLP specification 1.11, "OTLP/HTTP Response", read 2026-11.
 """
@@ -18,23 +18,24 @@ from gesta.bridges.otlp.settings import Settings, Signal
 from gesta.text.redactor import SECRETS
 
 AGAIN = (429, 502, 503, 504)
-"""Statuses after which the specification asks to send the same once more."""
+"""Statuses after which the specification asks to send the same message again."""
 REFUSED = (400, 413, 422)
-"""Statuses that say that this very message cannot be taken."""
+"""Statuses that say that the receiver cannot accept this message."""
 EXCERPT = 300
 ANSWER_BYTES = 64 * 1024
 
 
 class Sent(Struct, frozen=True):
-    """What became of a message."""
+    """How a receiver answered a message."""
 
     what: Literal["taken", "later", "refused", "closed"]
-    """`closed`: the address, or who asks, is refused; a message of another content would be, too."""
+    """`later`: send the message again. `refused`: the receiver refuses this message. `closed`: it refuses every message
+    from this client at this address."""
     why: str = ""
     wait_s: float | None = None
-    """Seconds after which the receiver wants to be asked again."""
+    """Seconds for which the receiver asks to wait before the next try."""
     rejected: int = 0
-    """Number of spans or points in the message that were not taken and never will be."""
+    """Number of spans or points of the message that the receiver refused for good."""
 
 
 class Sender:
@@ -51,11 +52,11 @@ class Sender:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close its connections."""
+        """Close the connections."""
         await self._client.aclose()
 
     async def send(self, signal: Signal, message: dict[str, Any]) -> Sent:
-        """Send a message in the form of OTLP's JSON. Total: whatever goes wrong is in the answer."""
+        """Send a message in the form of OTLP's JSON. A failure is returned, not raised."""
         body, type_ = self._encoded(signal, message)
         headers = dict(self.settings.headers) | {"content-type": type_}
         if self.settings.gzip:
@@ -96,7 +97,7 @@ class Sender:
 
 
 def _asked_s(header: str) -> float | None:
-    """Return the seconds of a header Retry-After; `None` if it names none. Total."""
+    """Return the seconds in a header Retry-After; `None` if it holds none."""
     try:
         return max(0.0, float(header))
     except ValueError:

@@ -1,4 +1,4 @@
-"""The settings of an exporter: what a program says, and else the variables that OpenTelemetry defines.
+"""The settings of an exporter: arguments of the program, else the environment variables of OpenTelemetry.
 
 Source: OpenTelemetry specification 1.56, "OTLP Exporter Configuration" and "Environment Variable Specification", and
 OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT of its Python instrumentations, read 2026-11.
@@ -25,19 +25,20 @@ SAMPLERS = {
     "parentbased_always_off": (0.0, True),
     "parentbased_traceidratio": (None, True),
 }
-"""The share of runs that each sampler sends, `None` for its argument; and whether it heeds the caller's choice."""
+"""For each sampler the share of runs that are sent, `None` if an argument names the share; and whether the sampler
+follows the caller's choice."""
 MOST_WAIT_S, MOST_ASKED_S = 60.0, 600.0
-"""The longest pause between two tries, and the longest for which a receiver may ask."""
+"""Longest pause between two tries, and the longest pause that a receiver may ask for."""
 PROTOCOLS = ("http/protobuf", "http/json")
 Signal = Literal["traces", "metrics"]
 
 
 class TracingError(GestaError):
-    """A setting of tracing is wrong, or a receiver cannot be sent to."""
+    """A setting of tracing is wrong, or spans cannot be sent to the receiver."""
 
 
 class Settings(Struct, frozen=True, kw_only=True):
-    """Where runs are sent, and what of them."""
+    """The receiver of spans and metrics, and which of them it gets."""
 
     endpoint: str
     """Base address of the receiver, such as `http://127.0.0.1:4318`; `/v1/traces` and `/v1/metrics` follow."""
@@ -52,11 +53,11 @@ class Settings(Struct, frozen=True, kw_only=True):
     gzip: bool = False
     timeout_s: float = 10.0
     content: bool = False
-    """Whether spans hold what was said, called and answered."""
+    """Whether spans hold the texts of messages, calls and results."""
     ratio: float = 1.0
     """The share of root runs whose spans are sent."""
     heeds: bool = True
-    """Whether a turn is left out if the program that asked does not send its own spans."""
+    """Whether no spans of a turn are sent if the caller's trace context says that its trace is not sampled."""
     resource: Mapping[str, str] = {}
     """Attributes of the program, such as `service.name`."""
     wait_s: float = 1.0
@@ -76,14 +77,14 @@ def settings(
     """Return the settings of an exporter; `None` if neither the call nor a variable names an endpoint.
 
     Args:
-        endpoint: base address; by default that of the variables.
-        headers: more headers than those of the variables.
-        content: whether spans hold what was said, called and answered; by default as the variable says, else not.
+        endpoint: base address of the receiver; by default the address in the variables.
+        headers: headers of each request, in addition to those in the variables.
+        content: whether spans hold the texts of messages, calls and results; by default as the variable says, else not.
         sample: the share of root runs whose spans are sent, from 0 to 1.
-        environment: the variables; by default those of the process.
+        environment: the environment variables; by default those of the process.
 
     Raises:
-        TracingError: a value is not what is expected.
+        TracingError: a setting has a wrong value.
     """
     given = os.environ if environment is None else environment
     if endpoint is None and (given.get("OTEL_SDK_DISABLED", "").lower() == "true" or not _named(given)):
@@ -115,7 +116,7 @@ def settings(
 
 
 def _headers(given: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
-    """Return the headers of each request, and add their values to the secrets, which nothing shows."""
+    """Return the headers of each request, and add their values to the secrets that no text shows."""
     told = _pairs(given.get(HEADERS, ""), HEADERS)
     told |= _pairs(given.get(TRACES_HEADERS, ""), TRACES_HEADERS) | {name.lower(): more[name] for name in more}
     for name, value in told.items():
@@ -129,7 +130,7 @@ def _named(given: Mapping[str, str]) -> bool:
 
 
 def _address(signal: Signal, base: str, said: str | None, given: Mapping[str, str]) -> str:
-    """Return the address for a signal; an address of its own is used as it is, the base gets a path."""
+    """Return the address for a signal: its own variable unchanged, else the base address with the signal's path."""
     if given.get(f"OTEL_{signal.upper()}_EXPORTER", "otlp") == "none":
         return ""
     own = given.get(f"OTEL_EXPORTER_OTLP_{signal.upper()}_ENDPOINT") if said is None else None
@@ -148,7 +149,7 @@ def _address(signal: Signal, base: str, said: str | None, given: Mapping[str, st
 
 
 def _pairs(text: str, name: str) -> dict[str, str]:
-    """Return the pairs of a text `key=value,key=value`, whose values are percent-encoded."""
+    """Return the pairs in a text `key=value,key=value`, whose values are percent-encoded. Raises TracingError."""
     found = {}
     for each in text.split(","):
         key, separator, value = each.partition("=")
@@ -182,7 +183,7 @@ def _seconds(given: Mapping[str, str], name: str, default_ms: int) -> float:
 
 
 def resource_of(given: Mapping[str, str]) -> dict[str, str]:
-    """Return the attributes of the program, as the variables say. Raises TracingError."""
+    """Return the attributes of the program from the variables. Raises TracingError."""
     found = _pairs(given.get("OTEL_RESOURCE_ATTRIBUTES", ""), "OTEL_RESOURCE_ATTRIBUTES")
     if given.get("OTEL_SERVICE_NAME"):
         found["service.name"] = given["OTEL_SERVICE_NAME"]

@@ -22,7 +22,7 @@ def to_lc(value: Any, *, pretty: bool = False) -> str:
     A value that JSON cannot hold is written as a `not_implemented` stub with its `repr`, as in LangChain.
 
     Raises:
-        ValueError: a value lies inside itself, or is nested too deeply.
+        ValueError: a value contains itself, or is nested too deeply.
     """
     try:
         return json.dumps(_written(value), indent=2 if pretty else None, default=_stub)

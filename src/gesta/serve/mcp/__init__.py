@@ -1,7 +1,7 @@
-"""Agents as tools of the Model Context Protocol, and a record that an assistant may read, by the same protocol.
+"""Agents as tools of the Model Context Protocol (MCP); and a record that an assistant may read by MCP.
 
-Over streamable HTTP the server is one more path of `gesta.serve`: the same tokens, bounds and end. Over stdio it is the
-child of the client that started it. Needs the extra `mcp`.
+Over streamable HTTP, MCP is one more path of `gesta.serve`, with the same tokens and bounds. Over stdio, the server is
+a child process of its client. Needs the extra `mcp`.
 """
 
 from gesta.serve.mcp.http import app, reader

@@ -1,6 +1,7 @@
-"""Elicitation: the waits of a turn as forms for the person at the client, and their answers as words on the record.
+"""Elicitation: shows the waits of a turn as forms to the person at the client, and puts the answers on record.
 
-A form of MCP has one level of plain values. A question whose answer has more is asked for as JSON in a text.
+A form of MCP has only plain values at one level. For a question whose answer has other values, the form asks for JSON
+in a text.
 """
 
 import json
@@ -20,7 +21,7 @@ VERDICTS = ("done", "failed", "retry")
 PLAIN = ("string", "number", "integer", "boolean")
 """The types of values that a form may ask for."""
 LONGEST = 1000
-"""The most characters of a reason."""
+"""Greatest number of characters of a reason."""
 BY_JSON = "The answer as JSON that fits this schema: "
 
 
@@ -37,7 +38,7 @@ class Form(Struct, frozen=True):
 
 
 def forms(waits: tuple[Waiting, ...] | list[Waiting], agent: str) -> list[Form]:
-    """Return the forms for all waits that a person's words can end."""
+    """Return a form for each wait that an answer of a person can end."""
     return [Form(each, params) for each in waits if (params := _form(each, agent)) is not None]
 
 
@@ -85,15 +86,15 @@ def _asked(schema: dict[str, Any] | None) -> dict[str, Any]:
 
 
 def _flat(schema: dict[str, Any]) -> bool:
-    """Return whether a schema is one of an object whose members are plain values."""
+    """Return whether a schema describes an object whose members are all plain values."""
     parts = schema.get("properties") if schema.get("type") == "object" else None
     return bool(parts) and isinstance(parts, dict) and all(each.get("type") in PLAIN for each in parts.values())
 
 
 async def take_in(record: Record, form: Form, result: ElicitResult, by: str) -> bool:
-    """Write down what a person said in a form. Return False if the person did not answer.
+    """Put a person's answers in a form on record. Returns False if the person did not answer.
 
-    An answer to something that somebody else has settled meanwhile changes nothing.
+    The answer is ignored if somebody else has settled the wait meanwhile.
 
     Raises:
         AgentError: the answer does not fit the question.
@@ -135,7 +136,7 @@ async def _say(record: Record, waiting: Waiting, said: dict[str, Any], by: str) 
 
 
 def _read(text: str) -> Any:
-    """Return a text as JSON if it is that, else as it is."""
+    """Return the value if a text is JSON, else the text."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):

@@ -1,7 +1,7 @@
-"""A call of an agent's tool: its turn runs in a task of the record, so whoever leaves ends nothing.
+"""A call of an agent as a tool. Its turn runs in a task of the record, so it outlives the client's connection.
 
-Cancellation that a client sends is a person's will: the turn ends `cancelled`. A connection that ends is none. So a
-client of version 2026-07-28 over HTTP, which can only close its stream, leaves the turn to the agent's policy.
+If a client sends a cancellation, the turn ends `cancelled`. If the connection ends, the agent's policy decides whether
+the turn stops. A client of version 2026-07-28 over HTTP can only end its connection.
 """
 
 import os
@@ -25,9 +25,9 @@ from gesta.serve.service import LOGGER
 from gesta.state.turn import Turn
 
 HEARD = 256
-"""The most progress that waits for a slow client; further progress is not told."""
+"""Greatest number of texts about progress that wait for a slow client. Further texts are dropped."""
 WIDTH = 200
-"""The most characters of one message of progress."""
+"""Greatest number of characters of a text about progress."""
 CLOSED = (
     "The server is about to end, and left the turn open. Send the same message again under its session and key: it "
     "goes on, and nothing is done twice."
@@ -35,22 +35,22 @@ CLOSED = (
 
 
 class Running:
-    """The number of calls that are not answered yet."""
+    """Counts the calls that are not answered yet."""
 
     def __init__(self) -> None:
         self.none = anyio.Event()
-        """Set while there is none."""
+        """Set while there are no such calls."""
         self.none.set()
         self._count = 0
 
     def __enter__(self) -> None:
-        """Count a call in this block."""
+        """Count one call more."""
         if not self._count:
             self.none = anyio.Event()
         self._count += 1
 
     def __exit__(self, *_: object) -> None:
-        """Count one less."""
+        """Count one call less."""
         self._count -= 1
         if not self._count:
             self.none.set()
@@ -63,21 +63,21 @@ class Call:
         """Prepare a call.
 
         Args:
-            options: session and key of the message, and what else belongs to it.
+            options: session and key of the message, and its trace context.
         """
         self.record, self.agent, self.message, self._options = record, agent, message, options
         self.session, self.key = options.get("session") or "", options.get("key") or ""
         self.outcome: Outcome[Any] | None = None
-        """The outcome of the turn, as it stood when the work on it last ended."""
+        """The outcome of the turn after its last run; `None` before."""
         self.ended = anyio.Event()
         self.told = 0
-        """The number of messages of progress that the client was sent."""
+        """Number of messages about progress that were sent to the client."""
         self._told = Told()
         self._failure: BaseException | None = None
         self._scope = anyio.CancelScope()
 
     def start(self) -> MemoryObjectReceiveStream[str]:
-        """Start the turn in a task of the record, or go on with it. Returns its progress, which ends with the turn."""
+        """Start or continue the turn in a task of the record. Returns a stream of texts about its progress."""
         self.ended, self._scope, self._failure = anyio.Event(), anyio.CancelScope(), None
         tell, heard = anyio.create_memory_object_stream[str](HEARD)
         self.record.start(partial(self._drive, tell))
@@ -101,7 +101,7 @@ class Call:
                 self.ended.set()
 
     async def _taken(self, hear: Listener) -> Outcome[Any] | None:
-        """Run the turn, or join it where it is at work and its agent takes no message meanwhile."""
+        """Run the turn. If it runs elsewhere and the agent accepts no message meanwhile, follow it instead."""
         agent, message = self.agent, self.message
         try:
             return await self.record.run(agent, message, listener=hear, **self._options)
@@ -119,7 +119,7 @@ class Call:
         return (await self.record.state(run)).turns.get(self.key)
 
     def given(self) -> Outcome[Any]:
-        """Return the outcome, once the progress has ended. Raises whatever ended the turn without one."""
+        """Return the outcome, after the stream of progress has ended. Raises the exception that ended the turn."""
         if self._failure is not None:
             raise self._failure
         if self.outcome is None:
@@ -127,16 +127,19 @@ class Call:
         return self.outcome
 
     def leave(self) -> None:
-        """Stop listening. The turn goes on, unless the agent's policy says that it stops when its reader leaves."""
+        """Stop following the turn.
+
+        The turn continues, unless the agent's policy says that it stops without a reader.
+        """
         if self.agent.policy.when_left == "stop" and not self.ended.is_set():
             self.stop()
 
     def stop(self) -> None:
-        """Let the turn begin nothing new, and begin no turn at all if it has not begun."""
+        """Stop the turn before its next step. A turn that has not begun does not begin."""
         self._scope.cancel()
 
     async def cancel(self, by: str, reason: str | None) -> None:
-        """End the turn of this message, and no other one."""
+        """End the turn of this message, and no other turn."""
         self.stop()
         await self._end(by, reason)  # on record at once: this process may die while a tool is seen through
         await self.ended.wait()
@@ -156,23 +159,23 @@ class Call:
 
 
 def new_key() -> str:
-    """Return the key of a message whose client gave none."""
+    """Return a new key for a message to which the client gave none."""
     return f"mcp-{os.urandom(8).hex()}"
 
 
 def session_of(client: str, key: str) -> str:
-    """Return the session of a message whose client named none: the same for the same key of the same client."""
+    """Return the session for a message whose client names none. It depends on the client and the key only."""
     return f"mcp-{digest_of([client, key])[:16]}"
 
 
 class Told:
-    """What a client is told of a turn while it is at work, each thing once."""
+    """Texts for a client about the progress of a turn, each of them once."""
 
     def __init__(self) -> None:
         self._seen = set[str | int]()
 
     def words(self, event: Event) -> str | None:
-        """Return the words for an event; `None` for most events, and for one that was told before."""
+        """Return the text about an event; `None` if the event has none, or if it was returned before."""
         match event.type:
             case "call":
                 text = f"calls {call_text(event.tool, event.arguments)}"

@@ -1,4 +1,4 @@
-"""The description of an agent as a tool: name, text, schemas of what it takes and gives, and hints on its effects."""
+"""Describes an agent as a tool of MCP: name, text, schemas of arguments and results, and hints on its effects."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ from gesta.agent import Agent
 from gesta.errors import AgentError, nearest
 
 LONGEST = 200
-"""The most characters of a session's name or of a key."""
+"""Greatest number of characters of a session's name or of a key."""
 TAKES = {
     "type": "object",
     "properties": {
@@ -35,24 +35,24 @@ TAKES = {
     "required": ["message"],
     "additionalProperties": False,
 }
-"""JSON Schema of the arguments of every agent's tool."""
+"""JSON Schema of the arguments of each agent's tool."""
 
 
 class AgentTool(Struct, frozen=True):
-    """An agent, and the tool that it is for clients."""
+    """An agent, and its description as a tool."""
 
     agent: Agent[Any]
     tool: Tool
 
 
 def agent_tools(agents: Sequence[Agent[Any]], texts: Mapping[str, str]) -> dict[str, AgentTool]:
-    """Return the tools of agents by their names.
+    """Return the tools for agents, by the names of the tools.
 
     Args:
         texts: descriptions by the names of agents, in place of the first lines of their instructions.
 
     Raises:
-        AgentError: two agents have one name as tools, or a description is of no agent.
+        AgentError: two agents have the same name as tools, or a description names no agent.
     """
     known = [agent.name for agent in agents]
     for name in texts:
@@ -94,9 +94,9 @@ def _text(agent: Agent[Any]) -> str:
 
 
 def effects(agent: Agent[Any]) -> set[str]:
-    """Return the effects that an agent may have by its tools, those of agents below it included.
+    """Return the effects that an agent may have by its tools and by the agents below it.
 
-    A program may do anything, and a tool that says nothing of its effect too: both count as `once`.
+    An agent that is a program, and a tool without a declared effect, count as `once`.
     """
     found = {"once"} if agent.program is not None else set[str]()
     for tool in agent.tools:

@@ -1,4 +1,4 @@
-"""What the tools of a record return: the rows that the commands of the same names write with `--json`."""
+"""The tools that read a record. They return the rows that the commands of the same names print with `--json`."""
 
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, Literal, TypeVar
@@ -140,7 +140,7 @@ async def sql(record: Record, asked: Sql) -> list[Row]:
 
 
 class Question(Struct, frozen=True):
-    """A tool: what it takes, and the function that answers it."""
+    """A tool that reads a record: the type of its arguments, and the function that returns its rows."""
 
     takes: type[Received]
     answers: Callable[[Record, Any], Awaitable[list[Row]]]
@@ -155,4 +155,4 @@ QUESTIONS: dict[Literal["sessions", "runs", "log", "show", "why", "find", "sql"]
     "find": Question(Find, find),
     "sql": Question(Sql, sql),
 }
-"""The tools, by the names of the commands that they are like."""
+"""The tools, by their names."""

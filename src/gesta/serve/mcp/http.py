@@ -1,7 +1,8 @@
-"""The protocol over streamable HTTP: one path of the application, behind the same rules of access as all others.
+"""MCP over streamable HTTP: one path of the application, under the same rules of access as all others.
 
-Clients of version 2026-07-28 need no session. Older ones have one in the memory of this server; after a restart they
-are told that it is gone, and begin another. Whatever matters is on the record.
+Clients of version 2026-07-28 need no session. Older clients have a session in the memory of this server. After a
+restart such a client is told that its session is gone, and begins another. The turns are on the record, so none is
+lost.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -31,20 +32,20 @@ from gesta.serve.mcp.server import AgentServer
 from gesta.serve.service import Service
 
 PATH = "/mcp"
-"""The path of the protocol."""
+"""The path of MCP."""
 
 
 class Served(Protocol):
-    """What is served: agents, or a record."""
+    """The service or the record that the server serves."""
 
     draining: anyio.Event
 
     def check(self) -> None:
-        """Raise Refused before the server has begun, and once it is to end."""
+        """Raise Refused if the server has not begun yet, or is about to end."""
 
 
 class Busy(Protocol):
-    """A server of the protocol."""
+    """A server of MCP that counts its running calls."""
 
     server: Server[Any]
 
@@ -52,7 +53,7 @@ class Busy(Protocol):
 
 
 class Endpoint:
-    """The path of the protocol as an ASGI application."""
+    """The path of MCP, as an ASGI application."""
 
     def __init__(self, made: Busy, served: Served, access: Access) -> None:
         self._made, self._served, self._access = made, served, access
@@ -69,7 +70,7 @@ class Endpoint:
             await self._made.running.none.wait()  # they end by themselves, for their turns are left
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request. A session belongs to the token that began it."""
+        """Answer a request. A session can be used only with the token that began it."""
         try:
             self._served.check()
             await self._ready.wait()
@@ -95,11 +96,10 @@ def app(
     """Make an ASGI application that serves agents as `gesta.serve.app` does, and as tools of MCP at `/mcp`.
 
     Args:
-        descriptions: what a client reads of an agent, by the agent's name, in place of the first line of its
-            instructions.
+        descriptions: descriptions by the names of agents, in place of the first lines of their instructions.
 
     Raises:
-        AgentError: there is no agent, two have one name, or a description is of no agent.
+        AgentError: there is no agent, two have the same name, or a description names no agent.
     """
     made, _ = agents_app(record, agents, access or Access(), work=work, texts=descriptions or {})
     return made

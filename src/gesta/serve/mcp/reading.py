@@ -1,7 +1,7 @@
-"""A record that an assistant may read: tools that ask it, and its newest runs as resources. Nothing is ever written.
+"""A record that an assistant may read: tools that query it, and its newest runs as resources. Nothing is written.
 
-What a record holds was written by people, models and tools: it is marked as data, its controls are escaped, and an
-answer has bounds. The secrets of this process are left out.
+The texts of a record are from people, models and tools. So they are marked as data, control characters in them are
+escaped, and an answer has bounds. The secrets of this process are left out.
 """
 
 import json
@@ -56,12 +56,12 @@ TOLD = (
     f"with `runs` or `sessions`; `why` explains an answer, `find` looks for words. {NOTE}"
 )
 RUNS = "gesta://runs/"
-"""The beginning of the address of a run as a resource."""
+"""Prefix of the address of a run as a resource."""
 RESOURCES = 50
 SHORT, FEW = 100, 20
-"""Characters of a short member, and how many are left of a row that is too large even when its texts are cut."""
+"""Characters of a short member, and the number of members of a row that is too large even with cut texts."""
 AT_ONCE = 4
-"""Questions that are answered at the same time."""
+"""Greatest number of questions that are answered at the same time."""
 GIVES = {
     "type": "object",
     "properties": {
@@ -74,34 +74,34 @@ GIVES = {
 
 
 class Bounds(Struct, frozen=True, kw_only=True):
-    """Bounds of one answer."""
+    """The bounds of one answer."""
 
     seconds: float = 20.0
     rows: int = 1000
     row_bytes: int = 32 * 2**10
-    """Size of one row of JSON; in a larger one, long texts are cut."""
+    """Greatest size of one row of JSON. Long texts of a larger row are cut."""
     size_bytes: int = 256 * 2**10
-    """Size of all rows."""
+    """Greatest size of all rows."""
     read_bytes: int = 16 * 2**20
-    """Size of all that a query of SQL may give, before rows are cut."""
+    """Greatest size of the result of an SQL query, before rows are cut."""
     text: int = 1000
-    """Characters that are left of a text in a row that is too large."""
+    """Number of characters to which a text in a too large row is cut."""
 
     @property
     def queries(self) -> QueryBounds:
-        """The bounds of a query of SQL."""
+        """The bounds of an SQL query."""
         return QueryBounds(seconds=self.seconds, rows=self.rows, size_bytes=self.read_bytes)
 
 
 class RecordServer:
-    """A record that is read, as tools and resources."""
+    """Serves a record for reading, as tools and resources."""
 
     def __init__(self, bounds: Bounds) -> None:
         self.bounds = bounds
         self.draining = anyio.Event()
         """Set when the server is about to end."""
         self.running = Running()
-        """The questions that are not answered yet."""
+        """Counts the questions that are not answered yet."""
         self._record: Record | None = None
         self._free = anyio.Semaphore(AT_ONCE)
         self._tools = [_tool(name, question) for name, question in QUESTIONS.items()]
@@ -117,17 +117,17 @@ class RecordServer:
         )
 
     def begin(self, record: Record) -> None:
-        """Answer from a record, which was opened for reading only, until `drain`."""
+        """Begin to answer questions from a record that was opened for reading only."""
         record.store.queries = self.bounds.queries
         self._record = record
 
     def check(self) -> None:
-        """Raise Refused before there is a record, and from the moment on at which the server is to end."""
+        """Raise Refused if there is no record yet, or if the server is about to end."""
         if self._record is None or self.draining.is_set():
             raise Refused(503, "Draining", "This server is starting or ending. Ask again.", {"Retry-After": "1"})
 
     def drain(self) -> None:
-        """Answer no more questions."""
+        """Refuse all further questions."""
         self.draining.set()
 
     async def _list(self, _: Context, params: PaginatedRequestParams | None) -> ListToolsResult:
@@ -157,7 +157,7 @@ class RecordServer:
         )
 
     async def _answer(self, question: Question, given: dict[str, Any]) -> tuple[list[str], int]:
-        """Return the rows of an answer as lines of JSON, and the number of those that did not fit."""
+        """Return the rows of an answer as lines of JSON, and the number of rows that did not fit."""
         self.check()
         record = self._record
         assert record is not None
@@ -245,13 +245,13 @@ def fitting(rows: Sequence[dict[str, Any]], bounds: Bounds) -> tuple[list[str], 
 
 
 def _few(row: dict[str, Any]) -> dict[str, Any]:
-    """Return the first short members of a row."""
+    """Return a row with its first short members only."""
     small = [(key, value) for key, value in row.items() if len(key) < SHORT and len(str(value)) < SHORT]
     return dict(small[:FEW])
 
 
 def cut(value: Any, most: int) -> Any:
-    """Return a JSON value in which long texts end with the number of characters that were left out."""
+    """Return a JSON value whose long texts are cut and end with the number of characters that were left out."""
     if isinstance(value, str) and len(value) > most:
         clean = SECRETS.text(value)
         return f"{clean[:most]}… ({len(clean) - most:,} characters left out)"

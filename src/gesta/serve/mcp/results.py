@@ -1,7 +1,7 @@
-"""What a client is answered: the outcome of a turn as the result of a tool, and errors as plain text.
+"""Results for the client: the outcome of a turn as the result of a tool, and errors as plain text.
 
-Only an answer is a result. All else, a turn that waits too, has `isError`, so that no client takes it for an answer;
-its text says what to do, and its structured content says the same for programs.
+Only an answer is a result. Any other outcome, also that of a turn that waits, has `isError`, so that no client takes it
+for an answer. Its text says what to do, and its structured content holds the same for programs.
 """
 
 from typing import Any
@@ -17,11 +17,11 @@ from gesta.perform.result import plain
 from gesta.text.redactor import SECRETS
 
 META = "gesta/"
-"""Prefix of the names in `_meta` that are Gesta's own: run, session, turn, reason and key."""
+"""Prefix of the names of Gesta's members in `_meta`: run, session, turn, reason and key."""
 
 
 def errored(text: str, structured: Any = None, meta: dict[str, Any] | None = None) -> CallToolResult:
-    """Return an error that the model of the client reads."""
+    """Return an error for the model of the client."""
     return CallToolResult(
         content=[TextContent(text=harmless(SECRETS.message(text)))],
         structured_content=cleaned(structured),
@@ -31,16 +31,16 @@ def errored(text: str, structured: Any = None, meta: dict[str, Any] | None = Non
 
 
 def cleaned(value: Any) -> Any:
-    """Return a JSON value without the secrets of this process, which can be sent."""
+    """Return a JSON value that can be sent, without the secrets of this process."""
     if value is None:
         return None
     return msgspec.json.decode(SECRETS.bytes(msgspec.json.encode(sendable(plain(value)))))
 
 
 def sendable(value: Any) -> Any:
-    """Return a JSON value whose texts have escapes in place of what controls a terminal, or is no Unicode text.
+    """Return a JSON value with escapes for control characters and for text that is not valid Unicode.
 
-    A lone half of a character would break the connection for all requests.
+    An unpaired surrogate would break the connection for all requests.
     """
     if isinstance(value, str):
         return harmless(value)
@@ -74,7 +74,7 @@ def result_of(agent: Agent[Any], outcome: Outcome[Any], key: str, named: str) ->
 
 
 def _structured(agent: Agent[Any], outcome: Outcome[Any]) -> Any:
-    """Return the answer as the agent's output schema has it; `None` if any text is an answer."""
+    """Return the answer in the form of the agent's output schema; `None` if the agent has none."""
     if agent.answer_type is None:
         return None
     return cleaned({"value": outcome.given} if agent.answer_type.wrapped else outcome.given)

@@ -1,4 +1,4 @@
-"""The server of the protocol: lists the agents as tools, and answers calls of them."""
+"""The server of MCP for agents: lists them as tools, and answers calls of them."""
 
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -45,16 +45,16 @@ from gesta.text.tracing import trace_context
 
 Context = ServerRequestContext[Any, Any]
 Place = tuple[str, str]
-"""A request: the session of its connection, and its id there."""
+"""A request, named by the id of its HTTP session and the id of the request in it."""
 
 TOLD = (
     "Each tool is an agent that keeps a record. A message under a key runs once, however often it is sent. If a tool "
     "says that its turn waits for a person, tell the person what for, and call it again afterwards with the same key."
 )
 BEAT_S = 15.0
-"""Seconds of silence after which a client is told that a turn is still at work."""
+"""Seconds without progress after which the client is told that the turn is still running."""
 LEFT = 1000
-"""The most cancelled requests that are remembered until their cancellation is read."""
+"""Greatest number of calls without a connection that are kept for a cancellation that comes later."""
 FAILED = "The server failed; its log says why. What is on the record is safe."
 
 
@@ -67,19 +67,19 @@ class Said(Received, frozen=True, kw_only=True):
 
 
 class AgentServer:
-    """The agents of a service as tools."""
+    """Serves the agents of a service as tools."""
 
     def __init__(self, service: Service, texts: Mapping[str, str], *, local: bool) -> None:
         """Prepare the server.
 
         Args:
             texts: descriptions by the names of agents; see `agent_tools`.
-            local: whether clients run on this machine, so that the path of the record helps them.
+            local: whether the clients are on this machine, so that they can use the path of the record.
         """
         self._service, self._local = service, local
         self._tools = agent_tools(list(service.agents.values()), texts)
         self.running = Running()
-        """The calls that are not answered yet."""
+        """Counts the calls that are not answered yet."""
         self._now: dict[Place, Call] = {}
         self._left: OrderedDict[Place, Call] = OrderedDict()
         self.server: Server[Any] = Server(
@@ -114,7 +114,7 @@ class AgentServer:
     async def _turn(
         self, ctx: Context, known: AgentTool, params: CallToolRequestParams
     ) -> CallToolResult | InputRequiredResult:
-        """Run the turn of a message, as far as it goes, and ask the person at the client where it waits."""
+        """Run the turn of a message until it ends or waits. If it waits, ask the person at the client."""
         record, said = self._service.record, _said(params)
         key = said.key or _key(ctx, params) or new_key()
         session = said.session or session_of(client_of(ctx), key)
@@ -146,7 +146,7 @@ class AgentServer:
             self._now.pop(place, None)
 
     async def _drive(self, ctx: Context, call: Call) -> Outcome[Any]:
-        """Run a turn as far as it goes, and report its progress to the client."""
+        """Run a turn until it ends or waits, and report its progress to the client."""
         async with call.start() as heard:
             try:
                 while True:
@@ -161,7 +161,7 @@ class AgentServer:
                 call.leave()
 
     async def _take_in(self, call: Call, given: Mapping[str, Any], by: str) -> bool:
-        """Write down what a person said in the forms of an earlier result. Return whether there was an answer."""
+        """Put a person's answers in the forms of an earlier result on record. Returns whether there were any."""
         record, took = call.record, False
         with suppress(NoRun):
             run = await record.turns.run_of(call.session, call.agent.name)
@@ -172,7 +172,11 @@ class AgentServer:
         return took
 
     async def _elicited(self, ctx: Context, form: Form, by: str, record: Record) -> bool:
-        """Ask the person at the client. Return False without an answer, also if the server is about to end."""
+        """Show a form to the person at the client. Returns False if the person did not answer it.
+
+        Raises:
+            Refused: the server is about to end.
+        """
         result: ElicitResult | None = None
         async with anyio.create_task_group() as group:
 
@@ -198,7 +202,7 @@ class AgentServer:
             self._service.record.start(partial(call.cancel, person(ctx), reason))
 
     def _named(self, ctx: Context, record: Record) -> str:
-        """Return the option that names the record, for a client that may know where it lies."""
+        """Return the option that names the record; an empty text if the client must not see the path."""
         address = record.info.address
         shown = self._local and client_of(ctx) == ANYBODY and "://" not in address and address != ":memory:"
         return f" --record {quoted(str(Path(address).resolve()))}" if shown else ""
@@ -218,9 +222,9 @@ def _said(params: CallToolRequestParams) -> Said:
 
 
 def _key(ctx: Context, params: CallToolRequestParams) -> str | None:
-    """Return the key that came beside the arguments: in `_meta`, in a header, in the state of an earlier result.
+    """Return the key of a message that is not among the arguments: from a header, `_meta` or an earlier result.
 
-    A request that is sent again in one session of HTTP has its id, which is as good.
+    Without one, the id of the request within its HTTP session serves as the key.
     """
     given = (cast("dict[str, Any]", params.meta or {}).get(f"{META}key"), params.request_state)
     header = ctx.request.headers.get("idempotency-key") if ctx.request is not None else None
@@ -231,7 +235,7 @@ def _key(ctx: Context, params: CallToolRequestParams) -> str | None:
 
 
 def _may_ask(ctx: Context, outcome: Outcome[Any]) -> bool:
-    """Return whether the person at the client can be asked what a turn waits for."""
+    """Return whether the client can ask its person the questions that a turn waits for."""
     able = ctx.session.client_capabilities
     if outcome.reason != "waiting" or outcome.queued or able is None or able.elicitation is None:
         return False
@@ -241,7 +245,7 @@ def _may_ask(ctx: Context, outcome: Outcome[Any]) -> bool:
 
 
 def caller_of(ctx: Context) -> str | None:
-    """Return the W3C trace context of a call, from its `_meta` or its header; `None` without one."""
+    """Return the W3C trace context of a call, from `_meta` or the header; `None` if there is none."""
     given = cast("dict[str, Any]", ctx.meta or {}).get("traceparent")
     if isinstance(given, str) and trace_context(given) is not None:
         return given
@@ -249,23 +253,23 @@ def caller_of(ctx: Context) -> str | None:
 
 
 def client_of(ctx: Context) -> str:
-    """Return the name of the client by its token; over stdio, and without tokens, it is nobody's name."""
+    """Return the client's name, which its token determines; over stdio and without tokens, `ANYBODY`."""
     return getattr(ctx.request.state, "client", ANYBODY) if ctx.request is not None else ANYBODY
 
 
 def connection_of(ctx: Context) -> str:
-    """Return the session of a connection over HTTP; an empty text where there is none."""
+    """Return the id of an HTTP session; an empty text if there is none."""
     return ctx.request.headers.get("mcp-session-id", "") if ctx.request is not None else ""
 
 
 def place_of(ctx: Context) -> Place:
-    """Return the place of a request. A request that no cancellation can name has a place of its own."""
+    """Return the place of a request. If no cancellation can name the request, the place is unique."""
     connection = connection_of(ctx)
     return (connection, str(ctx.request_id)) if connection or ctx.request is None else ("alone", new_key())
 
 
 def person(ctx: Context) -> str:
-    """Return the name to write down for the person at a client: the client's own, and that of its token."""
+    """Return the name on record for the person at a client: the client's name for itself, and that of its token."""
     about = ctx.session.client_params
     name = short(about.client_info.name, 80) if about is not None else "mcp"
     client = client_of(ctx)

@@ -1,7 +1,7 @@
-"""The protocol over standard input and output, for a client that starts the server as its child.
+"""MCP over standard input and output, for a client that starts the server as its child process.
 
-The server ends when its client closes the input, at SIGTERM and at Ctrl-C. Turns at work are left open, and go on at
-its next start. What else is printed goes to standard error, because standard output is the protocol's.
+The server ends when the client closes the input, at SIGTERM and at Ctrl-C. Running turns are left open, and continue at
+its next start. Standard output is for MCP only, so all other output goes to standard error.
 """
 
 import os
@@ -22,7 +22,7 @@ STDIN = 0
 
 
 async def serve(server: Server[Any], served: Drains) -> None:
-    """Answer the client until it is gone, or this process is asked to end."""
+    """Answer the client until it closes the input, or until this process is asked to end."""
     async with anyio.create_task_group() as group:
 
         async def asked() -> None:
@@ -40,7 +40,7 @@ async def serve(server: Server[Any], served: Drains) -> None:
 
 
 class Lines:
-    """The lines of the input. Whoever stops waiting for one is not held up, for another may never come."""
+    """The lines of the input. A reader that is cancelled does not wait for the next line, which may never come."""
 
     def __init__(self, file: TextIO) -> None:
         self._file = file
@@ -53,7 +53,7 @@ class Lines:
 
 @contextmanager
 def _input() -> Iterator[Lines]:
-    """Reserve the input for the protocol in this block; tools and their children read an empty one."""
+    """Reserve the input for MCP in this block. Tools and child processes read an empty input instead."""
     own = os.dup(STDIN)
     empty = os.open(os.devnull, os.O_RDONLY)
     os.dup2(empty, STDIN)
@@ -66,7 +66,7 @@ def _input() -> Iterator[Lines]:
 
 @contextmanager
 def _apart() -> Iterator[None]:
-    """Print to standard error in this block; what was printed before, and is not written yet, goes there too."""
+    """Redirect printed text to standard error in this block, also text that was printed before but not written."""
     with redirect_stdout(sys.stderr):
         out = sys.__stdout__
         try:

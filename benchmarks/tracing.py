@@ -100,7 +100,7 @@ def exporting(address: str, to: str, place: Path) -> Iterator[subprocess.Popen[b
 
 
 def play(address: str, size: Size, folder: Path, seed: int = 0) -> Result:
-    """Take the runs, send them through an outage and kills, and compare."""
+    """Send the runs to the receiver through an outage and kills, and compare both."""
     dice, receiver, begun = random.Random(seed), Receiver(), time.monotonic()
     place, first, second = folder / "place.json", size.runs // 3, 2 * size.runs // 3
     kills = sorted(dice.sample(range(1, size.runs), size.kills))

@@ -53,7 +53,7 @@ class Server:
 
     @contextmanager
     def emptied(self) -> Iterator[str]:
-        """Give the address of an empty record, whose tables may have been made for a test before.
+        """Yield the address of an empty record, whose tables may have been made for a test before.
 
         To make them takes the server 30 ms, and to empty them 1 ms. It has an id of its own, and nothing of the other
         record. A schema in which a test made, changed or granted anything is not used again.

@@ -71,7 +71,7 @@ def catalog(options: CatalogOptions) -> int:
 
 
 def facts(item: "Item") -> dict[str, Any]:
-    """Return the facts that are known of an item, as JSON holds them."""
+    """Return the known facts about an item as JSON values."""
     members = {name: getattr(item, name) for name in item.__struct_fields__}
     return {name: value for name, value in members.items() if value is not None} | {"version": str(item.version)}
 

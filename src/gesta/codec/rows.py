@@ -130,7 +130,7 @@ def from_row(row: Row, blobs: Mapping[str, bytes]) -> Entry:
 
 
 def _annotations(text: str, blobs: Mapping[str, bytes]) -> dict[str, Any]:
-    """Read annotations. Raises what `_UNREADABLE` lists."""
+    """Read annotations. Raises the exceptions in `_UNREADABLE`."""
     notes = _unmark(_ANY.decode(text), blobs)
     if type(notes) is not dict:
         raise TypeError(f"found {text!r:.60}, expected an object")

@@ -121,7 +121,8 @@ def _of_call(call: OpenCall, what: str) -> dict[str, Any]:
 def waits(run: str, state: RunState, now: datetime) -> list[Waiting]:
     """Return the waits of the open turn of a run, without the waits of the runs below it.
 
-    They are the same in every process that reads the record: an attempt that may still be running is `running`.
+    Every process that reads the record gets the same result. None knows whether an attempt of another process is still
+    running, so the wait for an attempt that may be running is always `running`.
     """
     if not state.open:
         return []

@@ -318,7 +318,7 @@ class Log:
         return None if content.kind in self._skip else self.write(content, annotations=annotations)
 
     def __setitem__(self, key: str, value: Any) -> None:
-        """Write one key-value entry; assigning a key twice writes two."""
+        """Write one key-value entry. A second value for the same key is a second entry."""
         self.log(KeyValueContent(key=key, value=value))
 
     async def durable(self) -> None:

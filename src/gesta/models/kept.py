@@ -12,7 +12,7 @@ SPOKEN = ("text", "summary", "data", "signature")
 
 
 class Kept:
-    """Collects the members to send back of a message and of its calls, from their pieces."""
+    """Collects, from the pieces of a reply, those members that the server expects back with later requests."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = names

@@ -112,7 +112,7 @@ async def said(store: Store, run: str, of: int | None) -> Word | None:
 
 
 async def sent_as(store: Store, about: Waiting, key: str) -> Word | None:
-    """Return the answer that was sent under a key, from the inbox; or from the record, if it was taken in since."""
+    """Return the answer that was sent under a key, from the inbox, or from the record if a turn has read it since."""
     for letter in await store.inbox(about.run):
         if letter.key == key and isinstance(content := decode_content(letter.content, {}), WORDS):
             return content

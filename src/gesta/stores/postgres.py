@@ -208,7 +208,7 @@ class InlinePostgresStore:
     async def lease(self, run: str, *, mirror: bool = False) -> Lease:
         """Acquire the lease of a run; see `Store.lease`.
 
-        This commit does not wait for the disk: the first commit that does comes after it in the server's log.
+        This commit does not wait for the disk. The next commit of this store that waits also makes this one durable.
         """
         lease: Lease = await self._write(Take(run, mirror), synced=False)
         return lease

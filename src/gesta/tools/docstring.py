@@ -19,7 +19,7 @@ WRAPPED = re.compile(r"\s*\n\s*(?![\s*-])")
 
 
 def read(text: str) -> tuple[str, dict[str, str]]:
-    """Return the description, and the text of each parameter by its name."""
+    """Return the description in a docstring, and the text about each parameter by its name."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # griffe compiles what stands where types do
         return _read(text)

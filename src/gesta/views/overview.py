@@ -59,7 +59,7 @@ class TurnFacts(Struct):
 
 
 class Overview(Struct):
-    """The folded overview of a run."""
+    """The turns, bars and counts of a run, updated with each entry."""
 
     turns: list[TurnFacts] = field(default_factory=list)
     bars: list[Bar] = field(default_factory=list)

@@ -63,7 +63,7 @@ def swept(agent: str, messages: Sequence[str], folder: Path, chosen: Sequence[st
     """Kill an agent's process at each of its write points, and return the report.
 
     Args:
-        chosen: `cancel`, `fail` and `again`: what else is done at each point, each in a record of its own.
+        chosen: `cancel`, `fail` and `again`: further trials at each point, each in a record of its own.
         every: only every N-th point is used; the last record uses each point.
 
     Raises:

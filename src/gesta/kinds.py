@@ -359,7 +359,7 @@ class SignalContent(Base, frozen=True, kw_only=True, tag="signal"):
     by: str
     reason: str | None = None
     to: str | None = None
-    """For `moved`: id of the record in which the run goes on."""
+    """For `moved`: id of the record in which the run is continued."""
 
 
 class TimerContent(Base, frozen=True, kw_only=True, tag="timer"):

@@ -33,7 +33,7 @@ async def step(
 
     Args:
         scope: is cancelled if the turn is asked to stop while a model or a hook is asked. After that the turn does not
-            go on.
+            continue.
 
     Returns:
         The move and the entries about it. For a wait, the move names the requests that were just written.

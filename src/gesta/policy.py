@@ -164,6 +164,6 @@ class Policy(Struct, frozen=True, kw_only=True, metaclass=Spelled):
     """What happens to a message for a run with an open turn. `queue`: the open turn is continued first; if it waits for
     somebody, so does the message. `replace`: the open turn ends `cancelled`. `raise`: TurnOpen or RunHeld is raised."""
     when_left: Literal["go-on", "stop"] = "go-on"
-    """Whether a turn of `record.stream` goes on or stops when its reader leaves."""
+    """Whether a turn of `record.stream` continues or stops when its reader leaves."""
     tool_timeout_s: float | None = 300.0
     """Timeout of one attempt of a tool that names no timeout itself, in seconds; `None` for no timeout."""

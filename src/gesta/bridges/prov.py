@@ -36,7 +36,7 @@ def statement(quad: Quad) -> Statement:
 
 
 async def export(record: Record, run: str | None, format: str) -> AsyncIterator[str]:
-    """Yield the explanations of a run with its sources in other runs, or those of all runs."""
+    """Yield the provenance of one run and its sources in other runs, or of all runs, as text in a format of PROV."""
     nodes, state = await all_nodes(record, run)
     yield write(quads(nodes, state), format)
 

@@ -114,7 +114,7 @@ def _in_turn(entries: Sequence[Entry], entry: Entry) -> bool:
 
 
 def _while_tried(entries: Sequence[Entry], entry: Entry) -> bool:
-    """Return whether an entry was made from an attempt, directly or by way of an edge."""
+    """Return whether the first cause of an entry is an attempt, or an edge whose first cause is an attempt."""
     own = [cause for cause in entry.causes if isinstance(cause, int)]
     first = entries[own[0] - 1] if own else None
     if first is None:

@@ -21,11 +21,11 @@ UNKNOWN = (
 )
 Blocking = Literal["approval", "doubt", "running", "child", "question", "copy"]
 Course = Literal["run", "settle", "close"] | Blocking
-"""How a call goes on. `close`: it gets a placeholder before the next request."""
+"""The next step of a call."""
 
 
 def course(agent: Agent, call: OpenCall, state: RunState) -> Course:
-    """Return how one open call goes on."""
+    """Return the next step of one open call."""
     assert state.turn is not None
     found = _alone(agent, call, state)
     if found != "run":
@@ -40,7 +40,7 @@ def course(agent: Agent, call: OpenCall, state: RunState) -> Course:
 
 
 def _alone(agent: Agent, call: OpenCall, state: RunState) -> Course:
-    """Return how a call would go on in a turn of its own, in a record that is not a copy."""
+    """Return the next step of a call, as if no other call were open and the record were no copy."""
     tool = agent.tool(call.name)
     if not call.good:
         return "close"
@@ -86,10 +86,7 @@ def effect_of(tool: Tool | None, last: Try) -> str:
 
 
 def _resolved(tool: Tool | None, call: OpenCall, last: Try, since: int) -> Course:
-    """Return how a call with a resolution goes on.
-
-    A resolution other than `done` counts only if the attempt is over.
-    """
+    """Return the next step of a call with a resolution."""
     if awaits_end(tool, last):
         return "settle" if call.unlooked(since) else "running"
     return "run" if last.verdict == "retry" and tool is not None else "settle"

@@ -45,7 +45,7 @@ class ToolQuestion(Struct, frozen=True):
 
 
 class NeedsAnswer(BaseException):
-    """Is raised by a tool that can go on only when a person has answered. Its call is then made again.
+    """A tool raises this if it cannot continue before a person has answered. Its call is then made again.
 
     The next attempt finds the answers in `Context.answers`, and `state` in `Context.state`. The call has had no effect
     so far, or whatever goes on with it can tell by the state what has happened. It is no error; do not catch it.

@@ -26,7 +26,7 @@ class OpenSource(Protocol):
         Args:
             source: the source as the agent has it. Several that share what they open may choose other tools.
             agent: the agent that has the source.
-            again: whether the turn has tools of it already, with which it can go on if the source cannot be reached.
+            again: whether the turn has tools of the source already, which it keeps if the source cannot be reached.
 
         Raises:
             GestaError: it cannot be reached, or what it offers cannot be used.

@@ -309,7 +309,7 @@ class Log:
 
         Raises:
             TypeError: the value is no content.
-            AgentError: only the run itself writes this kind, or a field that is filled in.
+            AgentError: only the run itself may write this kind, or one of the given fields.
         """
         if not isinstance(content, Base):
             found = f"found {type(content).__name__} {content!r:.60}"

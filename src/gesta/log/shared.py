@@ -20,7 +20,7 @@ class Named(Struct):
 
 
 class First(Struct):
-    """The one member of a first `begin` that this module reads."""
+    """The member `opened` of a run's first `begin`; this module reads no other member."""
 
     opened: Named | None = None
 

@@ -1,4 +1,4 @@
-"""The kinds and fields that decide how a run goes on. Only the run itself writes them.
+"""The kinds and fields that decide how a run continues. Only the run itself writes them.
 
 A program that records, sends or takes notes only says what happened. If it could write an approval or a tool's state
 too, a value that it passes on from a stranger could allow a payment.
@@ -23,7 +23,7 @@ OWN = frozenset(
         Kind.Check,
     }
 )
-"""Kinds whose entries always decide how a run goes on. A person sends such a content as a letter."""
+"""Kinds whose entries always decide how a run continues."""
 FIELDS: Mapping[Kind, tuple[str, ...]] = {
     Kind.System: ("source", "user_id", "corrects", "document", "history"),
     Kind.User: ("document", "history"),
@@ -52,7 +52,7 @@ def refuse_own(content: Content, door: str) -> None:
         door: name of the called method, for the error.
 
     Raises:
-        AgentError: only the run itself writes this kind, or a field that is filled in.
+        AgentError: only the run itself may write this kind, or one of the given fields.
     """
     name = type(content).__name__
     if content.kind in OWN:
@@ -62,7 +62,7 @@ def refuse_own(content: Content, door: str) -> None:
 
 
 def refuse_fields(content: Content, door: str) -> None:
-    """Raise AgentError if a field is filled in that only the run itself may fill in; see `refuse_own`."""
+    """Raise AgentError if the content has a field that only the run itself may set; see `refuse_own`."""
     for field in own_fields(content)[:1]:
         found = f"{type(content).__name__}({field}={getattr(content, field)!r:.60})"
         todo = "Leave it out; data of your own goes into `extra`, which steers nothing."

@@ -154,7 +154,10 @@ class Model(Protocol):
 
 
 class LocalModel:
-    """A model whose replies are made in this process. If nobody listens, `answer` is called instead of `send`."""
+    """A model whose replies are made in this process.
+
+    If no listener wants pieces of the reply, `answer` is called instead of `send`.
+    """
 
     async def answer(self, request: Request) -> Reply | AsyncGenerator[Piece, None]:
         """Return the whole reply, or the pieces that `send` would yield. Raises ModelFault."""

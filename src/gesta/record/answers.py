@@ -68,7 +68,7 @@ async def meant(store: Store, waiting: Waiting | str, kinds: Sequence[str], want
 
     Raises:
         NotWaiting: no wait fits, or several do. Expired: the request has expired.
-        RunMirrored: the run goes on in another record.
+        RunMirrored: the run is continued in another record.
         NoRun: there is no such run.
     """
     run = waiting.run if isinstance(waiting, Waiting) else waiting
@@ -161,7 +161,7 @@ def _named(waits: Sequence[Waiting], run: str) -> list[str]:
 
 
 async def check_home(store: Store, run: str, state: RunState | None) -> None:
-    """Raise RunMirrored for a run that goes on in another record."""
+    """Raise RunMirrored for a run that is continued in another record."""
     state = await state_of(store, run) if state is None else state
     check_here(run, state, store)
     if state.opened is not None and not state.moved and state.opened.record != store.info.id:

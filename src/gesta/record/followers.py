@@ -273,9 +273,11 @@ class Follower:
         return self._turn is not None
 
     def _take_words(self, event: Event, durable: int) -> list[Event]:
-        """Return an event with words if the entries before them were sent.
+        """Return an event with words as a list, if the entries before it were sent.
 
-        Else hold it; drop it if its entry was sent.
+        Returns an empty list if the event is kept for later, and also if it is dropped, because its entry was sent or
+        because
+        its run is not followed.
         """
         told = self.runs.get(event.run)
         if told is None and self._target.root not in self.runs and not self._target.whole:

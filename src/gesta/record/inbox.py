@@ -95,7 +95,7 @@ class Inbox:
         Raises:
             NotWaiting: no such call waits for approval, or several do. Expired: the request has expired.
             SaidBefore: somebody gave another answer before.
-            RunMirrored: the run goes on in another record.
+            RunMirrored: the run is continued in another record.
         """
         about = await self._meant(waiting, APPROVAL, call)
         of = about.waiting.of or 0

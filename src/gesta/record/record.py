@@ -103,7 +103,7 @@ class Record(Inbox):
             OtherMessage: the key was used for another message.
             TurnOpen, RunHeld: another turn of this run is open, or another process writes it, and the agent's policy
                 says `when_busy="raise"`.
-            RunMirrored: the run goes on in another record.
+            RunMirrored: the run is continued in another record.
             OtherType: the turn of that key was answered under another `output`.
         """
         agent, opening = opening_of(agent, message, options)
@@ -206,7 +206,7 @@ class Record(Inbox):
 
         Raises:
             NotWaiting: no turn is open.
-            RunMirrored: the run goes on in another record.
+            RunMirrored: the run is continued in another record.
         """
         row = await self.find(waiting.run if isinstance(waiting, Waiting) else waiting)
         state = await self.state(row.run)
@@ -261,7 +261,7 @@ class Record(Inbox):
 
         Raises:
             TypeError: an annotation has nearly the name of a parameter.
-            RunHeld: somebody else writes the run. RunMirrored: it goes on in another record.
+            RunHeld: somebody else writes the run. RunMirrored: it is continued in another record.
         """
         refuse_misspelt(annotations)
         async with writing(self, session, run or name) as (journal, opened):
@@ -292,7 +292,7 @@ async def writing(record: Record, session: str, name: str) -> AsyncIterator[tupl
         The journal of the run, and the facts for the first begin of a new run.
 
     Raises:
-        RunHeld: somebody else writes the run. RunMirrored: it goes on in another record.
+        RunHeld: somebody else writes the run. RunMirrored: it is continued in another record.
     """
     run = await record.turns.run_of(session, name)
     async with record.turns.leases.leased(run) as lease:

@@ -1,6 +1,6 @@
 """A stream yields the events of one turn as they come, and has its outcome afterwards.
 
-The turn runs in a task of the record, so a reader does not slow it down. A turn goes on if its reader leaves early,
+The turn runs in a task of the record, so a reader does not slow it down. A turn continues if its reader leaves early,
 unless the agent's policy says otherwise. A turn that fails ends only its own stream.
 """
 
@@ -55,7 +55,7 @@ class Stream(Generic[T]):
 
         Raises:
             GestaError: the stream was begun before, or the record was closed while the turn was open.
-            FollowerTooSlow: too many entries and words waited to be read; the turn goes on.
+            FollowerTooSlow: too many entries and words waited to be read; the turn continues.
             BaseException: whatever ended the turn without an outcome.
         """
         if self._begun:
@@ -105,7 +105,7 @@ async def listened(
 ) -> Outcome[T]:
     """Await a turn, and call a listener with its events.
 
-    If the listener raises, the error is logged and the turn goes on.
+    If the listener raises, the error is logged and the turn continues.
     """
     failure: BaseException | None = None
     outcome: Outcome[T] | None = None

@@ -98,7 +98,7 @@ class Turns:
         """Continue the open turn of a run. Without an open turn, return the outcome of the last turn.
 
         Args:
-            by: the person who resumes. With `None`, a turn in which too many processes died goes on waiting.
+            by: the person who resumes. With `None`, a turn in which too many processes died continues to wait.
 
         Raises:
             NoRun: no turn was ever begun in the run.

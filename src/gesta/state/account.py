@@ -68,7 +68,7 @@ class ChildEdge(Struct, frozen=True):
 
 
 class Spending(Struct):
-    """The account of a turn: what it has spent, and what is reserved."""
+    """The account of a turn: the amounts that it has spent, and those that are reserved."""
 
     allowed: dict[str, Any] | None = None
     """Allowance from the parent run: the bounds `tokens` and `usd`, and the amounts to reserve for a request."""

@@ -34,7 +34,7 @@ UNMADE = "instructions"
 HOOK = "hook"
 """Type of the error when a hook failed. It ends the turn."""
 WAITING = (WAITS, ASKS)
-"""Types of the errors of an attempt whose call goes on when what it waits for is there."""
+"""Types of the errors of an attempt whose call is made again when the answer or event that it waits for is there."""
 OF_TURN = (DEPTH, UNMADE, HOOK, WAITS)
 """Types of the errors that end a turn, or make it wait for an agent that a hook called."""
 REFUSED = "refused"
@@ -202,7 +202,11 @@ class OpenCall(Struct):
         return self.last is not None and self.last.verdict is None and not self.in_doubt(since)
 
     def unlooked(self, since: int) -> bool:
-        """Return whether it must be checked, once for each lease, if the last attempt has ended."""
+        """Return whether the last attempt may have ended and was not checked under the present lease.
+
+        Args:
+            since: head of the run when the present lease was taken.
+        """
         return self.last is not None and not self.last.over and self.last.looked <= since
 
     def doubted(self, last: Try, seq: int, content: FaultContent) -> None:

@@ -86,7 +86,7 @@ def close_orphans(journal: Journal, state: RunState) -> None:
 
 
 def check_here(run: str, state: RunState, store: Store) -> None:
-    """Raise RunMirrored for a run that goes on in another record."""
+    """Raise RunMirrored for a run that is continued in another record."""
     if state.moved not in ("", store.info.id):
         raise RunMirrored(run, state.moved, moved=True)
 

@@ -1,7 +1,7 @@
 """SQL that a transactional tool runs inside the commit of its own result, in PostgreSQL.
 
-The tool may use every table that is not Gesta's, in any schema. Each statement has a savepoint, so the transaction goes
-on after a statement that fails. A statement may only read and change rows, and each call runs one statement. The
+The tool may use every table that is not Gesta's, in any schema. Each statement has a savepoint, so the transaction
+continues after a statement that fails. A statement may only read and change rows, and each call runs one statement. The
 server's plan shows which tables a statement would change. It does not show the effects of functions that the statement
 calls. Only a role for tools (`tool_role`), without rights on Gesta's schema, can limit these.
 """

@@ -117,7 +117,7 @@ _HOLDS: dict[File, Hold] = {}
 
 
 class Guard:
-    """The share of one writing store in the `Hold` on its file, and the log to which it writes."""
+    """The part that one writing store has in the `Hold` on its file. It also knows the log that the store writes."""
 
     def __init__(self, path: Path) -> None:
         """Hold the file, and create it if it does not exist. Raises OSError, and RecordError as `refuse_first`."""

@@ -265,7 +265,10 @@ def _head(value: str, least: int) -> str:
 
 
 def _tail(value: str, least: int) -> str:
-    """Return a pattern for the last `least` or more characters of a secret; empty if stars or dots come later."""
+    """Return a pattern for the last `least` or more characters of a secret.
+
+    Returns an empty text if fewer than `least` characters follow the last star or dot in the secret.
+    """
     signs = list(map(_character, re.split(EDGES, value[-min(EDGE, len(value) // 2) :])[-1]))
     if len(signs) < least:
         return ""

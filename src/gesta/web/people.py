@@ -1,7 +1,7 @@
 """What a person answers on a page: the only requests of the viewer that write.
 
-Each opens the record for writing, puts one letter into the inbox of a run, and closes it. Whoever drives the run, a
-server or a worker, goes on with it.
+Each opens the record for writing, puts one letter into the inbox of a run, and closes it. The server or worker that
+drives the run then continues it.
 """
 
 from typing import Any, Literal

@@ -214,7 +214,7 @@ class OneResponse(Task, eq=False):
         return True, StatusCode.STALLED if self.pending_message is None else StatusCode.DONE
 
     def result(self, status: StatusCode | None = None) -> ChatDocument | None:
-        """Return the answer of the method."""
+        """Return the answer of the called method."""
         del status
         return self.pending_message
 

@@ -64,9 +64,9 @@ class Report(Struct, kw_only=True):
     """Number of write points in a life that is not killed."""
     kills: int = 0
     cancels: int = 0
-    """Number of turns that were cancelled while their process went on."""
+    """Number of turns that were cancelled while their process was running."""
     failed_writes: int = 0
-    """Number of commits that failed once while their process went on."""
+    """Number of commits that failed once without an end of the process."""
     tools: dict[str, ToolCount] = field(default_factory=dict)
     doubts: list[Doubt] = field(default_factory=list)
     acknowledged: int = 0

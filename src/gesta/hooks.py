@@ -19,7 +19,7 @@ Point = Literal["message", "request", "call", "answer"]
 
 
 class Refuse(Struct, frozen=True):
-    """Refuses.
+    """Refuses the message, the request, the call or the answer.
 
     For a call, the model reads the words as the result; in all other cases the turn ends `failed` with the words.
     """
@@ -59,7 +59,7 @@ VERDICTS: dict[Point, tuple[type[Verdict], ...]] = {
     "call": (Refuse, Change, AskPerson),
     "answer": (Refuse, Change, AskAgain),
 }
-"""What a hook may return at each point, beside `None`."""
+"""The verdicts that a hook may return at each point, besides `None`."""
 
 
 class Calling(Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""Options of `serve`, the rules of access that they say, and the socket that it listens on."""
+"""Options of `serve`: how they become rules of access, and the socket at which the server listens."""
 
 import os
 import socket
@@ -78,7 +78,7 @@ class ServeCommandOptions(OnRecord):
 
 
 def access_of(options: ServeCommandOptions) -> "Access":
-    """Return the rules of access. Raises Stop if others could ask without a token."""
+    """Return the rules of access. Raises Stop if clients on other machines would need no token."""
     try:
         from gesta.serve.access import Access, local
     except ModuleNotFoundError as missing:

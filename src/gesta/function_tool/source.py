@@ -1,7 +1,8 @@
-"""A source is a place outside the program that offers tools, such as a server; it is asked when a turn begins.
+"""A source is a place outside the program that offers tools, such as a server.
 
-An agent names its sources among its tools. For a turn, each is replaced by the tools that it offers then, and before
-each request by those that it offers now, if it says that they have changed. So the rest of Gesta sees plain tools.
+An agent has sources among its tools. At the beginning of a turn, each source is asked for its tools, which replace it.
+A source may say later that its tools have changed; then they are read again before the next request. All other modules
+see ordinary tools only.
 """
 
 from collections.abc import Callable, Coroutine, Hashable, Sequence
@@ -14,41 +15,41 @@ Start = Callable[[Callable[[], Coroutine[Any, Any, None]]], None]
 
 
 class OpenSource(Protocol):
-    """A source that was opened for a record, and serves its turns until the record is closed."""
+    """A source that was opened for a record. It is used by the record's turns until the record is closed."""
 
     @property
     def holding(self) -> bool:
-        """Whether it holds calls of turns that wait for a person."""
+        """Whether the source holds calls of turns that wait for a person."""
 
     async def offered(self, source: Any, agent: Any, *, again: bool = False) -> Sequence[Tool]:
-        """Return the tools that it offers now; the same tools as long as they have not changed.
+        """Return the present tools of the source. If they have not changed, the same objects are returned.
 
         Args:
-            source: the source as the agent has it. Several that share what they open may choose other tools.
+            source: the description in the agent. Descriptions that share this open source may choose different tools.
             agent: the agent that has the source.
             again: whether the turn has tools of the source already, which it keeps if the source cannot be reached.
 
         Raises:
-            GestaError: it cannot be reached, or what it offers cannot be used.
+            GestaError: the source cannot be reached, or its tools cannot be used.
         """
 
     def ended(self, run: str) -> None:
-        """Drop the calls that it holds for a run, because the turn of that run has ended."""
+        """Drop the calls that the source holds for a run, because the turn of that run has ended."""
 
     def close(self) -> None:
-        """End whatever it started."""
+        """End all tasks and processes that the source has started."""
 
 
 @runtime_checkable
 class ToolSource(Protocol):
-    """A source of tools, as an agent has it: a frozen description that does no I/O."""
+    """A source of tools in an agent: a frozen description that does no I/O."""
 
     @property
     def shared_by(self) -> Hashable:
-        """Sources that are equal in this value share what they open."""
+        """A value for comparison. Sources with equal values share one open source."""
 
     def described(self) -> Any:
-        """Return its part of the agent's digest, as JSON without secrets. What it offers is no part of it."""
+        """Return the source's part of the agent's digest, as JSON without secrets and without the offered tools."""
 
     def open(self, start: Start) -> OpenSource:
-        """Open it for a record. Nothing is waited for here."""
+        """Return the source, opened for a record. This call does not wait for a connection."""

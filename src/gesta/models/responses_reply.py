@@ -1,11 +1,9 @@
-"""Parses a reply of the Responses API, whole or as server-sent events.
+"""Parses a reply of the Responses API. The bytes show whether it is one JSON object or a stream of events.
 
-The bytes themselves show which of the two it is.
-
-The content of the reply is that of the response which closes the stream. If its `output` is empty, as from some
-servers, or differs from what listeners were shown, the events before it count instead. Contract: the joined deltas are
-the beginning of the reply's text and thought; a piece that comes out of order is in the reply only. Messages of one
-reply have a blank line between them, and so have parts of a summary.
+At the end of a stream the API sends the whole response once more, and that content is used. If its `output` is empty,
+as from some servers, or differs from what listeners were shown, the events before it count instead. Contract: the
+joined deltas are the beginning of the reply's text and thought; a piece that comes out of order is in the reply only.
+Messages of one reply have a blank line between them, and so have parts of a summary.
 
 Source: OpenAI API reference, "Responses", "Create" and "Streaming", read 2026-11; recorded traffic of OpenAI; empty
 `output`: open-webui/open-webui#27800, 2026-07-31; another id in every event: Copilot, vercel/ai#18548, 2026-08-06.

@@ -1,7 +1,7 @@
-"""The tool sources of a record's agents, opened once and asked at each turn: they give plain tools.
+"""The tool sources of a record's agents. Each is opened once, and asked for its tools at every turn.
 
-What a source opens lives in a task group that ends after the record's turns and before its store. A record whose
-methods each run in an event loop of their own opens them anew for each call.
+The tasks of a source are in a task group that ends after the record's turns and before its store. If each method of the
+record runs in an event loop of its own, the sources are opened again for each call.
 """
 
 from collections.abc import Callable, Coroutine, Hashable
@@ -30,7 +30,7 @@ class InLoop(Struct):
 
 
 class Sources:
-    """The opened sources of a record, in one event loop at a time."""
+    """The opened sources of a record, for each event loop."""
 
     def __init__(self) -> None:
         self._opened: dict[object, InLoop] = {}  # by event loop
@@ -60,10 +60,10 @@ class Sources:
         await loop.tasks.__aexit__(None, None, None)  # nothing in the group raises, so that `raised` goes on as itself
 
     async def listed(self, agent: Agent[Any]) -> Agent[Any]:
-        """Return the agent with the tools that its sources offer now; the same agent if they have not changed.
+        """Return the agent with the present tools of its sources; the same agent if they have not changed.
 
         Raises:
-            GestaError: a source cannot be reached, or what it offers cannot be used.
+            GestaError: a source cannot be reached, or its tools cannot be used.
             BadTool: two sources, or a source and the program, have a tool of one name.
         """
         loop = self._opened[current_token()]
@@ -96,10 +96,11 @@ def _is(one: object, other: object) -> bool:
 
 
 def _apart(agent: Agent[Any], own: list[Tool], before: list[Tool], found: list[Tool]) -> list[Tool]:
-    """Return the tools of sources whose names no other tool has.
+    """Return the tools of sources whose names are not taken.
 
     Args:
-        before: tools that sources offered earlier in the turn. Then a new tool with the name of another is left out.
+        before: tools that sources offered earlier in the turn. If there are any, a new tool with a taken name is left
+            out.
 
     Raises:
         BadTool: two tools have one name at the beginning of a turn.

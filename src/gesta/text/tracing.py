@@ -1,7 +1,7 @@
-"""The ids of traces and spans follow from the record, so that whoever sends a span, and however often, sends one span.
+"""The ids of traces and spans. They are computed from the record, so a span has the same id whenever it is sent.
 
-A trace is one turn of a root run with all that it caused; a span is named by the entry that began it. The header
-`traceparent` carries both from program to program.
+A trace is one turn of a root run with everything that the turn caused. A span is named by the entry that began it. The
+header `traceparent` passes both ids from one program to another.
 
 Source: W3C Trace Context, sections 3.2 and 4 (W3C Recommendation, 2021-11-23).
 """
@@ -15,7 +15,7 @@ TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]
 
 
 class TraceContext(Struct, frozen=True):
-    """A span of some program, under which other spans hang."""
+    """A span of a program, which can be the parent of spans in another program."""
 
     trace: str
     """Id of the trace, 32 hex."""
@@ -30,7 +30,7 @@ class TraceContext(Struct, frozen=True):
 
 
 def trace_context(header: str | None) -> TraceContext | None:
-    """Return the context that a header `traceparent` carries; `None` if it carries none, or is malformed."""
+    """Return the context in a header `traceparent`; `None` if there is none, or if it is malformed."""
     found = TRACEPARENT.fullmatch(header.strip()) if header else None
     if found is None:
         return None
@@ -41,7 +41,7 @@ def trace_context(header: str | None) -> TraceContext | None:
 
 
 def trace_id(run: str, turn: int) -> str:
-    """Return the id of the trace of a turn that no other program's trace holds, 32 hex.
+    """Return the id of the trace of a turn, 32 hex. Used if the turn's caller sent no trace context.
 
     Args:
         run: id of the root run.

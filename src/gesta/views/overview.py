@@ -26,10 +26,10 @@ class Bar(Struct, omit_defaults=True):
 
     lane: Lane
     seq: int
-    """Seq of the entry with which it begins."""
+    """Seq of the entry with which the bar begins."""
     start: datetime
     end: datetime | None = None
-    """`None` while it has not ended."""
+    """Time at which the bar ends; `None` while it has not ended."""
     label: str = ""
     tone: str = ""
     """`fault`, `settled` or `waiting`; empty for an ordinary bar."""

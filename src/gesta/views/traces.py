@@ -2,7 +2,7 @@
 
 A turn is a span `invoke_agent`. Below it is a span for each completion (`chat`), tool call (`execute_tool`), wait for a
 person, retrieval, and span of a program. A fact with a time and no duration is an event of the span around it. The same
-entries give the same spans with the same ids, in any process, and each time.
+entries always give the same spans with the same ids, in any process.
 """
 
 from collections.abc import Iterator
@@ -65,7 +65,7 @@ class Turn:
         """
         self.run, self.begin, self.above = begin.run, begin.seq, above
         self.known = {begin.seq}
-        """Seqs of the begins in this tree."""
+        """Seqs of the begins of the turn and of the spans in it."""
         self.over = False
         """Whether the root span has ended."""
         self.header: RequestHeaderContent | None = None

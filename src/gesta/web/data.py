@@ -50,11 +50,11 @@ class Pages:
     """Reads one record for the pages."""
 
     def __init__(self, record: Record, name: str, address: str) -> None:
-        """Make the pages of a record that is open for reading.
+        """Prepare the pages of a record that is open for reading.
 
         Args:
-            name: what the pages call the record.
-            address: where it is, to open it for writing when a person answers.
+            name: name of the record on the pages.
+            address: address of the record, to open it for writing when a person answers.
         """
         self.record, self.name, self.address = record, name, address
         self._glances: OrderedDict[str, Glance] = OrderedDict()

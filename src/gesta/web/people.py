@@ -1,4 +1,4 @@
-"""What a person answers on a page: the only requests of the viewer that write.
+"""The requests by which a person answers on a page what a run waits for. No other request of the viewer writes.
 
 Each opens the record for writing, puts one letter into the inbox of a run, and closes it. The server or worker that
 drives the run then continues it.
@@ -30,7 +30,7 @@ class Word(Received, frozen=True, kw_only=True):
 
     run: str
     of: int
-    """Seq of the approval-request, the question, or the attempt in doubt."""
+    """Seq of the approval-request, of the question, or of the attempt in doubt."""
     verdict: Literal["approved", "denied", "answered", "done", "failed", "retry"]
     by: str
     args: dict[str, Any] | None = None

@@ -44,7 +44,7 @@ ENDED = "no result of "
 
 
 class Steps(TaskRules, eq=False):
-    """A task that can take a step."""
+    """The part of a task that runs its steps."""
 
     async def step_async(self) -> None:
         """Run one step: ask the responders that can answer in turn, until an answer is valid."""

@@ -153,7 +153,7 @@ class Working(Toolset):
 
     @asynccontextmanager
     async def working(self) -> AsyncIterator[RunContext]:
-        """Yield the context from a task, or a context in the agent's own run, in a turn that stays open."""
+        """Yield the context that a task has set; without a task, one for the agent's own run in an open turn."""
         if self._context is not None:
             yield self._context
             return

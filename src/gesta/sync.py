@@ -81,7 +81,9 @@ class Span:
 
 
 class SyncStream(Generic[T]):
-    """The events of one turn, as they come: `for event in record.stream(...)`. The turn runs while an event is awaited.
+    """The events of one turn, as they come: `for event in record.stream(...)`.
+
+    The turn runs while the caller waits for the next event.
 
     A reader that leaves early waits until the turn has ended, or stops it under `Policy(when_left="stop")`.
     """
@@ -116,10 +118,9 @@ class SyncStream(Generic[T]):
 def _heard(
     heard: asyncio.Queue[Event | None], work: Callable[[], Coroutine[Any, Any, None]], *, stops: bool = True
 ) -> Iterator[Event]:
-    """Yield the events that a coroutine puts into a queue, until it ends. The coroutine runs while an event is awaited.
+    """Yield the events that a coroutine puts into a queue, until it ends.
 
-    Args:
-        stops: whether the coroutine is cancelled if the reader leaves early; if not, it is run to its end.
+    It runs while the caller waits for an event.
     """
     with asyncio.Runner() as runner:
         loop = runner.get_loop()
@@ -174,7 +175,7 @@ class SyncRecord:
     def follow(
         self, name: str, *, after: int | str = 0, until_end: bool = False, most: int = MOST_WAITING
     ) -> Iterator[Event]:
-        """Yield the events of a run or session; see `Record.follow`. It works while an event is awaited."""
+        """Yield the events of a run or session, reading while the caller waits; see `Record.follow`."""
         refuse_inside_loop("Record.follow")
         heard: asyncio.Queue[Event | None] = asyncio.Queue()
 

@@ -132,7 +132,11 @@ def settled(agent: Agent, held: Mapping[str, Any], usage: dict[str, Any] | None)
 
 
 def share(own: Budget | None, state: RunState, among: int) -> dict[str, Any] | None:
-    """Return the allowance of one of `among` child runs: what is left is divided among them and the turn itself."""
+    """Return the allowance of a child run, an equal part of the remaining budget; `None` without a budget.
+
+    Args:
+        among: number of child runs that share the remaining budget. One further part is for the turn itself.
+    """
     budget = account(own, state)
     if budget is None:
         return None

@@ -263,7 +263,7 @@ def tool(function: G, /, **options: Unpack[ToolOptions]) -> Tool[G]: ...
 @overload
 def tool(**options: Unpack[ToolOptions]) -> Callable[[G], Tool[G]]: ...
 def tool(function: Any = None, /, **options: Unpack[ToolOptions]) -> Tool | Callable[[Callable[..., Any]], Tool]:
-    """Make a tool of a function, a bound method, a partial or a callable object; bare or with options.
+    """Make a tool of a function, a bound method, a partial or a callable object; used as `@tool` or `@tool(...)`.
 
     Raises:
         BadTool: the function cannot be offered to a model; the message says what to write.

@@ -150,7 +150,10 @@ class Members:
         self._oddities = oddities
 
     def take(self, key: str, kind: type[T] | tuple[type[T], ...]) -> T | None:
-        """Remove and return a member. A member of another type stays and counts as odd; null counts as missing."""
+        """Remove and return a member; `None` if it is missing or null.
+
+        A member of another type stays, and is counted as an oddity.
+        """
         value = self._left.pop(key, None)
         if value is None or isinstance(value, kind):
             return value
@@ -159,7 +162,7 @@ class Members:
         return None
 
     def drop(self, key: str, value: Any) -> None:
-        """Remove a member if it has this value, which is known from elsewhere."""
+        """Remove a member if it has this value, because the same value is stored elsewhere."""
         if key in self._left and same(self._left[key], value):
             del self._left[key]
 
@@ -209,7 +212,7 @@ def each_document(
     """Yield a conversation for each document of a file, with a unique id.
 
     Args:
-        make: called with a document, the words that name it in an error, and the counter of oddities.
+        make: called with a document, its name for errors, and the counter of oddities.
     """
     ids: set[str] = set()
     for document in source.documents():

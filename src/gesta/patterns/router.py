@@ -128,7 +128,7 @@ def _decide(
 
 
 def read_choice(text: str, *, options: list[str]) -> Choice:
-    """Read a choice: a JSON object, or a bare name in any case or in quotes. Raises BadAnswer if it is no option."""
+    """Read a choice: a JSON object, or a name alone in any case or in quotes. Raises BadAnswer if it is no option."""
     try:
         given = take(text, Choice)
     except BadAnswer:

@@ -242,7 +242,7 @@ def child_name(call: OpenCall) -> str:
 
 
 def _allowance(live: LiveRun, child: str) -> dict[str, Any] | None:
-    """Return the amount that a child run may spend: the amount in its edge, else an equal share of what is left."""
+    """Return the amount that a child run may spend: the amount in its edge, or else an equal share."""
     assert live.state.turn is not None
     spending = live.state.turn.spending
     edge = spending.edge_of(child)

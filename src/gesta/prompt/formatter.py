@@ -89,7 +89,7 @@ def observation_text(value: Any) -> str:
 
 
 def given_text(value: Any) -> str:
-    """Return the value of a program as text for a person: the content of a document, else as `observation_text`.
+    """Return a program's value as text for a person: the `content` of a document, or else `observation_text`.
 
     Never raises.
     """

@@ -121,7 +121,7 @@ class Secrets:
         return data if clean is text else clean.encode("utf-8", "surrogateescape")
 
     def message(self, text: str) -> str:
-        """Return a message or an address without known secrets, and without values in a place for secrets."""
+        """Return a text without known secrets, and without passwords and keys in the places that `NAMED` lists."""
         for pattern, clean in NAMED:
             text = pattern.sub(clean, text)
         return self.text(text)

@@ -52,12 +52,12 @@ class Messages(Histories):
         files: Sequence[Part] = (),
         tainted: bool = False,
     ) -> ChatDocument:
-        """Make a document from an entity. A person's text counts as text of unknown origin.
+        """Make a document from an entity. A person's text counts as text from outside.
 
         Args:
             content: a text; any other value is kept in `content_any` and also written as text.
             recipient: name of the responder that the document is for; empty for any responder.
-            tainted: whether the document holds text of unknown origin, whoever its sender is.
+            tainted: whether the document holds text from outside, whoever its sender is.
         """
         if content is not None and not isinstance(content, str):
             content, content_any = observation_text(plain(content)), content
@@ -131,7 +131,7 @@ class Messages(Histories):
         return [each for each in found if all_tools or self._is_mine(each)]
 
     def _filter_user_origin_tools(self, msg: Said, tools: Sequence[ToolForm]) -> list[ToolForm]:
-        """Return the tools; if the message holds text of unknown origin, only those that the model may use."""
+        """Return the tools; if the message holds text from outside, only those that the model may use."""
         meta = msg.metadata if isinstance(msg, ChatDocument) else None
         outside = meta is not None and (meta.tainted or (meta.sender == Entity.USER and not meta.tools_from_agent))
         return [each for each in tools if not outside or facts_of(type(each)).name in self.llm_tools_usable]

@@ -306,4 +306,4 @@ class Store(Protocol):
         """Return the objects in the file or database that Gesta did not create."""
 
     async def close(self) -> None:
-        """Close the store, and release its locks and connections. A closed record is one file."""
+        """Close the store, and release its locks and connections. A closed record in SQLite is one file."""

@@ -63,7 +63,7 @@ class Span:
         return entry
 
     def __setitem__(self, key: str, value: Any) -> None:
-        """Write one key-value entry; assigning a key twice writes two."""
+        """Write one key-value entry. A second value for the same key is a second entry."""
         self._log[key] = value
         self._commit()
 

@@ -163,7 +163,7 @@ class Stage:
         return self.done, self._rows[-1].digest if self._rows else GENESIS
 
     async def lease(self, run: str, *, mirror: bool = False) -> Lease:
-        """Start a new process of writing, and return its lease."""
+        """Return a new lease, as for a new process. Earlier leases are lost, and the stage is not stopped any more."""
         self._epoch += 1
         self.stopped, self.found = False, None
         return Lease(run, f"replay {self._epoch}", self._epoch, *(await self.head(run)))

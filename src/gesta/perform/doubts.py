@@ -114,7 +114,7 @@ async def _asked(tool: Tool, given: tuple[Any, ...]) -> Any:
 
 
 async def _reconcile(agent: Agent, call: OpenCall, live: LiveRun, *, over: bool) -> None:
-    """Ask the tool's `reconcile` what became of a call, by its key. If it raises or is too slow, the doubt stays."""
+    """Call the tool's `reconcile` with the key of a call in doubt. If it raises or is too slow, the doubt stays."""
     last, tool, opened = call.last, agent.tool(call.name), live.state.opened
     assert last is not None and tool is not None and tool.reconcile is not None and opened is not None
     key = last.key or call_key(opened.record, live.log.run, call.seq)

@@ -1,6 +1,6 @@
 """Agents behind HTTP: sessions, messages, streams, approvals, and OpenAI's chat completions for other programs.
 
-The server keeps its state on the record, so after a restart, or as another server, it continues open turns. Needs the
+The server keeps its state on the record. So open turns are continued after a restart, also by another server. Needs the
 extra `serve`.
 """
 

@@ -232,7 +232,7 @@ class Guard:
 if sys.platform == "win32":
 
     def relock(descriptor: int) -> None:
-        """Do nothing: on Windows a lock belongs to the handle."""
+        """Do nothing: on Windows a lock belongs to the handle, so it is never lost."""
 
     def writable(descriptor: int) -> bool:
         """Return `False`; no caller needs the answer on Windows."""
@@ -243,9 +243,10 @@ else:
     import fcntl
 
     def relock(descriptor: int) -> None:
-        """Share the lock that all connections of SQLite share.
+        """Take again the shared lock that every connection of SQLite has on the file.
 
-        Raises OSError if a process has locked the file exclusively.
+        Raises:
+            OSError: a process has locked the file exclusively.
         """
         fcntl.lockf(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB, SHARED_SIZE, SHARED_FIRST)
 

@@ -48,7 +48,7 @@ class Shown(Struct, frozen=True):
     """The arguments, or the question, with marks in place of characters that nobody can see."""
     answerable: bool
     said: str
-    """The last message of the run before the wait."""
+    """The last message of a person in the session; empty if there is none."""
 
 
 async def waiting(_request: Request, pages: Pages) -> Response:
@@ -58,7 +58,7 @@ async def waiting(_request: Request, pages: Pages) -> Response:
 
 
 async def shown(pages: Pages, wait: Waiting) -> Shown:
-    """Return a wait with what the person who answers has to see."""
+    """Return a wait with the facts that the person needs for the answer."""
     said = [each for each in await pages.record.history(wait.session) if each.role == "user"] if wait.session else []
     words = visible_value(msgspec.to_builtins(wait.args)) if wait.args is not None else visible(wait.question)
     return Shown(wait, words, wait.what in ANSWERED, visible(str(said[-1].text)) if said else "")

@@ -258,7 +258,7 @@ def same(one: Any, other: Any) -> bool:
 
 
 def without_keys(value: Any, depth: int = 8) -> Any:
-    """Return a value in which texts under names of keys or tokens are replaced by secrets."""
+    """Return a value in which a `Secret` replaces each text whose member has the name of a key or token."""
     if isinstance(value, list) and depth:
         return [without_keys(each, depth - 1) for each in value]
     if not isinstance(value, dict) or not depth:

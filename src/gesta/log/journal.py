@@ -309,7 +309,7 @@ class Log:
 
         Raises:
             TypeError: the value is no content.
-            AgentError: only the run itself may write this kind, or one of the given fields.
+            AgentError: only the run itself may write this kind, or set a field that is set here.
         """
         if not isinstance(content, Base):
             found = f"found {type(content).__name__} {content!r:.60}"

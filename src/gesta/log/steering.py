@@ -52,7 +52,7 @@ def refuse_own(content: Content, door: str) -> None:
         door: name of the called method, for the error.
 
     Raises:
-        AgentError: only the run itself may write this kind, or one of the given fields.
+        AgentError: only the run itself may write this kind, or set a field that is set here.
     """
     name = type(content).__name__
     if content.kind in OWN:

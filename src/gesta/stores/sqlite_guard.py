@@ -243,7 +243,7 @@ else:
     import fcntl
 
     def relock(descriptor: int) -> None:
-        """Take again the shared lock that every connection of SQLite has on the file.
+        """Lock the file again with the shared lock that every connection of SQLite has on the file.
 
         Raises:
             OSError: a process has locked the file exclusively.

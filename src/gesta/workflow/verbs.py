@@ -191,7 +191,7 @@ class Verbs(ProgramTurn):
 
         Raises:
             OtherProgram: the name was used before in this pass, or is on record with another kind.
-            AgentError: only the run itself may write this kind, or one of the given fields.
+            AgentError: only the run itself may write this kind, or set a field that is set here.
         """
         refuse_own(content, "note(...)")
         return self.keep(name, content, causes)

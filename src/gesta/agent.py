@@ -351,7 +351,7 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
 
 
 def with_model_of(tool: Tool, asked: Model | str) -> Tool:
-    """Return the tool; if its agent lacks a model, with the model of the agent that has the tool."""
+    """Return a tool whose agent lacks a model with the model `asked`; any other tool unchanged."""
     if not isinstance(tool.agent, Agent) or not tool.agent.lacks_model:
         return tool
     below = replace(tool.agent, model=asked)

@@ -45,8 +45,8 @@ class Signature(Struct, frozen=True):
     hidden: tuple[str, ...]
     """Names of the parameters that a model never sees."""
     needs: Any
-    """The type argument that a hidden parameter requires, as `Shop` in `Context[Shop]`: the first one that does not
-    allow `None`."""
+    """The type argument that a hidden parameter requires, as `Shop` in `Context[Shop]`. If several parameters have one,
+    the first that does not allow `None`."""
     document: str
     """The docstring of the function, without its indent."""
 

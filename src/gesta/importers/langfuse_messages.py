@@ -50,7 +50,7 @@ class Given(Struct, kw_only=True):
 
     @property
     def said(self) -> list[Said]:
-        """All its messages, in order."""
+        """All messages in the value, in order."""
         return [said for item in self.items for said in item.said]
 
     def shown(self, references: list[Any]) -> Any:

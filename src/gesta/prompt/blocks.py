@@ -223,7 +223,7 @@ def rebuild(
 ) -> Request:
     """Return the request `seq`, made again from the entries before it; see `prompt_at`.
 
-    If its digest is not the recorded one, the formatter or the model is not the one that was used.
+    If its digest differs from the recorded digest, another formatter or model was used.
     """
     header = header_of(entries, seq)
     return prompt_at(entries, seq, formatter, model, compacted=compacted).request(header, model.envelope(header), 0)

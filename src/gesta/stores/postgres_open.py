@@ -156,7 +156,7 @@ def told(error: Exception, address: str, *, writing: bool) -> RecordError:
 
 
 def kind_of(error: Exception) -> type[WriteFailed]:
-    """Return the class of the error for a failed write: other writers are busy, the server is gone, or another one."""
+    """Return the class of error for a failed write: RecordBusy, ServerGone, or WriteFailed for all other failures."""
     if isinstance(error, errors.LockNotAvailable):
         return RecordBusy
     unsaid = isinstance(error, psycopg.OperationalError) and error.sqlstate is None

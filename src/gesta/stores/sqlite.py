@@ -177,7 +177,7 @@ class InlineSqliteStore:
     async def lease(self, run: str, *, mirror: bool = False) -> Lease:
         """Acquire the lease of a run; see `Store.lease`.
 
-        This commit does not wait for the disk: the first commit that does comes after it in the same log.
+        This commit does not wait for the disk. The next commit that waits also makes this one durable, in the same log.
         """
         lease: Lease = await self._write(Take(run, mirror), synced=False)
         return lease

@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 def _close(store: Store) -> None:
-    """Close the store of a record that is no longer used, or when the program ends."""
+    """Close the store of a home. Called when the record is no longer used, or when the program ends."""
     drive(store.close())
 
 

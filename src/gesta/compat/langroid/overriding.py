@@ -45,7 +45,7 @@ def overrides(agent: object, *names: str) -> bool:
 
 
 def nearest_twin(agent: object, name: str) -> str:
-    """Return the name of a method or of its asynchronous twin: the one that was overridden last."""
+    """Return the name of a method or of its asynchronous twin: the method that was overridden last."""
     return min(f"{name}_async", name, key=lambda each: _place(agent, each))
 
 

@@ -31,7 +31,7 @@ HEADLESS = 'the first line is not {"gesta": 1, "record": …}'
 
 
 class Header(Struct, forbid_unknown_fields=True):
-    """The first line."""
+    """The first line of an exported run."""
 
     gesta: int
     record: str

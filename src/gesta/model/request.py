@@ -1,4 +1,4 @@
-"""A model is asked in three parts: `build` and `parser` are pure, and only `send` touches the outside.
+"""A model has three parts: `build` makes a request, `send` sends it, `parser` reads the reply. Only `send` does I/O.
 
 The exact request is on record before it is sent, and the exact reply before it is read. So both can be shown, compared
 and replayed without a network. The blocks of a body are joined only when `send` needs the body, so the cost of a

@@ -1,7 +1,7 @@
-r"""Lenient JSON: writes every value as valid JSON, and reads odd JSON if any reader can read it.
+r"""Lenient JSON: writes every value as valid JSON, and reads JSON that strict readers refuse.
 
-A record may hold values that JSON lacks (infinite numbers, half a surrogate pair, objects), and providers send
-JSON that strict readers refuse (`\ud800`, raw line ends inside strings, broken UTF-8). Neither may stop an agent.
+A record may hold values that JSON lacks (infinite numbers, half a surrogate pair, objects), and providers send JSON
+that strict readers refuse (`\ud800`, raw line ends inside strings, broken UTF-8). Neither may stop an agent.
 """
 
 import json

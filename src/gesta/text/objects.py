@@ -97,7 +97,10 @@ def _rewritten(found: re.Match[str]) -> str:
 
 
 def _text_object(text: str, start: int, end: int, value: dict[str, Any]) -> TextObject:
-    """Return the object for a decoded value. A value that is nested too deeply is replaced by a problem."""
+    """Return the object for a decoded value.
+
+    A value that is nested too deeply is replaced by the description of that problem.
+    """
     if text.count("{", start, end) + text.count("[", start, end) > LEVELS:
         level: list[Any] = [value]
         for _ in range(LEVELS):

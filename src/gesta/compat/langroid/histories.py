@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 class Whole(Unasked):
-    """Stands in for a model; its `encode` returns each message unchanged."""
+    """A stand-in for a model, whose `encode` returns each message unchanged."""
 
     def encode(self, message: Message) -> bytes:
         """Return the message itself."""

@@ -20,6 +20,7 @@ from gesta.serve.sse import line as told
 from gesta.web import people
 from gesta.web.data import Pages, SessionFilter
 from gesta.web.gate import Gate
+from gesta.web.graph import Shown
 
 STATIC = files("gesta.web") / "static"
 NAME = re.compile(r"[a-z-]+\.(?:js|css|svg)")
@@ -46,6 +47,7 @@ class Viewer:
             ("/api/{record:int}/runs/{run}", _run),
             ("/api/{record:int}/runs/{run}/lines", _lines),
             ("/api/{record:int}/runs/{run}/why", _why),
+            ("/api/{record:int}/runs/{run}/graph", _graph),
             ("/api/{record:int}/runs/{run}/entries/{seq:int}", _entry),
             ("/api/{record:int}/follow", self._follow),
             ("/api/{record:int}/waiting", people.waiting),
@@ -128,6 +130,12 @@ async def _lines(request: Request, pages: Pages) -> Response:
 
 async def _why(request: Request, pages: Pages) -> Response:
     return answered(await pages.why(request.path_params["run"], _number(request, "entry", 0) or None))
+
+
+async def _graph(request: Request, pages: Pages) -> Response:
+    query = request.query_params
+    shown = Shown(all=bool(query.get("all")), turned=set(query.get("turned", "").split(",")))
+    return answered(await pages.graph(request.path_params["run"], _number(request, "entry", 0) or None, shown))
 
 
 async def _entry(request: Request, pages: Pages) -> Response:

@@ -4,7 +4,7 @@ Runs are read in pages of entries. The overview of a run is folded once; after t
 """
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -22,10 +22,12 @@ from gesta.store import RunRow
 from gesta.stores.words import CLOSING, OPENING, Wanted
 from gesta.stores.words import find as look
 from gesta.views.across import explain_run
-from gesta.views.drawn import drawn, narrowed
+from gesta.views.drawn import Drawn, drawn, narrowed
+from gesta.views.lineage import Explanation
 from gesta.views.lines import LINKS, Line, line, link
 from gesta.views.overview import Overview, OverviewView
 from gesta.views.sessions import Session, sessions
+from gesta.web.graph import RunFacts, Shown, pictured
 
 PAGE = 200
 """Number of entries in one page of a run."""
@@ -139,11 +141,7 @@ class Pages:
 
     async def why(self, run: str, seq: int | None) -> dict[str, Any]:
         """Return the explanation of an entry, with the passages that its words repeat."""
-        found = await explain_run(self.record, run, seq)
-        target = found.nodes[-1]
-        answer = target.kind is Kind.Assistant or target.type == "Conclusion"
-        passages = drawn(found) if answer else ()
-        kept = narrowed(found, passages) if passages else {node.id for node in found.nodes}
+        found, passages, kept = await self._explained(run, seq)
         return {
             "id": found.id,
             "questions": found.questions,
@@ -151,6 +149,24 @@ class Pages:
             "nodes": [msgspec.to_builtins(node) | {"near": node.id in kept} for node in found.nodes],
             "drawn": passages,
         }
+
+    async def graph(self, run: str, seq: int | None, shown: Shown) -> dict[str, Any]:
+        """Return the explanation of an entry as a picture, in which everything has its place."""
+        found, passages, kept = await self._explained(run, seq)
+        runs = {}
+        for name in dict.fromkeys(node.run for node in found.nodes):
+            row = await self.record.find(name)
+            turns = [(turn.seq, turn.number) for turn in (await self._overview(row)).turns]
+            runs[name] = RunFacts(row.name, row.parent_run, turns)
+        return pictured(found, passages, kept, runs, shown)
+
+    async def _explained(self, run: str, seq: int | None) -> tuple[Explanation, Sequence[Drawn], Collection[str]]:
+        """Return the explanation of an entry, the passages of an answer, and the ids of the nodes that it drew on."""
+        found = await explain_run(self.record, run, seq)
+        target = found.nodes[-1]
+        answer = target.kind is Kind.Assistant or target.type == "Conclusion"
+        passages = drawn(found) if answer else ()
+        return found, passages, narrowed(found, passages) if passages else {node.id for node in found.nodes}
 
     async def entry(self, run: str, seq: int) -> dict[str, Any]:
         """Return one whole entry. Raises GestaError if the run has no entry with this seq."""

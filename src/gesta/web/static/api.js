@@ -24,6 +24,7 @@ export const lines = (record, id, after, limit) => get(`${run(record, id)}/lines
 export const why = (record, id, seq) => get(`${run(record, id)}/why?${query({ entry: seq })}`);
 export const waiting = (record) => get(`/api/${record}/waiting`);
 export const answer = (record, word) => get(`/api/${record}/answer`, word);
+export const graph = (record, id, seq, facts) => get(`${run(record, id)}/graph?${query({ entry: seq, ...facts })}`);
 export const entry = (record, id, seq) => get(`${run(record, id)}/entries/${seq}`);
 /** Follow what is new: the lines of a run, or the runs that changed. The browser comes back by itself, where it was.
  * `connected(state)` is told "open", "lost" while the browser tries again, and "closed" once the viewer refused it. */

@@ -1,6 +1,7 @@
 // The pages: which one an address means, and the line at the top that all of them share.
 import * as api from "./api.js";
 import { el } from "./dom.js";
+import { lineage } from "./lineage.js";
 import { list } from "./list.js";
 import { run } from "./run.js";
 import { waits } from "./waits.js";
@@ -10,13 +11,14 @@ let leave = () => {};
 
 async function show() {
   leave(); leave = () => {};
-  const [, , number = "0", kind = "", id = ""] = location.pathname.split("/").map(decodeURIComponent);
+  const [, , number = "0", kind = "", id = "", part = "", seq = ""] = location.pathname.split("/").map(decodeURIComponent);
   const record = Number(number) || 0, wanted = Object.fromEntries(new URLSearchParams(location.search));
   try {
     const records = await api.records(), about = records[record];
     if (!about) throw new api.Failed(`There is no record ${record}.`);
     head(records, record, about, []);
-    if (kind === "run") leave = await run(main, record, id, (facts) => head(records, record, about, facts));
+    if (kind === "run" && part === "why") leave = await lineage(main, record, id, Number(seq) || 0, (facts) => head(records, record, about, facts));
+    else if (kind === "run") leave = await run(main, record, id, (facts) => head(records, record, about, facts));
     else if (kind === "waiting") leave = await waits(main, record);
     else leave = await list(main, record, about, wanted);
   } catch (error) {

@@ -2,8 +2,15 @@
 import * as api from "./api.js";
 import { count, el } from "./dom.js";
 
-const NAMES = { Question: "question", Observation: "result", ToolUse: "call", Analysis: "model", Approval: "approval", Resolution: "settled", Conclusion: "answer", Retrieval: "passages", Instructions: "instructions", Thought: "thought" };
+const NAMES = { Question: "question", Observation: "result", ToolUse: "call", Analysis: "model", Approval: "approval", Resolution: "settled", Conclusion: "answer", Retrieval: "passages", Instructions: "instructions", Thought: "thought", PatternDecision: "decision" };
 const NEAR = 160;
+
+/** Return what an entry is, in words; of a kind of entries, if it has no seq. */
+export function named(node, number = 1) {
+  const name = NAMES[node.type] ?? node.type.replace(/(?<=[a-z])(?=[A-Z])/g, " ").toLowerCase();
+  if (node.seq === undefined) return number === 1 || name.endsWith("s") ? name : `${name}s`;
+  return `${name}${node.status ? ` · ${node.status}` : ""} · entry ${node.seq}`;
+}
 
 /** Show in `panel` why an entry was written. Returns the passages of the answer: `{text, ids}`. */
 export async function why(panel, record, run, seq, go, light) {
@@ -21,7 +28,8 @@ export async function why(panel, record, run, seq, go, light) {
       found.complete ? "" : el("p", { class: "warn" }, "No causes lead from it to its question: whoever wrote it down named none."),
       nodes.length ? "" : el("p", { class: "quiet small" }, "It rests on nothing else on record."),
       el("div", { class: "why" }, el("ol", {}, nodes.map((node) => row(node, passages.filter((each) => each.id === node.id), run, go, light)))),
-      left || all ? el("button", { class: "small", onclick: () => { all = !all; draw(); } }, all ? "Only what it drew on" : `${count(left, "entry", "entries")} more`) : "");
+      left || all ? el("button", { class: "small", onclick: () => { all = !all; draw(); } }, all ? "Only what it drew on" : `${count(left, "entry", "entries")} more`) : "",
+      found.nodes.length > 1 ? el("p", { class: "small" }, el("a", { href: `/r/${record}/run/${encodeURIComponent(run)}/why/${seq}` }, "See it drawn")) : "");
   };
   draw();
   return passages;
@@ -30,7 +38,7 @@ export async function why(panel, record, run, seq, go, light) {
 function row(node, own, run, go, light) {
   const made = el("li", { class: node.type, "data-id": node.id },
     el("a", { href: node.run === run ? `#${node.seq}` : `${location.pathname.replace(/[^/]+$/, node.run)}#${node.seq}`, onclick: (event) => { if (node.run === run) { event.preventDefault(); go(node.seq); } } },
-      marked(node.text, own), el("small", {}, `${NAMES[node.type] ?? node.type}${node.status ? ` · ${node.status}` : ""} · entry ${node.seq}${node.run === run ? "" : ` of ${node.run.slice(0, 8)}`}${node.inferred ? " · inferred" : ""}`)));
+      marked(node.text, own), el("small", {}, `${named(node)}${node.run === run ? "" : ` of ${node.run.slice(0, 8)}`}${node.inferred ? " · inferred" : ""}`)));
   for (const [event, on] of [["mouseenter", true], ["mouseleave", false], ["focusin", true], ["focusout", false]]) made.addEventListener(event, () => light(node.id, on));
   return made;
 }

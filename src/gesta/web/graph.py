@@ -1,0 +1,277 @@
+"""The lineage of an answer as a picture: which nodes and edges it shows, in which groups, and where all of them stand.
+
+Each turn of a run is a group; the turns of a sub-agent stand inside the turn that called it. A graph of more nodes than
+can be read has its groups folded, all but the one of the answer, and a long turn in parts.
+"""
+
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
+
+from msgspec import Struct, field
+
+from gesta.views.drawn import Drawn
+from gesta.views.lineage import Explanation, Node
+from gesta.web.layered import Box, Edge, lay_out
+
+FOLDED = 500
+"""Number of nodes from which on groups are folded."""
+PART = 100
+"""Greatest number of nodes in a part of a folded turn."""
+DEEP = 6
+"""Number of groups inside each other; those of deeper sub-agents stand beside these."""
+WIDTH, HEIGHT = 236.0, 62.0
+"""Size of a node in pixels."""
+TEXT, BEFORE = 700, 60
+"""Number of characters of a node that are sent, and how many of them stand before its first passage."""
+BETWEEN = frozenset({"Analysis", "Thought"})
+"""Types of nodes that only lead from one to another; they are shown when all are asked for."""
+
+
+class RunFacts(Struct):
+    """What a picture tells of a run."""
+
+    agent: str
+    parent: str | None
+    turns: list[tuple[int, int]]
+    """Seq and number of each turn."""
+
+
+class Shown(Struct):
+    """What somebody wants to see of a lineage."""
+
+    all: bool = False
+    """Whether all nodes are shown; otherwise those that the answer drew on."""
+    turned: Collection[str] = ()
+    """Ids of the groups that are folded although they would be open, or open although they would be folded."""
+
+
+class Group(Struct):
+    """A turn of a run, or a part of it."""
+
+    id: str
+    run: str
+    turn: int
+    title: str = ""
+    nodes: list[Node] = field(default_factory=list)
+    inside: list["Group"] = field(default_factory=list)
+    depth: int = 0
+    parts: int = 1
+    part: int = 1
+    folded: bool = False
+
+    def all_nodes(self) -> list[Node]:
+        """Return its nodes and those of the groups inside."""
+        return [*self.nodes, *(node for each in self.inside for node in each.all_nodes())]
+
+
+def pictured(
+    found: Explanation, passages: Sequence[Drawn], kept: Collection[str], runs: dict[str, RunFacts], shown_as: Shown
+) -> dict[str, Any]:
+    """Return the picture of an explanation: nodes and groups with their places, edges with their corners.
+
+    Args:
+        passages: what the answer repeats of its sources.
+        kept: ids of the nodes that the answer drew on.
+        runs: facts about each run that has nodes.
+    """
+    target = found.nodes[-1]
+    near = _near(found, kept, {each.id for each in passages})
+    shown = list(found.nodes) if shown_as.all else near
+    ends = _causes(found.nodes, {node.id for node in shown}) | {(each.id, target.id): "drawn" for each in passages}
+    ends = _instructions(shown) | ends
+    tops, groups = _nested(_grouped(shown, len(shown) > FOLDED, runs), ends, runs)
+    _fold(groups, tops, target, shown_as.turned, fold=len(shown) > FOLDED)
+    stands = _visible(tops)
+    root = Box("", inside=[_box(each) for each in tops])
+    lines = {(stands[one], stands[other]): kind for (one, other), kind in reversed(ends.items())}
+    edges = [Edge(*pair) for pair in lines if pair[0] != pair[1]]
+    lay_out(root, [*edges, *_in_order(groups)])
+    boxes = {each.id: each for each in _inside(root)}
+    return {
+        "id": found.id,
+        "complete": found.complete,
+        "width": root.width,
+        "height": root.height,
+        "all": len(found.nodes),
+        "near": len(near),
+        "nodes": [_node(node, boxes[node.id], passages) for node in shown if node.id in boxes],
+        "groups": [_group(each, boxes[each.id]) for each in groups if each.id in boxes],
+        "edges": [
+            {"from": each.source, "to": each.target, "kind": lines[each.source, each.target], "points": each.points}
+            for each in edges
+        ],
+        "text": target.text,
+        "drawn": [{"id": each.id, "at": each.at, "to": each.to} for each in passages],
+    }
+
+
+def _near(found: Explanation, kept: Collection[str], repeated: Collection[str]) -> list[Node]:
+    """Return the nodes that an answer drew on; instructions of a run only with other nodes, or if words are theirs."""
+    target = found.nodes[-1]
+    near = [node for node in found.nodes if node is target or (node.id in kept and node.type not in BETWEEN)]
+    runs = {node.run for node in near if node.type != "Instructions"}
+    return [node for node in near if node.run in runs or node.id in repeated]
+
+
+def _causes(nodes: Iterable[Node], shown: Collection[str]) -> dict[tuple[str, str], str]:
+    """Return the edges between the shown nodes, also where nodes between them are not shown."""
+    above = dict[str, dict[str, bool]]()  # for each node: the shown nodes it comes from, and whether that was inferred
+    edges = dict[tuple[str, str], str]()
+    for node in nodes:
+        own = dict[str, bool]()
+        for source in node.derived_from:
+            for id_, inferred in ({source: False} if source in shown else above.get(source, {})).items():
+                own[id_] = inferred or node.inferred
+        above[node.id] = own
+        if node.id in shown:
+            edges |= {(id_, node.id): "inferred" if inferred else "cause" for id_, inferred in own.items()}
+    return edges
+
+
+def _instructions(shown: Sequence[Node]) -> dict[tuple[str, str], str]:
+    """Return an edge from each instructions to the first node that was made after them in their run."""
+    edges = dict[tuple[str, str], str]()
+    for node in shown:
+        if node.type == "Instructions":
+            later = [each for each in shown if each.run == node.run and each.seq > node.seq and each.type != "Question"]
+            if later:
+                edges[node.id, min(later, key=lambda each: each.seq).id] = "cause"
+    return edges
+
+
+def _grouped(shown: Sequence[Node], in_parts: bool, runs: dict[str, RunFacts]) -> list[Group]:  # noqa: FBT001
+    """Return the turns, each with its nodes; long ones in parts, if some are going to be folded."""
+    turns = dict[tuple[str, int], list[Node]]()
+    for node in sorted(shown, key=lambda each: each.type == "Instructions"):  # these come before all that happened
+        starts = runs[node.run].turns
+        place = bisect_right(starts, (node.seq, 1 << 62)) - 1
+        turns.setdefault((node.run, starts[place][1] if place >= 0 else 0), []).append(node)
+    groups = []
+    several = Counter(run for run, _ in turns)
+    target = shown[-1].run
+    for (run, turn), nodes in turns.items():
+        nodes.sort(key=lambda node: node.seq)
+        parts = -(-len(nodes) // PART) if in_parts else 1
+        title = f"Turn {turn}" if turn else "Before the first turn"
+        if run != target:
+            title = runs[run].agent + (f" · turn {turn}" if several[run] > 1 else "")
+        for part in range(parts):
+            own = nodes[part * PART : (part + 1) * PART] if parts > 1 else nodes
+            name = f"{title} · part {part + 1} of {parts}" if parts > 1 else title
+            id_ = f"{run}.t{turn}" + (f".{part + 1}" if parts > 1 else "")
+            groups.append(Group(id_, run, turn, name, own, parts=parts, part=part + 1))
+    return groups
+
+
+def _nested(
+    groups: list[Group], ends: Iterable[tuple[str, str]], runs: dict[str, RunFacts]
+) -> tuple[list[Group], list[Group]]:
+    """Return the outermost groups, and all of them: the turns of a sub-agent are inside the turn that called it."""
+    of = {node.id: group for group in groups for node in group.nodes}
+    callers = defaultdict[str, list[Group]](list)
+    for one, other in ends:
+        for here, there in ((of[one], of[other]), (of[other], of[one])):
+            if runs[here.run].parent == there.run:
+                callers[here.id].append(there)
+    tops = []
+    for group in groups:
+        above = next(iter(callers[group.id]), None)
+        if above is None or _holds(group, above) or above.depth + 1 >= DEEP:
+            tops.append(group)
+            continue
+        above.inside.append(group)
+        for each in _with_inner(group):
+            each.depth += above.depth + 1
+    return tops, groups
+
+
+def _with_inner(group: Group) -> list[Group]:
+    return [group, *(inner for each in group.inside for inner in _with_inner(each))]
+
+
+def _holds(group: Group, other: Group) -> bool:
+    return any(each is other for each in _with_inner(group))
+
+
+def _fold(groups: list[Group], tops: list[Group], target: Node, turned: Collection[str], *, fold: bool) -> None:
+    """Fold the groups of a large graph but those around the answer, and whatever somebody folded."""
+    for group in groups:
+        own = any(node is target for node in group.all_nodes())
+        group.folded = (fold and not own) != (group.id in turned)
+    if len(groups) == 1:  # nothing else would be left to see
+        tops[0].folded = False
+
+
+def _visible(tops: Iterable[Group]) -> dict[str, str]:
+    """Return for each node the id of what shows it: its own, or that of the folded group that it is in."""
+    stands = dict[str, str]()
+    for group in tops:
+        if group.folded:
+            stands |= {node.id: group.id for node in group.all_nodes()}
+        else:
+            stands |= {node.id: node.id for node in group.nodes} | _visible(group.inside)
+    return stands
+
+
+def _box(group: Group) -> Box:
+    """Return the box of a group, with those that it holds in the order of time."""
+    if group.folded:
+        return Box(group.id, WIDTH, HEIGHT)
+    nodes = [Box(node.id, WIDTH, HEIGHT) for node in group.nodes]
+    return Box(group.id, inside=nodes + [_box(each) for each in group.inside])
+
+
+def _in_order(groups: Iterable[Group]) -> list[Edge]:
+    """Return edges that are not drawn, which put the turns of a run below each other."""
+    last, edges = dict[str, Group](), list[Edge]()
+    for group in sorted(groups, key=lambda each: (each.run, each.turn, each.part)):
+        before = last.get(group.run)
+        if before is not None:
+            edges.append(Edge(before.id, group.id, drawn=False))
+        last[group.run] = group
+    return edges
+
+
+def _inside(box: Box) -> list[Box]:
+    return [each for inner in box.inside for each in (inner, *_inside(inner))]
+
+
+def _node(node: Node, box: Box, passages: Sequence[Drawn]) -> dict[str, Any]:
+    """Return a node with its place, and a part of its text that has the first passages in it."""
+    marks = sorted((each.start, each.end) for each in passages if each.id == node.id)
+    start = max(0, marks[0][0] - BEFORE) if marks and marks[0][1] > TEXT else 0
+    shown = [(one - start, other - start) for one, other in marks if start <= one and other <= start + TEXT]
+    return {
+        "id": node.id,
+        "run": node.run,
+        "seq": node.seq,
+        "type": node.type,
+        "kind": str(node.kind),
+        "status": node.status,
+        "inferred": node.inferred,
+        "from": node.derived_from,
+        "text": node.text[start : start + TEXT],
+        "cut": [start > 0, len(node.text) > start + TEXT],
+        "marks": shown,
+        **_place(box),
+    }
+
+
+def _group(group: Group, box: Box) -> dict[str, Any]:
+    held = group.all_nodes()
+    return {
+        "id": group.id,
+        "run": group.run,
+        "title": group.title,
+        "depth": group.depth,
+        "folded": group.folded,
+        "first": min(node.seq for node in held if node.run == group.run),
+        "counts": Counter(node.type for node in held),
+        **_place(box),
+    }
+
+
+def _place(box: Box) -> dict[str, float]:
+    return {"x": round(box.x, 1), "y": round(box.y, 1), "width": round(box.width, 1), "height": round(box.height, 1)}

@@ -1,0 +1,172 @@
+"""The lineage of an answer in a real browser: walked by keys, its words marked in both, folded, and hostile."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.commands import gesta_command
+from tests.viewing import TOKEN, viewed
+
+import gesta
+
+sync_api = pytest.importorskip(
+    "playwright.sync_api", reason="pip install -e '.[browser]': the pages are looked at there"
+)
+CHROMIUM = shutil.which("chromium")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: apt-get install chromium")
+HOSTILE = """<img src=x onerror="alert(1)"><script>alert(2)</script><svg onload=alert(3)></a></foreignObject> \u202eevil 4417"""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with sync_api.sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def page(browser: Any) -> Iterator[Any]:
+    """Return a page that fails its test if a script of it failed, or if anything opened a dialog."""
+    opened, wrong = browser.new_page(viewport={"width": 1360, "height": 900}), list[str]()
+
+    def dialog(each: Any) -> None:
+        wrong.append(f"dialog {each.message}")
+        each.dismiss()
+
+    opened.on("dialog", dialog)
+    opened.on("pageerror", lambda error: wrong.append(str(error)))
+    yield opened
+    opened.close()
+    assert wrong == []
+
+
+def aside(work: Callable[[], Any]) -> Any:
+    """Call a function in a thread: Playwright keeps a loop running in this one."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(work).result()
+
+
+@pytest.fixture(scope="module")
+def record(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("why") / "shop.gesta"
+    assert aside(lambda: gesta_command("demo", "--yes", "--record", str(path)).exit_code) == 0
+    return path
+
+
+def said(agent: gesta.Agent[Any], text: str, record: Path) -> str:
+    """Send a message to an agent, and return the id of its run."""
+    return str(aside(lambda: gesta.run_sync(agent, text, record=record, session="s")).run)
+
+
+def last_answer(record: Path, run: str) -> int:
+    def look() -> int:
+        with gesta.open_sync(record, readonly=True) as opened:
+            return int(max(each.seq for each in opened.read(run) if each.kind == "assistant"))
+
+    return int(aside(look))
+
+
+def here(page: Any) -> str:
+    """Return what the card is that a person stands on."""
+    return str(page.locator(".graph .card.here small").inner_text())
+
+
+def test_the_refund_is_drawn_walked_by_keys_and_left_for_the_conversation(page: Any, record: Path) -> None:
+    with viewed(record) as address:
+        page.goto(f"{address}/?token={TOKEN}")
+        page.get_by_text("demo-1-crash").click()
+        page.get_by_role("link", name="See it drawn").click()
+        page.locator(".graph .card.target").wait_for()
+        assert here(page).startswith("answer · entry ")
+        canvas = page.locator(".canvas")
+        canvas.focus()
+        walked = []
+        for _ in range(8):
+            canvas.press("ArrowUp")
+            walked.append(here(page).split(" · ")[0])
+        assert {"result", "settled", "approval", "call"} <= set(walked)
+        settled = page.locator(".graph .card.Resolution")
+        settled.hover()
+        words = page.locator(".lineage .from", has_text="card ending 4417")
+        assert "lit" in words.get_attribute("class")
+        assert settled.locator("mark", has_text="card ending 4417").count() == 1
+        words.focus()
+        assert "lit" in settled.get_attribute("class")
+        for _ in words.get_attribute("data-ids").split():  # around all entries that say it, and back
+            words.press("Enter")
+        assert here(page).startswith("settled")
+        seq = here(page).rpartition(" ")[2]
+        canvas.press("Enter")
+        page.locator(".item.here, .item:has(.story)").first.wait_for()
+        assert page.url.endswith(f"#{seq}")
+
+
+def test_the_same_is_a_list_for_whoever_listens(page: Any, record: Path) -> None:
+    with viewed(record) as address:
+        page.goto(f"{address}/?token={TOKEN}")
+        page.get_by_text("demo-1-crash").click()
+        page.get_by_role("link", name="See it drawn").click()
+        page.get_by_text("The same as a list").click()
+        rows = page.locator(".as-list li").all_inner_texts()
+        assert len(rows) == page.locator(".graph .card").count()
+        assert rows[-1].startswith("answer · entry ")
+        assert "from: " in rows[-1]
+        page.locator(".canvas").press("ArrowUp")
+        assert page.locator("#spoken").inner_text()
+        page.get_by_role("button", name="Everything before it").click()
+        page.locator(".graph .card.Analysis").first.wait_for()
+        assert page.url.partition("?")[2].startswith("all=1")
+
+
+def test_a_turn_is_folded_and_opened_again_and_its_address_says_so(page: Any, record: Path) -> None:
+    with viewed(record) as address:
+        page.goto(f"{address}/?token={TOKEN}")
+        page.get_by_text("demo-1-crash").click()
+        page.get_by_role("link", name="See it drawn").click()
+        groups = page.locator(".graph .group")
+        groups.first.wait_for()
+        before = groups.count()
+        groups.first.locator("button").click()
+        folded = page.locator(".graph .folded")
+        folded.wait_for()
+        assert groups.count() == before - 1
+        assert "turned=" in page.url
+        page.reload()
+        folded.wait_for()
+        folded.click()
+        folded.wait_for(state="detached")
+        assert groups.count() == before
+
+
+def test_hostile_words_stay_words_in_every_place_of_the_graph(page: Any, tmp_path: Path) -> None:
+    @gesta.tool(effect="pure")
+    def look(words: str) -> dict[str, str]:
+        """Look."""
+        return {words: words}
+
+    path = tmp_path / "hostile.gesta"
+    model = gesta.scripted(gesta.reply(text=HOSTILE, calls=[gesta.call("look", words=HOSTILE)]), HOSTILE)
+    agent = gesta.Agent(HOSTILE, model=model, tools=[look], instructions=HOSTILE)
+    run = said(agent, HOSTILE, path)
+    with viewed(path) as address:
+        page.goto(f"{address}/?token={TOKEN}")
+        page.goto(
+            f"{address}/r/0/run/{run}/why/{last_answer(path, run)}?all=1&turned=%3Cimg%20src%3Dx%3E#%3Cimg%20src%3Dx%3E"
+        )
+        for card in page.locator(".graph .card").all():
+            card.hover()
+            assert "<script>" in card.inner_text() or "no words" in card.inner_text()
+        page.get_by_text("The same as a list").click()
+        assert page.locator("main img, main script, main [onerror], main [onload]").count() == 0
+        assert page.locator("main svg").count() == 1
+
+
+def test_the_lineage_of_an_entry_that_is_not_there_says_so(page: Any, record: Path) -> None:
+    with viewed(record) as address:
+        page.goto(f"{address}/?token={TOKEN}")
+        page.goto(f"{address}/r/0/run/nothing/why/3")
+        page.get_by_text("All sessions").wait_for()

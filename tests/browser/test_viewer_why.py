@@ -57,6 +57,17 @@ def record(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture(scope="module")
+def crashed(record: Path) -> str:
+    """Return the id of the run that was killed in the middle of its refund."""
+
+    def look() -> str:
+        with gesta.open_sync(record, readonly=True) as opened:
+            return next(each.runs[0] for each in opened.sessions() if each.name == "demo-1-crash")
+
+    return str(aside(look))
+
+
 def said(agent: gesta.Agent[Any], text: str, record: Path) -> str:
     """Send a message to an agent, and return the id of its run."""
     return str(aside(lambda: gesta.run_sync(agent, text, record=record, session="s")).run)
@@ -105,11 +116,9 @@ def test_the_refund_is_drawn_walked_by_keys_and_left_for_the_conversation(page: 
         assert page.url.endswith(f"#{seq}")
 
 
-def test_the_same_is_a_list_for_whoever_listens(page: Any, record: Path) -> None:
+def test_the_same_is_a_list_for_whoever_listens(page: Any, record: Path, crashed: str) -> None:
     with viewed(record) as address:
-        page.goto(f"{address}/?token={TOKEN}")
-        page.get_by_text("demo-1-crash").click()
-        page.get_by_role("link", name="See it drawn").click()
+        page.goto(f"{address}/r/0/run/{crashed}/why?token={TOKEN}")
         page.get_by_text("The same as a list").click()
         rows = page.locator(".as-list li").all_inner_texts()
         assert len(rows) == page.locator(".graph .card").count()
@@ -122,11 +131,9 @@ def test_the_same_is_a_list_for_whoever_listens(page: Any, record: Path) -> None
         assert page.url.partition("?")[2].startswith("all=1")
 
 
-def test_a_turn_is_folded_and_opened_again_and_its_address_says_so(page: Any, record: Path) -> None:
+def test_a_turn_is_folded_and_opened_again_and_its_address_says_so(page: Any, record: Path, crashed: str) -> None:
     with viewed(record) as address:
-        page.goto(f"{address}/?token={TOKEN}")
-        page.get_by_text("demo-1-crash").click()
-        page.get_by_role("link", name="See it drawn").click()
+        page.goto(f"{address}/r/0/run/{crashed}/why?token={TOKEN}")
         groups = page.locator(".graph .group")
         groups.first.wait_for()
         before = groups.count()
@@ -140,6 +147,35 @@ def test_a_turn_is_folded_and_opened_again_and_its_address_says_so(page: Any, re
         folded.click()
         folded.wait_for(state="detached")
         assert groups.count() == before
+
+
+def test_a_graph_that_is_much_taller_than_the_window_has_a_map_that_leads_through_it(
+    page: Any, record: Path, crashed: str
+) -> None:
+    page.set_viewport_size({"width": 700, "height": 420})
+    with viewed(record) as address:
+        page.goto(f"{address}/r/0/run/{crashed}/why?token={TOKEN}")
+        page.locator(".graph .card.target").wait_for()
+        canvas = page.locator(".canvas")
+        assert canvas.evaluate("each => each.scrollTop") > 0  # the answer is in sight, not the question
+        page.locator(".map").click(position={"x": 10, "y": 2})
+        assert canvas.evaluate("each => each.scrollTop") == 0
+        seen = float(page.locator(".map .seen").get_attribute("height"))
+        page.get_by_role("button", name="All of it").click()
+        page.locator(".map").wait_for(state="hidden")
+        assert canvas.evaluate("each => each.scrollHeight - each.clientHeight") < 5
+        page.set_viewport_size({"width": 700, "height": 421})
+        page.get_by_role("button", name="All of it").click()
+        page.locator(".map").wait_for()
+        page.get_by_role("button", name="Larger").click()
+        assert float(page.locator(".map .seen").get_attribute("height")) < seen
+
+
+def test_the_address_of_a_cut_place_or_of_no_entry_shows_the_last_answer(page: Any, record: Path, crashed: str) -> None:
+    with viewed(record) as address:
+        page.goto(f"{address}/r/0/run/{crashed}/why?token={TOKEN}&turned=%,,#%")
+        page.locator(".graph .card.target").wait_for()
+        assert here(page).startswith("answer · entry ")
 
 
 def test_hostile_words_stay_words_in_every_place_of_the_graph(page: Any, tmp_path: Path) -> None:

@@ -1,15 +1,17 @@
 // A lineage as an SVG, from places that the server found: groups, lines, and a card for each entry.
 import { el } from "./dom.js";
+import { Map_ } from "./map.js";
 import { named } from "./why.js";
 
-const MOST = 2, LEAST = 0.08, ROUND = 8;
+const MOST = 2, LEAST = 0.01, READABLE = 0.7, READABLE_NARROW = 0.85, ROUND = 8;
 
 export class Graph {
   /** `hear`: what is called with the id of a card: `look(id)`, `open(id)`, `fold(id)`. */
   constructor(canvas, hear) {
-    this.canvas = canvas; this.hear = hear; this.scale = 1;
+    this.canvas = canvas; this.hear = hear; this.scale = 1; this.map = new Map_(canvas);
     canvas.addEventListener("wheel", (event) => { if (event.ctrlKey) { event.preventDefault(); this.zoom(event.deltaY < 0 ? 1.15 : 1 / 1.15, event); } }, { passive: false });
     canvas.addEventListener("pointerdown", (event) => this.drag(event));
+    canvas.addEventListener("dragstart", (event) => event.preventDefault());
   }
 
   draw(facts, run) {
@@ -100,8 +102,11 @@ export class Graph {
 
   /** Fit the picture into the canvas: all of it, or its width as long as one can read it. */
   fit(whole) {
-    const across = (this.canvas.clientWidth - 4) / this.facts.width, down = (this.canvas.clientHeight - 4) / this.facts.height;
-    this.resize(whole ? Math.min(across, down, 1) : Math.min(1, Math.max(across, 0.62)));
+    for (let twice = 0; twice < 2; twice += 1) { // the map, if there is one, takes a part of the width
+      const across = (this.canvas.clientWidth - 4) / this.facts.width, down = (this.canvas.clientHeight - 4) / this.facts.height;
+      const least = this.canvas.clientWidth < 700 ? READABLE_NARROW : READABLE;
+      this.resize(whole ? Math.min(across, down, 1) : Math.min(1, Math.max(across, least)));
+    }
   }
 
   zoom(by, event) {
@@ -115,6 +120,7 @@ export class Graph {
     this.scale = Math.min(MOST, Math.max(LEAST, scale));
     this.svg.setAttribute("width", this.facts.width * this.scale);
     this.svg.setAttribute("height", this.facts.height * this.scale);
+    this.map.draw(this.facts, this.scale);
   }
 
   /** Move the picture with the pointer, by its ground as well as by a card. */

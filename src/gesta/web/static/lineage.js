@@ -20,16 +20,17 @@ class Page {
     const asked = new URLSearchParams(location.search);
     this.record = record; this.run = run; this.seq = seq;
     this.all = asked.get("all") === "1"; this.turned = new Set((asked.get("turned") ?? "").split(",").filter(Boolean));
-    this.here = decodeURIComponent(location.hash.slice(1));
+    try { this.here = decodeURIComponent(location.hash.slice(1)); } catch { this.here = ""; } // an address that somebody cut
     this.canvas = el("div", { class: "canvas", tabindex: 0, role: "group", "aria-label": "The graph. Arrow keys walk from entry to entry, Enter goes to one in the conversation, f folds its turn. A list of the same follows.", onkeydown: (event) => this.key(event) });
     this.bar = el("div", { class: "bar" }); this.answer = el("div"); this.entry = el("div"); this.list = el("details", { class: "as-list" });
-    this.made = el("div", { class: "lineage" }, el("section", { class: "drawing", "aria-label": "Why this answer" }, this.bar, this.canvas, this.list),
-      el("aside", { class: "side-panel", "aria-label": "The words" }, this.answer, this.entry));
     this.graph = new Graph(this.canvas, { look: (each) => this.look(each, false), fold: (each) => this.turn(each) });
+    this.made = el("div", { class: "lineage" }, el("section", { class: "drawing", "aria-label": "Why this answer" }, this.bar, el("div", { class: "sheet" }, this.canvas, this.graph.map.made), this.list),
+      el("aside", { class: "side-panel", "aria-label": "The words" }, this.answer, this.entry));
   }
 
   async load() {
     this.facts = await api.graph(this.record, this.run, this.seq, { all: this.all ? 1 : 0, turned: [...this.turned].join(",") });
+    this.seq = Number(this.facts.id.split(".").at(-1));
     this.graph.draw(this.facts, this.run);
     this.graph.fit(this.whole);
     this.tools(); this.words(); this.told();
@@ -56,7 +57,7 @@ class Page {
     const parts = cuts.slice(0, -1).map((from, place) => {
       const to = cuts[place + 1], ids = drawn.filter((each) => each.at <= from && to <= each.to).map((each) => this.stands(each.id));
       if (!ids.length) return text.slice(from, to);
-      return el("span", { class: "from", tabindex: 0, "data-ids": ids.join(" "), title: `from entry ${ids.map((each) => each.split(".").at(-1)).join(", ")}`,
+      return el("span", { class: "from", role: "button", tabindex: 0, "data-ids": ids.join(" "), title: `from entry ${ids.map((each) => each.split(".").at(-1)).join(", ")}`,
         onmouseenter: () => this.graph.light(ids), onmouseleave: () => this.graph.light([]), onfocus: () => this.graph.light(ids), onblur: () => this.graph.light([]),
         onclick: () => this.next(ids), onkeydown: (event) => { if (event.key === "Enter") this.next(ids); } }, text.slice(from, to));
     });

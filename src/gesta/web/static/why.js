@@ -8,6 +8,7 @@ const NEAR = 160;
 /** Return what an entry is, in words; of a kind of entries, if it has no seq. */
 export function named(node, number = 1) {
   const name = NAMES[node.type] ?? node.type.replace(/(?<=[a-z])(?=[A-Z])/g, " ").toLowerCase();
+  if (node.seq === undefined && node.type === "Analysis") return number === 1 ? "reply of the model" : "replies of the model";
   if (node.seq === undefined) return number === 1 || name.endsWith("s") ? name : `${name}s`;
   return `${name}${node.status ? ` · ${node.status}` : ""} · entry ${node.seq}`;
 }

@@ -17,7 +17,7 @@ from tests.commands import gesta_command
 from tests.serving import DESK, served
 
 import gesta
-from gesta.record.record import Record
+from gesta.address import Record
 from gesta.serve import Access
 from gesta.serve.mcp import reader
 from gesta.serve.mcp.http import record_app

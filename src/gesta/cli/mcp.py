@@ -1,5 +1,7 @@
 """Implements `gesta serve` over MCP: agents over stdio or beside HTTP, or a record for reading."""
 
+from collections.abc import Callable
+
 import anyio
 
 from gesta.address import open_record
@@ -47,8 +49,8 @@ def _work_by_stdio(options: ServeCommandOptions, texts: dict[str, str]) -> None:
             service = Service(agents, turns=options.turns, followers=options.followers)
             made = AgentServer(service, texts, local=True)
             service.begin(record, work=not options.no_work)
-            say(f"Serving {', '.join(agent.name for agent in agents)} over stdio, on the record {address}.", DIM)
-            await stdio.serve(made.server, service)
+            names = ", ".join(agent.name for agent in agents)
+            await stdio.serve(made.server, service, _saying(f"Serving {names} over stdio, on the record {address}."))
 
     anyio.run(main)
 
@@ -60,10 +62,13 @@ def _read_by_stdio(options: ServeCommandOptions) -> None:
         async with open_record(address, readonly=True) as record:
             made = RecordServer(Bounds())
             made.begin(record)
-            say(f"The record {address} may be read over stdio.", DIM)
-            await stdio.serve(made.server, made)
+            await stdio.serve(made.server, made, _saying(f"The record {address} may be read over stdio."))
 
     anyio.run(main)
+
+
+def _saying(words: str) -> Callable[[], None]:
+    return lambda: say(words, DIM)
 
 
 def _read_by_http(options: ServeCommandOptions) -> None:

@@ -7,11 +7,12 @@ its next start. Standard output is for MCP only, so all other output goes to sta
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from typing import Any, TextIO, cast
 
 import anyio
+from anyio.abc import TaskStatus
 from mcp.server import Server
 from mcp.server.stdio import stdio_server
 
@@ -21,16 +22,22 @@ ENDS = (signal.SIGTERM, signal.SIGINT)
 STDIN = 0
 
 
-async def serve(server: Server[Any], served: Drains) -> None:
-    """Answer the client until it closes the input, or until this process is asked to end."""
+async def serve(server: Server[Any], served: Drains, ready: Callable[[], None]) -> None:
+    """Answer the client until it closes the input, or until this process is asked to end.
+
+    Args:
+        ready: is called once this process may be asked to end.
+    """
     async with anyio.create_task_group() as group:
 
-        async def asked() -> None:
+        async def asked(*, task_status: TaskStatus[None]) -> None:
             with anyio.open_signal_receiver(*ENDS) as signals:
+                task_status.started()
                 async for _ in signals:
                     group.cancel_scope.cancel()
 
-        group.start_soon(asked)
+        await group.start(asked)
+        ready()
         with _input() as lines:
             async with stdio_server(stdin=cast("anyio.AsyncFile[str]", lines)) as (read, write):
                 with _apart():

@@ -162,7 +162,7 @@ def folder(shop: Path) -> tuple[bytes, list[str]]:
         ("runs", {"limit": 0}, "Expected `int` >= 1"),
         ("runs", {"limit": 201}, "Expected `int` <= 200"),
         ("runs", {"limit": "3"}, "Expected `int`, got `str`"),
-        ("runs", {"limt": 3}, "unknown field `limt`. Did you mean 'limit'?"),
+        ("runs", {"limits": 3}, "unknown field `limits`. Did you mean 'limit'?"),
         ("log", {"run": "nobody"}, "No run 'nobody'"),
         ("log", {"kinds": "tool-cal"}, "No kind 'tool-cal'. Did you mean 'tool-call'?"),
         ("log", {"run": "../../etc/passwd\x00"}, "No run"),

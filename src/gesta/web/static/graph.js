@@ -141,15 +141,15 @@ export class Graph {
 const arrow = (each, lit) => `url(#arrow${each.kind === "drawn" ? "drawn" : lit ? "lit" : ""})`;
 const written = (x, y, width, height, ...inside) => el("svg:foreignObject", { x, y, width, height }, inside);
 
-/** Return the beginning of a text, with the words that the answer has too. */
+/** Return a part of a text that has the first of the words that the answer has too. */
 export function excerpt(node, long = 130) {
   const marks = node.marks ?? [], first = marks[0]?.[0] ?? 0;
-  let from = first > 60 ? first - 20 : 0;
+  let from = first > 30 && long < node.text.length ? Math.max(0, first - 20) : 0;
   const end = Math.min(node.text.length, from + long), made = [from || node.cut?.[0] ? "…" : ""];
   for (const [start, stop] of marks) {
-    if (start < from || stop > end) continue;
-    made.push(node.text.slice(from, start), el("mark", {}, node.text.slice(start, stop)));
-    from = stop;
+    if (start < from || start >= end) continue;
+    made.push(node.text.slice(from, start), el("mark", {}, node.text.slice(start, Math.min(stop, end))));
+    from = Math.min(stop, end);
   }
   return [...made, node.text.slice(from, end), end < node.text.length || node.cut?.[1] ? "…" : ""];
 }

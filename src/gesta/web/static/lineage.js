@@ -80,6 +80,8 @@ class Page {
     this.here = id;
     this.graph.mark(id);
     for (const each of this.answer.querySelectorAll(".from")) each.classList.toggle("lit", each.dataset.ids.split(" ").includes(id));
+    const words = this.answer.querySelector(".from.lit"), box = words?.closest(".whole");
+    if (box) box.scrollTop = words.offsetTop - box.offsetTop - box.clientHeight / 3; // the words, where a long answer scrolls
     const whole = id === this.facts.id ? [el("p", { class: "quiet small" }, "Point at an entry of the graph, or at words of the answer, to see where they come from. The arrow keys walk along the lines, Enter goes to the entry in the conversation.")] : card.type ? [el("h2", {}, named(card)), el("p", { class: "quiet small" }, card.inferred ? "An importer inferred what it was made from. " : "", el("a", { href: card.href }, "Go to it in the conversation")), el("p", { class: "whole said", dir: "auto" }, excerpt(card, 1000))]
       : [el("h2", {}, card.title), el("p", {}, card.text), el("button", { onclick: () => this.turn(id) }, "Open it")];
     this.entry.replaceChildren(...whole);

@@ -178,6 +178,17 @@ def test_the_address_of_a_cut_place_or_of_no_entry_shows_the_last_answer(page: A
         assert here(page).startswith("answer · entry ")
 
 
+def test_any_entry_has_a_lineage_also_one_that_is_no_answer(page: Any, record: Path, crashed: str) -> None:
+    with viewed(record) as address:
+        page.goto(f"{address}/r/0/run/{crashed}/why/38?token={TOKEN}")
+        page.locator(".graph .card.target.Observation").wait_for()
+        assert page.locator(".bar h1").inner_text() == "Why this entry"
+        assert page.locator(".graph .card.ToolUse").count() > 0
+        page.goto(f"{address}/r/0/run/{crashed}/why/1")
+        page.locator(".graph .card.target").wait_for()
+        assert page.locator(".graph .card").count() == 1
+
+
 def test_hostile_words_stay_words_in_every_place_of_the_graph(page: Any, tmp_path: Path) -> None:
     @gesta.tool(effect="pure")
     def look(words: str) -> dict[str, str]:

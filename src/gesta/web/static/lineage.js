@@ -31,6 +31,8 @@ class Page {
   async load() {
     this.facts = await api.graph(this.record, this.run, this.seq, { all: this.all ? 1 : 0, turned: [...this.turned].join(",") });
     this.seq = Number(this.facts.id.split(".").at(-1));
+    const target = this.facts.nodes.find((each) => each.id === this.facts.id);
+    this.isAnswer = !target || target.type === "Conclusion"; this.name = target ? named(target) : "";
     this.graph.draw(this.facts, this.run);
     this.graph.fit(this.whole);
     this.tools(); this.words(); this.told();
@@ -44,8 +46,8 @@ class Page {
     const folded = this.facts.groups.some((each) => each.folded) ? el("span", { class: "quiet small" }, `${count(nodes, "entry", "entries")} shown; the others are folded by turn.`) : "";
     const scale = (name, label, act) => el("button", { "aria-label": label, title: label, onclick: act }, name);
     this.bar.replaceChildren(
-      el("h1", {}, "Why this answer"), el("a", { href: `/r/${this.record}/run/${encodeURIComponent(this.run)}#${this.seq}` }, "in the conversation"),
-      near < all ? el("span", { class: "choice" }, choose("What it drew on", false, near), choose("Everything before it", true, all)) : "", folded,
+      el("h1", {}, this.isAnswer ? "Why this answer" : "Why this entry"), el("a", { href: `/r/${this.record}/run/${encodeURIComponent(this.run)}#${this.seq}` }, "in the conversation"),
+      near < all ? el("span", { class: "choice" }, choose(this.facts.drawn.length ? "What it drew on" : "Without the steps between", false, near), choose("Everything before it", true, all)) : "", folded,
       this.facts.complete ? "" : el("span", { class: "warn" }, "No causes lead from it to its question: whoever wrote it down named none."),
       el("span", { class: "scale" }, scale("−", "Smaller", () => { this.graph.zoom(1 / 1.25); }), scale("+", "Larger", () => { this.graph.zoom(1.25); }),
         scale("All of it", "See all of it at once", () => { this.whole = !this.whole; this.graph.fit(this.whole); this.graph.see(this.here); })));
@@ -61,7 +63,7 @@ class Page {
         onmouseenter: () => this.graph.light(ids), onmouseleave: () => this.graph.light([]), onfocus: () => this.graph.light(ids), onblur: () => this.graph.light([]),
         onclick: () => this.next(ids), onkeydown: (event) => { if (event.key === "Enter") this.next(ids); } }, text.slice(from, to));
     });
-    this.answer.replaceChildren(el("h2", {}, "The answer"), el("p", { class: "whole said", dir: "auto" }, parts));
+    this.answer.replaceChildren(el("h2", {}, this.isAnswer ? "The answer" : this.name), el("p", { class: "whole said", dir: "auto" }, parts));
   }
 
   /** Return the id of the card that shows an entry: its own, or that of a folded turn, which the lines lead to. */
@@ -82,7 +84,7 @@ class Page {
     for (const each of this.answer.querySelectorAll(".from")) each.classList.toggle("lit", each.dataset.ids.split(" ").includes(id));
     const words = this.answer.querySelector(".from.lit"), box = words?.closest(".whole");
     if (box) box.scrollTop = words.offsetTop - box.offsetTop - box.clientHeight / 3; // the words, where a long answer scrolls
-    const whole = id === this.facts.id ? [el("p", { class: "quiet small" }, "Point at an entry of the graph, or at words of the answer, to see where they come from. The arrow keys walk along the lines, Enter goes to the entry in the conversation.")] : card.type ? [el("h2", {}, named(card)), el("p", { class: "quiet small" }, card.inferred ? "An importer inferred what it was made from. " : "", el("a", { href: card.href }, "Go to it in the conversation")), el("p", { class: "whole said", dir: "auto" }, excerpt(card, 1000))]
+    const whole = id === this.facts.id ? [el("p", { class: "quiet small" }, `Point at an entry of the graph to read it${this.facts.drawn.length ? ", or at marked words to see where they come from" : ""}. The arrow keys walk along the lines, Enter goes to the entry in the conversation.`)] : card.type ? [el("h2", {}, named(card)), el("p", { class: "quiet small" }, card.inferred ? "An importer inferred what it was made from. " : "", el("a", { href: card.href }, "Go to it in the conversation")), el("p", { class: "whole said", dir: "auto" }, excerpt(card, 1000))]
       : [el("h2", {}, card.title), el("p", {}, card.text), el("button", { onclick: () => this.turn(id) }, "Open it")];
     this.entry.replaceChildren(...whole);
     if (!go) return;

@@ -189,6 +189,38 @@ def test_any_entry_has_a_lineage_also_one_that_is_no_answer(page: Any, record: P
         assert page.locator(".graph .card").count() == 1
 
 
+def test_a_fold_that_no_viewer_answers_is_taken_back_and_works_once_it_is_there_again(
+    page: Any, record: Path, crashed: str
+) -> None:
+    fold = page.locator(".graph .group button").first
+    with viewed(record) as address:
+        page.goto(f"{address}/r/0/run/{crashed}/why/41?token={TOKEN}")
+        fold.wait_for()
+    for _ in range(2):
+        fold.click()
+        page.get_by_role("alert").wait_for()
+    assert page.get_by_role("alert").count() == 1
+    assert "turned" not in page.url
+    with viewed(record, port=int(address.rpartition(":")[2])):
+        fold.click()
+        page.locator(".graph .folded").wait_for()
+        assert page.get_by_role("alert").count() == 0
+
+
+def test_a_finger_looks_at_a_card_before_it_follows_it(browser: Any, record: Path, crashed: str) -> None:
+    context = browser.new_context(viewport={"width": 420, "height": 900}, has_touch=True)
+    opened = context.new_page()
+    with viewed(record) as address:
+        opened.goto(f"{address}/r/0/run/{crashed}/why/41?token={TOKEN}")
+        card = opened.locator(".graph .card.Resolution")
+        card.tap()
+        opened.locator(".graph .card.Resolution.here").wait_for()
+        assert "/why/" in opened.url
+        card.tap()
+        opened.wait_for_url("**#37")
+    context.close()
+
+
 def test_hostile_words_stay_words_in_every_place_of_the_graph(page: Any, tmp_path: Path) -> None:
     @gesta.tool(effect="pure")
     def look(words: str) -> dict[str, str]:

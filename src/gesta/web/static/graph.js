@@ -40,7 +40,7 @@ export class Graph {
 
   card(node, run, target) {
     const href = `${location.pathname.replace(/\/run\/.*/, "")}/run/${encodeURIComponent(node.run)}#${node.seq}`;
-    const made = el("svg:a", { class: `card ${node.type} ${node.id === target ? "target" : ""}`, href, tabindex: -1, onpointermove: (event) => this.point(event, node.id), onclick: (event) => { if (this.dragged) event.preventDefault(); } },
+    const made = el("svg:a", { class: `card ${node.type} ${node.id === target ? "target" : ""}`, href, tabindex: -1, onpointermove: (event) => this.point(event, node.id), onclick: (event) => this.press(event, node.id) },
       el("svg:rect", { x: node.x, y: node.y, width: node.width, height: node.height, rx: 8 }),
       el("svg:rect", { class: "edge", x: node.x, y: node.y + 6, width: 4, height: node.height - 12, rx: 2 }),
       written(node.x + 4, node.y, node.width - 4, node.height, el("div", { class: "inside" },
@@ -61,9 +61,17 @@ export class Graph {
 
   /** Look at the card under the pointer, if somebody moved it: a card that scrolls below it says nothing. */
   point(event, id) {
+    if (event.pointerType === "touch") return;
     const at = `${event.clientX} ${event.clientY}`;
     if (at !== this.at && !this.cards.get(id).made.classList.contains("here")) this.hear.look(id);
     this.at = at;
+  }
+
+  /** Follow a card to its entry, unless somebody dragged it; a finger has to look at the card first. */
+  press(event, id) {
+    const first = event.pointerType === "touch" && !this.cards.get(id).made.classList.contains("here");
+    if (this.dragged || first) event.preventDefault();
+    if (first) this.hear.look(id);
   }
 
   /** Mark a card and the lines that lead to it and from it; the others step back. */

@@ -29,7 +29,9 @@ class Page {
   }
 
   async load() {
-    this.facts = await api.graph(this.record, this.run, this.seq, { all: this.all ? 1 : 0, turned: [...this.turned].join(",") });
+    const asked = this.asked = {}, facts = await api.graph(this.record, this.run, this.seq, { all: this.all ? 1 : 0, turned: [...this.turned].join(",") });
+    if (asked !== this.asked) return; // somebody asked for something else by now
+    this.facts = facts;
     this.seq = Number(this.facts.id.split(".").at(-1));
     const target = this.facts.nodes.find((each) => each.id === this.facts.id);
     this.isAnswer = !target || target.type === "Conclusion"; this.name = target ? named(target) : "";
@@ -41,8 +43,8 @@ class Page {
   }
 
   tools() {
-    const { all, near } = this.facts, nodes = this.facts.nodes.length;
-    const choose = (name, on, number) => el("button", { "aria-pressed": String(this.all === on), onclick: () => { this.all = on; this.again(); } }, `${name} `, el("span", { class: "quiet" }, number.toLocaleString("en")));
+    const { all, near } = this.facts, was = this.all, nodes = this.facts.nodes.length;
+    const choose = (name, on, number) => el("button", { "aria-pressed": String(this.all === on), onclick: () => this.again(() => { this.all = on; }, () => { this.all = was; }) }, `${name} `, el("span", { class: "quiet" }, number.toLocaleString("en")));
     const folded = this.facts.groups.some((each) => each.folded) ? el("span", { class: "quiet small" }, `${count(nodes, "entry", "entries")} shown; the others are folded by turn.`) : "";
     const scale = (name, label, act) => el("button", { "aria-label": label, title: label, onclick: act }, name);
     this.bar.replaceChildren(
@@ -89,7 +91,7 @@ class Page {
     this.entry.replaceChildren(...whole);
     if (!go) return;
     this.graph.see(id);
-    history.replaceState(null, "", `${location.pathname}${location.search}#${id}`);
+    history.replaceState(null, "", `${location.pathname}${location.search}#${encodeURIComponent(id)}`);
   }
 
   key(event) {
@@ -114,16 +116,23 @@ class Page {
 
   turn(id) {
     if (!id) return;
-    if (!this.turned.delete(id)) this.turned.add(id);
-    this.here = this.facts.groups.find((each) => each.id === id)?.folded ? this.here : id;
-    this.again();
+    const change = () => { if (!this.turned.delete(id)) this.turned.add(id); };
+    if (!this.facts.groups.find((each) => each.id === id)?.folded) this.here = id;
+    this.again(change, change);
   }
 
-  async again() {
+  /** Draw the graph with a change, which is taken back if the viewer does not answer. */
+  async again(change, back) {
+    const had = document.activeElement === this.canvas;
+    change();
+    try { await this.load(); } catch (error) {
+      back();
+      this.bar.querySelector(".failed")?.remove();
+      this.bar.append(el("span", { class: "warn failed", role: "alert" }, error.message));
+      return;
+    }
     const query = new URLSearchParams({ ...(this.all ? { all: "1" } : {}), ...(this.turned.size ? { turned: [...this.turned].join(",") } : {}) });
     history.replaceState(null, "", `${location.pathname}${query.size ? `?${query}` : ""}${location.hash}`);
-    const had = document.activeElement === this.canvas;
-    try { await this.load(); } catch (error) { this.bar.append(el("span", { class: "warn" }, error.message)); }
     if (had) this.canvas.focus({ preventScroll: true });
   }
 

@@ -45,6 +45,7 @@ def found(explanation: Explanation) -> list[tuple[int, str]]:
         ("So please tell me, are you still on it?", "YOU ARE TRANSFERRED TO A PERSON. PLEASE HOLD ON.", []),
         ("Then I\u2019ll wait, If I must.", "I\u2019ll see. If not, I wait.", []),
         ('{"Item": "a lamp", "note": "the item"}', "The lamp is one Item.", []),
+        ("Let me know what you need.", "If you need more, let me know.", []),
         ('["PayPal", "paypal"]', "By PayPal.", ["PayPal"]),
         ('["USA", "TX"]', "It goes to Austin, TX.", ["TX"]),
     ],

@@ -26,12 +26,14 @@ WORD = re.compile(r"\d+(?:[.,:/-]\d+)*|\w+(?:[@.'\u2019_-]\w+)*")
 QUOTES = ("'", '"')
 """Quotation marks. A capitalised word after one of them counts as a name, even at the beginning of a text."""
 COMMON = """
-    a about after again all also am an and any are aren as at be because been before being below between both but by can
-    cannot could couldn did didn do does doesn doing don done down during each either else for from further get had has
-    hasn have having he her here hers him his how i if in into is isn it its itself just let may me more most much must
-    my new no nor not now of off ok okay on once one only or order other our out over please same shall she should so
-    some such than thank thanks that the their them then there these they this those through to too under until up us
-    very was wasn we were what when where which while who why will with won would wouldn yes you your yours
+    a about after again all also am an and any anything are aren as at back be because been before being below
+    between both but by can cannot could couldn did didn do does doesn doing don done down during each either else
+    everything for from further get go going good great had has hasn have having he help her here hers him his how i
+    if in into is isn it its itself just know let like made make may me more most much must my need needed new no
+    nor not now of off ok okay on once one only or order other our out over please same shall she should so some
+    something still such sure than thank thanks that the their them then there these they this those through to too
+    under until up us very want wanted was wasn we well were what when where which while who why will with won would
+    wouldn yes yet you your yours
 """
 """English words that are too frequent to identify a source; of `don't` and the like, the part before the mark."""
 COMMON_WORDS = frozenset(COMMON.split())

@@ -10,7 +10,7 @@ export async function lineage(place, record, id, seq, title) {
   const page = new Page(record, glance.run, seq);
   place.replaceChildren(page.made);
   await page.load();
-  const resized = () => page.graph.fit(page.whole);
+  const resized = () => { page.below(); page.graph.fit(page.whole); };
   addEventListener("resize", resized);
   return () => removeEventListener("resize", resized);
 }
@@ -28,6 +28,9 @@ class Page {
       el("aside", { class: "side-panel", "aria-label": "The words" }, this.answer, this.entry));
   }
 
+  /** Make the drawing as tall as the window leaves below the line at the top, which a long name makes taller. */
+  below() { this.made.style.setProperty("--head", `${document.getElementById("top").offsetHeight}px`); }
+
   async load() {
     const asked = this.asked = {}, facts = await api.graph(this.record, this.run, this.seq, { all: this.all ? 1 : 0, turned: [...this.turned].join(",") });
     if (asked !== this.asked) return; // somebody asked for something else by now
@@ -35,6 +38,7 @@ class Page {
     this.seq = Number(this.facts.id.split(".").at(-1));
     const target = this.facts.nodes.find((each) => each.id === this.facts.id);
     this.isAnswer = !target || target.type === "Conclusion"; this.name = target ? named(target) : "";
+    this.below();
     this.graph.draw(this.facts, this.run);
     this.graph.fit(this.whole);
     this.tools(); this.words(); this.told();

@@ -1,14 +1,17 @@
 """A small MCP server for tests, without the library: it starts fast, does what its tools say, and may be killed.
 
 python mcp_server.py FOLDER [WORDS]: effects are lines in FOLDER/effects, notifications lines in FOLDER/requests. With
-words, it says them on its standard error and ends.
+words, it says them on its standard error and ends; with `--http`, it writes its port to FOLDER/port, and is served by a
+process that is begun anew whenever it was killed, while the port stays open.
 """
 
 import json
 import os
 import signal
+import socket
 import sys
 import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +114,10 @@ def call(params: dict[str, Any]) -> dict[str, Any]:
 
 
 def answer(message: dict[str, Any]) -> None:
+    send(answered(message))
+
+
+def answered(message: dict[str, Any]) -> dict[str, Any]:
     method, params = message["method"], message.get("params", {})
     listed = {"tools": TOOLS, "resources": [{"uri": "shop://list", "name": "list"}], "resourceTemplates": []}
     listed["prompts"] = [{"name": "greet", "arguments": [{"name": "who"}]}]
@@ -130,13 +137,65 @@ def answer(message: dict[str, Any]) -> None:
             name = "resourceTemplates" if "templates" in method else method.partition("/")[0]
             result = {name: listed[name]}
         case _:
-            send({"id": message["id"], "error": {"code": -32601, "message": f"no {method}"}})
-            return
-    send({"id": message["id"], "result": result})
+            return {"id": message["id"], "error": {"code": -32601, "message": f"no {method}"}}
+    return {"id": message["id"], "result": result}
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    session = os.urandom(8).hex()
+
+    def do_POST(self) -> None:
+        message = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        if message["method"] == "initialize":
+            Handler.session = os.urandom(8).hex()
+        elif self.headers.get("mcp-session-id") != self.session:
+            return self.reply(404 if "mcp-session-id" in self.headers else 400, None)
+        note("headers", self.headers.get("authorization", ""))
+        if "id" not in message:
+            note("requests", message["method"])
+            return self.reply(202, None)
+        return self.reply(200, {"jsonrpc": "2.0"} | answered(message))
+
+    def do_GET(self) -> None:
+        self.reply(405, None)
+
+    do_DELETE = do_GET  # noqa: N815
+
+    def reply(self, status: int, body: Any) -> None:
+        data = b"" if body is None else json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(data)))
+        self.send_header("mcp-session-id", self.session)
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+def serve() -> None:
+    listening = socket.create_server(("127.0.0.1", 0))
+    (FOLDER / "port.new").write_text(str(listening.getsockname()[1]))
+    (FOLDER / "port.new").rename(FOLDER / "port")
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+    while True:
+        if (child := os.fork()) == 0:
+            note("starts", str(os.getpid()))
+            server = ThreadingHTTPServer(("127.0.0.1", 0), Handler, bind_and_activate=False)
+            server.socket.close()
+            server.socket = listening
+            Handler.session = os.urandom(8).hex()
+            server.serve_forever()
+        signal.signal(signal.SIGTERM, lambda *_, child=child: (os.kill(child, signal.SIGKILL), os._exit(0)))
+        os.waitpid(child, 0)
 
 
 def main() -> None:
     (FOLDER / "keys").touch()
+    if "--http" in sys.argv:
+        serve()
     if len(sys.argv) > 2:
         sys.stderr.write(" ".join(sys.argv[2:]) + "\n")
         raise SystemExit(3)

@@ -1,29 +1,18 @@
 """Tools of MCP servers in an agent: what is offered, called, asked and refused."""
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 from anyio import CancelScope
+from tests.mcp_shop import lines, shop
 
 import gesta
 from gesta.bridges.mcp.offers import unusable
 from gesta.bridges.mcp.spec import McpOptions
 from gesta.errors import AgentError, BadAddress, BadTool, NoServer
 from gesta.kinds import AttemptContent, FaultContent, RequestHeaderContent, ToolResultContent
-
-SERVER = str(Path(__file__).resolve().parents[1] / "mcp_server.py")
-
-
-def shop(folder: Path, *words: str, **options: Any) -> Any:
-    return gesta.mcp([sys.executable, "-S", SERVER, str(folder), *words], **options)
-
-
-def lines(folder: Path, name: str) -> list[str]:
-    path = folder / name
-    return path.read_text().split("\n")[:-1] if path.exists() else []
 
 
 def agent_of(source: Any, *said: Any, **options: Any) -> gesta.Agent:

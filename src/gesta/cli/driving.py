@@ -57,6 +57,8 @@ class Job:
     yes: bool
     json: bool
     approver: Approver | None = None
+    servers: str = ""
+    """The options `--mcp SERVER`, as they were written."""
 
     def command(self, verb: str, run: str, rest: str = "") -> str:
         """Return a command line about a run."""
@@ -64,7 +66,7 @@ class Job:
 
     def resume(self, run: str) -> str:
         """Return the command line that resumes a run."""
-        return self.command("resume", run, f" {quoted(self.address)}")
+        return self.command("resume", run, f" {quoted(self.address)}{self.servers}")
 
 
 def work(job: Job, voice: Voice, first: Work) -> int:

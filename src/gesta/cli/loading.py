@@ -19,6 +19,7 @@ import msgspec
 
 from gesta.address import bind, model
 from gesta.agent import Agent
+from gesta.bridges.mcp.source import mcp
 from gesta.cli.talk import Stop
 from gesta.decide.approval import Approver
 from gesta.errors import BadAddress, nearest
@@ -70,6 +71,12 @@ def with_model(agent: Agent, name: str | None, base_url: str | None) -> Agent:
     if name is not None and (base_url or name != agent.model):
         agent = msgspec.structs.replace(agent, model=model(name, base_url))
     return bind(agent)
+
+
+def with_servers(agents: Sequence[Agent], servers: Sequence[str] | None) -> list[Agent]:
+    """Return the agents with the tools of MCP servers. Raises BadAddress, MissingExtra."""
+    added = [mcp(each) for each in servers or ()]
+    return [msgspec.structs.replace(each, tools=[*each.tools, *added]) for each in agents] if added else list(agents)
 
 
 def with_default(agents: Sequence[Agent], name: str | None) -> list[Agent]:

@@ -89,6 +89,17 @@ DefaultModel = Annotated[
 ]
 
 
+Servers = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--mcp",
+        metavar="SERVER",
+        help="Add the tools of an MCP server, a command or a URL; may be repeated.",
+        show_default=False,
+    ),
+]
+
+
 @dataclass(frozen=True, kw_only=True)
 class WorkOptions(OnRecord):
     """Options of `work`."""
@@ -98,6 +109,7 @@ class WorkOptions(OnRecord):
         typer.Argument(metavar="FILE.py:NAME...", help="The agents whose turns are continued.", show_default=False),
     ]
     model: DefaultModel = None
+    mcp: Servers = None
     once: Annotated[bool, typer.Option("--once", help="Continue all turns that are due now, then end.")] = False
     jobs: Annotated[int, typer.Option("--jobs", metavar="N", min=1, help="Number of turns that run at once.")] = 4
     every: Annotated[

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gesta.cli.app import command, silenced
-from gesta.cli.options import OnRecord, Run, WorkOptions, quoted
+from gesta.cli.options import OnRecord, Run, Servers, WorkOptions, quoted
 from gesta.cli.talk import DIM, Stop, json_line, put, say, terminal
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ class RunOptions(WithModel):
     user: Annotated[str | None, typer.Option("--user", help="The person who sends the task.", show_default=False)] = (
         None
     )
+    mcp: Servers = None
     file: Annotated[
         list[str] | None,
         typer.Option("--file", metavar="PATH", help="An image or file to send; repeatable.", show_default=False),
@@ -64,6 +65,7 @@ class ResumeOptions(WithModel):
 
     run: Run
     agent: AgentAddress
+    mcp: Servers = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,14 +195,25 @@ def _file(path: str) -> "Part":
         ) from error
 
 
-def _job(options: WithModel, address: str, *, new: bool = False) -> "Job":
+def _job(options: RunOptions | ResumeOptions, address: str, *, new: bool = False) -> "Job":
     from gesta.cli.driving import Job
-    from gesta.cli.loading import load_all, with_model
+    from gesta.cli.loading import load_all, with_model, with_servers
 
-    (agent,), approver = load_all([address])
+    found, approver = load_all([address])
+    (agent,) = with_servers(found, options.mcp)
     agent, record = with_model(agent, options.model, options.base_url), options.target(new=new)
     named, yes, json = options.named, options.yes, options.json
-    return Job(agent=agent, address=address, record=record, named=named, yes=yes, json=json, approver=approver)
+    servers = "".join(f" --mcp {quoted(each)}" for each in options.mcp or ())
+    return Job(
+        agent=agent,
+        address=address,
+        record=record,
+        named=named,
+        yes=yes,
+        json=json,
+        approver=approver,
+        servers=servers,
+    )
 
 
 @command(WorkOptions, example="gesta work agent.py:agent --once")

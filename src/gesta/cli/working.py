@@ -6,7 +6,7 @@ from contextlib import redirect_stdout
 import anyio
 
 from gesta.address import open_record
-from gesta.cli.loading import load_all, with_default
+from gesta.cli.loading import load_all, with_default, with_servers
 from gesta.cli.options import WorkOptions
 from gesta.cli.talk import ANSWERED, BROKEN_PIPE, FAILED, RED, count, json_line, put, say, short
 from gesta.cli.tracing import traced
@@ -26,7 +26,7 @@ def work(options: WorkOptions) -> int:
     """
     address = options.target()
     agents, approver = load_all(options.agents)
-    agents = with_default(agents, options.model)
+    agents = with_servers(with_default(agents, options.model), options.mcp)
     work = _Work(options)
 
     async def main() -> None:

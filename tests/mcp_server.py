@@ -11,6 +11,7 @@ import signal
 import socket
 import sys
 import threading
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -175,6 +176,11 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
 
+def end(child: int, *_: object) -> None:
+    os.kill(child, signal.SIGKILL)
+    os._exit(0)
+
+
 def serve() -> None:
     listening = socket.create_server(("127.0.0.1", 0))
     (FOLDER / "port.new").write_text(str(listening.getsockname()[1]))
@@ -188,7 +194,7 @@ def serve() -> None:
             server.socket = listening
             Handler.session = os.urandom(8).hex()
             server.serve_forever()
-        signal.signal(signal.SIGTERM, lambda *_, child=child: (os.kill(child, signal.SIGKILL), os._exit(0)))
+        signal.signal(signal.SIGTERM, partial(end, child))
         os.waitpid(child, 0)
 
 

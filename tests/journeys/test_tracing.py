@@ -3,6 +3,8 @@
 import json
 import os
 import random
+import subprocess
+import sys
 from collections.abc import AsyncGenerator
 from contextlib import ExitStack, aclosing
 from pathlib import Path
@@ -281,6 +283,36 @@ def test_a_worker_sends_its_turns_if_a_variable_names_a_receiver(
         assert done.exit_code == 0
         assert "No traces are sent. OTEL_EXPORTER_OTLP_PROTOCOL is 'grpc'" in done.stderr
     assert [each.parent.name for each in (tmp_path / "state").rglob("*.json")] == ["traces"]
+
+
+SERVED = """
+import gesta
+
+@gesta.tool(effect="pure")
+def weather(city: str) -> str:
+    "Today's weather in a city."
+    return f"{city}: dry"
+
+agent = gesta.Agent("desk", model=gesta.scripted(gesta.call("weather", city="Rome"), "Dry."), tools=[weather])
+"""
+
+
+def test_a_served_turn_hangs_under_the_request_that_asked_and_is_sent_as_it_ends(tmp_path: Path) -> None:
+    (tmp_path / "desk.py").write_text(SERVED)
+    words = [sys.executable, "-c", benchmark.MAIN, "serve", "desk.py:agent", "--port", "0", "--json"]
+    with receiving() as receiver:
+        variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.address, "GESTA_STATE": str(tmp_path / "state")}
+        process = subprocess.Popen(words, cwd=tmp_path, env=os.environ | variables, stdout=subprocess.PIPE)
+        with process:
+            assert process.stdout is not None
+            address = json.loads(process.stdout.readline())["address"]
+            post(address, "/sessions/s/messages", {"message": "A coat?"}, traceparent=str(CALLER))
+            receiver.wait(SPANS)
+            process.terminate()
+            assert process.wait() == 0
+    (turn,) = receiver.named("invoke_agent desk")
+    assert (turn.trace_id.hex(), turn.parent_span_id.hex()) == (CALLER.trace, CALLER.span)
+    assert set(receiver.times.values()) == {1}
 
 
 def test_the_command_sends_what_is_on_record_and_says_how_much(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from tests.commands import gesta_command
+from tests.journeys.test_budgets import Cents
 from tests.otlp_receiver import Receiver, attributes, from_json, receiving
 
 import gesta
@@ -411,6 +412,18 @@ def test_metrics_count_each_span_once_however_often_it_is_sent(sending: Sending)
     used = points["gen_ai.client.token.usage", "chat", "input"]
     assert (used.count, used.sum, sum(used.bucket_counts)) == (3, 120.0, 3)
     assert len(used.bucket_counts) == len(used.explicit_bounds) + 1
+
+
+def test_what_a_turn_cost_under_a_budget_is_on_its_span(sending: Sending) -> None:
+    budget = gesta.Budget(usd=1000.0, tokens=10_000_000)
+    agent = msgspec.structs.replace(guide(), price=Cents(), policy=gesta.Policy(budget=budget))
+    sending.run(agent)
+    sending.send()
+    (turn,) = sending.receiver.named("invoke_agent guide")
+    chats = sending.receiver.named("chat scripted")
+    costs = [attributes(each).get("gesta.cost_usd") for each in chats]
+    assert costs[0] == pytest.approx(0.09)
+    assert attributes(turn)["gesta.cost_usd"] == pytest.approx(0.09)
 
 
 def test_a_receiver_without_metrics_gets_the_spans(sending: Sending) -> None:

@@ -2,7 +2,7 @@
 
 import shlex
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -10,6 +10,7 @@ import apsw
 import pytest
 from tests.commands import anew
 from tests.conftest import sampled
+from tests.otlp_receiver import receiving
 
 import gesta
 from gesta.address import drive
@@ -120,20 +121,30 @@ COMMANDS = {
     "hold": "hold last --record sent.gesta",
     "verify": "verify sent.gesta",
     "repair": "repair sent.gesta",
+    "view": "view sent.gesta --host 192.0.2.1 --no-open",  # the same
+    "trace": "trace sent.gesta --once --place place",
     "models": "models",
     "catalog": "catalog .",
 }
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: bytes) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: bytes, receiver: str) -> Path:
     """A folder with a record that is to be spoilt, one that is not, an agent and a file to import."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GESTA_TOKEN", "a-token-of-a-server-2718281828")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", receiver)
     for name in ("sent.gesta", "whole.gesta"):
         Path(name).write_bytes(whole)
     Path("agent.py").write_text(AGENT, encoding="utf-8")
     return tmp_path
+
+
+@pytest.fixture(scope="module")
+def receiver() -> Iterator[str]:
+    """Return the address of a receiver of traces."""
+    with receiving() as opened:
+        yield opened.address
 
 
 @pytest.fixture(scope="module")
@@ -192,7 +203,7 @@ def test_a_command_runs_no_trigger_and_reads_no_view_of_the_file(command: str) -
         assert anew("export", "--all", "-o", "runs.jsonl", "--record", "whole.gesta").exit_code == 0
     plain = anew(*words_of(command))
     for kind, sql in sampled(ASIDE.items(), 6, [*COMMANDS].index(command)):
-        for made in ("other.gesta", "copy.gesta", "out.jsonl", "paid"):
+        for made in ("other.gesta", "copy.gesta", "out.jsonl", "paid", "place"):
             Path(made).unlink(missing_ok=True)
         Path("sent.gesta").write_bytes(whole_of())
         spoil(sql)

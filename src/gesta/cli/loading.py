@@ -19,7 +19,6 @@ import msgspec
 
 from gesta.address import bind, model
 from gesta.agent import Agent
-from gesta.bridges.mcp.source import mcp
 from gesta.cli.talk import Stop
 from gesta.decide.approval import Approver
 from gesta.errors import BadAddress, nearest
@@ -75,7 +74,11 @@ def with_model(agent: Agent, name: str | None, base_url: str | None) -> Agent:
 
 def with_servers(agents: Sequence[Agent], servers: Sequence[str] | None) -> list[Agent]:
     """Return the agents with the tools of MCP servers. Raises BadAddress, MissingExtra."""
-    added = [mcp(each) for each in servers or ()]
+    if not servers:
+        return list(agents)
+    from gesta.bridges.mcp.source import mcp  # it loads an HTTP client
+
+    added = [mcp(each) for each in servers]
     return [msgspec.structs.replace(each, tools=[*each.tools, *added]) for each in agents] if added else list(agents)
 
 

@@ -128,7 +128,7 @@ async def read(pipe: Path) -> None:
 
 
 async def write(pipe: Path) -> None:
-    """Let the tool go on."""
+    """Wake the tool."""
     await anyio.to_thread.run_sync(pipe.write_text, "")
 
 

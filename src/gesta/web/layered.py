@@ -65,7 +65,7 @@ class Link(Struct):
 
 
 def lay_out(root: Box, edges: Iterable[Edge]) -> None:
-    """Give all boxes inside a box their places, and all edges between them their corners.
+    """Place all boxes inside a box, and set the corners of the edges between them.
 
     An edge whose end is no box, or holds its other end, gets no corners.
 
@@ -111,7 +111,7 @@ def _fill(box: Box, links: list[Link], ways: dict[str, list[Box]]) -> None:
 
 
 def _layer(boxes: list[Box], links: list[Link]) -> None:
-    """Give each box the layer below the last one of those above it; links that close a circle are left out."""
+    """Put each box into the layer below the last one of those above it; links that close a circle are left out."""
     above, below = _neighbours(links)
     waits = {each.id: len(above[each.id]) for each in boxes}
     numbers = {each.id: place for place, each in enumerate(boxes)}
@@ -214,7 +214,7 @@ def _is_long(link: Link, ways: dict[str, list[Box]]) -> bool:
 
 
 def _lanes(links: list[Link]) -> int:
-    """Give links their lanes, and return the number of lanes. Links with a common end share one."""
+    """Assign lanes to links, and return the number of lanes. Links with a common end share one."""
     out, into = defaultdict[str, int](int), defaultdict[str, int](int)
     for link in links:
         out[link.edge.source] += 1
@@ -237,7 +237,7 @@ def _lanes(links: list[Link]) -> int:
 
 
 def _route(link: Link, box: Box, ways: dict[str, list[Box]]) -> None:
-    """Give an edge its corners."""
+    """Set the corners of an edge."""
     source, target = ways[link.edge.source][-1], ways[link.edge.target][-1]
     start, end = (source.middle, source.y + source.height), (target.middle, target.y)
     if link.lane < 0:

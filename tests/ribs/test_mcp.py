@@ -72,6 +72,9 @@ async def test_tools_resources_and_prompts_of_a_server_are_tools_of_the_agent(tm
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_a_server_that_dies_in_a_call_leaves_a_doubt_and_is_started_again(backend: str, tmp_path: Path) -> None:
+    if backend == "trio":
+        pytest.importorskip("trio")
+
     async def main() -> None:
         agent = agent_of(shop(tmp_path), gesta.call("pay", item="soup"), gesta.call("look", item="soup"), "Done.")
         (tmp_path / "die-after").touch()

@@ -25,7 +25,6 @@ class Receiver(BaseHTTPRequestHandler):
     """Keeps the spans that come."""
 
     def do_POST(self) -> None:
-        """Take one message."""
         body = self.rfile.read(int(self.headers["content-length"]))
         if self.path == "/v1/traces":
             told = ExportTraceServiceRequest.FromString(body).resource_spans
@@ -57,5 +56,5 @@ server = HTTPServer(("127.0.0.1", 0), Receiver)
 threading.Thread(target=server.serve_forever, daemon=True).start()
 asyncio.run(main(f"http://127.0.0.1:{server.server_port}"))
 turn, *others = sorted(SPANS, key=lambda each: each.start_time_unix_nano)
-below = [f"  {span.name}" for span in others if span.parent_span_id == turn.span_id]
-print(f"{turn.name}, under {turn.parent_span_id.hex()}", *below, sep="\n")
+print(f"{turn.name}, under {turn.parent_span_id.hex()}")
+print(*(f"  {span.name}" for span in others if span.parent_span_id == turn.span_id), sep="\n")

@@ -25,6 +25,7 @@ class Receiver(BaseHTTPRequestHandler):
     """Keeps the spans that come."""
 
     def do_POST(self) -> None:
+        """Take one message."""
         body = self.rfile.read(int(self.headers["content-length"]))
         if self.path == "/v1/traces":
             told = ExportTraceServiceRequest.FromString(body).resource_spans
@@ -42,8 +43,7 @@ def shelf(item: str) -> int:
     return len(item) + 3
 
 
-model = gesta.scripted(gesta.call("shelf", item="lamp"), "The lamp is in shelf 7.")
-agent = gesta.Agent("desk", model=model, tools=[shelf])
+agent = gesta.Agent("desk", gesta.scripted(gesta.call("shelf", item="lamp"), "The lamp is in shelf 7."), tools=[shelf])
 CALLER = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067440a9902b7-01"  # a web request's header
 
 

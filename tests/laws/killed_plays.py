@@ -5,6 +5,7 @@ The world keeps what was done to it, and nothing in it keeps a thing from being 
 
 import json
 import sqlite3
+import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
@@ -42,12 +43,14 @@ class Outside:
         self._rows = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         self._rows.execute("PRAGMA synchronous = OFF")  # a killed process loses nothing that it wrote
         self._rows.execute("CREATE TABLE IF NOT EXISTS rows(what, key, text)")
+        self._lock = threading.Lock()  # sqlite3 of Python 3.13 mixes up the statements of two threads
         self.reach = reach
         """Is told of each point that a life comes to; some lives end there."""
 
     def write(self, what: str, key: str, text: str = "") -> str:
         self.reach("")
-        self._rows.execute("INSERT INTO rows VALUES(?, ?, ?)", (what, key, text))
+        with self._lock:
+            self._rows.execute("INSERT INTO rows VALUES(?, ?, ?)", (what, key, text))
         self.reach("outside")
         return text
 
@@ -57,7 +60,8 @@ class Outside:
         return self.write(what, key, text) if found is None else found
 
     def find(self, key: str) -> str | None:
-        row = self._rows.execute("SELECT text FROM rows WHERE key = ?", [key]).fetchone()
+        with self._lock:
+            row = self._rows.execute("SELECT text FROM rows WHERE key = ?", [key]).fetchone()
         return None if row is None else str(row[0])
 
     def effects(self) -> list[tuple[str, str]]:

@@ -88,8 +88,9 @@ def _tool(name: str, agent: Agent[Any], text: str | None) -> Tool:
 
 def _text(agent: Agent[Any]) -> str:
     """Return the first line of an agent's instructions or of its program's docstring."""
-    told = agent.instructions if isinstance(agent.instructions, str) else ""
-    told = told.strip() or (getattr(agent.program, "__doc__", None) or "").strip()
+    told = agent.instructions.strip() if isinstance(agent.instructions, str) else ""
+    if not told and agent.program is not None:
+        told = (getattr(agent.program, "__doc__", None) or "").strip()
     return told.partition("\n")[0].strip() or f"Send a message to the agent {agent.name}, and get its answer."
 
 

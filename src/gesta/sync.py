@@ -293,7 +293,7 @@ class SyncRecord:
         return drive(self.record.find(name))
 
     def read(self, run: str, after: int = 0) -> list[Entry]:
-        """Return the entries of a run whose seq is above `after`."""
+        """Return the entries of a run whose seq is above `after`; see `Record.read`."""
         return drive(self.record.read(run, after))
 
     def state(self, run: str) -> RunState:

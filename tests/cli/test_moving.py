@@ -175,6 +175,8 @@ def test_what_is_no_head_is_said(gesta: Gesta):
     done = gesta("verify", "--head", "nowhere")
     assert done.exit_code == 2
     assert "--head nowhere: no head (RUN.SEQ:DIGEST), and no file of heads" in done.stderr
+    done = gesta("verify", "--head", "with\0nul")
+    assert (done.exit_code, "no file of heads: embedded null byte" in done.stderr) == (2, True)
     Path("heads.txt").write_text("a\n")
     done = gesta("verify", "--head", "heads.txt")
     assert "--head heads.txt: line 1 is no head. A head is RUN.SEQ:DIGEST, as --keep writes." in done.stderr

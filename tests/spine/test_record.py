@@ -1,5 +1,7 @@
 """A record runs agents, and finds their runs again by session and name."""
 
+import pytest
+
 import gesta
 from gesta import address
 from gesta.record.record import Record
@@ -32,3 +34,20 @@ async def test_resuming_a_turn_that_has_ended_gives_its_outcome_and_writes_nothi
     before = await record.read(first.run)
     assert (await record.resume(first.run, agent("one"))).answer == "one"
     assert await record.read(first.run) == before
+
+
+async def test_a_run_is_read_by_its_id_the_start_of_it_its_session_or_last_and_one_that_is_not_there_is_an_error() -> (
+    None
+):
+    record = Record(MemoryStore(), address.bind)
+    outcome = await record.run(agent("Yes."), "Ready?", session="s-1")
+    whole = await record.read(outcome.run)
+    for name in (outcome.run, outcome.run[:6], "s-1", "last"):
+        assert await record.read(name) == whole
+        assert (await record.state(name)).head == whole[-1].seq
+    assert await record.read("s-1", whole[-2].seq) == whole[-1:]
+    assert await record.read(outcome.run, whole[-1].seq) == []
+    assert await record.read("0" * 16) == []
+    for part in (record.read, record.state):
+        with pytest.raises(gesta.errors.NoRun):
+            await part("s-2")

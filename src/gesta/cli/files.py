@@ -99,7 +99,7 @@ def _heads(word: str) -> list[Head]:
     """Read a file of heads. Raises Stop."""
     try:
         lines = [line for line in Path(word).read_text(encoding="utf-8").splitlines() if line.strip()]
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:  # ValueError: no UTF-8, or a NUL in the path
         raise Stop(f"--head {word}: no head (RUN.SEQ:DIGEST), and no file of heads: {error}") from error
     if not lines:
         raise Stop(f"--head {word}: no head is in it. A head is RUN.SEQ:DIGEST, as --keep writes.")

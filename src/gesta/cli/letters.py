@@ -99,7 +99,7 @@ def _token(path: str) -> str:
     """Read a token from a file. Raises Stop if the file holds no token."""
     try:
         token = Path(path).read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is no text"
         raise Stop(f"Cannot read the token in {path!r}: {why}. Name a file that is there: --token-file FILE") from error
     if not token:

@@ -37,12 +37,24 @@ class Inbox:
         self.store = store
 
     async def read(self, run: str, after: int = 0) -> list[Entry]:
-        """Return the entries of a run whose seq is above `after`."""
-        return await read(self.store, run, after)
+        """Return the entries of a run whose seq is above `after`.
+
+        Args:
+            run: its id, the start of an id, a session, or `last`. A whole id that is not in the record has no entries.
+
+        Raises:
+            NoRun: no run fits.
+            SeveralRuns: several ids begin so.
+        """
+        return await read(self.store, await self._whole(run), after)
 
     async def state(self, run: str) -> RunState:
-        """Return the folded state of a run, for a process that does not hold its lease."""
-        return await state_of(self.store, run)
+        """Return the folded state of a run, for a process that does not hold its lease.
+
+        Args:
+            run: its id, the start of an id, a session, or `last`, as in `read`.
+        """
+        return await state_of(self.store, await self._whole(run))
 
     async def waiting(self, run: str) -> list[Waiting]:
         """Return the waits of the open turn of a run and of the runs below it.
@@ -186,6 +198,10 @@ class Inbox:
         """Return the id of the run that `find` finds. A whole id is looked up directly. Raises NoRun, SeveralRuns."""
         known = RUN_ID.fullmatch(name) is not None and (await self.store.head(name))[0] > 0
         return name if known else (await self.find(name)).run
+
+    async def _whole(self, name: str) -> str:
+        """Return a whole id as it is, or the id of the run that `find` finds. Raises NoRun, SeveralRuns."""
+        return name if RUN_ID.fullmatch(name) is not None else (await self.find(name)).run
 
     async def find(self, name: str) -> RunRow:
         """Find a run by id, unique prefix of an id, session name (its newest root run), or `last`.

@@ -11,6 +11,7 @@ ORDER = (
     "stats",
     "history",
     "sessions",
+    "sentences",
     "lines",
     "overview",
     "spans",

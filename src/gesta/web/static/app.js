@@ -4,6 +4,7 @@ import { el } from "./dom.js";
 import { lineage } from "./lineage.js";
 import { list } from "./list.js";
 import { run } from "./run.js";
+import { path, query } from "./source.js";
 import { waits } from "./waits.js";
 
 const main = document.getElementById("main"), top_ = document.getElementById("top");
@@ -11,8 +12,8 @@ let leave = () => {};
 
 async function show() {
   leave(); leave = () => {};
-  const [, , number = "0", kind = "", id = "", part = "", seq = ""] = location.pathname.split("/").map(decodeURIComponent);
-  const record = Number(number) || 0, wanted = Object.fromEntries(new URLSearchParams(location.search));
+  const [, , number = "0", kind = "", id = "", part = "", seq = ""] = path().split("/").map(decodeURIComponent);
+  const record = Number(number) || 0, wanted = Object.fromEntries(query());
   try {
     const records = await api.records(), about = records[record];
     if (!about) throw new api.Failed(`There is no record ${record}.`);

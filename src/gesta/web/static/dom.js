@@ -1,4 +1,5 @@
 // Elements are made from texts, never from markup: whatever an agent or a tool said stays text.
+import { href } from "./source.js";
 
 /** Return an element. `facts`: attributes, `on…` listeners, `class`; `undefined` and `false` are left out. */
 export function el(name, facts = {}, ...inside) {
@@ -8,7 +9,7 @@ export function el(name, facts = {}, ...inside) {
   for (const [key, value] of Object.entries(facts)) {
     if (value === undefined || value === null || value === false) continue;
     if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
-    else made.setAttribute(key, value === true ? "" : String(value));
+    else made.setAttribute(key, value === true ? "" : key === "href" ? href(String(value)) : String(value));
   }
   made.append(...inside.flat(Infinity).filter((each) => each !== undefined && each !== null && each !== false && each !== ""));
   return made;

@@ -1,6 +1,7 @@
 // A lineage as an SVG, from places that the server found: groups, lines, and a card for each entry.
 import { el } from "./dom.js";
 import { Map_ } from "./map.js";
+import { path } from "./source.js";
 import { named } from "./why.js";
 
 const MOST = 2, LEAST = 0.01, READABLE = 0.7, READABLE_NARROW = 0.85, ROUND = 8;
@@ -39,7 +40,7 @@ export class Graph {
   }
 
   card(node, run, target) {
-    const href = `${location.pathname.replace(/\/run\/.*/, "")}/run/${encodeURIComponent(node.run)}#${node.seq}`;
+    const href = `${path().replace(/\/run\/.*/, "")}/run/${encodeURIComponent(node.run)}#${node.seq}`;
     const made = el("svg:a", { class: `card ${node.type} ${node.id === target ? "target" : ""}`, href, tabindex: -1, onpointermove: (event) => this.point(event, node.id), onclick: (event) => this.press(event, node.id) },
       el("svg:rect", { x: node.x, y: node.y, width: node.width, height: node.height, rx: 8 }),
       el("svg:rect", { class: "edge", x: node.x, y: node.y + 6, width: 4, height: node.height - 12, rx: 2 }),

@@ -2,6 +2,7 @@
 import * as api from "./api.js";
 import { announce, count, el } from "./dom.js";
 import { Graph, excerpt } from "./graph.js";
+import { href, path, query } from "./source.js";
 import { named } from "./why.js";
 
 export async function lineage(place, record, id, seq, title) {
@@ -17,7 +18,7 @@ export async function lineage(place, record, id, seq, title) {
 
 class Page {
   constructor(record, run, seq) {
-    const asked = new URLSearchParams(location.search);
+    const asked = query();
     this.record = record; this.run = run; this.seq = seq;
     this.all = asked.get("all") === "1"; this.turned = new Set((asked.get("turned") ?? "").split(",").filter(Boolean));
     try { this.here = decodeURIComponent(location.hash.slice(1)); } catch { this.here = ""; } // an address that somebody cut
@@ -95,7 +96,7 @@ class Page {
     this.entry.replaceChildren(...whole);
     if (!go) return;
     this.graph.see(id);
-    history.replaceState(null, "", `${location.pathname}${location.search}#${encodeURIComponent(id)}`);
+    history.replaceState(null, "", `#${encodeURIComponent(id)}`);
   }
 
   key(event) {
@@ -105,7 +106,7 @@ class Page {
       this.look(this.graph.beside(this.here, event.key), true);
       const now = this.graph.cards.get(this.here);
       announce(now.type ? `${named(now)}: ${now.text.slice(0, 160)}` : `${now.title}, folded: ${now.text}`);
-    } else if (event.key === "Enter" && card) { if (card.href) location.assign(card.href); else this.turn(card.id); }
+    } else if (event.key === "Enter" && card) { if (card.href) location.assign(href(card.href)); else this.turn(card.id); }
     else if (event.key === "f" && card) this.turn(card.type ? this.around(card) : card.id);
     else if (event.key === "+" || event.key === "-") this.graph.zoom(event.key === "+" ? 1.25 : 0.8);
     else return;
@@ -135,8 +136,8 @@ class Page {
       this.bar.append(el("span", { class: "warn failed", role: "alert" }, error.message));
       return;
     }
-    const query = new URLSearchParams({ ...(this.all ? { all: "1" } : {}), ...(this.turned.size ? { turned: [...this.turned].join(",") } : {}) });
-    history.replaceState(null, "", `${location.pathname}${query.size ? `?${query}` : ""}${location.hash}`);
+    const facts = new URLSearchParams({ ...(this.all ? { all: "1" } : {}), ...(this.turned.size ? { turned: [...this.turned].join(",") } : {}) });
+    history.replaceState(null, "", `${href(`${path()}${facts.size ? `?${facts}` : ""}`)}${location.hash}`);
     if (had) this.canvas.focus({ preventScroll: true });
   }
 

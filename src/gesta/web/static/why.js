@@ -28,7 +28,7 @@ export async function why(panel, record, run, seq, go, light) {
       el("h2", {}, "Why this answer"),
       found.complete ? "" : el("p", { class: "warn" }, "No causes lead from it to its question: whoever wrote it down named none."),
       nodes.length ? "" : el("p", { class: "quiet small" }, "It rests on nothing else on record."),
-      el("div", { class: "why" }, el("ol", {}, nodes.map((node) => row(node, passages.filter((each) => each.id === node.id), run, go, light)))),
+      el("div", { class: "why" }, el("ol", {}, nodes.map((node) => row(node, passages.filter((each) => each.id === node.id), run, record, go, light)))),
       left || all ? el("button", { class: "small", onclick: () => { all = !all; draw(); } }, all ? "Only what it drew on" : `${count(left, "entry", "entries")} more`) : "",
       found.nodes.length > 1 ? el("p", { class: "small" }, el("a", { href: `/r/${record}/run/${encodeURIComponent(run)}/why/${seq}` }, "See it drawn")) : "");
   };
@@ -36,9 +36,9 @@ export async function why(panel, record, run, seq, go, light) {
   return passages;
 }
 
-function row(node, own, run, go, light) {
+function row(node, own, run, record, go, light) {
   const made = el("li", { class: node.type, "data-id": node.id },
-    el("a", { href: node.run === run ? `#${node.seq}` : `${location.pathname.replace(/[^/]+$/, node.run)}#${node.seq}`, onclick: (event) => { if (node.run === run) { event.preventDefault(); go(node.seq); } } },
+    el("a", { href: node.run === run ? `#${node.seq}` : `/r/${record}/run/${encodeURIComponent(node.run)}#${node.seq}`, onclick: (event) => { if (node.run === run) { event.preventDefault(); go(node.seq); } } },
       marked(node.text, own), el("small", {}, `${named(node)}${node.run === run ? "" : ` of ${node.run.slice(0, 8)}`}${node.inferred ? " · inferred" : ""}`)));
   for (const [event, on] of [["mouseenter", true], ["mouseleave", false], ["focusin", true], ["focusout", false]]) made.addEventListener(event, () => light(node.id, on));
   return made;

@@ -5,10 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import msgspec
 import pytest
 from tests.cli.conftest import Gesta
 
 import gesta
+import gesta as door
 from gesta.address import FORMATTERS, open_record
 from gesta.compat.kodeagent.react import ReActHistoryFormatter
 from gesta.kinds import ToolCallContent, UserContent
@@ -110,6 +112,29 @@ def test_a_request_is_made_for_another_form_and_provider_and_what_is_lost_is_tol
         assert "not shown: 3 x calls-in-words" in gesta("show", "--as", form).stderr
     assert gesta("show", "--as", "nope").exit_code == 2
     assert gesta("show", "--model", "nope:x").exit_code == 2
+
+
+def test_each_message_after_the_first_change_says_what_became_of_it(gesta: Gesta, talk: Path) -> None:
+    (compaction, *_), requests = seqs(talk, "compaction"), seqs(talk, "request")
+    first, after = requests[0], next(seq for seq in requests if seq > compaction)
+    told = json.loads(gesta("show", "last", str(after), "--diff", "--json").stdout)
+    assert [step["change"] for step in told["steps"]] == ["changed", "again", "again", "added", "added"]
+    assert told["steps"][0] == {"change": "changed", "place": told["kept"], "was": told["kept"]}
+    assert told["left_out_by"] == [compaction]
+    assert 0 < told["same_bytes"] < told["bytes"]
+    told = json.loads(gesta("show", "last", str(first), "--diff", "--json").stdout)
+    assert (told["steps"], told["same_bytes"]) == ([{"change": "added", "place": 0}], 0)
+
+
+def test_settings_of_another_provider_are_named(gesta: Gesta, tmp_path: Path) -> None:
+    async def main() -> None:
+        async with open_record(str(tmp_path / "runs.gesta")) as opened:
+            agent = gesta_agent(door.scripted("hi"))
+            await opened.run(msgspec.structs.replace(agent, settings={"reasoning_effort": "low"}), "hi")
+
+    anyio.run(main)
+    assert json.loads(gesta("show", "--json").stdout)["lost"] == {}
+    assert json.loads(gesta("show", "--model", "anthropic:x", "--json").stdout)["lost"] == {"settings": 1}
 
 
 def test_what_a_request_added_tells_also_what_is_lost_elsewhere(gesta: Gesta, talk: Path) -> None:

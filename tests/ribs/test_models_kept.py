@@ -12,7 +12,6 @@ from tests.costs import LINEAR, growth
 
 import gesta
 from gesta.address import open_record
-from gesta.cli.wire import plain_text
 from gesta.errors import AgentError
 from gesta.kinds import Part, RequestHeaderContent
 from gesta.message import Call, Message, Native, attached
@@ -21,6 +20,7 @@ from gesta.models.chat_completions import ChatDialect, ChatParser
 from gesta.models.kept import Kept
 from gesta.models.parts import note
 from gesta.perform.compaction import transcript
+from gesta.views.sent import message_text
 
 NAMES = ("reasoning_content", "reasoning_details", "extra_content")
 CALL = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
@@ -221,7 +221,7 @@ def test_a_file_of_which_nobody_knows_what_it_is_is_refused_in_words(tmp_path: P
 def test_a_part_is_named_alike_wherever_it_is_told_of(part: Part, words: str) -> None:
     message = Message(role="user", text="Look", parts=(part,))
     assert transcript([message]) == f"user: Look\n{words}"
-    assert plain_text(message) == f"Look\n{words}"
+    assert message_text(message) == f"Look\n{words}"
     if part.type != "text":
         assert note(part) == f"{words[:-1]}: it cannot be shown here]"
 

@@ -8,6 +8,8 @@ ORDER = (
     "prov_chain",
     "prov",
     "losses",
+    "sent",
+    "sent_changes",
     "stats",
     "history",
     "sessions",

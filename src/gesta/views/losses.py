@@ -23,6 +23,8 @@ LOSSES: Mapping[str, str] = MappingProxyType(
         "tool-name": "names of tools that no provider takes",
         "arguments": "arguments that are no JSON object; an empty one stands for them",
         "file": "images and files that are not on record themselves",
+        "file-in-words": "images and files that this provider takes no such message with; a note names them",
+        "settings": "settings by another provider's names; they go as they are, and may be refused",
         "left-out": "entries that a compaction left out",
     }
 )

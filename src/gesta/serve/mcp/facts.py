@@ -7,11 +7,11 @@ from msgspec import Meta, Struct
 
 from gesta.address import Record
 from gesta.cli.chains import explained, nodes
-from gesta.cli.options import ShowOptions
 from gesta.cli.pages import entry_facts, kinds_of, newest, table_rows
 from gesta.cli.record_options import FindOptions
 from gesta.cli.search import hit_facts, matches
-from gesta.cli.wire import request_facts, request_of, sent, shown_facts
+from gesta.cli.wire import shown_facts
+from gesta.compare.requests import Wanted, remade, request_facts
 from gesta.errors import GestaError
 from gesta.log.journal import entry_of
 from gesta.log.shared import rows_of
@@ -119,8 +119,8 @@ async def show(record: Record, asked: Show) -> list[Row]:
         if not found:
             raise GestaError(f"Run {row.run!r} has no entry {asked.entry}. Name one from 1 to {row.head}.")
         return [shown_facts(await entry_of(record.store, found[0]))]
-    options, entries = ShowOptions(run=row.run, json=True), await record.read(row.run)
-    return [request_facts(sent(entries, request_of(entries, options), options), options)]
+    wanted = Wanted()
+    return [request_facts(remade(await record.read(row.run), wanted), wanted)]
 
 
 async def why(record: Record, asked: Why) -> list[Row]:

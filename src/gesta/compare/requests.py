@@ -1,0 +1,96 @@
+"""Makes requests of a run again by the names of a formatter and a model: those on record, or others."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from gesta.address import FORMATTERS, formatter
+from gesta.entry import Entry
+from gesta.errors import BadAddress
+from gesta.models.hosted import recorded, unsent
+from gesta.models.http import HttpModel, Secret
+from gesta.models.providers import PROVIDERS
+from gesta.prompt.formatter import Formatter
+from gesta.text.redactor import SECRETS
+from gesta.views.sent import Asked, Sent, earlier, encoding, header_before, request_of, sent
+from gesta.views.sent_changes import Difference, difference
+
+
+class Wanted(Struct, frozen=True, kw_only=True):
+    """A request that somebody wants to see, and in which form."""
+
+    entry: int | None = None
+    """Seq of the request, or of an entry after it; `None` for the last request."""
+    form: str | None = None
+    """Name of another formatter than that on record."""
+    model: str | None = None
+    """Another model than that on record, as `provider:model`."""
+    whole: bool = False
+    """Whether nothing is left out of the prompt."""
+
+    @property
+    def anew(self) -> bool:
+        """Whether the request is made in a form in which it was not sent."""
+        return self.form is not None or self.model is not None
+
+
+def remade(entries: Sequence[Entry], wanted: Wanted) -> Sent[HttpModel]:
+    """Make a request again.
+
+    Raises BadAddress: there is no such request, formatter or provider, or nothing here has the encoder on record.
+    """
+    return _sent(entries, request_of(entries, wanted.entry, anew=wanted.anew), wanted)
+
+
+def compared(entries: Sequence[Entry], wanted: Wanted) -> Difference:
+    """Make a request and the one before it again, and compare them. Raises BadAddress, as `remade` does."""
+    one = remade(entries, wanted)
+    before = earlier(entries, one.seq)
+    return difference(entries, one, _sent(entries, before, wanted) if before is not None else None)
+
+
+def _sent(entries: Sequence[Entry], seq: int, wanted: Wanted) -> Sent[HttpModel]:
+    name, encoder = encoding(entries, seq)
+    form = formatter(wanted.form) if wanted.form is not None else _recorded(name)
+    models = [
+        unsent(wanted.model, stream=stream)
+        if wanted.model is not None
+        else recorded(str(header_before(entries, seq).model or ""), encoder, stream=stream)
+        for stream in (True, False)
+    ]
+    asked = Asked(seq=seq, form=form, dressed=wanted.form is not None, models=models, whole=wanted.whole)
+    return sent(entries, asked)
+
+
+def _recorded(name: str) -> Formatter[Any]:
+    """Return the formatter whose name is on record. Raises BadAddress."""
+    short = name.partition("/")[0]
+    known = [formatter(short)] if short in FORMATTERS else list(map(formatter, FORMATTERS))
+    found = [form for form in known if form.name.partition("/")[0] == short]
+    if not found:
+        raise BadAddress(
+            f"The request was made by a formatter of the program's own, {name!r}. Add --as {FORMATTERS[0]}."
+        )
+    return found[0]
+
+
+def request_facts(one: Sent[HttpModel], wanted: Wanted) -> dict[str, Any]:
+    """Return a request as `gesta show --wire --json` writes it."""
+    wire, reached = one.model.wire(one.request), one.model.provider.name in PROVIDERS
+    return {
+        "request": one.seq,
+        "model": one.model.name if wanted.model else one.header.model,
+        "method": wire.method if reached else None,
+        "url": SECRETS.address(wire.url) if reached else None,
+        "headers": {name: _header(value) for name, value in wire.headers} if reached else None,
+        "body": json.loads(wire.body),
+        "digest": one.request.digest,
+        "as_sent": one.known,
+        "lost": dict(one.lost),
+    }
+
+
+def _header(value: str | Secret) -> str:
+    return value if isinstance(value, str) else f"{value.prefix}<{value.name}>"

@@ -14,6 +14,7 @@ ORDER = (
     "history",
     "sessions",
     "sentences",
+    "files",
     "lines",
     "overview",
     "spans",

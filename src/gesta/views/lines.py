@@ -7,14 +7,16 @@ in any order, even if it has only a part of the run. Events of a call are descri
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
+import msgspec
 from msgspec import Struct
 
 from gesta import kinds
 from gesta.entry import Entry, utc_text
 from gesta.kinds import Kind
 from gesta.model.usage import tokens
-from gesta.prompt.formatter import observation_text
 from gesta.text.visible import remarks
+from gesta.views.files import facts as files_facts
+from gesta.views.files import files, without
 from gesta.views.sentences import asked, content_of, happened
 
 LONGEST = 4_000
@@ -56,7 +58,7 @@ class Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Tokens that a model read and wrote."""
     latency_ms: float | None = None
     parts: tuple[dict[str, Any], ...] = ()
-    """Images and files, each with its type and its place."""
+    """Images and files, each with its type and its number in the entry; see `views.files`."""
     key: str | None = None
     """Key of the message that opened a turn."""
     run: str | None = None
@@ -104,7 +106,7 @@ def line(entry: Entry, known: Mapping[int, Entry]) -> Line:
     text, value = str(facts.pop("text", "")), facts.pop("value", None)
     more = len(text) > LONGEST
     if value is not None:
-        value, cut = _cut(value)
+        value, cut = _cut(without(value, []))
         more = more or cut
     return Line(
         seq=entry.seq,
@@ -115,6 +117,7 @@ def line(entry: Entry, known: Mapping[int, Entry]) -> Line:
         text=text[:LONGEST],
         value=value,
         more=more,
+        parts=files_facts(files(entry.content)),
         **facts,
     )
 
@@ -163,14 +166,14 @@ def _facts(entry: Entry, known: Mapping[int, Entry]) -> dict[str, Any]:
     content = entry.content
     match content:
         case kinds.UserContent(value=text, user_id=user):
-            return {"part": "message", "who": user or "user", "text": text, "parts": _parts(content.parts)}
+            return {"part": "message", "who": user or "user", "text": text}
         case kinds.AssistantContent(value=text):
             said = first(entry)
             who = _speaker(entry, known)
-            return {"part": "message", "who": who, "text": text, "spoken": said, "parts": _parts(content.parts)}
+            return {"part": "message", "who": who, "text": text, "spoken": said}
         case kinds.SystemContent(value=text):
             who = " → ".join(content.source or ()) or "system"
-            return {"part": "message", "who": who, "text": text, "parts": _parts(content.parts)}
+            return {"part": "message", "who": who, "text": text}
         case kinds.ChatCompletionContent(output=text, usage=usage):
             counts = tokens(usage)
             return {
@@ -228,14 +231,25 @@ def _called(entry: Entry, content: kinds.ToolCallContent | kinds.ToolResultConte
             }
         case kinds.ToolResultContent(tool_result=value, outcome=outcome, status=status):
             how = outcome or ("ok" if status == "success" else "error")
+            value = _records(value) if isinstance(value, str) else value
             return {
                 "part": "result",
                 "value": value if not isinstance(value, str) else None,
-                "text": observation_text(value) if isinstance(value, str) else RESULTS.get(how, ""),
+                "text": without(value, []) if isinstance(value, str) else RESULTS.get(how, ""),
                 "tone": "tool" if how == "ok" else "fault" if how == "error" else "waiting",
                 "outcome": how,
                 "who": content.by or "",
             }
+
+
+def _records(text: str) -> Any:
+    """Return a text as the list or object that it is in JSON, if it is too long to be sent whole; else the text."""
+    if not LONGEST < len(text) <= LONGEST * 100 or not text.lstrip().startswith(("{", "[")):
+        return text
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        return text
 
 
 RESULTS = {
@@ -284,12 +298,7 @@ def _work(content: Any) -> dict[str, Any]:
             found = [{"document": hit.document, "chunk": hit.chunk, "score": hit.score} for hit in hits]
             return {"part": "note", "who": "retrieval", "text": query, "value": found, "tone": "tool"}
         case kinds.ArtifactContent(name=name, media_type=media):
-            return {
-                "part": "note",
-                "who": "artifact",
-                "text": name,
-                "parts": ({"type": media, "name": name, "part": 0},),
-            }
+            return {"part": "note", "who": "artifact", "text": f"{name} ({media})"}
         case kinds.CompactionContent(from_seq=first, to_seq=last, summary=summary):
             text = f"Entries {first} to {last} are shown to the model as {'this summary' if summary else 'nothing'}."
             return {"part": "note", "who": "compaction", "text": text, "value": summary}
@@ -304,9 +313,3 @@ def _work(content: Any) -> dict[str, Any]:
             return {"part": "machinery", "who": "budget", "value": spent or reserved}
         case _:
             return {"part": "machinery"}
-
-
-def _parts(parts: list[kinds.Part] | None) -> tuple[dict[str, Any], ...]:
-    """Return the images and files of a message, each with its type, its name, and its place in the message."""
-    found = [(place, each) for place, each in enumerate(parts or ()) if each.type != "text"]
-    return tuple({"type": each.media_type or each.type, "name": each.name, "part": place} for place, each in found)

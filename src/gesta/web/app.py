@@ -19,6 +19,7 @@ from gesta.serve.sse import EventStream, encoded
 from gesta.serve.sse import line as told
 from gesta.web import people
 from gesta.web.data import Pages, SessionFilter
+from gesta.web.files import file
 from gesta.web.gate import Gate
 from gesta.web.graph import Shown
 
@@ -49,6 +50,7 @@ class Viewer:
             ("/api/{record:int}/runs/{run}/why", _why),
             ("/api/{record:int}/runs/{run}/graph", _graph),
             ("/api/{record:int}/runs/{run}/entries/{seq:int}", _entry),
+            ("/api/{record:int}/runs/{run}/entries/{seq:int}/files/{place:int}", file),
             ("/api/{record:int}/follow", self._follow),
             ("/api/{record:int}/waiting", people.waiting),
         )

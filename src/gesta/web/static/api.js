@@ -1,6 +1,6 @@
 // The data of the pages. Every address is one that `gesta view` answers.
 
-import { follow as followed, get } from "./source.js";
+import { follow as followed, get, href } from "./source.js";
 export { Failed } from "./source.js";
 
 const query = (facts) => new URLSearchParams(Object.entries(facts).filter(([, value]) => value)).toString();
@@ -15,5 +15,7 @@ export const waiting = (record) => get(`/api/${record}/waiting`);
 export const answer = (record, word) => get(`/api/${record}/answer`, word);
 export const graph = (record, id, seq, facts) => get(`${run(record, id)}/graph?${query({ entry: seq, ...facts })}`);
 export const entry = (record, id, seq) => get(`${run(record, id)}/entries/${seq}`);
+/** Return the address of an image or file of an entry. */
+export const file = (record, id, seq, place) => href(`${run(record, id)}/entries/${seq}/files/${place}`);
 /** Follow the lines of a run, or the runs that changed; see source.js. */
 export const follow = (record, facts, name, hear, connected) => followed(`/api/${record}/follow?${query(facts)}`, name, hear, connected);

@@ -12,7 +12,7 @@ let leave = () => {};
 
 async function show() {
   leave(); leave = () => {};
-  const [, , number = "0", kind = "", id = "", part = "", seq = ""] = path().split("/").map(decodeURIComponent);
+  const [, , number = "0", kind = "", id = "", part = "", seq = ""] = path().split("/").map(decoded);
   const record = Number(number) || 0, wanted = Object.fromEntries(query());
   try {
     const records = await api.records(), about = records[record];
@@ -26,6 +26,11 @@ async function show() {
     main.replaceChildren(el("div", { class: "empty" }, el("p", {}, error.message), el("p", {}, el("a", { href: `/r/${record}` }, "All sessions"))));
     if (!(error instanceof api.Failed)) throw error;
   }
+}
+
+/** Return a part of a path as it was meant; as it is, if a `%` in it encodes nothing. */
+function decoded(part) {
+  try { return decodeURIComponent(part); } catch { return part; }
 }
 
 function head(records, record, about, facts) {

@@ -1,7 +1,8 @@
 // The lines of a run as a conversation: who said what, each call with its result, and what happened to it, in sentences.
 import * as api from "./api.js";
 import { count, el, took, when } from "./dom.js";
-import { args, markdown, shown, text } from "./value.js";
+import { markdown } from "./markdown.js";
+import { args, files, shown, text } from "./value.js";
 
 /** Draws lines in the order of the run. `why(seq)` is called for the answer that somebody asks about. */
 export class Conversation {
@@ -59,10 +60,10 @@ export class Conversation {
   }
 
   message(line, turn) {
-    if (line.kind !== "assistant") { this.put(turn, line, line.who, markdown(line.text), this.files(line), this.rest(line)); return; }
+    const words = el("div", {}, markdown(line.text)), files = this.files(line);
+    if (line.kind !== "assistant") { this.put(turn, line, line.who, words, this.rest(line, words), files); return; }
     if (line.spoken) { this.spoken.add(line.spoken); this.words.get(line.spoken)?.remove(); }
-    const words = el("div", {}, markdown(line.text));
-    const item = this.put(turn, line, line.who || turn.name, words, this.files(line), this.rest(line), el("div", { class: "actions" }, el("button", { onclick: () => this.why(line.seq) }, "why?")));
+    const item = this.put(turn, line, line.who || turn.name, words, this.rest(line, words), files, el("div", { class: "actions" }, el("button", { onclick: () => this.why(line.seq) }, "why?")));
     item.classList.add("agent", "answer");
     item.words = words; item.line = line;
     this.answers.push(line.seq);
@@ -70,7 +71,8 @@ export class Conversation {
 
   said(line, turn) {
     if (!line.text.trim() || this.spoken.has(line.seq)) return;
-    const item = this.put(turn, line, line.who || turn.name, markdown(line.text), this.rest(line));
+    const words = el("div", {}, markdown(line.text));
+    const item = this.put(turn, line, line.who || turn.name, words, this.rest(line, words));
     item.classList.add("agent");
     this.words.set(line.seq, item);
   }
@@ -117,7 +119,8 @@ export class Conversation {
 
   result(line, turn) {
     const call = this.calls.get(line.of);
-    const body = el("div", { class: "row" }, line.outcome !== "ok" ? el("span", { class: line.outcome === "error" ? "warn" : "quiet" }, `${line.outcome}: `) : "", line.value !== undefined ? shown(line.value) : text(line.text), this.rest(line));
+    const value = el("div", {}, line.value !== undefined ? shown(line.value) : text(line.text));
+    const body = el("div", { class: "row" }, line.outcome !== "ok" ? el("span", { class: line.outcome === "error" ? "warn" : "quiet" }, `${line.outcome}: `) : "", value, this.rest(line, value), this.files(line));
     if (!call) { this.put(turn, line, "result", body); return; }
     this.items.set(line.seq, call.item);
     call.open = false; call.result = line;
@@ -133,17 +136,20 @@ export class Conversation {
     this.put(turn, line, "", el("div", { class: `ended ${line.tone}` }, `The turn ended: ${line.outcome}.`, line.text ? ` ${line.text}` : ""));
   }
 
-  /** Return a button that shows the whole entry, for a line that was cut. */
-  rest(line) {
+  /** Return a button that shows the whole text or value of a line that was cut, in the place of its part. */
+  rest(line, place) {
     if (!line.more) return "";
-    const button = el("button", { class: "small", onclick: async () => {
-      const entry = await api.entry(this.record, this.id, line.seq);
-      button.replaceWith(el("pre", {}, JSON.stringify(entry.content, null, 1)));
+    const button = el("button", { class: "small", type: "button", onclick: async () => {
+      const { content } = await api.entry(this.record, this.id, line.seq), words = content.output ?? content.value;
+      const told = line.part !== "result" && typeof words === "string";
+      if (told) line.text = words;
+      place.replaceChildren(...(told ? markdown(words) : [shown(content.tool_result ?? content.tool_args ?? content)]));
+      button.remove();
     } }, "show all of it");
     return button;
   }
 
-  files(line) { return (line.parts ?? []).map((part) => el("div", { class: "note" }, `${part.name ?? "file"} (${part.type})`)); }
+  files(line) { return files(this.record, this.id, line); }
 }
 
 class Turn {

@@ -4,7 +4,7 @@ import { Conversation } from "./conversation.js";
 import { announce, connection, count, el } from "./dom.js";
 import { Glance } from "./glance.js";
 import { underlined, why } from "./why.js";
-import { markdown } from "./value.js";
+import { markdown } from "./markdown.js";
 import { card } from "./waits.js";
 
 const PAGE = 200;

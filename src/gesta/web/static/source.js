@@ -1,6 +1,8 @@
 // Where the pages have their data from, and how they are addressed: here by the server of `gesta view`.
 // In a folder that `gesta view --export` wrote, folder.js stands in the place of this file, with the same names.
 
+import { parse } from "./json.js";
+
 export class Failed extends Error {}
 
 /** Facts about a copy; `null` if the pages show the record itself. */
@@ -14,7 +16,7 @@ export async function get(path, word) {
   catch { throw new Failed("The viewer does not answer. Is `gesta view` still running?"); }
   const type = answer.headers.get("content-type") ?? "";
   if (!type.includes("json")) throw new Failed((await answer.text()).slice(0, 400));
-  const body = await answer.json();
+  const body = parse(await answer.text());
   if (!answer.ok) throw new Failed(body.error?.message ?? answer.statusText);
   return body;
 }
@@ -23,7 +25,7 @@ export async function get(path, word) {
  * `connected(state)` is told "open", "lost" while the browser tries again, and "closed" once the viewer refused it. */
 export function follow(path, name, hear, connected) {
   const source = new EventSource(path);
-  source.addEventListener(name, (event) => hear(JSON.parse(event.data)));
+  source.addEventListener(name, (event) => hear(parse(event.data)));
   source.addEventListener("open", () => connected("open"));
   source.addEventListener("error", () => connected(source.readyState === EventSource.CLOSED ? "closed" : "lost"));
   return () => source.close();

@@ -1,66 +1,94 @@
-// Values and texts as a person reads them: tables, lists, and the few marks of Markdown that models use.
-import { el } from "./dom.js";
+// Values as a person reads them: records and lists of records as tables, long ones opened on demand, images as images.
+import * as api from "./api.js";
+import { count, el } from "./dom.js";
+import { exact, nested, parse } from "./json.js";
 
-const LONG = 600;
+const LONG = 600, LINES = 12, COLUMNS = 8, ROWS = 40, DEEP = 5, CELL = 70;
 
 /** Return any JSON value as a table, a list or a text. */
 export function shown(value, depth = 0) {
   if (value === null || value === undefined) return el("span", { class: "quiet" }, "nothing");
-  if (typeof value === "string") return text(value);
-  if (typeof value !== "object") return el("span", { class: "code" }, String(value));
+  if (typeof value === "string") return text(value, depth);
+  if (!nested(value)) return el("span", { class: "code" }, exact(value));
   const keys = Object.keys(value);
   if (!keys.length) return el("span", { class: "quiet" }, Array.isArray(value) ? "an empty list" : "empty");
-  if (depth > 4) return el("pre", {}, JSON.stringify(value, null, 1));
+  if (depth >= DEEP) return el("pre", {}, JSON.stringify(value, null, 1));
   if (Array.isArray(value)) return list(value, depth);
-  return el("dl", { class: "value" }, keys.map((key) => [el("dt", {}, key), el("dd", {}, shown(value[key], depth + 1))]));
+  const place = el("dl", { class: "value" });
+  return inParts(place, keys, (key) => [el("dt", {}, key), el("dd", {}, shown(value[key], depth + 1))], "member");
 }
 
 function list(value, depth) {
-  const rows = value.filter((each) => each && typeof each === "object" && !Array.isArray(each));
+  const rows = value.every((each) => nested(each) && !Array.isArray(each)) ? value : [];
   const columns = [...new Set(rows.flatMap(Object.keys))];
-  const flat = rows.every((row) => Object.values(row).every((each) => typeof each !== "object" || each === null));
-  if (rows.length === value.length && columns.length <= 8 && flat) {
-    return el("div", { class: "scroll" }, el("table", { class: "values" },
-      el("thead", {}, el("tr", {}, columns.map((name) => el("th", { scope: "col" }, name)))),
-      el("tbody", {}, value.map((row) => el("tr", {}, columns.map((name) => el("td", {}, plain(row[name]))))))));
-  }
-  return el("ul", {}, value.map((each) => el("li", {}, shown(each, depth + 1))));
+  if (columns.length && columns.length <= COLUMNS && rows.length > 1) return table(rows, columns, depth);
+  return inParts(el("ul", {}), value, (each) => el("li", {}, shown(each, depth + 1)), "item");
 }
 
-const plain = (value) => (value === undefined || value === null ? "" : String(value));
+function table(rows, columns, depth) {
+  const own = (row, name) => (Object.hasOwn(row, name) ? row[name] : undefined);
+  const numbers = new Set(columns.filter((name) => rows.every((row) => own(row, name) === undefined || own(row, name) === null || typeof own(row, name) === "number")));
+  const style = (name) => (numbers.has(name) ? "number" : undefined);
+  const body = el("tbody");
+  const made = el("table", { class: "values" }, el("thead", {}, el("tr", {}, columns.map((name) => el("th", { scope: "col", class: style(name) }, name)))), body);
+  const more = inParts(body, rows, (row) => el("tr", {}, columns.map((name) => el("td", { class: style(name) }, cell(own(row, name), depth)))), "row");
+  return el("div", {}, el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": count(rows.length, "row") }, made), more === body ? "" : more.lastChild);
+}
 
-/** Return a text as it is, folded if it is long. */
-export function text(value) {
-  if (value.length <= LONG && value.split("\n").length <= 12) return el("span", { style: undefined, class: "plain" }, value.includes("\n") ? el("pre", {}, value) : value);
-  return el("details", { class: "fold" }, el("summary", {}, `${value.slice(0, 160).replace(/\s+/g, " ")}… (${value.length.toLocaleString("en")} characters)`), el("pre", {}, value));
+function cell(value, depth) {
+  if (value === undefined || value === null) return "";
+  if (!nested(value)) return typeof value === "string" && value.length > LONG ? text(value, depth) : exact(value);
+  const short = JSON.stringify(value);
+  return short.length <= CELL ? el("span", { class: "code" }, short) : shown(value, depth + 2);
+}
+
+/** Return `place` with what is made of each item; if there are many, with a button that shows the next ones. */
+function inParts(place, items, make, name) {
+  let from = 0;
+  const next = () => { place.append(...[items.slice(from, from += ROWS).map(make)].flat(2)); };
+  next();
+  if (from >= items.length) return place;
+  const more = el("button", { class: "small", type: "button", onclick: () => { next(); more.textContent = left(); if (from >= items.length) more.remove(); } });
+  const left = () => `show ${Math.min(ROWS, items.length - from)} more of ${count(items.length, name)}`;
+  more.textContent = left();
+  return el("div", {}, place, more);
+}
+
+/** Return a text as it is; one that is a list or an object in JSON as that; one that is long is folded. */
+export function text(value, depth = 0) {
+  const inside = depth < DEEP ? structure(value) : null;
+  if (inside) return shown(inside, depth);
+  const lines = value.split("\n", LINES + 1).length;
+  if (value.length <= LONG && lines <= LINES) return value.includes("\n") ? el("pre", {}, value) : el("span", { class: "plain" }, value);
+  const made = el("details", { class: "fold", ontoggle: () => { if (made.open && made.children.length < 2) made.append(el("pre", {}, value)); } },
+    el("summary", {}, `${value.slice(0, 160).replace(/\s+/g, " ")}… (${count(value.length, "character")})`));
+  return made;
+}
+
+function structure(value) {
+  const head = value.trimStart()[0];
+  if (head !== "{" && head !== "[") return null;
+  try { return parse(value); } catch { return null; }
 }
 
 /** Return the arguments of a call in one line, as in code. */
 export function args(value) {
-  if (!value || typeof value !== "object") return plain(value);
+  if (!nested(value)) return value === undefined || value === null ? "" : exact(value);
   return Object.entries(value).map(([key, each]) => `${key}=${JSON.stringify(each)}`).join(", ");
 }
 
-/** Return words with paragraphs, lists, headings, code and emphasis. `marked(text)` may split a text further. */
-export function markdown(words, marked = (part) => [part]) {
-  const made = [];
-  const blocks = words.replace(/\r\n?/g, "\n").split(/\n{2,}(?![^`]*```(?:[^`]*```[^`]*```)*[^`]*$)/);
-  for (const block of blocks) {
-    const fence = block.match(/^\s*```[^\n]*\n([\s\S]*?)\n?```\s*$/);
-    const rows = block.split("\n");
-    if (fence) made.push(el("pre", {}, fence[1]));
-    else if (rows.every((row) => /^\s*[-*] /.test(row))) made.push(el("ul", {}, rows.map((row) => el("li", {}, inline(row.replace(/^\s*[-*] /, ""), marked)))));
-    else if (rows.every((row) => /^\s*\d+[.)] /.test(row))) made.push(el("ol", {}, rows.map((row) => el("li", {}, inline(row.replace(/^\s*\d+[.)] /, ""), marked)))));
-    else if (/^#{1,6} /.test(block) && rows.length === 1) made.push(el("p", {}, el("b", {}, inline(block.replace(/^#+ /, ""), marked))));
-    else made.push(el("p", {}, rows.map((row, place) => [place ? el("br") : "", inline(row, marked)])));
-  }
-  return made;
-}
-
-function inline(row, marked) {
-  return row.split(/(`[^`]+`|\*\*[^*]+\*\*)/).map((part) => {
-    if (/^`[^`]+`$/.test(part)) return el("code", {}, part.slice(1, -1));
-    if (/^\*\*[^*]+\*\*$/.test(part)) return el("b", {}, marked(part.slice(2, -2)));
-    return marked(part);
+/** Return the images and files of a line: images as images, from the record alone, anything else to be saved. */
+export function files(record, run, line) {
+  return (line.parts ?? []).map((file) => {
+    const size = file.bytes === undefined ? "" : ` · ${bytes(file.bytes)}`;
+    const words = `${file.name ?? (file.image ? "image" : "file")} · ${file.type}${size}`;
+    if (file.url) return el("p", { class: "note" }, `${file.type} at ${file.url} (not on record, and not loaded)`);
+    const address = api.file(record, run, line.seq, file.place), name = file.name ?? `file-${line.seq}-${file.place}`;
+    const link = el("a", { href: address, download: name }, words);
+    if (!file.image) return el("p", { class: "note file" }, link);
+    const picture = el("img", { src: address, alt: file.name ?? "An image without a name", loading: "lazy", onerror: () => picture.remove() });
+    return el("figure", { class: "picture" }, picture, el("figcaption", { class: "note" }, link));
   });
 }
+
+const bytes = (number) => (number < 1000 ? count(number, "byte") : number < 1e6 ? `${(number / 1000).toFixed(1)} kB` : `${(number / 1e6).toFixed(1)} MB`);

@@ -1,0 +1,124 @@
+"""Finds the images and files that an entry holds: in the parts of a message, in values as base64, or as an artifact.
+
+They are numbered in the order in which they stand, so an address can name one. The type of an image follows from its
+bytes alone: nothing that an agent or a tool says makes a page or a drawing of it.
+"""
+
+import base64
+import binascii
+import re
+from typing import Any
+
+from msgspec import Struct
+
+from gesta.kinds import ArtifactContent, Content, Part
+from gesta.message import BEGINNINGS
+
+IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
+"""Types that a browser shows and that hold no script. SVG is not among them."""
+VALUES = ("tool_args", "tool_result", "document", "value", "result", "args")
+"""Members of contents that hold values of users."""
+HEADS = ("iVBO", "/9j/", "R0lG", "UklG")
+"""The first characters of PNG, JPEG, GIF and WebP in base64."""
+DATA_URL = re.compile(r"data:([\w.+-]+/[\w.+-]+);base64,")
+SHORTEST = 40
+"""Smallest number of characters of a text that is read as an image in base64."""
+DEEPEST = 40
+"""Greatest depth at which a value is searched."""
+
+
+class File(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An image or file of an entry."""
+
+    type: str
+    """Media type: of an image by its bytes, else as whoever wrote the entry named it."""
+    name: str | None = None
+    data: bytes | None = None
+    blob: str | None = None
+    """Name of the blob in the run of the entry that holds the data."""
+    url: str | None = None
+    """Address of the data, if the record does not hold them."""
+
+    @property
+    def image(self) -> bool:
+        """Whether a browser may show it as an image."""
+        return self.type in IMAGES and self.url is None
+
+
+def files(content: Content) -> list[File]:
+    """Return the images and files of a content, in the order of their numbers."""
+    found: list[File] = []
+    if isinstance(content, ArtifactContent):
+        found.append(File(type=content.media_type, name=content.name, blob=content.blob))
+    parts = getattr(content, "parts", None) or ()
+    found += [_part(part) for part in parts if isinstance(part, Part) and part.type != "text"]
+    for name in VALUES:
+        without(getattr(content, name, None), found)
+    return found
+
+
+def facts(found: list[File]) -> tuple[dict[str, Any], ...]:
+    """Return what a page says about files, without their data."""
+    return tuple(
+        {"place": place, "type": each.type, "name": each.name, "image": each.image}
+        | ({"url": each.url[:2000]} if each.url is not None else {})
+        | ({"bytes": len(each.data)} if each.data is not None else {})
+        for place, each in enumerate(found)
+    )
+
+
+def without(value: Any, found: list[File], depth: int = 0) -> Any:
+    """Return a value with a note in place of each image and of bytes, which are added to `found`."""
+    match value:
+        case str():
+            file = _written(value)
+        case bytes():
+            file = File(type=image_type(value) or "application/octet-stream", data=value)
+        case dict() if depth < DEEPEST:
+            return {key: without(each, found, depth + 1) for key, each in value.items()}
+        case list() | tuple() if depth < DEEPEST:
+            return [without(each, found, depth + 1) for each in value]
+        case _:
+            return value
+    if file is None:
+        return value
+    found.append(file)
+    return f"[{file.type}, {len(file.data or b''):,} bytes]"
+
+
+def image_type(data: bytes) -> str | None:
+    """Return the type of an image by its first bytes; `None` if it is no image that a browser shows."""
+    found = next((type_ for begin, type_ in BEGINNINGS if begin.match(data)), None)
+    return found if found in IMAGES else None
+
+
+def _part(part: Part) -> File:
+    """Return an image or file of a message."""
+    data = part.data
+    if isinstance(data, str):
+        data = _bytes(data)
+    if data is None and part.url is not None and (url := DATA_URL.match(part.url)):
+        data = _bytes(part.url[url.end() :])
+    if isinstance(data, bytes):
+        named = part.media_type if part.media_type not in IMAGES else None
+        return File(type=image_type(data) or named or "application/octet-stream", name=part.name, data=data)
+    return File(type=part.media_type or part.type, name=part.name, blob=part.blob, url=part.url)
+
+
+def _written(text: str) -> File | None:
+    """Return the image that a text is in base64, as a data URL or bare; `None` if it is another text."""
+    if len(text) < SHORTEST:
+        return None
+    url = DATA_URL.match(text)
+    if url is None and not text.startswith(HEADS):
+        return None
+    data = _bytes(text[url.end() :] if url else text)
+    type_ = image_type(data) if data is not None else None
+    return File(type=type_, data=data) if type_ is not None else None
+
+
+def _bytes(text: str) -> bytes | None:
+    try:
+        return base64.b64decode(text.replace("\r", "").replace("\n", ""), validate=True)
+    except (binascii.Error, ValueError):
+        return None

@@ -31,7 +31,7 @@ WORDS = (
     *("30d", "2026-01-01", "tomorrow", "tool", "day", "gesta", "trig", "json", "tsv", "--json", "--help", "--nothing"),
     *("postgresql://", "postgresql://u:p@127.0.0.1:1/x?connect_timeout=1", "done", "retry", "activity", "steps"),
 )
-LEFT_OUT = {"demo", "work", "models", "view"}
+LEFT_OUT = {"demo", "work", "models", "serve", "view"}
 """Commands that go on until they are stopped, play a play, or ask others."""
 LASTING = {"--follow", "-f", "--port", "--debug"}
 

@@ -125,6 +125,8 @@ def test_a_result_that_is_no_json_is_told_how(gesta: Gesta):
     assert done.exit_code == 2
     assert "error: --result is 'sent', expected JSON (" in done.stderr
     assert "Text goes in quotes: --result '\"sent\"'\n" in done.stderr
+    done = gesta("resolve", "last", "done", "--result", "[" * 100_000)
+    assert (done.exit_code, "expected JSON (maximum recursion depth exceeded" in done.stderr) == (2, True)
 
 
 def test_without_a_doubt_there_is_nothing_to_resolve(gesta: Gesta, run_id: Find):

@@ -14,7 +14,7 @@ import pytest
 
 import gesta
 from gesta.address import drive, inline_store
-from gesta.errors import BrokenRecord, NoRecord, SetAside, WriteFailed
+from gesta.errors import BadAddress, BrokenRecord, NoRecord, SetAside, WriteFailed
 from gesta.kinds import AnswerContent, ApprovalContent
 from gesta.stores.sqlite_backup import backup
 from gesta.testing import make_batch
@@ -112,6 +112,17 @@ def test_what_is_no_record_is_not_copied(tmp_path: Path):
     with pytest.raises(WriteFailed, match="there is no folder"):
         backup(str(tmp_path / "x.gesta"), str(tmp_path / "no" / "b.gesta"))
     assert names(tmp_path) == ["x.gesta"]
+
+
+def test_a_name_that_is_no_utf_8_is_the_name_of_no_record(tmp_path: Path):
+    address = str(tmp_path / "record.gesta")
+    drive(inline_store(address, durability="normal").close())
+    odd = os.fsdecode(b"copy\xff.gesta")
+    with pytest.raises(BadAddress, match="is no name of a file"):
+        backup(address, str(tmp_path / odd))
+    with pytest.raises(BadAddress, match="is no name of a file"):
+        inline_store(str(tmp_path / odd), durability="normal")
+    assert names(tmp_path) == ["record.gesta"]
 
 
 def test_a_backup_that_is_broken_off_leaves_no_file_that_looks_like_a_record(tmp_path: Path):

@@ -213,6 +213,17 @@ def test_a_name_that_is_not_there_is_answered_with_the_nearest(folder: Path) -> 
         index(folder).tools("gone")
 
 
+def test_a_folder_of_too_many_files_is_no_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gesta.catalog.index.MOST_FILES", 2)
+    (tmp_path / "node_modules").mkdir()
+    for name in ("a.py", "b.py", "node_modules/c.py", ".d.py"):
+        (tmp_path / name).write_text("")
+    assert index(tmp_path).items == []
+    (tmp_path / "e.py").write_text("")
+    with pytest.raises(NotInCatalog, match="holds more than 2 files, and git does not keep it"):
+        index(tmp_path)
+
+
 async def test_the_version_stands_on_the_begin_of_every_turn(folder: Path) -> None:
     catalog = index(folder)
     prompt, at = catalog.prompt("money"), str(catalog.version)

@@ -21,6 +21,8 @@ SAME = 4
 """Smallest number of letters of a word that also matches longer words that begin with it."""
 NAMED = 3
 """The weight of a word in a name, relative to a word in a description."""
+MOST_FILES = 50_000
+"""How many files a folder may hold that git does not keep. A folder with more, such as `/`, is no project."""
 
 
 class NotInCatalog(GestaError, LookupError):
@@ -107,13 +109,18 @@ def index(folder: str | Path) -> Catalog:
     Files that git ignores are left out; without git, hidden files. `problems` names the items that cannot be read.
 
     Raises:
-        NotInCatalog: there is no such folder.
+        NotInCatalog: there is no such folder, or it holds more than MOST_FILES files without git.
     """
     root = Path(folder)
     if not root.is_dir():
         raise NotInCatalog(f"There is no folder {str(folder)!r}. Name one that holds tools or prompts.")
     history = History(root)
-    listed = files_without_git(root) if history.files is None else history.files
+    listed = files_without_git(root, MOST_FILES) if history.files is None else history.files
+    if history.files is None and len(listed) > MOST_FILES:
+        raise NotInCatalog(
+            f"{str(folder)!r} holds more than {MOST_FILES:,} files, and git does not keep it. "
+            "Name the folder that holds the tools and prompts."
+        )
     paths = [path for path in listed if path.endswith((PYTHON, PROMPT)) and (root / path).is_file()]
     found: dict[tuple[str, str], Item] = {}
     problems = []

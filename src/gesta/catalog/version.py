@@ -4,6 +4,7 @@ Without git, or without a commit, a version is the digest of the contents of the
 """
 
 import hashlib
+import os
 import subprocess
 from collections.abc import Iterable
 from pathlib import Path
@@ -99,14 +100,23 @@ class History:
         return None if done.returncode else done.stdout.decode("utf-8", "surrogateescape")
 
 
-def files_without_git(folder: Path) -> list[str]:
-    """Return the paths of the files below a folder, without hidden files and files in hidden folders."""
-    found = []
-    for path in folder.rglob("*"):
-        parts = path.relative_to(folder).parts
-        if path.is_file() and not any(part.startswith(".") or part in HIDDEN for part in parts):
-            found.append("/".join(parts))
+def files_without_git(folder: Path, most: int) -> list[str]:
+    """Return the paths of the files below a folder, without hidden files and files in hidden folders.
+
+    Folders are read until more than `most` files are found.
+    """
+    found = list[str]()
+    for at, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if _shown(name)]
+        below = Path(at).relative_to(folder)
+        found += [(below / name).as_posix() for name in names if _shown(name)]
+        if len(found) > most:
+            break
     return sorted(found)
+
+
+def _shown(name: str) -> bool:
+    return not name.startswith(".") and name not in HIDDEN
 
 
 def _split(text: str | None) -> list[str]:

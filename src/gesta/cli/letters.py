@@ -261,6 +261,6 @@ def _json(what: str, text: str | None) -> Any:
         return None
     try:
         return json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         as_text = f"{what} '\"sent\"'" if what.startswith("-") else "'\"sent\"'"
         raise Stop(f"{what} is {text!r}, expected JSON ({error}). Text goes in quotes: {as_text}") from error

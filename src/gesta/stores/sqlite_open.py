@@ -234,11 +234,13 @@ def located(address: str | os.PathLike[str], *, readonly: bool) -> Path:
     """Return the real path of a file, without links and relative names, so that all users share one path.
 
     Raises:
+        BadAddress: no file can have that name, or it is no UTF-8.
         NoRecord: there is no record to read.
         WriteFailed: there is no folder to create a record in.
     """
     try:
         path = Path(address).resolve()
+        str(path).encode()  # SQLite opens no other names
     except ValueError as error:  # a name that no file can have
         raise BadAddress(f"{str(address)!r} is no name of a file: {error}.") from error
     if readonly and not path.exists():

@@ -153,7 +153,12 @@ def test_one_entry_is_shown_whole(client: httpx2.Client) -> None:
 
 def test_what_is_not_there_is_said(client: httpx2.Client) -> None:
     run = crashed(client)
-    for path in ("/api/0/runs/nothing", f"/api/0/runs/{run}/entries/999", "/api/7/sessions"):
+    for path in (
+        "/api/0/runs/nothing",
+        f"/api/0/runs/{run}/entries/999",
+        "/api/7/sessions",
+        f"/api/0/runs/{run}/entries/{10**30}",
+    ):
         answer = client.get(path)
         assert answer.status_code in (404, 500)
         assert answer.json()["error"]["message"]

@@ -81,7 +81,7 @@ def request_facts(one: Sent[HttpModel], wanted: Wanted) -> dict[str, Any]:
     wire, reached = one.model.wire(one.request), one.model.provider.name in PROVIDERS
     return {
         "request": one.seq,
-        "model": one.model.name if wanted.model else one.header.model,
+        "model": model_of(one, wanted),
         "method": wire.method if reached else None,
         "url": SECRETS.address(wire.url) if reached else None,
         "headers": {name: _header(value) for name, value in wire.headers} if reached else None,
@@ -90,6 +90,11 @@ def request_facts(one: Sent[HttpModel], wanted: Wanted) -> dict[str, Any]:
         "as_sent": one.known,
         "lost": dict(one.lost),
     }
+
+
+def model_of(one: Sent[HttpModel], wanted: Wanted) -> Any:
+    """Return the model for which a request was made; of a request in its own form, the model in its header."""
+    return one.model.name if wanted.model else one.header.model
 
 
 def _header(value: str | Secret) -> str:

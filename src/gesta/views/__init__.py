@@ -10,6 +10,7 @@ ORDER = (
     "losses",
     "sent",
     "sent_changes",
+    "exchanges",
     "stats",
     "history",
     "sessions",

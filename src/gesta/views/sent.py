@@ -115,8 +115,15 @@ def request_of(entries: Sequence[Entry], seq: int | None, *, anew: bool = False)
 
 
 def earlier(entries: Sequence[Entry], seq: int) -> int | None:
-    """Return the seq of the request before the request `seq`; `None` if that one is the first."""
-    return max((entry.seq for entry in entries if entry.kind is Kind.Request and entry.seq < seq), default=None)
+    """Return the seq of the request before the request `seq`; `None` if that one is the first.
+
+    If the request is not on record, the one before is that to which the last completion was the answer.
+    """
+    asked = {entry.seq for entry in entries if entry.kind is Kind.Request}
+    if seq not in asked:
+        replies = (entry for entry in entries if entry.kind is Kind.ChatCompletion and entry.seq < seq)
+        return max((entry.seq for entry in replies if asked.isdisjoint(entry.causes)), default=None)
+    return max((each for each in asked if each < seq), default=None)
 
 
 def encoding(entries: Sequence[Entry], seq: int) -> Encoding:

@@ -136,17 +136,23 @@ def _changed(before: Sent[Model] | None, one: Sent[Model]) -> list[str]:
 
 def difference_facts(found: Difference, entries: Sequence[Entry]) -> dict[str, Any]:
     """Return a difference as `gesta show --diff --json` writes it."""
-    one, before, kept = found.one, found.before, found.kept
-    added = list(zip(one.request.blocks, one.shown, strict=True))[kept:]
+    one = found.one
+    added = list(zip(one.request.blocks, one.shown, strict=True))[found.kept :]
+    blocks = [
+        {"role": shown.role, "sources": list(shown.sources), "block": json.loads(b"[" + block + b"]")}
+        for block, shown in added
+    ]
+    return {"request": one.seq, "added": blocks, **brief_facts(found, entries)}
+
+
+def brief_facts(found: Difference, entries: Sequence[Entry]) -> dict[str, Any]:
+    """Return the same without the blocks that were added, which can be long."""
+    one, before = found.one, found.before
     return {
         "request": one.seq,
         "before": before.seq if before is not None else None,
-        "kept": kept,
-        "added": [
-            {"role": shown.role, "sources": list(shown.sources), "block": json.loads(b"[" + block + b"]")}
-            for block, shown in added
-        ],
-        "not_repeated": len(before.request.blocks) - kept if before is not None else 0,
+        "kept": found.kept,
+        "not_repeated": len(before.request.blocks) - found.kept if before is not None else 0,
         "tokens": to_builtins(counted(entries, one.seq)),
         "as_sent": one.known,
         "lost": dict(one.lost),

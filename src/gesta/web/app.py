@@ -17,7 +17,7 @@ from gesta.log.journal import entry_of
 from gesta.serve.bodies import Refused, answered, failed, failure
 from gesta.serve.sse import EventStream, encoded
 from gesta.serve.sse import line as told
-from gesta.web import people
+from gesta.web import people, sent_routes
 from gesta.web.data import Pages, SessionFilter
 from gesta.web.files import file
 from gesta.web.gate import Gate
@@ -27,6 +27,8 @@ STATIC = files("gesta.web") / "static"
 NAME = re.compile(r"[a-z-]+\.(?:js|css|svg)")
 TYPES = {"js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
 NUMBER = re.compile(r"\d{1,15}")
+MOST = 2**53
+"""Greatest seq that is looked up; stores refuse numbers that no column can hold."""
 Answering = Callable[[Request, Pages], Awaitable[Response]]
 
 
@@ -53,6 +55,7 @@ class Viewer:
             ("/api/{record:int}/runs/{run}/entries/{seq:int}/files/{place:int}", file),
             ("/api/{record:int}/follow", self._follow),
             ("/api/{record:int}/waiting", people.waiting),
+            *sent_routes.PLACES,
         )
         routes = [
             Route("/api/records", self._records),
@@ -68,6 +71,8 @@ class Viewer:
             place = int(request.path_params["record"])
             if place >= len(self.pages):
                 return failed(404, "NoRecord", f"There is no record {place}.")
+            if (seq := int(request.path_params.get("seq", 0))) > MOST:
+                return failed(404, "NoEntry", f"There is no entry {seq}.")
             try:
                 return await answers(request, self.pages[place])
             except (GestaError, Refused) as error:

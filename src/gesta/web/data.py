@@ -28,6 +28,7 @@ from gesta.views.lines import LINKS, Line, line, link
 from gesta.views.overview import Overview, OverviewView
 from gesta.views.sessions import Session, sessions
 from gesta.web.graph import RunFacts, Shown, pictured
+from gesta.web.sent import SentPages
 
 PAGE = 200
 """Number of entries in one page of a run."""
@@ -60,6 +61,7 @@ class Pages:
         """
         self.record, self.name, self.address = record, name, address
         self._glances: OrderedDict[str, Glance] = OrderedDict()
+        self.sent = SentPages(record)
 
     async def about(self) -> dict[str, Any]:
         """Return the facts about the record that every page shows."""

@@ -14,6 +14,12 @@ export const why = (record, id, seq) => get(`${run(record, id)}/why?${query({ en
 export const waiting = (record) => get(`/api/${record}/waiting`);
 export const answer = (record, word) => get(`/api/${record}/answer`, word);
 export const graph = (record, id, seq, facts) => get(`${run(record, id)}/graph?${query({ entry: seq, ...facts })}`);
+const sent = (record, id, seq, way) => (path = "", facts = {}) => `${run(record, id)}/requests/${seq}${path}?${query({ ...way, ...facts })}`;
+export const requests = (record, id, after) => get(`${run(record, id)}/requests?${query({ after })}`);
+export const request = (record, id, seq, way) => get(sent(record, id, seq, way)());
+export const sentPart = (record, id, seq, way) => (path, facts) => get(sent(record, id, seq, way)(path, facts));
+export const sentBody = (record, id, seq, way) => sent(record, id, seq, way)("/body");
+export const ways = (record) => get(`/api/${record}/ways`);
 export const entry = (record, id, seq) => get(`${run(record, id)}/entries/${seq}`);
 /** Return the address of an image or file of an entry. */
 export const file = (record, id, seq, place) => href(`${run(record, id)}/entries/${seq}/files/${place}`);

@@ -4,6 +4,7 @@ import { el } from "./dom.js";
 import { lineage } from "./lineage.js";
 import { list } from "./list.js";
 import { run } from "./run.js";
+import { sent } from "./sent.js";
 import { path, query } from "./source.js";
 import { waits } from "./waits.js";
 
@@ -19,6 +20,7 @@ async function show() {
     if (!about) throw new api.Failed(`There is no record ${record}.`);
     head(records, record, about, []);
     if (kind === "run" && part === "why") leave = await lineage(main, record, id, Number(seq) || 0, (facts) => head(records, record, about, facts));
+    else if (kind === "run" && part === "sent") leave = await sent(main, record, id, Number(seq) || 0, (facts) => head(records, record, about, facts));
     else if (kind === "run") leave = await run(main, record, id, (facts) => head(records, record, about, facts));
     else if (kind === "waiting") leave = await waits(main, record);
     else leave = await list(main, record, about, wanted);

@@ -3,6 +3,7 @@ import * as api from "./api.js";
 import { Conversation } from "./conversation.js";
 import { announce, connection, count, el } from "./dom.js";
 import { Glance } from "./glance.js";
+import { forms } from "./switch.js";
 import { underlined, why } from "./why.js";
 import { markdown } from "./markdown.js";
 import { card } from "./waits.js";
@@ -12,7 +13,7 @@ const PAGE = 200;
 export async function run(place, record, id, title) {
   const facts = await api.glance(record, id);
   const talk = el("div", { class: "talk" }), panel = el("aside", { class: "side-panel", "aria-label": "The run at a glance" });
-  place.replaceChildren(el("div", { class: "run" }, talk, panel));
+  place.replaceChildren(el("div", { class: "run" }, el("div", {}, forms(record, facts.run, ""), talk), panel));
   const page = new Page(record, facts, talk, panel);
   title(facts);
   const wanted = Number(location.hash.slice(1)) || 0;

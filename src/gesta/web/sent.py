@@ -1,0 +1,210 @@
+"""The data of the pages about what was sent: the requests of a run, and one request as persons and providers read it.
+
+A request is made again from the entries before it. Its messages and its body are sent to the page in parts.
+"""
+
+import json
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from anyio import Lock, to_thread
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from gesta.address import FORMATTERS, Record
+from gesta.cli.talk import json_harmless
+from gesta.compare.requests import Wanted, compared, model_of, request_facts
+from gesta.entry import Entry
+from gesta.errors import BadAddress
+from gesta.kinds import Kind
+from gesta.log.journal import read
+from gesta.message import part_text
+from gesta.models.providers import PROVIDERS
+from gesta.serve.bodies import Refused
+from gesta.views.exchanges import Exchanges, ExchangesView
+from gesta.views.losses import LOSSES
+from gesta.views.sent import Sent, message_text
+from gesta.views.sent_changes import Difference, brief_facts
+
+READ = 2000
+"""Number of entries that are folded before other requests are answered."""
+KEPT_LISTS, KEPT_REQUESTS = 8, 2
+"""Number of runs whose list of requests is kept in memory, and number of requests that are kept."""
+TEXT = 2000
+"""Greatest number of characters of a message that are sent before somebody asks for all of it."""
+PART = 40_000
+"""Greatest number of characters of a body that are sent at once."""
+STEPS = 200
+"""Greatest number of changed messages that are sent at once."""
+UNSAID = "tool-calls"
+"""The formatter for a request that is not on record, as after an import."""
+
+
+class Listed(Struct):
+    """The list of the requests of a run up to an entry."""
+
+    exchanges: Exchanges = field(default_factory=Exchanges)
+    lock: Lock = field(default_factory=Lock)
+
+
+class Made(NamedTuple):
+    """A request made again, and what is known about it."""
+
+    wanted: Wanted
+    found: Difference
+    facts: dict[str, Any]
+
+    @property
+    def one(self) -> Sent[Any]:
+        """The request."""
+        return self.found.one
+
+
+class SentPages:
+    """Reads from one record what was sent to models."""
+
+    def __init__(self, record: Record) -> None:
+        self.record = record
+        self._lists: OrderedDict[str, Listed] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, Wanted], Made] = OrderedDict()
+        self._lock = Lock()
+
+    async def requests(self, name: str, after: int, limit: int) -> dict[str, Any]:
+        """Return requests of a run, leaving out the first `after` of them, and the number of all requests."""
+        every = (await self._exchanges((await self.record.find(name)).run)).every
+        return {"requests": every[after : after + limit], "total": len(every)}
+
+    async def _exchanges(self, run: str) -> Exchanges:
+        """Return the requests of a run up to its last entry. Only new entries are read."""
+        listed = self._lists.setdefault(run, Listed())
+        self._lists.move_to_end(run)
+        while len(self._lists) > KEPT_LISTS:
+            self._lists.popitem(last=False)
+        view = ExchangesView()
+        async with listed.lock:
+            while entries := await read(self.record.store, run, listed.exchanges.last, limit=READ):
+                for entry in entries:
+                    view.apply(listed.exchanges, entry)
+        return listed.exchanges
+
+    async def request(self, name: str, wanted: Wanted) -> dict[str, Any]:
+        """Return what is known about a request, and its messages from the first change on."""
+        run = (await self.record.find(name)).run
+        made, every = await self.made(run, wanted), (await self._exchanges(run)).every
+        seq, number = made.one.seq, len(made.one.request.blocks)
+        place = next((n for n, each in enumerate(every) if each.seq + (not each.on_record) == seq), None)
+        own = every[place] if place is not None else None
+        steps = [_step(step, made.found) for step in made.facts["steps"][:STEPS]]
+        return made.facts | {
+            "run": run,
+            "place": place,
+            "total": len(every),
+            "exchange": own,
+            "tokens": own.tokens if own is not None else None,
+            "earlier": every[place - 1].seq if place else None,
+            "later": every[place + 1].seq if place is not None and place + 1 < len(every) else None,
+            "model": model_of(made.one, made.wanted),
+            "form": made.wanted.form,
+            "anew": made.wanted.anew or made.wanted.whole,
+            "digest": made.one.request.digest,
+            "messages": number,
+            "tools": len(made.one.header.tools or ()),
+            "steps": steps,
+            "steps_total": len(made.facts["steps"]),
+            "lost": [{"name": each, "number": lost, "text": LOSSES[each]} for each, lost in made.one.lost.items()],
+        }
+
+    async def made(self, run: str, wanted: Wanted) -> Made:
+        """Return a request, made again. A request that is not on record is made as it would be sent.
+
+        Raises:
+            Refused: there is no such entry, formatter or provider.
+        """
+        async with self._lock:
+            if (run, wanted) not in self._kept:
+                entries = await read(self.record.store, run, 0, wanted.entry)
+                if not entries or entries[-1].seq != wanted.entry:
+                    raise Refused(404, "NoEntry", f"Run {run} has no entry {wanted.entry}.")
+                self._kept[run, wanted] = await to_thread.run_sync(_made, entries, wanted)
+                while len(self._kept) > KEPT_REQUESTS:
+                    self._kept.popitem(last=False)
+            self._kept.move_to_end((run, wanted))
+            return self._kept[run, wanted]
+
+    async def header(self, name: str, wanted: Wanted) -> dict[str, Any]:
+        """Return the header of a request: model, instructions, tools, schema of the answer, settings."""
+        header = (await self.made((await self.record.find(name)).run, wanted)).one.header
+        return {"tools": header.tools or [], "output": header.output, "meta": header.meta or {}}
+
+    async def messages(self, name: str, wanted: Wanted, after: int, limit: int) -> list[dict[str, Any]]:
+        """Return messages of a request, leaving out the first `after` of them."""
+        one = (await self.made((await self.record.find(name)).run, wanted)).one
+        return [_message(one, place) for place in range(len(one.request.blocks))[after : after + limit]]
+
+    async def message(self, name: str, wanted: Wanted, place: int, *, before: bool) -> dict[str, Any]:
+        """Return one whole message of a request, or of the request before it. Raises Refused if there is none."""
+        found = (await self.made((await self.record.find(name)).run, wanted)).found
+        one = found.before if before else found.one
+        if one is None or place >= len(one.request.blocks):
+            raise Refused(404, "NoMessage", f"The request has no message {place}.")
+        return {"text": message_text(one.message(place))}
+
+    async def wire(self, name: str, wanted: Wanted, after: int) -> dict[str, Any]:
+        """Return a request as its provider gets it, with a part of its body as indented text."""
+        made = await self.made((await self.record.find(name)).run, wanted)
+        facts = request_facts(made.one, made.wanted)
+        body = json_harmless(json.dumps(facts.pop("body"), indent=2, ensure_ascii=False))
+        return facts | {"body": body[after : after + PART], "characters": len(body)}
+
+    async def body(self, name: str, wanted: Wanted) -> bytes:
+        """Return the exact bytes of a body."""
+        return (await self.made((await self.record.find(name)).run, wanted)).one.request.body()
+
+
+def ways() -> dict[str, Any]:
+    """Return the formatters and the providers for which a request can be made."""
+    providers = [{"name": each.name, "speaks": each.speaks} for each in PROVIDERS.values()]
+    return {"forms": FORMATTERS, "providers": providers}
+
+
+def _made(entries: Sequence[Entry], wanted: Wanted) -> Made:
+    """Make a request again. Raises Refused if a name in `wanted` names nothing."""
+    if not wanted.anew and all(entry.kind is not Kind.Request for entry in entries):
+        wanted = replace(wanted, form=UNSAID)
+    try:
+        found = compared(entries, wanted)
+    except BadAddress as error:
+        raise Refused(400, "BadAddress", str(error)) from error
+    return Made(wanted, found, brief_facts(found, entries))
+
+
+def _step(step: dict[str, Any], found: Difference) -> dict[str, Any]:
+    """Return what became of a message, with the message; of a changed message also what it was."""
+    place, was = step.get("place"), step.get("was")
+    told = dict(step)
+    if place is not None:
+        told["message"] = _message(found.one, place)
+    if was is not None and found.before is not None and step["change"] in ("changed", "gone"):
+        told["before"] = _message(found.before, was)
+    return told
+
+
+def _message(one: Sent[Any], place: int) -> dict[str, Any]:
+    """Return a message as a page shows it."""
+    shown, message = one.shown[place], one.message(place)
+    calls = [{"name": call.name, "args": call.args} for call in message.calls]
+    large = len(repr(calls)) > TEXT
+    return {
+        "place": place,
+        "role": message.role,
+        "sources": shown.sources,
+        "text": message.text[:TEXT],
+        "characters": len(message.text),
+        "more": len(message.text) > TEXT or large,
+        "calls": [{"name": call["name"]} for call in calls] if large else calls,
+        "parts": [part_text(part)[:TEXT] for part in message.parts],
+        "tool": message.name or shown.tool,
+        "failed": message.failed,
+        "bytes": len(one.request.blocks[place]),
+    }

@@ -1,0 +1,91 @@
+"""The addresses under which the data about what was sent is read."""
+
+import re
+from typing import Any, Protocol
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from gesta.compare.requests import Wanted
+from gesta.serve.bodies import answered
+from gesta.text.redactor import SECRETS
+from gesta.web.sent import SentPages, ways
+
+NUMBER = re.compile(r"\d{1,15}")
+AT = "/api/{record:int}/runs/{run}/requests"
+
+
+class HasSent(Protocol):
+    """The pages of a record, as far as they are used here."""
+
+    @property
+    def sent(self) -> SentPages:
+        """The pages about what was sent."""
+
+
+async def _requests(request: Request, pages: HasSent) -> Response:
+    limit = min(1000, _number(request, "limit", 500))
+    return answered(await pages.sent.requests(request.path_params["run"], _number(request, "after", 0), limit))
+
+
+async def _request(request: Request, pages: HasSent) -> Response:
+    return answered(await pages.sent.request(*_wanted(request)))
+
+
+async def _header(request: Request, pages: HasSent) -> Response:
+    return answered(await pages.sent.header(*_wanted(request)))
+
+
+async def _messages(request: Request, pages: HasSent) -> Response:
+    limit = min(500, _number(request, "limit", 50))
+    return answered(await pages.sent.messages(*_wanted(request), _number(request, "after", 0), limit))
+
+
+async def _message(request: Request, pages: HasSent) -> Response:
+    before, params = bool(request.query_params.get("before")), _params(request)
+    return answered(await pages.sent.message(*_wanted(request), params["place"], before=before))
+
+
+async def _wire(request: Request, pages: HasSent) -> Response:
+    return answered(await pages.sent.wire(*_wanted(request), _number(request, "after", 0)))
+
+
+async def _body(request: Request, pages: HasSent) -> Response:
+    """Answer with the bytes of a body as a file, so that no browser reads them as a page."""
+    body, seq = SECRETS.bytes(await pages.sent.body(*_wanted(request))), _params(request)["seq"]
+    named = {"content-disposition": f'attachment; filename="request-{seq}.json"'}
+    return Response(body, headers=named, media_type="application/octet-stream")
+
+
+async def _ways(_request: Request, _pages: HasSent) -> Response:
+    return answered(ways())
+
+
+PLACES = (
+    (AT, _requests),
+    (AT + "/{seq:int}", _request),
+    (AT + "/{seq:int}/header", _header),
+    (AT + "/{seq:int}/messages", _messages),
+    (AT + "/{seq:int}/messages/{place:int}", _message),
+    (AT + "/{seq:int}/wire", _wire),
+    (AT + "/{seq:int}/body", _body),
+    ("/api/{record:int}/ways", _ways),
+)
+"""The addresses, and the functions that answer."""
+
+
+def _params(request: Request) -> dict[str, Any]:
+    params: dict[str, Any] = request.path_params
+    return params
+
+
+def _wanted(request: Request) -> tuple[str, Wanted]:
+    """Return the run, and which request of it is wanted in which form."""
+    params, query = _params(request), request.query_params
+    form, model = query.get("form") or None, query.get("as") or None
+    return params["run"], Wanted(entry=params["seq"], form=form, model=model, whole=bool(query.get("whole")))
+
+
+def _number(request: Request, name: str, otherwise: int) -> int:
+    given = request.query_params.get(name, "")
+    return int(given) if NUMBER.fullmatch(given) else otherwise

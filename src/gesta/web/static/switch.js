@@ -1,0 +1,13 @@
+// The switch between the forms of one run, all of which have an address.
+import { el } from "./dom.js";
+import { copy } from "./source.js";
+
+export const FORMS = [["", "Conversation"]];
+
+/** Return links to the forms of a run, and to what was sent. `here`: the name of the form that is shown. */
+export function forms(record, run, here) {
+  if (copy) return ""; // a copy has the conversation alone
+  const at = `/r/${record}/run/${encodeURIComponent(run)}`;
+  const link = (name, words, address) => el("a", { href: address, "aria-current": name === here ? "page" : undefined }, words);
+  return el("nav", { class: "tabs forms", "aria-label": "Forms of this run" }, FORMS.map(([name, words]) => link(name, words, name ? `${at}?form=${name}` : at)), link("sent", "What was sent", `${at}/sent`));
+}

@@ -1,0 +1,207 @@
+"""What the viewer is told of requests: what was sent, what changed, what was cached, and the same for another provider."""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from tests.commands import gesta_command
+from tests.viewing import TOKEN, viewed
+
+import gesta
+from gesta.kinds import Part
+from gesta.policy import Compact
+
+HOSTILE = "<script>alert(1)</script> \u202eevil"
+LONG = "x" * 4_000
+
+
+def talk(path: Path) -> str:
+    """Write a run in which a result was left out, and then a tool was added, and return its id."""
+
+    @gesta.tool(effect="pure")
+    def look(what: str) -> str:
+        """Look something up."""
+        return f"{what}: {LONG}"
+
+    @gesta.tool(effect="pure")
+    def more() -> str:
+        """See more."""
+        return ""
+
+    def usage(read: int, cached: int) -> dict[str, Any]:
+        details = {"cached_tokens": cached, "cache_write_tokens": read - cached}
+        return {"prompt_tokens": read, "completion_tokens": 9, "prompt_tokens_details": details}
+
+    script = [
+        gesta.reply(calls=[gesta.call("look", what=HOSTILE)], usage=usage(100, 0)),
+        gesta.reply("done 0", usage=usage(1_200, 80)),
+        gesta.reply(calls=[gesta.call("look", what="w1")], usage=usage(1_300, 1_200)),
+        *("done 1", gesta.call("look", what="w2"), "done 2"),
+    ]
+    policy = gesta.Policy(compact=Compact(at_tokens=1_500, keep_turns=9, keep_results=1))
+    with gesta.open_sync(path) as record:
+        for turn in range(3):
+            agent = gesta.Agent(
+                "desk",
+                model=gesta.scripted(*script),
+                tools=[look, more] if turn == 2 else [look],
+                policy=policy,
+                instructions=HOSTILE,
+                settings={"temperature": 0},
+            )
+            pixel = Part(type="image", data=b"\x89PNG\r\n\x1a\n", media_type="image/png", name="a.png")
+            run = str(record.run(agent, [f"question {turn}: {HOSTILE}", *([] if turn else [pixel])], session="s").run)
+    return run
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("sent") / "talk.gesta"
+
+
+@pytest.fixture(scope="module")
+def run(path: Path) -> str:
+    return talk(path)
+
+
+@pytest.fixture(scope="module")
+def client(run: str, path: Path) -> Iterator[httpx2.Client]:
+    assert run
+    with viewed(path) as at, httpx2.Client(base_url=at, follow_redirects=True) as opened:
+        opened.get("/", params={"token": TOKEN})
+        yield opened
+
+
+def test_every_request_is_listed_with_its_reply_and_what_the_provider_had_in_its_cache(
+    client: httpx2.Client, run: str
+) -> None:
+    listed = client.get(f"/api/0/runs/{run}/requests").json()
+    rows = listed["requests"]
+    assert listed["total"] == len(rows) == 6
+    assert [row["turn"] for row in rows] == [1, 1, 2, 2, 3, 3]
+    assert [(row["tokens"]["input"], row["tokens"]["cache_read"]) for row in rows[:3]] == [
+        (100, 0),
+        (1200, 80),
+        (1300, 1200),
+    ]
+    assert [row.get("compacted", False) for row in rows] == [False, False, False, True, False, True]
+    part = client.get(f"/api/0/runs/{run}/requests", params={"after": 4, "limit": 1}).json()
+    assert (part["requests"], part["total"]) == (rows[4:5], 6)
+
+
+def asked(client: httpx2.Client, run: str) -> list[int]:
+    return [row["seq"] for row in client.get(f"/api/0/runs/{run}/requests").json()["requests"]]
+
+
+def test_a_request_is_told_in_the_words_of_the_command_line(client: httpx2.Client, run: str, path: Path) -> None:
+    for seq in asked(client, run):
+        facts = client.get(f"/api/0/runs/{run}/requests/{seq}").json()
+        wire = client.get(f"/api/0/runs/{run}/requests/{seq}/wire").json()
+        shown = [
+            gesta_command("show", run, str(seq), "--json", "--record", str(path), *more).stdout
+            for more in (["--diff"], ["--wire"])
+        ]
+        diff, whole = map(json.loads, shown)
+        assert {name: facts[name] for name in diff if name not in ("added", "lost", "steps", "tokens")} == {
+            name: value for name, value in diff.items() if name not in ("added", "lost", "steps", "tokens")
+        }
+        assert {each["name"]: each["number"] for each in facts["lost"]} == diff["lost"]
+        assert [each["change"] for each in facts["steps"]] == [each["change"] for each in diff["steps"]]
+        assert json.loads(wire.pop("body")) == whole.pop("body")
+        assert wire.pop("characters")
+        assert wire == whole
+
+
+def test_each_changed_message_comes_with_what_it_was_and_long_ones_are_cut(client: httpx2.Client, run: str) -> None:
+    facts = client.get(f"/api/0/runs/{run}/requests/{asked(client, run)[3]}").json()
+    changed = facts["steps"][0]
+    assert (changed["change"], changed["message"]["role"]) == ("changed", "tool")
+    assert "left out to save space" in changed["message"]["text"]
+    assert (len(changed["before"]["text"]), changed["before"]["more"]) == (2_000, True)
+    place = changed["before"]["place"]
+    at = f"/api/0/runs/{run}/requests/{facts['request']}/messages"
+    assert LONG in client.get(f"{at}/{place}", params={"before": 1}).json()["text"]
+    assert "left out" in client.get(f"{at}/{place}").json()["text"]
+    every = client.get(at).json()
+    assert [each["place"] for each in every] == list(range(facts["messages"]))
+    assert client.get(at, params={"after": 2, "limit": 3}).json() == every[2:5]
+    header = client.get(f"/api/0/runs/{run}/requests/{facts['request']}/header").json()
+    assert (header["meta"]["instructions"], [tool["name"] for tool in header["tools"]]) == (HOSTILE, ["look"])
+
+
+def test_the_exact_bytes_are_a_file_and_their_digest_is_that_on_record(client: httpx2.Client, run: str) -> None:
+    for seq in asked(client, run):
+        body = client.get(f"/api/0/runs/{run}/requests/{seq}/body")
+        entry = client.get(f"/api/0/runs/{run}/entries/{seq}").json()
+        assert hashlib.sha256(body.content).hexdigest() == entry["content"]["body_digest"]
+        assert body.headers["content-disposition"].startswith("attachment")
+
+
+@pytest.mark.parametrize(
+    ("way", "lost"),
+    [
+        ({"as": "openai-responses:gpt-x"}, {"settings"}),
+        ({"as": "anthropic:claude-x", "form": "react-text"}, {"settings", "calls-in-words"}),
+        ({"as": "google:gemini-x"}, {"settings"}),
+        ({"as": "openai:gpt-x", "whole": "1"}, {"settings"}),
+    ],
+)
+def test_another_provider_gets_the_same_words_and_what_cannot_be_said_there_is_named(
+    client: httpx2.Client, run: str, way: dict[str, str], lost: set[str]
+) -> None:
+    at = f"/api/0/runs/{run}/requests/{asked(client, run)[-1]}"
+    facts, wire = client.get(at, params=way).json(), client.get(f"{at}/wire", params=way).json()
+    assert facts["anew"]
+    assert {each["name"] for each in facts["lost"]} - {"left-out"} == lost
+    assert wire["url"].startswith("https://")
+    assert "question 2" in wire["body"]
+    assert "\u202e" not in wire["body"]
+    assert wire["body"].count(LONG) == (3 if "whole" in way else 1)
+
+
+def test_a_long_body_comes_in_parts(client: httpx2.Client, run: str) -> None:
+    at = f"/api/0/runs/{run}/requests/{asked(client, run)[-1]}/wire"
+    whole = client.get(at).json()
+    assert client.get(at, params={"after": 100}).json()["body"] == whole["body"][100:]
+
+
+@pytest.mark.parametrize(
+    ("place", "way", "said"),
+    [
+        ("9999", {}, "has no entry 9999"),
+        ("9" * 30, {}, "There is no entry 9"),
+        ("1", {"as": "nobody:x"}, "nobody"),
+        ("1", {"form": "nothing"}, "No formatter 'nothing'"),
+        ("1/messages/99", {}, "no message 99"),
+        ("1/messages/0", {"before": "1"}, "no message 0"),
+    ],
+)
+def test_a_request_that_is_not_there_is_said(
+    client: httpx2.Client, run: str, place: str, way: dict[str, str], said: str
+) -> None:
+    answer = client.get(f"/api/0/runs/{run}/requests/{place}", params=way)
+    assert answer.status_code in (400, 404)
+    assert said in answer.json()["error"]["message"]
+
+
+def test_of_an_imported_run_the_requests_are_those_that_gesta_would_send(tmp_path: Path) -> None:
+    messages = [
+        {"role": "user", "content": "Is it on its way?"},
+        {"role": "assistant", "content": "Let me look."},
+        {"role": "user", "content": "And?"},
+        {"role": "assistant", "content": "Yes."},
+    ]
+    (tmp_path / "chat.jsonl").write_text(json.dumps({"messages": messages}))
+    path = tmp_path / "runs.gesta"
+    assert gesta_command("import", str(tmp_path / "chat.jsonl"), "--record", str(path)).exit_code == 0
+    with viewed(path) as at, httpx2.Client(base_url=at, follow_redirects=True) as client:
+        client.get("/", params={"token": TOKEN})
+        rows = client.get("/api/0/runs/last/requests").json()["requests"]
+        assert [row["on_record"] for row in rows] == [False, False]
+        facts = client.get(f"/api/0/runs/last/requests/{rows[1]['seq']}").json()
+        assert (facts["place"], facts["anew"], facts["kept"]) == (1, True, 1)
+        assert [step["message"]["text"] for step in facts["steps"]] == ["Let me look.", "And?"]

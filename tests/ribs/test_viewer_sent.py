@@ -36,7 +36,7 @@ def talk(path: Path) -> str:
         details = {"cached_tokens": cached, "cache_write_tokens": read - cached}
         return {"prompt_tokens": read, "completion_tokens": 9, "prompt_tokens_details": details}
 
-    script = [
+    script: list[Any] = [
         gesta.reply(calls=[gesta.call("look", what=HOSTILE)], usage=usage(100, 0)),
         gesta.reply("done 0", usage=usage(1_200, 80)),
         gesta.reply(calls=[gesta.call("look", what="w1")], usage=usage(1_300, 1_200)),

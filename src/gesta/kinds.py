@@ -74,7 +74,7 @@ class RequestHeaderContent(Base, frozen=True, kw_only=True, tag="request-header"
 
     kind: ClassVar[Kind] = Kind.RequestHeader
     tools: list[dict[str, Any]] | None = None
-    """Each `{name, description, args_schema}`."""
+    """Each `{name, description, args_schema}`. A tool of a server also has `server`, and its rules such as `effect`."""
     output: dict[str, Any] | None = None
     """JSON schema of the answer."""
     meta: dict[str, Any] | None = None

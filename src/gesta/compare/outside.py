@@ -16,6 +16,7 @@ from gesta.kinds import (
     EndContent,
     KeyValueContent,
     Kind,
+    QuestionContent,
     ResolutionContent,
     RetrievalContent,
     SignalContent,
@@ -80,6 +81,8 @@ def from_outside(entries: Sequence[Entry], entry: Entry) -> bool:
             )
         case KeyValueContent():
             return content.key == AGENT
+        case QuestionContent():
+            return content.attempt is not None
     return entry.kind is Kind.User and not opens(entries, entry)
 
 

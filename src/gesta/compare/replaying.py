@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from gesta.address import bind
 from gesta.agent import Agent, chained
+from gesta.compare.offered import Offered
 from gesta.compare.outside import begins_turn, by_tool, from_outside, opens
 from gesta.compare.played import PlayedModel, hooking, instructing, nobody, played
 from gesta.compare.same import MISSING, Difference
@@ -130,6 +131,7 @@ class Rehearsal:
         self._shared = opened.base.seq if opened.base is not None else 0
         for entry in entries[: self._shared]:
             self.stage.copy(entry)
+        self.stage.children = _children(runs, self.stage.run)
         self._called: dict[str, Agent] = {}
 
     async def play(self, agent: Agent) -> Replayed:
@@ -137,10 +139,12 @@ class Rehearsal:
         stage = self.stage
         tools = [played(stage, tool) for tool in agent.tools]
         model = PlayedModel(stage, agent.asked()) if agent.model != "" else agent.model
+        offered = Offered(stage, [tool.name for tool in tools])
         deps = agent.deps if stage.live else None
         told = instructing(stage, agent)
         acting = msgspec.structs.replace(agent, model=model, tools=tools, deps=deps, instructions=told)
-        acting = msgspec.structs.replace(acting, hooks=hooking(stage, agent.hooks), fallbacks=())
+        hooks, sources = hooking(stage, agent.hooks), (offered,) if offered.any else ()
+        acting = msgspec.structs.replace(acting, hooks=hooks, fallbacks=(), sources=sources)
         others = [PlayedModel(stage, each.asked()) for each in agent.fallbacks]
         rest = chained([msgspec.structs.replace(acting, model=each) for each in others])
         acting = msgspec.structs.replace(acting, fallbacks=rest)
@@ -322,7 +326,10 @@ class Understudy(Turns):
         """Hold the replayed run, and give its journal to the stage, which reads entries before they are committed."""
         async with super().held(run, agent, told, above) as live:
             self._rehearsal.stage.journal = live.log.journal
-            yield live
+            try:
+                yield live
+            finally:
+                self._rehearsal.stage.journal = None
 
     async def call_off(self, live: LiveRun, names: Sequence[str] | None = None) -> None:
         """Do nothing: other runs have their ends on record."""
@@ -344,3 +351,14 @@ def _opened(entries: Sequence[Entry]) -> Opened | None:
 def _is_child(entries: Sequence[Entry], parent: str, name: str) -> bool:
     opened = _opened(entries)
     return opened is not None and opened.parent_run == parent and opened.name == name
+
+
+def _children(runs: Runs, parent: str) -> dict[int, str]:
+    """Return the names of the child runs of a run, by the seq of the edge to each task of them."""
+    found = dict[int, str]()
+    for entries in runs.values():
+        opened = _opened(entries)
+        if opened is not None and opened.parent_run == parent:
+            causes = [cause for each in entries if isinstance(each.content, SystemContent) for cause in each.causes]
+            found |= {cause[1]: opened.name for cause in causes if isinstance(cause, tuple) and cause[0] == parent}
+    return found

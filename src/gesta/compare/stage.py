@@ -68,6 +68,8 @@ class Stage:
         """Whether the process was stopped, or has reached the end of the record."""
         self.journal: Journal | None = None
         """Journal of the process that writes."""
+        self.children: dict[int, str] = {}
+        """Names of the child runs that tools started, by the seq of their edge."""
         self._rows: list[Row] = []
         self._kept, self._blobs = Blobs(), dict[str, BlobRow]()
         self._epoch = 0
@@ -214,7 +216,7 @@ class Stage:
     async def inbox(self, run: str) -> list[Letter]:
         """Return the next recorded entries as letters, as far as they were sent as letters."""
         found: list[Letter] = []
-        for entry in self.recorded[self._written :]:
+        for entry in self.recorded[self.written :]:
             if not by_letter(self.recorded, entry):
                 break
             found.append(Letter(run, self._key(entry), encode_content(entry.content, None), "", entry.seq))
@@ -279,14 +281,22 @@ class Stage:
         assert isinstance(entry.content, ToolResultContent)
         return entry.content
 
-    def called(self, attempt: int) -> list[tuple[str, str]]:
-        """Return the name and the task of each agent that a tool called in an attempt."""
-        edges = [each for each in self.recorded if isinstance(each.content, EdgeContent) and each.causes == (attempt,)]
-        return [(edge.content.dest[0], str(edge.content.payload)) for edge in edges]  # type: ignore[union-attr]
+    def called(self, attempt: int) -> list[tuple[str, str, str]]:
+        """Return the name, the task and the part of each agent that a tool called in an attempt.
+
+        The part is empty if the child run is only numbered.
+        """
+        found = []
+        for edge in self.recorded:
+            if isinstance(edge.content, EdgeContent) and edge.causes == (attempt,):
+                part = self.children.get(edge.seq, "").rpartition("#")[2].partition(".")[2]
+                task = str(edge.content.payload)
+                found.append((edge.content.dest[0], task, "" if part.isdecimal() else part))
+        return found
 
     def coming(self) -> Content | None:
         """Return the content of the first recorded entry that was not written again yet; `None` after the last."""
-        return self.recorded[self._written].content if self._written < len(self.recorded) else None
+        return self.recorded[self.written].content if self.written < len(self.recorded) else None
 
     def settled(self, attempt: int) -> Any:
         """Return the recorded answer of `reconcile` about an attempt.
@@ -302,17 +312,18 @@ class Stage:
 
     async def comes(self, head: int) -> bool:
         """Wait until the run has `head` entries. Return False if the process cannot get that far."""
-        idle, written = 0, self._written
+        idle, written = 0, self.written
         between = self.recorded[written:head]
         if any(from_outside(self.recorded, each) and each.kind not in BESIDE for each in between):
             return False
-        while (now := self._written) < head and idle < GATE and not self.stopped:
+        while (now := self.written) < head and idle < GATE and not self.stopped:
             idle, written = (idle + 1 if now == written else 0), now
             await anyio.sleep(0 if idle < GATE // 2 else 0.001)
-        return self._written >= head
+        return self.written >= head
 
     @property
-    def _written(self) -> int:
+    def written(self) -> int:
+        """Number of entries that were written, of which the last may not be compared yet."""
         return self.journal.head if self.journal is not None else self.done
 
 

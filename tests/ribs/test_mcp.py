@@ -267,6 +267,7 @@ async def test_rules_choose_tools_and_say_their_effects(tmp_path: Path) -> None:
         ({"prefix": "a b"}, AgentError, "expected at most 32 of"),
         ({"timeouts": {"pay": 0}}, AgentError, "expected seconds above 0"),
         ({"start_s": True}, AgentError, "expected seconds above 0"),
+        ({"protocol": "2024-11-05"}, AgentError, "expected '2026-07-28' or '2025-11-25'"),
         ({"hold_s": -1}, AgentError, "expected seconds above 0"),
         ({"env": {"A": 1}}, AgentError, "the value of 'A' is a int, expected a text"),
     ],

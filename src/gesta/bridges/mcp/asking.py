@@ -16,12 +16,16 @@ from gesta.function_tool.context import ToolQuestion
 MOST_CHARS = 4000
 """Greatest number of characters of a question; a text for the model may have 50 times as many."""
 REFUSALS = ("decline", "cancel")
+MOST_ASKED = 25
+"""Greatest number of questions that one call may ask a person, over all its attempts."""
 
 
 class Exchange(Struct):
     """Counts how often a call has asked each question, and has sent each text to the agent's model."""
 
     asked: dict[str, int] = field(default_factory=dict)
+    people: int = 0
+    """Number of questions to a person."""
 
     def part(self, about: Any) -> str:
         """Count a question or a text, and return its name: its digest, and how often it occurred so far."""

@@ -129,28 +129,31 @@ class Flight:
 class Asker:
     """Answers the requests of a server in the middle of a call, from the record or with the agent's model."""
 
-    def __init__(self, offer: Offer, agent: Agent[Any], context: Context, exchange: asking.Exchange) -> None:
-        self._offer, self._agent, self._context, self._exchange = offer, agent, context, exchange
+    def __init__(self, flight: Flight, agent: Agent[Any], context: Context) -> None:
+        self._offer, self._agent, self._context, self._exchange = flight.offer, agent, context, flight.exchange
+        spec = flight.link.spec
+        self._allowed = {ELICITATION: spec.elicitation, SAMPLING: spec.sampling}
         self.questions: dict[str, ToolQuestion] = {}
         """Questions without an answer, by their names on record."""
 
-    async def given(
-        self, method: str, params: Mapping[str, Any], *, sampling: bool, again: str = ""
-    ) -> dict[str, Any] | str:
+    async def given(self, method: str, params: Mapping[str, Any], again: str = "") -> dict[str, Any] | str:
         """Return the result of a request; or a text: the name of an unanswered question, or why there is no result.
 
         Args:
             again: name on record of the question, if a person was asked before.
         """
+        if not self._allowed.get(method):
+            return f"{method} is not supported here"
         if method == ELICITATION:
+            self._exchange.people += not again
+            if self._exchange.people > asking.MOST_ASKED:
+                return f"a call may ask a person {asking.MOST_ASKED} times, and this one asks once more"
             question = asking.question_of(params, self._offer.server)
             part = again or self._exchange.part([question.text, question.schema])
             if part in self._context.answers:
                 return asking.elicited(self._context.answers[part])
             self.questions[part] = question
             return part
-        if method != SAMPLING or not sampling:
-            return f"{method} is not supported here"
         return await self._sampled(params)
 
     async def _sampled(self, params: Mapping[str, Any]) -> dict[str, Any] | str:

@@ -13,7 +13,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from gesta.bridges.mcp.sender import EVENT_BYTES, Kind, Sender
-from gesta.bridges.mcp.spec import Spec
+from gesta.bridges.mcp.spec import OLDER, Spec
 from gesta.bridges.mcp.stderr import Tail
 from gesta.errors import message_of
 from gesta.events import LOGGER
@@ -111,6 +111,7 @@ class Link:
             elicitation_callback=self._elicit if spec.elicitation else None,
             sampling_callback=self._sample if spec.sampling else None,
             message_handler=self._heard,
+            mode="legacy" if spec.protocol == OLDER else "auto",
             cache=None,
         )
         async with client:

@@ -75,7 +75,9 @@ class RemoteTool:
     async def _rounds(self, flight: Flight, context: Context, state: Mapping[str, Any]) -> Any:
         """Make a call, and make it again with answers as long as the server returns questions."""
         flight.exchange.asked.update(state.get("asked", {}))
-        asker = Asker(self._offer, self._agent, context, flight.exchange)
+        flight.exchange.people = state.get("people", 0)
+        self._check_opened(state, context)
+        asker = Asker(flight, self._agent, context)
         responses, token, resumed = _resumed(state, context.answers)
         for _ in range(ROUNDS):
             await self._connection.fly(flight, responses, token)
@@ -102,9 +104,9 @@ class RemoteTool:
     async def _wanted(self, flight: Flight, asker: Asker) -> dict[str, Any]:
         """Return the answers to the questions that a server returned. Raises NeedsAnswer, ToolError."""
         wanted = {key: plain(each) for key, each in (flight.result.input_requests or {}).items()}
-        given, parts, sampling = dict[str, Any](), dict[str, str](), flight.link.spec.sampling
+        given, parts = dict[str, Any](), dict[str, str]()
         for key, each in sorted(wanted.items()):
-            found = await asker.given(each["method"], each.get("params") or {}, sampling=sampling)
+            found = await asker.given(each["method"], each.get("params") or {})
             if isinstance(found, dict):
                 given[key] = found
             elif found in asker.questions:
@@ -112,20 +114,18 @@ class RemoteTool:
             else:
                 raise ToolError(f"the MCP server {self._offer.server!r} wants what it cannot have: {found}")
         if parts:
-            asked = {"state": flight.result.request_state, "parts": parts, "given": given}
-            raise NeedsAnswer(asker.questions, {**asked, "asked": flight.exchange.asked})
+            token = {"state": flight.result.request_state, "parts": parts, "given": given}
+            raise NeedsAnswer(asker.questions, token | counted(flight))
         return typed(given)
 
     async def _in_the_middle(self, flight: Flight, context: Context) -> Any:
         """Answer the requests that a server makes in the middle of a call, until the call has ended."""
-        asker = Asker(self._offer, self._agent, context, flight.exchange)
+        asker = Asker(flight, self._agent, context)
         while not flight.over:
             wanted = flight.wanted
             assert wanted is not None
             try:
-                found = await asker.given(
-                    wanted.method, wanted.params, sampling=flight.link.spec.sampling, again=wanted.part
-                )
+                found = await asker.given(wanted.method, wanted.params, wanted.part)
             except anyio.get_cancelled_exc_class():
                 flight.cancel()
                 raise
@@ -147,17 +147,32 @@ class RemoteTool:
         """Ask a person to open the pages that a server requires. Raises NeedsAnswer, ToolError."""
         data = getattr(flight.failure, "data", None)
         pages = data.get("elicitations") if isinstance(data, dict) else None
+        found: Any = "it names none"
         for page in pages if isinstance(pages, list) else ():
             if isinstance(page, dict):
-                found = await asker.given(ELICITATION, {**page, "mode": "url"}, sampling=False)
-                if isinstance(found, dict) and found["action"] != "accept":
-                    raise ToolError(
-                        f"A person did not open the page that {self._offer.server} wants to be opened first."
-                    )
+                found = await asker.given(ELICITATION, {**page, "mode": "url"})
+                self._check_page(found)
         if asker.questions:
-            raise NeedsAnswer(asker.questions, {"asked": {}})
-        if not pages:
-            raise ToolError(f"the MCP server {self._offer.server!r} wants a page to be opened, and names none")
+            raise NeedsAnswer(asker.questions, {"pages": list(asker.questions)} | counted(flight))
+        if isinstance(found, str):
+            raise ToolError(f"the MCP server {self._offer.server!r} wants a page to be opened first: {found}")
+
+    def _check_opened(self, state: Mapping[str, Any], context: Context) -> None:
+        """Raise ToolError if a person declined to open a page that an earlier attempt asked for.
+
+        A server may name another page each time, so the answer would not be found by its question.
+        """
+        for part in state.get("pages", ()):
+            self._check_page(elicited(context.answers.get(part)))
+
+    def _check_page(self, found: Any) -> None:
+        if isinstance(found, dict) and found["action"] != "accept":
+            raise ToolError(f"A person did not open the page that {self._offer.server} wants to be opened first.")
+
+
+def counted(flight: Flight) -> dict[str, Any]:
+    """Return the part of an attempt's state that counts what a call has asked."""
+    return {"asked": flight.exchange.asked, "people": flight.exchange.people}
 
 
 def _resumed(state: Mapping[str, Any], answers: Mapping[str, Any]) -> tuple[Any, str | None, bool]:

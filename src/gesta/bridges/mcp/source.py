@@ -39,7 +39,15 @@ class McpSource(Struct, frozen=True):
     def described(self) -> Any:
         """Return this source's part of an agent's digest, without values of headers and variables."""
         spec, names = self.spec, [name for name, _ in (*self.spec.headers, *self.spec.env)]
-        return [spec.shown, names, spec.cwd, spec.elicitation, spec.sampling, msgspec.to_builtins(self.rules)]
+        return [
+            spec.shown,
+            names,
+            spec.cwd,
+            spec.elicitation,
+            spec.sampling,
+            spec.protocol,
+            msgspec.to_builtins(self.rules),
+        ]
 
     def open(self, start: Start) -> Connection:
         """Return a connection for a record. It reaches the server when its tools are first needed."""

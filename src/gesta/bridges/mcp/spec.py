@@ -20,6 +20,7 @@ Giving = Callable[[], str | Awaitable[str]]
 FLAG = re.compile(rf"--?{MEMBER}", re.IGNORECASE)
 """Pattern of the options of a command whose values are secrets."""
 WILD = re.compile(r"[*?\[]")
+NEWEST, OLDER = "2026-07-28", "2025-11-25"
 START_S = 30.0
 HOLD_S = 3600.0
 
@@ -51,6 +52,8 @@ class McpOptions(TypedDict, total=False):
     sampling: bool
     """Whether the server may ask the agent's model something during a call. The agent's budget pays. False by
     default."""
+    protocol: str
+    """Version of the protocol up to which the server is spoken to: "2026-07-28", the default, or "2025-11-25"."""
     start_s: float
     """Seconds that the server may take to start and to answer for the first time; 30 by default."""
     hold_s: float
@@ -68,6 +71,7 @@ class Spec(Struct, frozen=True):
     cwd: str = ""
     elicitation: bool = True
     sampling: bool = False
+    protocol: str = NEWEST
     start_s: float = START_S
     hold_s: float = HOLD_S
 
@@ -186,6 +190,7 @@ def read(server: str | Sequence[str], options: McpOptions) -> tuple[Spec, Rules]
         cwd=str(cwd),
         elicitation=options.get("elicitation", True),
         sampling=options.get("sampling", False),
+        protocol=_protocol(options.get("protocol", NEWEST)),
         start_s=_seconds("start_s", options.get("start_s", START_S)),
         hold_s=_seconds("hold_s", options.get("hold_s", HOLD_S)),
     )
@@ -231,6 +236,12 @@ def _rules(options: McpOptions) -> Rules:
         approval=asks,
         timeouts=tuple(timeouts.items()),
     )
+
+
+def _protocol(version: Any) -> str:
+    if version not in (NEWEST, OLDER):
+        raise AgentError(f"gesta.mcp: protocol is {version!r:.60}, expected {NEWEST!r} or {OLDER!r}.")
+    return str(version)
 
 
 def _names(option: str, names: Any) -> tuple[str, ...]:

@@ -112,7 +112,8 @@ def test_a_run_at_a_glance_tells_its_turns_its_death_and_what_happened_once(clie
         (3, "m2", "answered", 1),
         (4, "m3", "answered", 0),
     ]
-    assert glance["totals"] == {"effects": {"refund": 1}, "doubts": 1, "settled": 1, "errors": 0}
+    counts = {name: glance["totals"][name] for name in ("effects", "doubts", "settled", "errors", "deaths")}
+    assert counts == {"effects": {"refund": 1}, "doubts": 1, "settled": 1, "errors": 0, "deaths": 1}
     assert [bar["tone"] for bar in glance["bars"] if bar["lane"] == "process" and "tone" in bar] == ["fault"]
     assert all(bar["end"] >= bar["start"] for bar in glance["bars"])
 

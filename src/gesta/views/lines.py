@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gesta import kinds
 from gesta.entry import Entry, utc_text
@@ -17,7 +18,8 @@ from gesta.model.usage import tokens
 from gesta.text.visible import remarks
 from gesta.views.files import facts as files_facts
 from gesta.views.files import files, without
-from gesta.views.sentences import asked, content_of, happened
+from gesta.views.overview import Death
+from gesta.views.sentences import asked, concluded, content_of, died, happened
 
 LONGEST = 4_000
 """Greatest number of characters of a text in a line; the whole text is in the entry."""
@@ -40,7 +42,8 @@ class Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
     part: Part
     span: int
     of: int | None = None
-    """Seq of the call that the line belongs to; for a fault of a turn, seq of the turn."""
+    """Seq of the call that the line belongs to; for a fault of a turn, seq of the turn; for what a model wrote and what
+    it cost, seq of the request."""
     who: str = ""
     """The speaker, by the name on record."""
     text: str = ""
@@ -56,6 +59,8 @@ class Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
     model: str | None = None
     tokens: tuple[int, int] | None = None
     """Tokens that a model read and wrote."""
+    cached: int | None = None
+    """Those of the tokens it read that the provider had in its cache; `None` if the provider does not say."""
     latency_ms: float | None = None
     parts: tuple[dict[str, Any], ...] = ()
     """Images and files, each with its type and its number in the entry; see `views.files`."""
@@ -65,6 +70,10 @@ class Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Id or name of the child run that an entry names."""
     spoken: int | None = None
     """Seq of the completion that this message shows, or of the completion that made this call."""
+    concluded: str = ""
+    """For a result: the last sentence of the story of its call."""
+    calls: tuple[int, ...] = ()
+    """For the death of a process: the calls that were in flight."""
     remarks: tuple[str, ...] = ()
     """Warnings about characters that a person cannot see, or could mistake for others."""
     more: bool = False
@@ -81,6 +90,12 @@ def link(entry: Entry) -> int | None:
             return first(entry)
         case _:
             return getattr(content, "of", None)
+
+
+def needed(entry: Entry) -> set[int]:
+    """Return the seqs of the entries of the run that the line of an entry is made from; see `known` of `lines`."""
+    causes = {cause for cause in entry.causes if isinstance(cause, int)} if entry.kind is Kind.ToolResult else set()
+    return {seq for seq in (link(entry), entry.span, *causes) if seq}
 
 
 def first(entry: Entry) -> int | None:
@@ -120,6 +135,11 @@ def line(entry: Entry, known: Mapping[int, Entry]) -> Line:
         parts=files_facts(files(entry.content)),
         **facts,
     )
+
+
+def fell(line: Line, death: Death) -> Line:
+    """Return the line of the entry that reports a death, with what was in flight."""
+    return replace(line, text=died(death), calls=death.calls)
 
 
 def _about(entry: Entry, known: Mapping[int, Entry]) -> Entry | None:
@@ -183,13 +203,15 @@ def _facts(entry: Entry, known: Mapping[int, Entry]) -> dict[str, Any]:
                 "tone": "model",
                 "model": content.model,
                 "tokens": (counts.input, counts.output) if counts is not None else None,
+                "cached": counts.cache_read if counts is not None else None,
                 "latency_ms": content.latency_ms,
+                "of": first(entry),
                 "outcome": content.finish_reason,
             }
         case kinds.ThoughtContent(value=text):
             return {"part": "thought", "text": text, "tone": "model"}
         case kinds.ToolCallContent() | kinds.ToolResultContent():
-            return _called(entry, content)
+            return _called(entry, content, known)
         case kinds.BeginContent() | kinds.EndContent() | kinds.EdgeContent() | kinds.KeyValueContent():
             return _scope(content)
         case kinds.AttemptContent() | kinds.FaultContent() | kinds.ResolutionContent():
@@ -214,7 +236,9 @@ def _speaker(entry: Entry, known: Mapping[int, Entry]) -> str:
     return begin.name if isinstance(begin, kinds.BeginContent) and begin.role in ("turn", "agent") else ""
 
 
-def _called(entry: Entry, content: kinds.ToolCallContent | kinds.ToolResultContent) -> dict[str, Any]:
+def _called(
+    entry: Entry, content: kinds.ToolCallContent | kinds.ToolResultContent, known: Mapping[int, Entry]
+) -> dict[str, Any]:
     """Return the fields for a call or its result."""
     match content:
         case kinds.ToolCallContent(tool_name=tool, tool_args=args, status=status, meta=meta):
@@ -238,6 +262,7 @@ def _called(entry: Entry, content: kinds.ToolCallContent | kinds.ToolResultConte
                 "text": without(value, []) if isinstance(value, str) else RESULTS.get(how, ""),
                 "tone": "tool" if how == "ok" else "fault" if how == "error" else "waiting",
                 "outcome": how,
+                "concluded": concluded(entry, known),
                 "who": content.by or "",
             }
 
@@ -310,6 +335,6 @@ def _work(content: Any) -> dict[str, Any]:
             after = f", after request {extends}" if extends is not None else ""
             return {"part": "machinery", "who": "request", "text": f"{len(blocks)} new blocks{after}, try {number}"}
         case kinds.BudgetContent(spent=spent, reserved=reserved):
-            return {"part": "machinery", "who": "budget", "value": spent or reserved}
+            return {"part": "machinery", "who": "budget", "value": spent or reserved, "of": content.of}
         case _:
             return {"part": "machinery"}

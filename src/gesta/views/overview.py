@@ -1,40 +1,23 @@
-"""An overview of a run: its turns, its time in four lanes, its effects and its cost. One fold over its entries.
+"""An overview of a run: its turns, its effects, what they cost, and the story of its deaths and doubts.
 
-The lanes are model, tools, waiting and process. The process lane shows each process from its first to its last entry,
-and where a process died.
+One fold over its entries. The doubt of a call begins with the death, the timeout or the fault after which nobody knows
+whether the call had its effect. It ends with a resolution, or with the result of the call itself.
 """
 
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any
 
 from msgspec import Struct, field
 
 from gesta import kinds
 from gesta.entry import Entry
-from gesta.kinds import Kind
 from gesta.model.usage import tokens
-from gesta.state.calls import UNKNOWN_END
+from gesta.state.calls import EFFECTS, KEY_EXPIRED, LOST, UNKNOWN_END, UNSETTLED, UNSTARTED, WAITING
 
-LOST = "lost"
-"""Type of the fault of a turn whose process died."""
-
-Lane = Literal["model", "tools", "waiting", "process"]
-
-
-class Bar(Struct, omit_defaults=True):
-    """A period of time in a lane."""
-
-    lane: Lane
-    seq: int
-    """Seq of the entry with which the bar begins."""
-    start: datetime
-    end: datetime | None = None
-    """Time at which the bar ends; `None` while it has not ended."""
-    label: str = ""
-    tone: str = ""
-    """`fault`, `settled` or `waiting`; empty for an ordinary bar."""
-    of: int | None = None
-    """Seq of the call that the bar belongs to."""
+ANSWER = 600
+"""Greatest number of characters of the last answer that are kept."""
+NOT_FAILED = (LOST, UNKNOWN_END, UNSETTLED, UNSTARTED, KEY_EXPIRED, *WAITING)
+"""Types of the errors of faults after which nothing has failed: something was lost, looked up, or waits."""
 
 
 class TurnFacts(Struct):
@@ -50,6 +33,8 @@ class TurnFacts(Struct):
     """`None` while the turn is open."""
     requests: int = 0
     tokens_in: int = 0
+    cached: int = 0
+    """Those of `tokens_in` that the provider had in its cache."""
     tokens_out: int = 0
     usd: float | None = None
     """Cost in US dollars; `None` if no account was kept."""
@@ -58,53 +43,86 @@ class TurnFacts(Struct):
     """Number of processes that died in the turn."""
 
 
+class Death(Struct):
+    """A process died, or lost the run, while a turn was open."""
+
+    seq: int
+    """Seq of the fault with which the next process took the run over."""
+    at: datetime
+    """Time of that fault."""
+    before: datetime
+    """Time of the last entry before it."""
+    turn: int
+    calls: tuple[int, ...] = ()
+    """Calls that were being tried when it died."""
+    tools: tuple[str, ...] = ()
+    """Names of their tools."""
+    request: int | None = None
+    """Request that had no answer yet."""
+
+
+class Doubt(Struct):
+    """A call of which nobody knew at some time whether it had its effect."""
+
+    call: int
+    tool: str
+    seq: int
+    """Seq of the entry that made it doubtful."""
+    at: datetime
+    by: str = ""
+    """Who settled it; empty while it is in doubt."""
+    verdict: str = ""
+    """`done`, `failed`, `retry`, or `late`: its own result came after all."""
+    settled: int | None = None
+    """Seq of the entry that settled it."""
+    settled_at: datetime | None = None
+
+
+class Call(Struct):
+    """A call of the run, as far as the overview needs it."""
+
+    tool: str
+    effect: str | None = None
+    trying: int | None = None
+    """Seq of an attempt that has no end yet."""
+
+
 class Overview(Struct):
-    """The turns, bars and counts of a run, updated with each entry."""
+    """The turns, counts, deaths and doubts of a run, updated with each entry."""
 
     turns: list[TurnFacts] = field(default_factory=list)
-    bars: list[Bar] = field(default_factory=list)
     effects: dict[str, int] = field(default_factory=dict)
     """Number of effects that happened, by the name of the tool; calls that only read are left out."""
-    doubts: int = 0
-    """Number of calls whose outcome was in doubt at some time."""
-    settled: int = 0
-    """Number of those calls whose doubt was settled."""
+    deaths: list[Death] = field(default_factory=list)
+    doubts: dict[int, Doubt] = field(default_factory=dict)
+    """The doubts, by the seq of the call."""
     errors: int = 0
     """Number of failed calls and requests."""
     last: int = 0
     """Seq of the last entry."""
-    doubtful: set[int] = field(default_factory=set)
-    open: dict[tuple[str, int], Bar] = field(default_factory=dict)
-    """Bars that have not ended, by lane and a seq that identifies the bar."""
-    calls: dict[int, tuple[str, str | None]] = field(default_factory=dict)
-    """Name and effect of each call's tool."""
+    answer: str = ""
+    """Beginning of the last text that the run answered."""
+    called: tuple[str, int] | None = None
+    """Run and seq of the entry that started this run; `None` if no other run started it."""
+    calls: dict[int, Call] = field(default_factory=dict)
     attempts: dict[int, int] = field(default_factory=dict)
     """The call of each attempt."""
+    request: int | None = None
+    """The last request, if it has no answer yet."""
     before: datetime | None = None
     """Time of the previous entry."""
 
-    def begin(self, key: tuple[str, int], bar: Bar) -> None:
-        """Begin a bar. A bar under the same key that has not ended ends at this time."""
-        if (last := self.open.pop(key, None)) is not None:
-            last.end = bar.start
-        self.bars.append(bar)
-        self.open[key] = bar
+    def doubt(self, call: int, entry: Entry) -> None:
+        """Note that the outcome of a call is in doubt, once."""
+        if call not in self.doubts:
+            tool = self.calls[call].tool if call in self.calls else ""
+            self.doubts[call] = Doubt(call=call, tool=tool, seq=entry.seq, at=entry.at)
 
-    def close(self, key: tuple[str, int], at: datetime, tone: str | None = None) -> None:
-        """End a bar, if it has not ended. `tone` is used if the bar has no tone."""
-        bar = self.open.pop(key, None)
-        if bar is not None:
-            bar.end, bar.tone = at, bar.tone or tone or ""
-
-    def tool(self, call: int) -> str:
-        """Return the name of a call's tool; an empty text if the call is not known."""
-        return self.calls.get(call, ("", None))[0]
-
-    def doubt(self, call: int) -> None:
-        """Count a call whose outcome was in doubt, once."""
-        if call not in self.doubtful:
-            self.doubtful.add(call)
-            self.doubts += 1
+    def settle(self, call: int, entry: Entry, verdict: str, by: str) -> None:
+        """Note what settled the doubt of a call."""
+        self.doubt(call, entry)
+        found = self.doubts[call]
+        found.by, found.verdict, found.settled, found.settled_at = by, verdict, entry.seq, entry.at
 
 
 class OverviewView:
@@ -117,7 +135,6 @@ class OverviewView:
     def apply(self, state: Overview, entry: Entry) -> Overview:
         """Add one entry."""
         state.last = entry.seq
-        self._process(state, entry)
         turn = state.turns[-1] if state.turns else None
         content = entry.content
         match content:
@@ -126,104 +143,102 @@ class OverviewView:
                 state.turns.append(TurnFacts(seq=entry.seq, number=number, name=name, at=entry.at, key=key))
             case kinds.EndContent() if turn is not None and entry.span == turn.seq:
                 turn.end, turn.reason = entry.at, content.reason or content.status
-                for each in [*state.open]:
-                    state.close(each, entry.at)
+                state.request = None
+                if isinstance(content.state, str):
+                    state.answer = content.state[:ANSWER]
+            case kinds.SystemContent() if state.called is None:
+                state.called = next((cause for cause in entry.causes if not isinstance(cause, int)), None)
+            case kinds.AssistantContent(value=text):
+                state.answer = text[:ANSWER]
             case kinds.RequestContent():
-                state.begin(("model", entry.seq), Bar("model", entry.seq, entry.at))
+                state.request = entry.seq
             case kinds.ChatCompletionContent():
-                self._completed(state, entry, content, turn)
+                state.request = None
+                state.answer = content.output[:ANSWER] or state.answer
+                if turn is not None:
+                    self._cost(turn, content)
             case kinds.ToolCallContent(tool_name=tool):
-                state.calls[entry.seq] = tool, None
+                state.calls[entry.seq] = Call(tool)
                 if turn is not None:
                     turn.calls += 1
             case kinds.AttemptContent(of=of, effect=effect):
-                tool = state.tool(of)
-                state.calls[of], state.attempts[entry.seq] = (tool, effect), of
-                state.begin(("tools", of), Bar("tools", entry.seq, entry.at, label=tool, of=of))
+                call = state.calls.setdefault(of, Call(""))
+                call.effect, call.trying = effect, entry.seq
+                state.attempts[entry.seq] = of
             case kinds.ToolResultContent():
                 self._result(state, entry, content)
             case kinds.FaultContent():
                 self._fault(state, entry, content, turn)
-            case kinds.ResolutionContent(of=of):
-                call = state.attempts.get(of, of)
-                state.doubt(call)
-                state.settled += 1
-                bar = Bar("tools", entry.seq, entry.at, label=state.tool(call), tone="settled", of=call)
-                state.begin(("tools", call), bar)
-            case kinds.BudgetContent(spent=spent) if turn is not None and spent and spent.get("usd") is not None:
-                turn.usd = (turn.usd or 0.0) + float(spent["usd"])
+            case kinds.ResolutionContent(of=of, verdict=verdict, by=by):
+                state.settle(state.attempts.get(of, of), entry, verdict, by)
+            case kinds.BudgetContent(spent={"usd": int() | float() as usd}) if turn is not None:
+                turn.usd = (turn.usd or 0.0) + usd
             case _:
-                self._waits(state, entry)
+                pass
         state.before = entry.at
         return state
 
-    def _process(self, state: Overview, entry: Entry) -> None:
-        """Update the lane of processes.
-
-        After a death there is a gap, from the entry before to the entry that reports it.
-        """
-        content, key = entry.content, ("process", 0)
-        bar = state.open.get(key)
-        if isinstance(content, kinds.FaultContent) and content.error.type == LOST and bar is not None:
-            bar.end, bar.tone = state.before or entry.at, "fault"
-            del state.open[key]
-            bar = None
-        if bar is None:
-            state.begin(key, Bar("process", entry.seq, entry.at))
-
-    def _completed(
-        self, state: Overview, entry: Entry, content: kinds.ChatCompletionContent, turn: TurnFacts | None
-    ) -> None:
-        asked = next((cause for cause in entry.causes if isinstance(cause, int)), 0)
-        bar = state.open.get(("model", asked))
-        if bar is not None:
-            bar.label = content.model or ""
-        state.close(("model", asked), entry.at)
-        if turn is not None:
-            counts = tokens(content.usage)
-            turn.requests += 1
-            turn.tokens_in += counts.input if counts is not None else 0
-            turn.tokens_out += counts.output if counts is not None else 0
-
-    def _result(self, state: Overview, entry: Entry, content: kinds.ToolResultContent) -> None:
-        call = content.call or 0
-        tool, effect = state.calls.get(call, ("", None))
-        outcome = content.outcome or ("ok" if content.status == "success" else "error")
-        tone = {"ok": None, "error": "fault", "denied": "waiting"}.get(outcome, "waiting")
-        state.close(("tools", call), entry.at, tone)
-        if outcome in ("ok", "late") and effect not in (None, "pure"):
-            state.effects[tool] = state.effects.get(tool, 0) + 1
-        state.errors += outcome == "error"
-        if outcome == "unknown":
-            state.doubt(call)
-
-    def _fault(self, state: Overview, entry: Entry, content: kinds.FaultContent, turn: TurnFacts | None) -> None:
-        if content.error.type == LOST and turn is not None and content.of == turn.seq:
-            turn.deaths += 1
-            for key, bar in [*state.open.items()]:
-                if key[0] in ("tools", "model") and state.before is not None:
-                    bar.end, bar.tone = state.before, "fault"
-                    del state.open[key]
-                    if key[0] == "tools" and state.calls.get(key[1], ("", None))[1] == "once":
-                        state.doubt(key[1])
-        elif content.error.type != UNKNOWN_END:
-            state.errors += 1
-            state.close(("model", content.of), entry.at, "fault")
-            if content.of in state.attempts:
-                state.close(("tools", state.attempts[content.of]), entry.at, "fault")
+    @staticmethod
+    def _cost(turn: TurnFacts, content: kinds.ChatCompletionContent) -> None:
+        counts = tokens(content.usage)
+        turn.requests += 1
+        if counts is not None:
+            turn.tokens_in += counts.input
+            turn.cached += counts.cache_read or 0
+            turn.tokens_out += counts.output
 
     @staticmethod
-    def _waits(state: Overview, entry: Entry) -> None:
-        content: Any = entry.content
-        match entry.kind:
-            case Kind.ApprovalRequest:
-                label = f"approval of {state.tool(content.of)}"
-                state.begin(("waiting", entry.seq), Bar("waiting", entry.seq, entry.at, label=label, of=content.of))
-            case Kind.Question:
-                state.begin(("waiting", entry.seq), Bar("waiting", entry.seq, entry.at, label="question"))
-            case Kind.Approval | Kind.Answer:
-                state.close(("waiting", content.of), entry.at)
-            case Kind.Timer:
-                state.begin(("waiting", -1), Bar("waiting", entry.seq, entry.at, label=f"timer {content.key}"))
-            case _:
-                pass
+    def _result(state: Overview, entry: Entry, content: kinds.ToolResultContent) -> None:
+        seq = content.call or 0
+        call = state.calls.get(seq, Call(""))
+        call.trying = None
+        outcome = content.outcome or ("ok" if content.status == "success" else "error")
+        if outcome in ("ok", "late") and call.effect not in (None, "pure"):
+            state.effects[call.tool] = state.effects.get(call.tool, 0) + 1
+        state.errors += outcome == "error"
+        if outcome == "unknown":
+            state.doubt(seq, entry)
+        elif outcome != "interrupted" and seq in state.doubts and state.doubts[seq].settled is None:
+            state.settle(seq, entry, "late", "its own result")
+
+    @staticmethod
+    def _fault(state: Overview, entry: Entry, content: kinds.FaultContent, turn: TurnFacts | None) -> None:
+        type_ = content.error.type
+        state.errors += type_ not in NOT_FAILED
+        if type_ == LOST and turn is not None and content.of == turn.seq:
+            turn.deaths += 1
+            trying = {seq: call for seq, call in state.calls.items() if call.trying is not None}
+            state.deaths.append(
+                Death(
+                    seq=entry.seq,
+                    at=entry.at,
+                    before=state.before or entry.at,
+                    turn=turn.seq,
+                    calls=tuple(trying),
+                    tools=tuple(call.tool for call in trying.values()),
+                    request=state.request,
+                )
+            )
+            for seq, call in trying.items():
+                call.trying = None
+                if call.effect in EFFECTS:
+                    state.doubt(seq, entry)
+        elif content.of in state.attempts and type_ != UNKNOWN_END:
+            seq = state.attempts[content.of]
+            call = state.calls[seq]
+            call.trying = None
+            if type_ == KEY_EXPIRED or (type_ not in NOT_FAILED and call.effect in EFFECTS):
+                state.doubt(seq, entry)
+        elif content.of == state.request:
+            state.request = None
+
+
+def totals(overview: Overview) -> dict[str, Any]:
+    """Return the counts and sums of a run."""
+    turns = overview.turns
+    usd = [turn.usd for turn in turns if turn.usd is not None]
+    names = ("requests", "tokens_in", "cached", "tokens_out", "calls")
+    sums = {name: sum(getattr(turn, name) for turn in turns) for name in names}
+    settled = sum(each.settled is not None for each in overview.doubts.values())
+    counts = {"effects": overview.effects, "doubts": len(overview.doubts), "settled": settled}
+    return counts | {"errors": overview.errors, "deaths": len(overview.deaths), "usd": sum(usd) if usd else None} | sums

@@ -8,8 +8,9 @@ from typing import Any
 
 from gesta import kinds
 from gesta.entry import Entry, utc_text
-from gesta.state.calls import UNKNOWN_END
+from gesta.state.calls import ASKS, KEY_EXPIRED, LOST, UNKNOWN_END, UNSETTLED, UNSTARTED, WAITING, WAITS
 from gesta.text.visible import remarks, visible
+from gesta.views.overview import Death
 
 
 def content_of(known: Mapping[int, Entry], seq: int) -> Any:
@@ -21,37 +22,106 @@ def happened(content: Any, known: Mapping[int, Entry]) -> dict[str, Any]:
     """Return the fields for an attempt, a fault or a resolution: a sentence about its call or its turn."""
     match content:
         case kinds.AttemptContent(number=number, effect=effect, process=process):
-            told = "was written down before the tool ran" if number == 1 else "was written down before it ran again"
-            return {
-                "part": "story",
-                "text": f"Attempt {number} {told}.",
-                "tone": "tool",
-                "effect": effect,
-                "process": process,
-            }
+            again = AGAIN.get(effect or "", "").format(number) or f"Attempt {number} began."
+            told = f"Attempt {number} was written down before the tool ran." if number == 1 else again
+            return {"part": "story", "text": told, "tone": "tool", "effect": effect, "process": process}
         case kinds.FaultContent(of=of, error=error, over=over) if error.type == UNKNOWN_END:
             ended = "is known to have ended" if over else "may still be at work"
             return {"part": "story", "text": f"The process that ran it {ended}.", "tone": "fault", "of": of}
         case kinds.FaultContent(of=of, error=error) if isinstance(content_of(known, of), kinds.BeginContent):
-            lost = "The process that worked on this turn was killed, or lost the run."
-            text = lost if error.type == "lost" else f"{error.type}: {error.message}."
+            text = DIED if error.type == LOST else f"{error.type}: {error.message}."
             return {"part": "story", "text": text, "tone": "fault", "of": of}
         case kinds.FaultContent(of=of, error=error, wait_s=wait_s, instead=instead):
             again = f" It was tried again after {wait_s:g} s." if wait_s is not None else ""
             again += f" {instead} was asked instead." if instead else ""
-            text = f"{error.type}: {error.message.rstrip('.')}.{again}"
-            return {"part": "story", "text": text, "tone": "fault", "of": of}
+            said = error.message.rstrip(".")
+            text = FAULTS.get(error.type, f"{error.type}: {{}}.").format(said) + again
+            tone = "waiting" if error.type in WAITING else "fault"
+            return {"part": "story", "text": text, "tone": tone, "of": of}
         case kinds.ResolutionContent(verdict=verdict, by=by, result=result):
             found = {"done": "it had happened", "failed": "it had not happened", "retry": "it may be tried again"}
             return {
                 "part": "story",
                 "who": by,
-                "text": f"{by} settled the doubt: {found[verdict]}.",
+                "text": f"{visible(by)} settled the doubt: {found[verdict]}.",
                 "tone": "settled",
                 "outcome": verdict,
                 "value": result,
             }
     return {"part": "story"}
+
+
+DIED = "The process that worked on this turn was killed, or lost the run."
+AGAIN = {
+    "pure": "Attempt {} began: the tool only reads, so it may run again.",
+    "idempotent": "Attempt {} began, with the same key as before.",
+    "once": "Attempt {} began, after the one before it was over.",
+}
+"""The sentence for a second or later attempt, by the tool's effect."""
+FAULTS = {
+    LOST: "The answer of the model was lost with the process, so the model is asked again.",
+    "timeout": "It took too long: {}.",
+    UNSTARTED: "It did not begin: {}.",
+    UNSETTLED: "Nobody could tell yet what happened: {}.",
+    KEY_EXPIRED: "Its key is too old to be used again: {}.",
+    WAITS: "It waits for another run: {}.",
+    ASKS: "It waits for a person: {}.",
+}
+"""The sentence for each type of error that Gesta itself writes down."""
+
+
+def died(death: Death) -> str:
+    """Return the sentences about a death: what was in flight, and when the next process went on."""
+    flight = [*(f"{tool} (entry {call})" for tool, call in zip(death.tools, death.calls, strict=True))]
+    if death.request is not None:
+        flight.append(f"a request to the model (entry {death.request})")
+    what = f"In flight: {', '.join(flight)}." if flight else "Nothing was in flight."
+    gap_s = (death.at - death.before).total_seconds()
+    return f"{DIED} {what} Another process took the run over {duration(gap_s)} after the last entry."
+
+
+def duration(seconds: float) -> str:
+    """Return a duration in words, with one unit."""
+    if seconds < 60:
+        return f"{max(seconds, 0.0):.1f} s"
+    for size, unit in ((86_400, "day"), (3_600, "hour"), (60, "minute")):
+        if seconds >= size:
+            number = round(seconds / size)
+            return f"{number} {unit}{'s' if number != 1 else ''}"
+    return ""
+
+
+def concluded(entry: Entry, known: Mapping[int, Entry]) -> str:
+    """Return the sentence that ends the story of a call: what the model was told, and what was not repeated."""
+    content = entry.content
+    assert isinstance(content, kinds.ToolResultContent)
+    outcome = content.outcome or ("ok" if content.status == "success" else "error")
+    if outcome in TOLD:
+        return TOLD[outcome]
+    causes = [content_of(known, cause) for cause in entry.causes if isinstance(cause, int)]
+    settled = next((each for each in causes if isinstance(each, kinds.ResolutionContent)), None)
+    attempt = next((each for each in causes if isinstance(each, kinds.AttemptContent)), None)
+    if settled is not None:
+        return f"The model was told what {visible(settled.by)} said. The call was not made again."
+    if attempt is None:
+        return ""
+    number, effect = attempt.number, attempt.effect
+    if number == 1:
+        return "It ran once, and the model was told its result."
+    if effect == "pure":
+        return f"The model was told the result of attempt {number}. The tool only reads, so nothing was repeated."
+    if effect == "idempotent":
+        return f"The model was told the result of attempt {number}. One key for all of them: the effect happened once."
+    return f"The model was told the result of attempt {number}."
+
+
+TOLD = {
+    "denied": "The model was told that a person did not allow it. It did not run.",
+    "interrupted": "The model was told that it was interrupted.",
+    "unknown": "The model was told that nobody knows whether it happened. It was not made again.",
+    "late": "Its own result came after all, and the model was told it then. It was not made again.",
+}
+"""The last sentence of the story of a call, by the outcome of its result."""
 
 
 def asked(content: Any) -> dict[str, Any]:

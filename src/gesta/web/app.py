@@ -49,6 +49,8 @@ class Viewer:
             ("/api/{record:int}/sessions", _sessions),
             ("/api/{record:int}/runs/{run}", _run),
             ("/api/{record:int}/runs/{run}/lines", _lines),
+            ("/api/{record:int}/runs/{run}/time", _time),
+            ("/api/{record:int}/runs/{run}/children", _children),
             ("/api/{record:int}/runs/{run}/why", _why),
             ("/api/{record:int}/runs/{run}/graph", _graph),
             ("/api/{record:int}/runs/{run}/entries/{seq:int}", _entry),
@@ -133,6 +135,14 @@ async def _run(request: Request, pages: Pages) -> Response:
 async def _lines(request: Request, pages: Pages) -> Response:
     limit = min(1000, _number(request, "limit", 200))
     return answered(await pages.lines(request.path_params["run"], _number(request, "after", 0), limit))
+
+
+async def _time(request: Request, pages: Pages) -> Response:
+    return answered(await pages.glances.time(request.path_params["run"]))
+
+
+async def _children(request: Request, pages: Pages) -> Response:
+    return answered(await pages.glances.children(request.path_params["run"], _number(request, "after", 0)))
 
 
 async def _why(request: Request, pages: Pages) -> Response:

@@ -3,14 +3,12 @@
 Runs are read in pages of entries. The overview of a run is folded once; after that only new entries are added.
 """
 
-from collections import OrderedDict
 from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any
 
 import msgspec
-from anyio import Lock
-from msgspec import Struct, field
+from msgspec import Struct
 
 from gesta.address import Record
 from gesta.codec.rows import encode_content
@@ -18,35 +16,25 @@ from gesta.entry import Entry, utc_text
 from gesta.errors import GestaError
 from gesta.kinds import Kind
 from gesta.log.journal import read
-from gesta.store import RunRow
 from gesta.stores.words import CLOSING, OPENING, Wanted
 from gesta.stores.words import find as look
 from gesta.views.across import explain_run
 from gesta.views.drawn import Drawn, drawn, narrowed
 from gesta.views.lineage import Explanation
-from gesta.views.lines import LINKS, Line, line, link
-from gesta.views.overview import Overview, OverviewView
+from gesta.views.lines import LINKS, Line, fell, line, needed
+from gesta.views.overview import totals
 from gesta.views.sessions import Session, sessions
+from gesta.views.timeline import busy_ms
+from gesta.web.glances import BARS, Glances, around
 from gesta.web.graph import RunFacts, Shown, pictured
 from gesta.web.sent import SentPages
 
 PAGE = 200
 """Number of entries in one page of a run."""
-READ = 2000
-"""Number of entries that are folded before other requests are answered."""
-KEPT = 16
-"""Number of runs whose overview is kept in memory."""
-BARS = 4000
-"""Greatest number of bars of a run that are sent."""
+LISTED = 50
+"""Greatest number of deaths, and of doubts, that are listed beside a run."""
 SEARCHED = 1000
 """Number of sessions that are read to find those that fit a filter."""
-
-
-class Glance(Struct):
-    """The overview of a run up to an entry."""
-
-    overview: Overview = field(default_factory=Overview)
-    lock: Lock = field(default_factory=Lock)
 
 
 class Pages:
@@ -60,7 +48,7 @@ class Pages:
             address: address of the record, to open it for writing when a person answers.
         """
         self.record, self.name, self.address = record, name, address
-        self._glances: OrderedDict[str, Glance] = OrderedDict()
+        self.glances = Glances(record)
         self.sent = SentPages(record)
 
     async def about(self) -> dict[str, Any]:
@@ -89,13 +77,12 @@ class Pages:
         return found
 
     async def run(self, name: str) -> dict[str, Any]:
-        """Return the overview of a run: its state, its turns, its time, its totals, and the runs above and below it."""
+        """Return the overview of a run: its state, its turns, its time, its totals, and the runs around it."""
         row = await self.record.find(name)
-        overview = await self._overview(row)
-        rows = await self.record.store.runs(row.session)
+        glance = await self.glances.of(row.run)
+        overview, rows = glance.overview, await self.record.store.runs(row.session)
         waiting = await self.record.waiting(row.run)
-        bars = overview.bars[-BARS:]
-        totals = {"effects": overview.effects, "doubts": overview.doubts, "settled": overview.settled}
+        bars = [bar for bar in glance.timeline.bars[-BARS:] if bar.lane not in ("turn", "span")]
         return {
             "run": row.run,
             "session": row.session,
@@ -104,26 +91,18 @@ class Pages:
             "at": row.at,
             "last_at": row.last_at,
             "head": overview.last,
-            "runs": [{"run": each.run, "agent": each.name, "parent": each.parent_run} for each in rows],
+            "called": overview.called,
+            "runs": around(row, rows),
+            "below": sum(each.parent_run == row.run for each in rows),
             "turns": overview.turns,
             "bars": bars,
-            "bars_left_out": len(overview.bars) - len(bars),
-            "totals": totals | {"errors": overview.errors},
+            "bars_left_out": max(0, len(glance.timeline.bars) - BARS),
+            "busy_ms": busy_ms(glance.timeline.bars),
+            "totals": totals(overview),
+            "deaths": overview.deaths[-LISTED:],
+            "doubts": [*overview.doubts.values()][-LISTED:],
             "waiting": waiting,
         }
-
-    async def _overview(self, row: RunRow) -> Overview:
-        """Return the overview of a run up to its last entry. Only new entries are read."""
-        glance = self._glances.setdefault(row.run, Glance())
-        self._glances.move_to_end(row.run)
-        while len(self._glances) > KEPT:
-            self._glances.popitem(last=False)
-        view = OverviewView()
-        async with glance.lock:
-            while entries := await read(self.record.store, row.run, glance.overview.last, limit=READ):
-                for entry in entries:
-                    view.apply(glance.overview, entry)
-        return glance.overview
 
     async def lines(self, run: str, after: int, limit: int = PAGE) -> list[Line]:
         """Return a page of the lines of a run, beginning after an entry."""
@@ -133,13 +112,17 @@ class Pages:
         """Return the lines of some entries of one run. The entries that they are about are read too."""
         known = {entry.seq: entry for entry in entries}
         for _ in range(LINKS):
-            missing = {seq for each in known.values() for seq in (link(each), each.span) if seq} - set(known)
+            missing = {seq for each in known.values() for seq in needed(each)} - set(known)
             if not missing:
                 break
             for seq in missing:
                 found = await read(self.record.store, entries[0].run, seq - 1, seq)
                 known |= {entry.seq: entry for entry in found}
-        return [line(entry, known) for entry in entries]
+        made = [line(entry, known) for entry in entries]
+        if not any(entry.kind is Kind.Fault for entry in entries):
+            return made
+        deaths = {each.seq: each for each in (await self.glances.of(entries[0].run)).overview.deaths}
+        return [fell(each, deaths[each.seq]) if each.seq in deaths else each for each in made]
 
     async def why(self, run: str, seq: int | None) -> dict[str, Any]:
         """Return the explanation of an entry, with the passages that its words repeat."""
@@ -158,7 +141,7 @@ class Pages:
         runs = {}
         for name in dict.fromkeys(node.run for node in found.nodes):
             row = await self.record.find(name)
-            turns = [(turn.seq, turn.number) for turn in (await self._overview(row)).turns]
+            turns = [(turn.seq, turn.number) for turn in (await self.glances.of(row.run)).overview.turns]
             runs[name] = RunFacts(row.name, row.parent_run, turns)
         return pictured(found, passages, kept, runs, shown)
 

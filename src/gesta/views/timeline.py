@@ -1,0 +1,245 @@
+"""The time of a run as bars: turns, spans, model calls, tool calls, waits, and processes. One fold over its entries.
+
+A bar belongs to the span around it, so the bars of a run are a tree. Gesta writes an entry before each model call and
+each tool call, and one after it; the bar lies between them. For a conversation that was imported, there is often one
+entry alone: then the bar has the length that the source wrote down, or it is an instant.
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Literal
+
+from msgspec import Struct, field
+
+from gesta import kinds
+from gesta.entry import Entry
+from gesta.model.usage import tokens
+from gesta.state.calls import LOST, UNKNOWN_END, WAITING
+
+Lane = Literal["turn", "span", "model", "tools", "waiting", "process"]
+LONGEST_MS = 1e9
+"""Longest duration of one model call that is believed, in milliseconds."""
+NAME = 80
+"""Greatest number of characters of a label."""
+
+
+class Bar(Struct, omit_defaults=True):
+    """A period of time, or an instant."""
+
+    lane: Lane
+    seq: int
+    """Seq of the entry with which the bar begins."""
+    start: datetime
+    end: datetime | None = None
+    """Time at which the bar ends; `None` while it has not ended."""
+    label: str = ""
+    tone: str = ""
+    """`fault`, `settled` or `waiting`; empty for an ordinary bar."""
+    of: int | None = None
+    """Seq of the call that the bar belongs to."""
+    span: int = 0
+    """Seq of the begin of the span around the bar; 0 if there is none."""
+    role: str | None = None
+    """Role of a span."""
+    said: bool = False
+    """Whether the source of an imported run wrote down how long it took. Else the times of entries say it."""
+    model: str | None = None
+    tokens: tuple[int, int, int] | None = None
+    """Tokens that a model read, those of them that the provider had in its cache, and tokens that it wrote."""
+    usd: float | None = None
+    """Cost in US dollars; `None` if no account was kept."""
+
+
+class Timeline(Struct):
+    """The bars of a run, updated with each entry."""
+
+    bars: list[Bar] = field(default_factory=list)
+    last: int = 0
+    """Seq of the last entry."""
+    open: dict[tuple[str, int], Bar] = field(default_factory=dict)
+    """Bars that have not ended, by lane and a seq that identifies the bar."""
+    calls: dict[int, Bar] = field(default_factory=dict)
+    """The calls, each as a bar that ends at its first attempt, or else at its result."""
+    attempts: dict[int, int] = field(default_factory=dict)
+    """The call of each attempt."""
+    asked: dict[int, Bar] = field(default_factory=dict)
+    """Bars of model calls, by the seq of the request."""
+    before: datetime | None = None
+    """Time of the previous entry."""
+
+    def begin(self, key: tuple[str, int], bar: Bar) -> Bar:
+        """Begin a bar, and return it. A bar under the same key that has not ended ends at this time."""
+        if (last := self.open.pop(key, None)) is not None:
+            last.end = bar.start
+        bar.label = bar.label[:NAME]
+        self.bars.append(bar)
+        self.open[key] = bar
+        return bar
+
+    def close(self, key: tuple[str, int], at: datetime, tone: str = "") -> None:
+        """End a bar, if it has not ended. `tone` is used if the bar has no tone."""
+        bar = self.open.pop(key, None)
+        if bar is not None:
+            bar.end, bar.tone = at, bar.tone or tone
+
+    def instant(self, bar: Bar) -> Bar:
+        """Add a bar that has ended, and return it."""
+        bar.label, bar.end = bar.label[:NAME], bar.end or bar.start
+        self.bars.append(bar)
+        return bar
+
+    def tool(self, call: int) -> str:
+        """Return the name of a call's tool; an empty text if the call is not known, or has a result."""
+        found = self.calls.get(call)
+        return found.label if found is not None else ""
+
+
+class TimelineView:
+    """The fold that computes a timeline."""
+
+    def start(self) -> Timeline:
+        """Return the timeline of a run without entries."""
+        return Timeline()
+
+    def apply(self, state: Timeline, entry: Entry) -> Timeline:
+        """Add one entry."""
+        state.last = entry.seq
+        content, span, at = entry.content, entry.span, entry.at
+        self._process(state, entry)
+        match content:
+            case kinds.BeginContent(name=name, role=role, parent=above):
+                lane: Lane = "turn" if role == "turn" else "span"
+                bar = Bar(lane, entry.seq, at, label=name, span=above or 0, role=role)
+                state.begin(("span", entry.seq), bar)
+            case kinds.EndContent():
+                self._ended(state, entry, content)
+            case kinds.RequestContent():
+                state.asked[entry.seq] = state.begin(("model", entry.seq), Bar("model", entry.seq, at, span=span))
+            case kinds.ChatCompletionContent():
+                self._completed(state, entry, content)
+            case kinds.BudgetContent(of=of, spent={"usd": int() | float() as usd}) if of in state.asked:
+                state.asked[of].usd = usd
+            case kinds.ToolCallContent(tool_name=name):
+                state.calls[entry.seq] = Bar("tools", entry.seq, at, label=name, of=entry.seq, span=span)
+            case kinds.AttemptContent(of=of):
+                state.attempts[entry.seq] = of
+                state.close(("waiting", -of), at)
+                if (made := state.calls.get(of)) is not None:
+                    made.end = at
+                state.begin(("tools", of), Bar("tools", entry.seq, at, label=state.tool(of), of=of, span=span))
+            case kinds.ToolResultContent():
+                self._result(state, entry, content)
+            case kinds.FaultContent():
+                self._fault(state, entry, content)
+            case kinds.ResolutionContent(of=of):
+                call = state.attempts.get(of, of)
+                bar = Bar("tools", entry.seq, at, label=state.tool(call), tone="settled", of=call, span=span)
+                state.begin(("tools", call), bar)
+            case _:
+                self._waits(state, entry)
+        state.before = at
+        return state
+
+    def _process(self, state: Timeline, entry: Entry) -> None:
+        """Update the lane of processes.
+
+        After a death there is a gap, from the entry before to the entry that reports it.
+        """
+        content, key = entry.content, ("process", 0)
+        bar = state.open.get(key)
+        if isinstance(content, kinds.FaultContent) and _death(entry, content) and bar is not None:
+            bar.end, bar.tone = state.before or entry.at, "fault"
+            del state.open[key]
+            bar = None
+        if bar is None:
+            state.begin(key, Bar("process", entry.seq, entry.at))
+
+    @staticmethod
+    def _ended(state: Timeline, entry: Entry, content: kinds.EndContent) -> None:
+        own = state.open.get(("span", entry.span))
+        if own is None:
+            return
+        if own.lane == "turn":  # whatever is still open in it has no end of its own
+            for each in [*state.open]:
+                if each != ("span", entry.span):
+                    state.close(each, entry.at)
+        fault = content.error is not None or content.status == "error"
+        state.close(("span", entry.span), entry.at, "fault" if fault else "")
+
+    @staticmethod
+    def _completed(state: Timeline, entry: Entry, content: kinds.ChatCompletionContent) -> None:
+        asked = next((cause for cause in entry.causes if isinstance(cause, int)), 0)
+        bar = state.open.get(("model", asked))
+        state.close(("model", asked), entry.at)
+        if bar is None:
+            bar = state.instant(Bar("model", entry.seq, entry.at, end=entry.at, span=entry.span))
+            took = content.latency_ms
+            if took is not None and 0 < took < LONGEST_MS:
+                bar.start, bar.said = entry.at - timedelta(milliseconds=took), True
+        bar.label = bar.model = (content.model or "")[:NAME]
+        counts = tokens(content.usage)
+        bar.tokens = (counts.input, counts.cache_read or 0, counts.output) if counts is not None else None
+
+    @staticmethod
+    def _result(state: Timeline, entry: Entry, content: kinds.ToolResultContent) -> None:
+        call = content.call or 0
+        outcome = content.outcome or ("ok" if content.status == "success" else "error")
+        tone = {"ok": "", "error": "fault"}.get(outcome, "waiting")
+        made = state.calls.get(call)
+        if ("tools", call) in state.open:
+            state.close(("tools", call), entry.at, tone)
+        elif made is not None and made.end is None and outcome in ("ok", "error"):
+            made.end, made.tone = entry.at, tone
+            state.bars.append(made)
+
+    @staticmethod
+    def _fault(state: Timeline, entry: Entry, content: kinds.FaultContent) -> None:
+        if _death(entry, content):
+            for key, bar in [*state.open.items()]:
+                if key[0] in ("tools", "model"):
+                    bar.end, bar.tone = state.before or entry.at, "fault"
+                    del state.open[key]
+        elif content.error.type != UNKNOWN_END:
+            call = state.attempts.get(content.of, 0)
+            waits = content.error.type in WAITING
+            state.close(("model", content.of), entry.at, "fault")
+            state.close(("tools", call), entry.at, "waiting" if waits else "fault")
+            if waits:
+                label = f"{state.tool(call)} waits"
+                bar = Bar("waiting", entry.seq, entry.at, label=label, of=call, span=entry.span)
+                state.begin(("waiting", -call), bar)
+
+    @staticmethod
+    def _waits(state: Timeline, entry: Entry) -> None:
+        content, at, span = entry.content, entry.at, entry.span
+        match content:
+            case kinds.ApprovalRequestContent(of=of):
+                label = f"approval of {state.tool(of)}"
+                state.begin(("waiting", entry.seq), Bar("waiting", entry.seq, at, label=label, of=of, span=span))
+            case kinds.QuestionContent():
+                state.begin(("waiting", entry.seq), Bar("waiting", entry.seq, at, label="question", span=span))
+            case kinds.ApprovalContent(of=of) | kinds.AnswerContent(of=of):
+                state.close(("waiting", of), at)
+            case kinds.TimerContent(key=key, due_at=due):
+                state.instant(Bar("waiting", entry.seq, at, end=max(at, due), label=f"timer {key}", span=span))
+            case _:
+                pass
+
+
+def _death(entry: Entry, content: kinds.FaultContent) -> bool:
+    """Return whether a fault says that the process of a turn died. Its turn is the span around it."""
+    return content.error.type == LOST and content.of == entry.span
+
+
+def busy_ms(bars: Iterable[Bar], lanes: Sequence[str] = ("model", "tools", "waiting")) -> dict[str, float]:
+    """Return for each lane how long at least one of its bars was at work, in milliseconds. Open bars are left out."""
+    found = dict.fromkeys(lanes, 0.0)
+    reached = dict[str, datetime]()
+    timed = [bar for bar in bars if bar.lane in found and bar.end is not None]
+    for bar in sorted(timed, key=lambda each: each.start):
+        assert bar.end is not None
+        start = max(bar.start, reached.get(bar.lane, bar.start))
+        if bar.end > start:
+            found[bar.lane] += (bar.end - start) / timedelta(milliseconds=1)
+            reached[bar.lane] = bar.end
+    return found

@@ -1,0 +1,117 @@
+"""What a run comes to at a glance, kept in memory: its overview and its timeline, and the runs that it started.
+
+Each run is folded once; after that only new entries are added. Of the runs that a run started, only some facts are
+kept.
+"""
+
+from collections import Counter, OrderedDict
+from collections.abc import Sequence
+from typing import Any
+
+from anyio import Lock
+from msgspec import Struct, field
+
+from gesta.address import Record
+from gesta.log.journal import read
+from gesta.store import RunRow
+from gesta.views.children import ChildFacts, child_facts
+from gesta.views.overview import Overview, OverviewView
+from gesta.views.timeline import Timeline, TimelineView, busy_ms
+
+READ = 2000
+"""Number of entries that are folded before other requests are answered."""
+KEPT = 16
+"""Number of runs whose overview is kept in memory."""
+KEPT_CHILDREN = 5000
+"""Number of runs of which only the facts are kept."""
+BARS = 4000
+"""Greatest number of bars of a run that are sent."""
+CHILDREN = 200
+"""Greatest number of runs in one page of the runs that a run started."""
+
+
+class Glance(Struct):
+    """The overview and the timeline of a run up to an entry."""
+
+    overview: Overview = field(default_factory=Overview)
+    timeline: Timeline = field(default_factory=Timeline)
+    lock: Lock = field(default_factory=Lock)
+
+
+class Glances:
+    """The overviews of the runs of one record."""
+
+    def __init__(self, record: Record) -> None:
+        self.record = record
+        self._kept: OrderedDict[str, Glance] = OrderedDict()
+        self._facts: OrderedDict[str, ChildFacts] = OrderedDict()
+
+    async def of(self, run: str) -> Glance:
+        """Return the overview and the timeline of a run up to its last entry. Only new entries are read."""
+        glance = self._kept.setdefault(run, Glance())
+        self._kept.move_to_end(run)
+        while len(self._kept) > KEPT:
+            self._kept.popitem(last=False)
+        overview, timeline = OverviewView(), TimelineView()
+        async with glance.lock:
+            while entries := await read(self.record.store, run, glance.overview.last, limit=READ):
+                for entry in entries:
+                    overview.apply(glance.overview, entry)
+                    timeline.apply(glance.timeline, entry)
+        return glance
+
+    async def time(self, run: str) -> dict[str, Any]:
+        """Return the bars of a run, how long each lane was at work, and how many runs it started."""
+        row = await self.record.find(run)
+        bars = (await self.of(row.run)).timeline.bars
+        shown = bars[-BARS:]
+        below = [each for each in await self.record.store.runs(row.session) if each.parent_run == row.run]
+        return {
+            "run": row.run,
+            "agent": row.name,
+            "bars": shown,
+            "left_out": len(bars) - len(shown),
+            "busy_ms": busy_ms(bars),
+            "below": len(below),
+        }
+
+    async def children(self, run: str, after: int = 0) -> dict[str, Any]:
+        """Return a page of the runs that a run started, in the order in which they began, and how many there are."""
+        row = await self.record.find(run)
+        rows = await self.record.store.runs(row.session)
+        below, own = Counter(each.parent_run for each in rows), [each for each in rows if each.parent_run == row.run]
+        shown = own[after : after + CHILDREN]
+        return {
+            "count": len(own),
+            "after": after,
+            "children": [await self._child(each, below[each.run]) for each in shown],
+        }
+
+    async def _child(self, row: RunRow, below: int) -> ChildFacts:
+        kept = self._facts.get(row.run)
+        if kept is None or (kept.head, kept.below) != (row.head, below):
+            state, view = Overview(), OverviewView()
+            while entries := await read(self.record.store, row.run, state.last, limit=READ):
+                for entry in entries:
+                    view.apply(state, entry)
+            kept = self._facts[row.run] = child_facts(row, state, below)
+        self._facts.move_to_end(row.run)
+        while len(self._facts) > KEPT_CHILDREN:
+            self._facts.popitem(last=False)
+        return kept
+
+
+def around(row: RunRow, rows: Sequence[RunRow]) -> list[dict[str, Any]]:
+    """Return the runs of a session that nobody started, and those on the way from them to a run, with that run."""
+    by_id = {each.run: each for each in rows}
+    way, here = list[str](), row
+    while here.run not in way:
+        way.append(here.run)
+        here = by_id.get(here.parent_run or "", here)
+    found = [each for each in rows if each.parent_run not in by_id or each.run in way]
+    roots = [each for each in found if each.run not in way][:CHILDREN]
+    return [
+        {"run": each.run, "agent": each.name, "parent": each.parent_run}
+        for each in found
+        if each.run in way or each in roots
+    ]

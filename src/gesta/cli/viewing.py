@@ -12,7 +12,7 @@ import typer
 from gesta.cli.app import command
 from gesta.cli.options import OnRecord
 from gesta.cli.serve_options import listening
-from gesta.cli.talk import DIM, json_line, say
+from gesta.cli.talk import DIM, Stop, json_line, say
 from gesta.errors import MissingExtra
 
 
@@ -31,13 +31,24 @@ class ViewOptions(OnRecord):
         typer.Option("--allow-host", metavar="NAME", help="A name of this machine for others.", show_default=False),
     ] = None
     no_open: Annotated[bool, typer.Option("--no-open", help="Do not open a browser.")] = False
+    export: Annotated[
+        str | None,
+        typer.Option("--export", metavar="DIR", help="Write pages that open from a disk.", show_default=False),
+    ] = None
+    run: Annotated[
+        str | None,
+        typer.Option("--run", metavar="RUN", help="With --export: a run, a session or `last`.", show_default=False),
+    ] = None
 
 
-@command(ViewOptions, example="gesta view runs.gesta --no-open")
+@command(ViewOptions, example="gesta view runs.gesta --export site")
 def view(options: ViewOptions) -> int:
     """Show a record in a browser: sessions, runs, and why.
 
     It prints one address with a token, which lets in the browser that opens it. Ends on Ctrl-C.
+
+    With --export it writes one run and the runs below it, or all runs of a session, as a folder: its index.html opens
+    in any browser, without Gesta and without a network.
     """
     import anyio
 
@@ -50,6 +61,8 @@ def view(options: ViewOptions) -> int:
         from gesta.web.data import Pages
     except ModuleNotFoundError as missing:
         raise MissingExtra("gesta view", "starlette and uvicorn", "view") from missing
+    if options.export is not None or options.run is not None:
+        return _export(options)
     addresses = [options.source(each) for each in options.records or [""]]
     hosts = tuple(options.allow_host or ()) + (() if local(options.host) else (options.host,))
     token = secrets.token_urlsafe(32)
@@ -71,3 +84,14 @@ def view(options: ViewOptions) -> int:
 
     anyio.run(main)
     return 0
+
+
+def _export(options: ViewOptions) -> int:
+    from gesta.cli.folder import write_folder
+
+    if options.export is None:
+        raise Stop("--run names what --export writes. Write: gesta view --export DIR --run RUN")
+    if len(options.records or ()) > 1:
+        raise Stop("--export writes runs of one record. Name one file.")
+    named = next(iter(options.records or ()), None)
+    return write_folder(options, named, Path(options.export), options.run or "last")

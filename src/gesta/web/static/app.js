@@ -1,11 +1,11 @@
 // The pages: which one an address means, and the line at the top that all of them share.
 import * as api from "./api.js";
-import { el } from "./dom.js";
+import { el, when } from "./dom.js";
 import { lineage } from "./lineage.js";
 import { list } from "./list.js";
 import { run } from "./run.js";
 import { sent } from "./sent.js";
-import { path, query } from "./source.js";
+import { copy, path, query } from "./source.js";
 import { waits } from "./waits.js";
 
 const main = document.getElementById("main"), top_ = document.getElementById("top");
@@ -46,12 +46,12 @@ function head(records, record, about, facts) {
     el("a", { class: "name", href: `/r/${record}` }, "Gesta"),
     el("nav", { "aria-label": "Place" }, records.length > 1 ? el("select", { "aria-label": "Record", onchange: (event) => location.assign(`/r/${event.target.value}`) }, records.map((each, place) => el("option", { value: place, selected: place === record }, each.name))) : el("a", { href: `/r/${record}` }, about.name),
       run_ ? [" › ", run_.session, " › ", run_.agent] : ""),
-    el("a", { class: "small quiet", href: `/r/${record}/waiting`, "aria-current": location.pathname.endsWith("/waiting") ? "page" : undefined }, "Waiting for you"),
-    state ? el("span", { class: `chip ${tone}` }, state) : "", form);
+    copy ? el("span", { class: "small quiet" }, "a copy made ", when(copy.at)) : el("a", { class: "small quiet", href: `/r/${record}/waiting`, "aria-current": location.pathname.endsWith("/waiting") ? "page" : undefined }, "Waiting for you"),
+    state ? el("span", { class: `chip ${tone}` }, state) : "", copy ? "" : form);
 }
 
 document.addEventListener("keydown", (event) => {
-  if (event.key === "/" && !event.target.matches("input, textarea, select")) { event.preventDefault(); document.querySelector("input[type=search]").focus(); }
+  if (event.key === "/" && !event.target.matches("input, textarea, select")) { event.preventDefault(); document.querySelector("input[type=search]")?.focus(); }
 });
 addEventListener("popstate", show);
 show();

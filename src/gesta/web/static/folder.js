@@ -3,24 +3,26 @@
 
 export class Failed extends Error {}
 
-const answers = new Map(), PLAIN = /^[a-z0-9.-]+$/;
-globalThis.gestaData = (name, text) => answers.set(name, JSON.parse(text)); // what each file of data calls
-const script = document.currentScript;
-const kept = (name) => { if (!answers.has(name)) throw new Failed(`The file ${name}.js is not in this folder.`); return answers.get(name); };
+const loading = new Map(), arrived = new Map(), PLAIN = /^[a-z0-9.-]+$/, script = document.currentScript;
+globalThis.gestaData = (name, text) => arrived.set(name, text); // what each file of data calls
 
-/** Load a file of data, once. */
-const loading = new Map();
+/** Return the data of a file. It is loaded each time that it is asked for, so that a long run does not fill the memory. */
 function load(name) {
   if (!loading.has(name)) {
-    loading.set(name, new Promise((done) => {
+    loading.set(name, new Promise((done, failed) => {
       const element = document.createElement("script");
-      element.addEventListener("load", () => { element.remove(); done(); });
-      element.addEventListener("error", () => { element.remove(); loading.delete(name); done(); });
+      const end = () => {
+        const text = arrived.get(name);
+        element.remove(); loading.delete(name); arrived.delete(name);
+        if (text === undefined) failed(new Failed(MISSING)); else done(text);
+      };
+      element.addEventListener("load", end);
+      element.addEventListener("error", end);
       element.src = new URL(`data/${name}.js`, script.src).href;
       document.head.append(element);
     }));
   }
-  return loading.get(name);
+  return loading.get(name).then(JSON.parse);
 }
 
 /** Facts about the copy: when it was made, of what, and which runs it holds. */
@@ -31,26 +33,25 @@ export async function get(address, word) {
   const [where, facts] = address.split("?"), asked = new URLSearchParams(facts), parts = where.split("/").slice(3).map(decodeURIComponent);
   if (word !== undefined) throw new Failed("This is a copy: nothing can be changed here.");
   if (where === "/api/records") return [copy.about];
-  if (parts[0] === "waiting") { await load("waiting"); return kept("waiting"); }
+  if (parts[0] === "waiting") return load("waiting");
   const place = copy.runs.indexOf(parts[1]);
   if (parts[0] !== "runs" || place < 0) throw new Failed(MISSING);
   const rest = parts.slice(2);
   if (rest[0] === "lines") return lines(place, Number(asked.get("after")), Number(asked.get("limit")));
   asked.sort();
   const name = [place, ...(rest.length ? rest : ["run"]), ...[...asked].filter(([, value]) => value !== "").flat()].join("-");
-  if (!PLAIN.test(name)) throw new Failed(MISSING);
-  await load(name);
-  if (!answers.has(name)) throw new Failed(MISSING);
-  return structuredClone(kept(name));
+  if (asked.get("turned") || !PLAIN.test(name)) throw new Failed(MISSING);
+  const found = await load(name);
+  if (found === null) throw new Failed(MISSING); // the file says that it was left out
+  return found;
 }
 
 /** Return the lines after an entry, from the files that hold them. */
 async function lines(place, after, limit) {
   const found = [], first = Math.floor(after / copy.page);
   for (let page = first; found.length < limit && page * copy.page < copy.heads[place]; page += 1) {
-    const name = `${place}-lines-${page}`;
-    await load(name);
-    found.push(...kept(name).filter((line) => line.seq > after));
+    const read = await load(`${place}-lines-${page}`);
+    found.push(...read.filter((line) => line.seq > after));
   }
   return found.slice(0, limit);
 }

@@ -1,0 +1,73 @@
+"""Implements `gesta view --export`: some runs of a record as a folder of pages."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from gesta.address import Record
+from gesta.cli.options import OnRecord
+from gesta.cli.pages import reading
+from gesta.cli.talk import DIM, count, harmless, json_line, put, say, terminal
+from gesta.store import RunRow
+from gesta.web.data import Pages
+from gesta.web.folder import Copied, FolderCopy
+
+
+def write_folder(options: OnRecord, named: str | None, folder: Path, run: str) -> int:
+    """Write runs as a folder of pages, and print what it holds.
+
+    Args:
+        named: the record; `None` for that of the options.
+        run: an id, the start of one, `last`, or a session.
+    """
+
+    async def write(record: Record) -> Copied:
+        rows = await chosen(record, run)
+        pages = Pages(record, Path(record.info.address).name, record.info.address)
+        return await FolderCopy(pages, rows, progress()).write(folder)
+
+    try:
+        done = reading(options, write, named)
+    finally:
+        if terminal(sys.stderr):
+            print("\r\x1b[K", end="", file=sys.stderr)
+    if options.json:
+        put(json_line(msgspec.to_builtins(done)))
+        return 0
+    what = f"{count(done.runs, 'run')}, {count(done.entries, 'entry')}: {count(done.files, 'file')} written."
+    put(harmless(f"{what} Open {folder / 'index.html'} in a browser."))
+    if number := done.left_out.get("why"):
+        say(f"Left out: the explanations of {count(number, 'answer')}, the oldest ones.", DIM)
+    if number := done.left_out.get("entries"):
+        say(f"Left out: the whole text of {count(number, 'entry')}, which is very long.", DIM)
+    return 0
+
+
+async def chosen(record: Record, name: str) -> list[RunRow]:
+    """Return all runs of a session, or one run and the runs below it; the first one is that which the pages begin with.
+
+    Raises:
+        NoRun: no run fits.
+        SeveralRuns: several ids begin with the name.
+    """
+    first = await record.find(name)
+    rows = await record.store.runs(first.session)
+    wanted = {first.run}
+    if name == first.session:
+        wanted = {row.run for row in rows}
+    while more := {row.run for row in rows if row.parent_run in wanted} - wanted:
+        wanted |= more
+    return [first, *(row for row in rows if row.run in wanted and row.run != first.run)]
+
+
+def progress() -> Callable[[int], None]:
+    """Return what shows the number of files on a terminal."""
+    shows = terminal(sys.stderr)
+
+    def told(files: int) -> None:
+        if shows:
+            print(f"\r{count(files, 'file')} ...", end="", file=sys.stderr, flush=True)
+
+    return told

@@ -1,0 +1,258 @@
+"""Writes some runs as a folder of pages that opens from a disk: what the viewer answers, kept in files.
+
+The folder has one page, one script, and a file of data for each request that the page makes there. The data of a file
+are a JSON text inside a script, because a page from a disk may load scripts and nothing else. They have no secrets,
+because the answers of the viewer have none.
+"""
+
+import html
+import json
+import re
+import shutil
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, quote, unquote
+
+from anyio.to_thread import run_sync
+from msgspec import Struct, field
+from starlette.types import Message
+
+from gesta.cli.talk import Stop
+from gesta.entry import utc_text
+from gesta.errors import GestaError
+from gesta.store import RunRow
+from gesta.web.app import STATIC, Viewer
+from gesta.web.data import Pages
+from gesta.web.one_script import BadModule, one_script
+
+POLICY = (
+    "default-src 'none'; script-src 'self' file:; style-src 'self' file:; img-src 'self' file: data:; "
+    "base-uri 'none'; form-action 'none'"
+)
+"""The content security policy of the page: it loads nothing but the files beside it, and sends nothing."""
+MARK = "gesta-copy.json"
+"""A file that tells what the folder is; a folder without it is not written to."""
+PARTS = ".gesta-part"
+"""The folder in which files wait until all are written."""
+OWN = re.compile(r"index\.html|gesta\.js|style\.css|icon\.svg|data|gesta-copy\.json|\.gesta-part")
+DATA = re.compile(r"[a-z0-9.-]+\.js")
+PAGE = 200
+"""Number of entries in one file."""
+WHY_BYTES = 50_000_000
+"""Number of bytes of explanations after which those of older answers are left out."""
+LARGEST = 20_000_000
+"""Greatest number of bytes of a single entry that is written whole."""
+TOKEN = "the-token-of-a-viewer-that-listens-nowhere"  # noqa: S105 - it opens nothing
+
+
+class Copied(Struct):
+    """What was written."""
+
+    folder: str
+    runs: int = 0
+    entries: int = 0
+    files: int = 0
+    bytes: int = 0
+    left_out: dict[str, int] = field(default_factory=dict)
+    """Number of answers whose explanation, and of entries whose whole text, are not in the folder."""
+
+
+class FolderCopy:
+    """Asks a viewer for all that the pages about some runs ask for, and writes each answer to a file."""
+
+    def __init__(self, pages: Pages, rows: Sequence[RunRow], told: Callable[[int], None]) -> None:
+        """Prepare a copy.
+
+        Args:
+            rows: the runs to write; the page begins with the first one.
+            told: is called with the number of files that are written by now.
+        """
+        self._pages, self._rows, self._told = pages, rows, told
+        self._app = Viewer([pages]).app(TOKEN)
+
+    async def write(self, folder: Path) -> Copied:
+        """Write the folder. If this fails, the folder is as it was.
+
+        Raises:
+            Stop: the folder holds something else than an earlier copy, or cannot be written.
+        """
+        done = Copied(str(folder), runs=len(self._rows))
+        with _staged(folder) as parts:
+            async for name, text in self._files(done):
+                size = await run_sync(_write, parts / name, text)
+                done.files, done.bytes = done.files + 1, done.bytes + size
+                self._told(done.files)
+        return done
+
+    async def _files(self, done: Copied) -> AsyncIterator[tuple[str, str]]:
+        """Yield the name and text of each file."""
+        heads, answers = list[int](), list[tuple[int, list[int]]]()
+        for place, row in enumerate(self._rows):
+            glance = await self._data(row.run, "")
+            heads.append(glance["head"])
+            yield _file(f"{place}-run", glance)
+            found = list[int]()
+            async for name, lines in self._lines(place, row.run, glance["head"]):
+                yield _file(name, lines)
+                done.entries += len(lines)
+                found += [line["seq"] for line in lines if line["kind"] == "assistant"]
+                for line in lines:
+                    if line.get("more"):
+                        yield await self._entry(place, line["seq"], done)
+            answers.append((place, found))
+        async for each in self._whys(answers, done):
+            yield each
+        yield _file("waiting", await self._waiting())
+        for name, text in _pages(await self._facts(heads)):
+            yield name, text
+
+    async def _lines(self, place: int, run: str, head: int) -> AsyncIterator[tuple[str, list[dict[str, Any]]]]:
+        for number in range(-(-head // PAGE)):
+            first = number * PAGE
+            lines = await self._data(run, f"lines?after={first}&limit={PAGE}")
+            yield f"{place}-lines-{number}", [line for line in lines if line["seq"] <= first + PAGE]
+
+    async def _entry(self, place: int, seq: int, done: Copied) -> tuple[str, str]:
+        """Return the file of an entry of which the lines show a part."""
+        name = _name(place, f"entries/{seq}")
+        found = _file(name, await self._data(self._rows[place].run, f"entries/{seq}"))
+        if len(found[1]) <= LARGEST:
+            return found
+        _count(done, "entries")
+        return _file(name, None)
+
+    async def _whys(self, answers: list[tuple[int, list[int]]], done: Copied) -> AsyncIterator[tuple[str, str]]:
+        """Yield the explanations of answers: the last one of each run, and then the others, the last ones first."""
+        last = [(place, found[-1]) for place, found in answers if found]
+        others = [(place, seq) for place, found in answers for seq in found[-2::-1]]
+        size = 0
+        for place, seq in last + others:
+            if size > WHY_BYTES:
+                _count(done, "why")
+            for what in (f"why?entry={seq}", f"graph?entry={seq}", f"graph?all=1&entry={seq}"):
+                found = await self._data(self._rows[place].run, what) if size <= WHY_BYTES else None
+                made = _file(_name(place, what), found)
+                size += len(made[1])
+                yield made
+
+    async def _waiting(self) -> dict[str, Any]:
+        found = await self._asked("/api/0/waiting")
+        runs = {row.run for row in self._rows}
+        own = [each | {"answerable": False} for each in found["waiting"] if each["wait"]["run"] in runs]
+        return {"waiting": own, "by": ""}
+
+    async def _facts(self, heads: list[int]) -> dict[str, Any]:
+        """Return the facts that the script has about the copy."""
+        about = await self._pages.about()
+        kept = {"name": about["name"], "id": about["id"], "runs": len(self._rows), "agents": []}
+        runs = [row.run for row in self._rows]
+        return {"at": utc_text(self._pages.record.now()), "about": kept, "runs": runs, "heads": heads, "page": PAGE}
+
+    async def _data(self, run: str, rest: str) -> Any:
+        return await self._asked(f"/api/0/runs/{quote(run, safe='')}{'/' if rest else ''}{rest}")
+
+    async def _asked(self, address: str) -> Any:
+        """Return what the viewer answers to a request, without a network between. Raises GestaError if it refuses."""
+        path, _, query = address.partition("?")
+        headers = [(b"host", b"127.0.0.1:0"), (b"cookie", f"gesta-0={TOKEN}".encode())]
+        scope = {"type": "http", "method": "GET", "path": unquote(path), "raw_path": path.encode(), "headers": headers}
+        body, status = bytearray(), list[int]()
+
+        async def receive() -> Message:
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        async def send(message: Message) -> None:
+            status.extend([message["status"]] if message["type"] == "http.response.start" else [])
+            body.extend(message.get("body", b""))
+
+        await self._app(
+            {**scope, "query_string": query.encode(), "http_version": "1.1", "root_path": ""}, receive, send
+        )
+        found = json.loads(bytes(body))
+        if status != [200]:
+            raise GestaError(f"{address}: {found['error']['message']}")
+        return found
+
+
+@contextmanager
+def _staged(folder: Path) -> Iterator[Path]:
+    """Yield a folder to write to, whose files are put in place at the end if nothing failed. Raises Stop."""
+    made, parts = not folder.exists(), folder / PARTS
+    _check(folder)
+    try:
+        shutil.rmtree(parts, ignore_errors=True)
+        (parts / "data").mkdir(parents=True)
+        yield parts
+        shutil.rmtree(folder / "data", ignore_errors=True)
+        for each in sorted(parts.iterdir(), key=lambda path: path.name != MARK):
+            each.replace(folder / each.name)
+    except OSError as error:
+        raise Stop(f"--export {folder}: {error.strerror or error}. Name a folder that you may write.") from error
+    finally:
+        shutil.rmtree(parts, ignore_errors=True)
+        if made:
+            with suppress(OSError):
+                folder.rmdir()  # if nothing was put there
+
+
+def _check(folder: Path) -> None:
+    """Raise Stop unless the folder is new, or empty, or an earlier copy and nothing else."""
+    if folder.exists() and not folder.is_dir():
+        raise Stop(f"--export {folder}: this is a file. Name a folder that is new or empty.")
+    found = sorted(folder.iterdir()) if folder.exists() else []
+    mine = all(OWN.fullmatch(each.name) for each in found) and any(each.name in (MARK, PARTS) for each in found)
+    inside = sorted((folder / "data").iterdir()) if mine and (folder / "data").is_dir() else []
+    strange = [each for each in found if not mine] + [each for each in inside if not DATA.fullmatch(each.name)]
+    if strange:
+        name = strange[0].relative_to(folder)
+        raise Stop(
+            f"--export {folder}: it holds {str(name)!r}, which may be yours; nothing was written. Name a folder that "
+            "is new or empty, or one that `gesta view --export` wrote."
+        )
+
+
+def _pages(facts: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return the files that are alike in every folder: page, script, style; and the mark."""
+    modules = {each.name: each.read_text(encoding="utf-8") for each in STATIC.iterdir() if each.name.endswith(".js")}
+    page = (STATIC / "index.html").read_text(encoding="utf-8")
+    module = '<script type="module" src="/static/app.js"></script>'
+    if module not in page:
+        raise BadModule(f"index.html does not load the pages by {module}.")
+    copy = html.escape(json.dumps(facts))
+    page = page.replace(module, f'<script defer src="gesta.js" data-copy="{copy}"></script>').replace("/static/", "")
+    policy = f'<meta http-equiv="Content-Security-Policy" content="{html.escape(POLICY)}">\n'
+    page = page.replace('<meta charset="utf-8">\n', f'<meta charset="utf-8">\n{policy}', 1)
+    kept = {name: (STATIC / name).read_text(encoding="utf-8") for name in ("style.css", "icon.svg")}
+    script = one_script(modules, "app.js", {"source.js": "folder.js"})
+    what = {"what": "A copy of a part of a Gesta record, to be looked at.", "at": facts["at"], "record": facts["about"]}
+    return [*kept.items(), ("gesta.js", script), ("index.html", page), (MARK, f"{json.dumps(what, indent=1)}\n")]
+
+
+def _file(name: str, value: Any) -> tuple[str, str]:
+    """Return a file of data. No text of it can end the script, and none is a member of an object in the script."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # half a surrogate pair, which a file can hold as an escape only
+        text = json.dumps(value, separators=(",", ":"))
+    inside = json.dumps(text, ensure_ascii=False).replace("<", "\\u003c")
+    inside = inside.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+    return f"data/{name}.js", f'gestaData("{name}", {inside});\n'
+
+
+def _name(place: int, address: str) -> str:
+    """Return the name of the file for a request about a run, as folder.js works it out."""
+    path, _, query = address.partition("?")
+    return "-".join([str(place), *path.split("/"), *(part for pair in sorted(parse_qsl(query)) for part in pair)])
+
+
+def _write(path: Path, text: str) -> int:
+    data = text.encode()
+    path.write_bytes(data)
+    return len(data)
+
+
+def _count(done: Copied, what: str) -> None:
+    done.left_out[what] = done.left_out.get(what, 0) + 1

@@ -1,0 +1,125 @@
+"""A folder that `gesta view --export` wrote, opened from the disk in a real browser that has no network."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.commands import gesta_command
+
+import gesta
+from gesta.kinds import AssistantContent, UserContent
+
+sync_api = pytest.importorskip(
+    "playwright.sync_api", reason="pip install -e '.[browser]': the pages are looked at there"
+)
+CHROMIUM = shutil.which("chromium")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: apt-get install chromium")
+HOSTILE = (
+    """</script><script>alert(1)</script><img src=x onerror="alert(2)"><!--<script>\u2028\u2029";alert(3)//\\');alert(4)//"""
+    "`${alert(5)}` \ud800 javascript:alert(6)"
+)
+
+
+def aside(work: Callable[[], Any]) -> Any:
+    """Call a function in a thread: Playwright keeps a loop running in this one."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(work).result()
+
+
+@pytest.fixture(scope="module")
+def page() -> Iterator[Any]:
+    """Return a page without a network, which fails if a script of it failed, or if the console showed an error."""
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        opened, wrong = (
+            browser.new_context(offline=True, viewport={"width": 1360, "height": 900}).new_page(),
+            list[str](),
+        )
+
+        def dialog(each: Any) -> None:
+            wrong.append(f"dialog {each.message}")
+            each.dismiss()
+
+        opened.on("dialog", dialog)
+        opened.on("pageerror", lambda error: wrong.append(str(error)))
+        opened.on("console", lambda said: wrong.append(said.text) if said.type in ("error", "warning") else None)
+        opened.on(
+            "request", lambda asked: None if asked.url.startswith(("file:", "data:")) else wrong.append(asked.url)
+        )
+        yield opened
+        browser.close()
+        assert wrong == []
+
+
+def written(record: Path, folder: Path, *words: str) -> str:
+    """Write a folder, and return the address of its page."""
+    done = aside(lambda: gesta_command("view", str(record), "--export", str(folder), *words))
+    assert done.exit_code == 0, done.stderr
+    return (folder / "index.html").as_uri()
+
+
+def test_a_folder_shows_the_story_of_a_killed_refund_and_why_its_answer_was_given(page: Any, tmp_path: Path) -> None:
+    record = tmp_path / "shop.gesta"
+    assert aside(lambda: gesta_command("demo", "--yes", "--record", str(record)).exit_code) == 0
+    page.goto(written(record, tmp_path / "a folder # of ü", "--run", "demo-1-crash"))
+    page.locator(".story").get_by_text("it had happened").wait_for()
+    assert page.locator("svg.time .death").count() == 1
+    page.locator(".explained .from", has_text="card ending 4417").hover()
+    assert page.locator(".why li.lit").count() == 1
+    page.get_by_text("See it drawn").click()
+    page.locator("svg.graph .card").first.wait_for()
+    before = page.locator("svg.graph .card").count()
+    page.get_by_role("button", name="Everything before it").click()
+    page.wait_for_function("before => document.querySelectorAll('svg.graph .card').length > before", arg=before)
+    page.get_by_role("link", name="in the conversation").click()
+    page.locator(".item.here").wait_for()
+    assert page.get_by_role("search").count() == 0
+
+
+def test_a_long_run_is_read_from_one_file_after_another(page: Any, tmp_path: Path) -> None:
+    record = tmp_path / "long.gesta"
+
+    def write() -> None:
+        with gesta.open_sync(record) as opened, opened.span("app", session="long") as span:
+            for number in range(450):
+                span.log(UserContent(value=f"message {number} " + "word " * (2000 if number == 300 else 1)))
+
+    aside(write)
+    address = written(record, tmp_path / "site")
+    page.goto(address)
+    page.get_by_text("message 190").wait_for()
+    assert page.get_by_text("message 380").count() == 0
+    page.keyboard.press("End")
+    page.get_by_text("message 380").wait_for()
+    page.goto(f"{address}?/r/0/run/{record_run(record)}#302")
+    page.get_by_text("message 300").wait_for()
+    page.get_by_role("button", name="show all of it").click()
+    page.locator("pre", has_text='"value": "message 300 word').wait_for()
+
+
+def record_run(record: Path) -> str:
+    def look() -> str:
+        with gesta.open_sync(record, readonly=True) as opened:
+            return str(opened.sessions()[0].runs[0])
+
+    return str(aside(look))
+
+
+def test_whatever_was_said_stays_text_in_the_files_too(page: Any, tmp_path: Path) -> None:
+    record = tmp_path / "hostile.gesta"
+
+    def write() -> None:
+        with gesta.open_sync(record) as opened, opened.span(HOSTILE, session=HOSTILE) as span:
+            span.log(UserContent(value=HOSTILE, user_id=HOSTILE))
+            span["__proto__"] = {"__proto__": {"class": "item polluted"}, HOSTILE: HOSTILE}
+            span.log(AssistantContent(value=HOSTILE))
+
+    aside(write)
+    page.goto(written(record, tmp_path / "site"))
+    page.locator(".answer p", has_text="</script><script>alert(1)").wait_for()
+    page.locator(".note dd", has_text="<!--<script>").first.wait_for()
+    assert page.locator("main img, main script, main [onerror]").count() == 0
+    assert page.evaluate("({}).class") is None

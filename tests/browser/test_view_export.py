@@ -1,5 +1,6 @@
 """A folder that `gesta view --export` wrote, opened from the disk in a real browser that has no network."""
 
+import base64
 import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -10,7 +11,7 @@ import pytest
 from tests.commands import gesta_command
 
 import gesta
-from gesta.kinds import AssistantContent, UserContent
+from gesta.kinds import ArtifactContent, AssistantContent, ToolCallContent, ToolResultContent, UserContent
 
 sync_api = pytest.importorskip(
     "playwright.sync_api", reason="pip install -e '.[browser]': the pages are looked at there"
@@ -21,6 +22,7 @@ HOSTILE = (
     """</script><script>alert(1)</script><img src=x onerror="alert(2)"><!--<script>\u2028\u2029";alert(3)//\\');alert(4)//"""
     "`${alert(5)}` \ud800 javascript:alert(6)"
 )
+PNG = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAIAAAABCAIAAAB7QOjdAAAAC0lEQVR4nGNgAAMAAAcAAbKGrPQAAAAASUVORK5CYII=")
 
 
 def aside(work: Callable[[], Any]) -> Any:
@@ -85,7 +87,9 @@ def test_a_long_run_is_read_from_one_file_after_another(page: Any, tmp_path: Pat
     def write() -> None:
         with gesta.open_sync(record) as opened, opened.span("app", session="long") as span:
             for number in range(450):
-                span.log(UserContent(value=f"message {number} " + "word " * (2000 if number == 300 else 1)))
+                span.log(
+                    UserContent(value=f"message {number} " + "word " * (2000 if number == 300 else 1) + f"end {number}")
+                )
 
     aside(write)
     address = written(record, tmp_path / "site")
@@ -97,7 +101,7 @@ def test_a_long_run_is_read_from_one_file_after_another(page: Any, tmp_path: Pat
     page.goto(f"{address}?/r/0/run/{record_run(record)}#302")
     page.get_by_text("message 300").wait_for()
     page.get_by_role("button", name="show all of it").click()
-    page.locator("pre", has_text='"value": "message 300 word').wait_for()
+    page.get_by_text("end 300").wait_for()
 
 
 def record_run(record: Path) -> str:
@@ -115,11 +119,18 @@ def test_whatever_was_said_stays_text_in_the_files_too(page: Any, tmp_path: Path
         with gesta.open_sync(record) as opened, opened.span(HOSTILE, session=HOSTILE) as span:
             span.log(UserContent(value=HOSTILE, user_id=HOSTILE))
             span["__proto__"] = {"__proto__": {"class": "item polluted"}, HOSTILE: HOSTILE}
+            call = span.log(ToolCallContent(tool_name=HOSTILE, tool_args={HOSTILE: HOSTILE}))
+            assert call is not None
+            span.log(ToolResultContent(tool_result=[PNG, b"<script>alert(7)</script>"], call=call.seq))
+            span.log(ArtifactContent(name="gone.png", media_type="image/png", blob="0" * 64))
             span.log(AssistantContent(value=HOSTILE))
 
     aside(write)
     page.goto(written(record, tmp_path / "site"))
     page.locator(".answer p", has_text="</script><script>alert(1)").wait_for()
     page.locator(".note dd", has_text="<!--<script>").first.wait_for()
-    assert page.locator("main img, main script, main [onerror]").count() == 0
+    assert page.locator("main script, main [onerror], main img:not([src^='data/0-entries-'])").count() == 0
+    page.locator("details.call summary").first.click()
+    page.wait_for_function("document.querySelector('main img').naturalWidth === 2")
+    assert page.locator(".file a[download]").first.get_attribute("href") == "data/0-entries-5-files-1.bin"
     assert page.evaluate("({}).class") is None

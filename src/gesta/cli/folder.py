@@ -42,6 +42,8 @@ def write_folder(options: OnRecord, named: str | None, folder: Path, run: str) -
         say(f"Left out: the explanations of {count(number, 'answer')}, the oldest ones.", DIM)
     if number := done.left_out.get("entries"):
         say(f"Left out: the whole text of {count(number, 'entry')}, which is very long.", DIM)
+    if number := done.left_out.get("files"):
+        say(f"Left out: {count(number, 'file')} that the record does not hold any more.", DIM)
     return 0
 
 

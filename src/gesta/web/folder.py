@@ -37,7 +37,7 @@ MARK = "gesta-copy.json"
 PARTS = ".gesta-part"
 """The folder in which files wait until all are written."""
 OWN = re.compile(r"index\.html|gesta\.js|style\.css|icon\.svg|data|gesta-copy\.json|\.gesta-part")
-DATA = re.compile(r"[a-z0-9.-]+\.js")
+DATA = re.compile(r"[a-z0-9.-]+\.(?:js|bin)")
 PAGE = 200
 """Number of entries in one file."""
 WHY_BYTES = 50_000_000
@@ -56,7 +56,7 @@ class Copied(Struct):
     files: int = 0
     bytes: int = 0
     left_out: dict[str, int] = field(default_factory=dict)
-    """Number of answers whose explanation, and of entries whose whole text, are not in the folder."""
+    """Number of answers whose explanation, of entries whose whole text, and of files that are not in the folder."""
 
 
 class FolderCopy:
@@ -80,50 +80,57 @@ class FolderCopy:
         """
         done = Copied(str(folder), runs=len(self._rows))
         with _staged(folder) as parts:
-            async for name, text in self._files(done):
-                size = await run_sync(_write, parts / name, text)
+            async for name, data in self._files(done):
+                size = await run_sync((parts / name).write_bytes, data)
                 done.files, done.bytes = done.files + 1, done.bytes + size
                 self._told(done.files)
         return done
 
-    async def _files(self, done: Copied) -> AsyncIterator[tuple[str, str]]:
-        """Yield the name and text of each file."""
+    async def _files(self, done: Copied) -> AsyncIterator[tuple[str, bytes]]:
+        """Yield the name and the bytes of each file."""
         heads, answers = list[int](), list[tuple[int, list[int]]]()
         for place, row in enumerate(self._rows):
-            glance = await self._data(row.run, "")
-            heads.append(glance["head"])
+            glance = await self._said(row.run, "")
+            heads.append(json.loads(glance)["head"])
+            answers.append((place, []))
             yield _file(f"{place}-run", glance)
-            found = list[int]()
-            async for name, lines in self._lines(place, row.run, glance["head"]):
-                yield _file(name, lines)
+            for number in range(-(-heads[-1] // PAGE)):
+                first = number * PAGE
+                lines = json.loads(await self._said(row.run, f"lines?after={first}&limit={PAGE}"))
+                lines = [line for line in lines if line["seq"] <= first + PAGE]
                 done.entries += len(lines)
-                found += [line["seq"] for line in lines if line["kind"] == "assistant"]
                 for line in lines:
-                    if line.get("more"):
-                        yield await self._entry(place, line["seq"], done)
-            answers.append((place, found))
+                    async for each in self._beside(place, line, done):
+                        yield each
+                yield _file(f"{place}-lines-{number}", _json(lines))
+                answers[-1][1].extend(line["seq"] for line in lines if line["kind"] == "assistant")
         async for each in self._whys(answers, done):
             yield each
         yield _file("waiting", await self._waiting())
-        for name, text in _pages(await self._facts(heads)):
-            yield name, text
+        for each in _pages(await self._facts(heads)):
+            yield each
 
-    async def _lines(self, place: int, run: str, head: int) -> AsyncIterator[tuple[str, list[dict[str, Any]]]]:
-        for number in range(-(-head // PAGE)):
-            first = number * PAGE
-            lines = await self._data(run, f"lines?after={first}&limit={PAGE}")
-            yield f"{place}-lines-{number}", [line for line in lines if line["seq"] <= first + PAGE]
+    async def _beside(self, place: int, line: dict[str, Any], done: Copied) -> AsyncIterator[tuple[str, bytes]]:
+        """Yield what a line shows on demand: the whole of an entry that it shows a part of, images and files.
 
-    async def _entry(self, place: int, seq: int, done: Copied) -> tuple[str, str]:
-        """Return the file of an entry of which the lines show a part."""
-        name = _name(place, f"entries/{seq}")
-        found = _file(name, await self._data(self._rows[place].run, f"entries/{seq}"))
-        if len(found[1]) <= LARGEST:
-            return found
-        _count(done, "entries")
-        return _file(name, None)
+        Files that cannot be read are left out of the line.
+        """
+        run, entry = self._rows[place].run, f"entries/{line['seq']}"
+        if line.get("more"):
+            found = await self._said(run, entry)
+            if len(found) > LARGEST:
+                _count(done, "entries")
+            yield _file(_name(place, entry), found if len(found) <= LARGEST else b"null")
+        for part in [*line.get("parts", ())]:
+            if "url" not in part:
+                file = f"{entry}/files/{part['place']}"
+                try:
+                    yield f"data/{_name(place, file)}.bin", await self._said(run, file)
+                except GestaError:  # its blob is not there
+                    _count(done, "files")
+                    line["parts"].remove(part)
 
-    async def _whys(self, answers: list[tuple[int, list[int]]], done: Copied) -> AsyncIterator[tuple[str, str]]:
+    async def _whys(self, answers: list[tuple[int, list[int]]], done: Copied) -> AsyncIterator[tuple[str, bytes]]:
         """Yield the explanations of answers: the last one of each run, and then the others, the last ones first."""
         last = [(place, found[-1]) for place, found in answers if found]
         others = [(place, seq) for place, found in answers for seq in found[-2::-1]]
@@ -132,16 +139,15 @@ class FolderCopy:
             if size > WHY_BYTES:
                 _count(done, "why")
             for what in (f"why?entry={seq}", f"graph?entry={seq}", f"graph?all=1&entry={seq}"):
-                found = await self._data(self._rows[place].run, what) if size <= WHY_BYTES else None
-                made = _file(_name(place, what), found)
-                size += len(made[1])
-                yield made
+                made = await self._said(self._rows[place].run, what) if size <= WHY_BYTES else b"null"
+                size += len(made)
+                yield _file(_name(place, what), made)
 
-    async def _waiting(self) -> dict[str, Any]:
-        found = await self._asked("/api/0/waiting")
+    async def _waiting(self) -> bytes:
+        found = json.loads(await self._asked("/api/0/waiting"))
         runs = {row.run for row in self._rows}
         own = [each | {"answerable": False} for each in found["waiting"] if each["wait"]["run"] in runs]
-        return {"waiting": own, "by": ""}
+        return _json({"waiting": own, "by": ""})
 
     async def _facts(self, heads: list[int]) -> dict[str, Any]:
         """Return the facts that the script has about the copy."""
@@ -150,10 +156,10 @@ class FolderCopy:
         runs = [row.run for row in self._rows]
         return {"at": utc_text(self._pages.record.now()), "about": kept, "runs": runs, "heads": heads, "page": PAGE}
 
-    async def _data(self, run: str, rest: str) -> Any:
+    async def _said(self, run: str, rest: str) -> bytes:
         return await self._asked(f"/api/0/runs/{quote(run, safe='')}{'/' if rest else ''}{rest}")
 
-    async def _asked(self, address: str) -> Any:
+    async def _asked(self, address: str) -> bytes:
         """Return what the viewer answers to a request, without a network between. Raises GestaError if it refuses."""
         path, _, query = address.partition("?")
         headers = [(b"host", b"127.0.0.1:0"), (b"cookie", f"gesta-0={TOKEN}".encode())]
@@ -170,10 +176,9 @@ class FolderCopy:
         await self._app(
             {**scope, "query_string": query.encode(), "http_version": "1.1", "root_path": ""}, receive, send
         )
-        found = json.loads(bytes(body))
         if status != [200]:
-            raise GestaError(f"{address}: {found['error']['message']}")
-        return found
+            raise GestaError(f"{address}: {json.loads(body)['error']['message']}")
+        return bytes(body)
 
 
 @contextmanager
@@ -213,7 +218,7 @@ def _check(folder: Path) -> None:
         )
 
 
-def _pages(facts: dict[str, Any]) -> list[tuple[str, str]]:
+def _pages(facts: dict[str, Any]) -> list[tuple[str, bytes]]:
     """Return the files that are alike in every folder: page, script, style; and the mark."""
     modules = {each.name: each.read_text(encoding="utf-8") for each in STATIC.iterdir() if each.name.endswith(".js")}
     page = (STATIC / "index.html").read_text(encoding="utf-8")
@@ -227,31 +232,25 @@ def _pages(facts: dict[str, Any]) -> list[tuple[str, str]]:
     kept = {name: (STATIC / name).read_text(encoding="utf-8") for name in ("style.css", "icon.svg")}
     script = one_script(modules, "app.js", {"source.js": "folder.js"})
     what = {"what": "A copy of a part of a Gesta record, to be looked at.", "at": facts["at"], "record": facts["about"]}
-    return [*kept.items(), ("gesta.js", script), ("index.html", page), (MARK, f"{json.dumps(what, indent=1)}\n")]
+    texts = kept | {"gesta.js": script, "index.html": page, MARK: f"{json.dumps(what, indent=1)}\n"}
+    return [(name, text.encode()) for name, text in texts.items()]
 
 
-def _file(name: str, value: Any) -> tuple[str, str]:
-    """Return a file of data. No text of it can end the script, and none is a member of an object in the script."""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    try:
-        text.encode()
-    except UnicodeEncodeError:  # half a surrogate pair, which a file can hold as an escape only
-        text = json.dumps(value, separators=(",", ":"))
-    inside = json.dumps(text, ensure_ascii=False).replace("<", "\\u003c")
+def _json(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def _file(name: str, data: bytes) -> tuple[str, bytes]:
+    """Return a file of JSON data. No text of it can end the script, and none is a member of an object in the script."""
+    inside = json.dumps(data.decode(), ensure_ascii=False).replace("<", "\\u003c")
     inside = inside.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
-    return f"data/{name}.js", f'gestaData("{name}", {inside});\n'
+    return f"data/{name}.js", f'gestaData("{name}", {inside});\n'.encode()
 
 
 def _name(place: int, address: str) -> str:
     """Return the name of the file for a request about a run, as folder.js works it out."""
     path, _, query = address.partition("?")
     return "-".join([str(place), *path.split("/"), *(part for pair in sorted(parse_qsl(query)) for part in pair)])
-
-
-def _write(path: Path, text: str) -> int:
-    data = text.encode()
-    path.write_bytes(data)
-    return len(data)
 
 
 def _count(done: Copied, what: str) -> None:

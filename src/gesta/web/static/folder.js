@@ -1,6 +1,8 @@
 // The data of a folder that `gesta view --export` wrote: files of script, loaded as they are asked for, and no server.
 // The address of a page is the query of index.html: `index.html?/r/0/run/ID&all=1#34`.
 
+import { parse } from "./json.js";
+
 export class Failed extends Error {}
 
 const loading = new Map(), arrived = new Map(), PLAIN = /^[a-z0-9.-]+$/, script = document.currentScript;
@@ -22,7 +24,7 @@ function load(name) {
       document.head.append(element);
     }));
   }
-  return loading.get(name).then(JSON.parse);
+  return loading.get(name).then(parse);
 }
 
 /** Facts about the copy: when it was made, of what, and which runs it holds. */
@@ -63,4 +65,8 @@ const parts = () => location.search.slice(1).split("&");
 /** Return the path of the page; that of a list of sessions is that of the first run. */
 export const path = () => (/^\/r\/0\/\w/.test(parts()[0]) ? parts()[0] : `/r/0/run/${encodeURIComponent(copy.runs[0])}`);
 export const query = () => new URLSearchParams(parts().slice(1).join("&"));
-export const href = (address) => (address.startsWith("/r/") ? `?${address.replace("?", "&")}` : address);
+export function href(address) {
+  const file = /^\/api\/0\/runs\/([^/]+)\/entries\/(\d+)\/files\/(\d+)$/.exec(address);
+  if (file) return `data/${copy.runs.indexOf(decodeURIComponent(file[1]))}-entries-${file[2]}-files-${file[3]}.bin`;
+  return address.startsWith("/r/") ? `?${address.replace("?", "&")}` : address;
+}

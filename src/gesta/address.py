@@ -315,7 +315,7 @@ class Record(Base):
         Args:
             limit: greatest number of sessions to return.
         """
-        from gesta.views.sessions import sessions
+        from gesta.stores.session_list import sessions
 
         return await sessions(self.store, self.now(), limit)
 

@@ -228,7 +228,7 @@ async def test_a_list_of_sessions_asks_for_a_hundred_runs_at_a_time() -> None:
     found = await record.sessions()
     assert (len(found), found[0].name, found[0].title) == (250, "s249", ("249" * 100)[:200])
     assert {(each.stands, each.messages) for each in found} == {("ended", 2)}
-    assert store.queries_made == 9
+    assert store.queries_made == 7
 
 
 async def test_runs_that_lie_below_each_other_are_listed_all_the_same() -> None:

@@ -8,15 +8,16 @@ was refused as invalid the key changes, so that a valid approval can follow.
 import json
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, Literal
 
-from gesta.codec.rows import digest_of, encode_content
+from gesta.codec.rows import decode_content, digest_of, encode_content
 from gesta.decide.waiting import Waiting
 from gesta.entry import Entry
-from gesta.errors import AgentError, NoRun, SeveralRuns
+from gesta.errors import AgentError, BrokenRecord, NoRun, SeveralRuns
 from gesta.integrity.tombstones import SESSION
-from gesta.kinds import AnswerContent, ApprovalContent, ApprovalRequestContent, Content, ResolutionContent
+from gesta.kinds import AnswerContent, ApprovalContent, ApprovalRequestContent, BeginContent, Content, ResolutionContent
 from gesta.log.journal import read, utc_now
 from gesta.log.steering import refuse_fields
 from gesta.perform.generated import NO_ARGUMENT
@@ -203,6 +204,15 @@ class Inbox:
         """Return a whole id as it is, or the id of the run that `find` finds. Raises NoRun, SeveralRuns."""
         return name if RUN_ID.fullmatch(name) is not None else (await self.find(name)).run
 
+    async def _exactly(self, name: str) -> RunRow | None:
+        """Return the run with a whole id. The list of all runs, which may be long, is not read for it."""
+        first = await self.store.read(name, limit=1) if RUN_ID.fullmatch(name) is not None else []
+        with suppress(BrokenRecord):
+            begin = decode_content(first[0].content or "", {}) if first else None
+            if isinstance(begin, BeginContent) and begin.opened is not None:
+                return next((row for row in await self.store.runs(begin.opened.session) if row.run == name), None)
+        return None
+
     async def find(self, name: str) -> RunRow:
         """Find a run by id, unique prefix of an id, session name (its newest root run), or `last`.
 
@@ -210,6 +220,8 @@ class Inbox:
             NoRun: no run fits.
             SeveralRuns: several ids begin with `name`.
         """
+        if (found := await self._exactly(name)) is not None:
+            return found
         rows = await self.store.runs()
         roots = [row for row in rows if row.parent_run is None]
         if name == "last" and (told := [row for row in roots if row.session != SESSION]):

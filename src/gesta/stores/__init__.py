@@ -28,6 +28,8 @@ ORDER = (
     "sqlite",
     "words",
     "postgres_tables",
+    "run_index",
+    "session_list",
     "postgres_door",
     "postgres_open",
     "postgres_holding",

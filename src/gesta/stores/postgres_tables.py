@@ -86,6 +86,7 @@ FUNCTIONS: dict[str, Callable[[Sequence[str]], str]] = {
     "json_insert": lambda given: f"(left({given[0]}, -1) || ',' || {quoted(given[2])} || ']')",
     "json_array": lambda given: f"('[' || {quoted(given[0])} || ']')",
     "json_extract": extracted,
+    "json_type": lambda given: f"json_typeof{extracted(given).replace('#>>', '#>')}",
     "json_each": lambda given: f"json_each(({given[0]})::json)",
     "json": lambda given: given[0],
 }

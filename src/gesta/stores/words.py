@@ -6,8 +6,9 @@ made in memory for each search. Pruning deletes the index from the file, and the
 """
 
 import re
+import time
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -98,11 +99,9 @@ async def find(store: Store, wanted: Wanted, *, keep_from: int | None = SMALL) -
     """
     asked = compiled(wanted.words)
     runs = {row.run: row for row in await store.runs(wanted.session, wanted.agent)}
-    connection = await _index(store, keep_from)
-    try:
+    with closing(WordIndex(store, keep_from)) as index:
+        connection = await index.connection()
         places = _places(connection, asked, wanted, runs if wanted.session or wanted.agent else None)
-    finally:
-        connection.close(force=True)
     hits, before = list[Hit](), ("", "")
     for run, seq, kind, at in places:
         rows = await store.read(run, seq - 1, seq)
@@ -115,6 +114,79 @@ async def find(store: Store, wanted: Wanted, *, keep_from: int | None = SMALL) -
         snippet = shown(text, asked)
         hits.append(Hit(run=run, seq=seq, session=session, agent=agent, kind=kind, at=at, snippet=snippet))
     return hits
+
+
+class WordIndex:
+    """The index of words of one store: the one that its file keeps, or one of this process."""
+
+    def __init__(self, store: Store, keep_from: int | None = SMALL) -> None:
+        """Prepare the index; `keep_from` as in `find`."""
+        self._store, self._keep_from = store, keep_from
+        self._open: apsw.Connection | None = None
+        self._kept = False
+        self._pos = 0
+        self.share = 0.0
+        """Share of the entries that are in the index, from 0 to 1."""
+
+    async def connection(self, seconds: float | None = None) -> apsw.Connection:
+        """Return a connection with the index; `share` says whether it holds all entries.
+
+        Args:
+            seconds: time after which no more entries are added in this call; `None` adds all.
+        """
+        until = None if seconds is None else time.monotonic() + seconds
+        if self._keep_from is not None and isinstance(self._store, InlineSqliteStore) and (self._kept or not self._pos):
+            self.close()
+            with suppress(apsw.Error):  # it cannot be written, or only later: read what is there
+                found = _kept(self._store.path, self._keep_from, until)
+                if found is not None:
+                    self._open, self.share = found
+                    self._kept = True
+                    return self._open
+        if self._open is None or self._kept:
+            self.close()
+            self._open, self._pos, self._kept = apsw.Connection(""), 0, False  # on disk, if memory does not suffice
+            self._open.execute(MEMORY + WORDS)
+        await self._more(self._open, until)
+        return self._open
+
+    async def _more(self, connection: apsw.Connection, until: float | None) -> None:
+        """Add the next entries of the store to an index of this process."""
+        last = await self._store.last()
+        while self._pos < last and (until is None or time.monotonic() < until):
+            self._pos = await _added(self._store, connection, self._pos) or last
+        self.share = self._pos / last if last else 1.0
+
+    async def places(self, words: str, most: int, seconds: float | None = None) -> dict[str, int]:
+        """Return the seq of the newest entry that holds the words, by run, the newest run first.
+
+        Args:
+            most: greatest number of entries that are looked at, the newest first.
+            seconds: see `connection`.
+
+        Raises:
+            GestaError: there is no word to look for.
+        """
+        query = """SELECT run, max(seq) FROM (SELECT run, seq, pos
+            FROM (SELECT rowid AS found FROM gesta_words WHERE gesta_words MATCH ? ORDER BY rowid DESC LIMIT ?)
+            CROSS JOIN entries ON entries.pos = found) GROUP BY run ORDER BY max(pos) DESC"""
+        asked = compiled(words)
+        try:
+            return dict(_all(await self.connection(seconds), query, (asked, most)))
+        except apsw.SQLError as error:
+            raise GestaError(f"Cannot look for {words!r}: {error}.") from error
+
+    async def snippet(self, run: str, seq: int, words: str) -> tuple[str, str]:
+        """Return the kind of an entry, and the words around the first match in it."""
+        rows = await self._store.read(run, seq - 1, seq)
+        entry = await entry_of(self._store, rows[0]) if rows else None
+        return (str(entry.kind), shown(text_of(entry.content), compiled(words))) if entry is not None else ("", "")
+
+    def close(self) -> None:
+        """Close the connection, and forget an index of this process."""
+        if self._open is not None:
+            self._open.close(force=True)
+        self._open, self._pos = None, 0
 
 
 def compiled(words: str) -> str:
@@ -202,18 +274,10 @@ def _places(
         raise GestaError(f"Cannot look for {wanted.words!r}: {error}.") from error
 
 
-async def _index(store: Store, keep_from: int | None) -> apsw.Connection:
-    """Return a connection with an index up to the last entry."""
-    if keep_from is not None and isinstance(store, InlineSqliteStore):
-        with suppress(apsw.Error):  # it cannot be written, or only later: read what is there
-            connection = _kept(store.path, keep_from)
-            if connection is not None:
-                return connection
-    return await _made(store)
+def _kept(path: Path, keep_from: int, until: float | None) -> tuple[apsw.Connection, float] | None:
+    """Add entries to the index that a record keeps, and return a connection to it and the share of entries in it.
 
-
-def _kept(path: Path, keep_from: int) -> apsw.Connection | None:
-    """Bring the index that a record keeps up to date, and return a connection to it; `None` if the record is too small.
+    Returns `None` if the record is too small to keep an index.
 
     Raises:
         apsw.Error: the index cannot be written.
@@ -227,12 +291,13 @@ def _kept(path: Path, keep_from: int) -> apsw.Connection | None:
         if not known and _last(connection) <= keep_from:
             connection.close(force=True)
             return None
-        while _filled(connection):
+        while _filled(connection) and (until is None or time.monotonic() < until):
             pass
+        ((pos,),) = _all(connection, "SELECT pos FROM gesta_words_known")
+        return connection, pos / max(1, pos, _last(connection))
     except BaseException:
         connection.close(force=True)
         raise
-    return connection
 
 
 def _filled(connection: apsw.Connection) -> int:
@@ -292,26 +357,19 @@ def _texts(rows: Sequence[Row], blobs: Any) -> Iterator[tuple[int, str]]:
                 yield row.pos, sayable(text)
 
 
-async def _made(store: Store) -> apsw.Connection:
-    """Return an index in memory, of all entries of a store."""
-    memory, pos, held = apsw.Connection(":memory:"), 0, dict[str, list[tuple[str, bytes]]]()
-    memory.execute(MEMORY + WORDS)
-    while rows := [Row(*row) for row in (await store.sql(NEXT, (pos,))).rows]:
-        held.clear()
-        for row in rows:
-            for name in blob_names(row):
-                with suppress(RecordError):
-                    held[name] = [(name, (await store.get_blob(row.run, name)).data)]
-        with memory:
-            texts = list(_texts(rows, lambda _, name: held.get(name, [])))
-            memory.executemany("INSERT INTO gesta_words(rowid, text) VALUES(?, ?)", texts)
-            facts = [
-                [
-                    sayable(cell) if isinstance(cell, str) else cell
-                    for cell in (row.pos, row.run, row.seq, row.kind, row.at)
-                ]
-                for row in rows
-            ]
-            memory.executemany("INSERT INTO entries VALUES(?, ?, ?, ?, ?)", facts)
-        pos = rows[-1].pos
-    return memory
+async def _added(store: Store, connection: apsw.Connection, pos: int) -> int:
+    """Add the next entries after a pos to an index of this process. Return the last pos; 0 if there were none."""
+    rows, held = [Row(*row) for row in (await store.sql(NEXT, (pos,))).rows], dict[str, list[tuple[str, bytes]]]()
+    for row in rows:
+        for name in blob_names(row):
+            with suppress(RecordError):
+                held[name] = [(name, (await store.get_blob(row.run, name)).data)]
+    with connection:
+        texts = list(_texts(rows, lambda _, name: held.get(name, [])))
+        connection.executemany("INSERT INTO gesta_words(rowid, text) VALUES(?, ?)", texts)
+        facts = [
+            [sayable(cell) if isinstance(cell, str) else cell for cell in (row.pos, row.run, row.seq, row.kind, row.at)]
+            for row in rows
+        ]
+        connection.executemany("INSERT INTO entries VALUES(?, ?, ?, ?, ?)", facts)
+    return int(rows[-1].pos) if rows else 0

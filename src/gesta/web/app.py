@@ -18,10 +18,11 @@ from gesta.serve.bodies import Refused, answered, failed, failure
 from gesta.serve.sse import EventStream, encoded
 from gesta.serve.sse import line as told
 from gesta.web import people, sent_routes
-from gesta.web.data import Pages, SessionFilter
+from gesta.web.data import Pages
 from gesta.web.files import file
 from gesta.web.gate import Gate
 from gesta.web.graph import Shown
+from gesta.web.listing import asked, everywhere
 
 STATIC = files("gesta.web") / "static"
 NAME = re.compile(r"[a-z-]+\.(?:js|css|svg)")
@@ -61,6 +62,7 @@ class Viewer:
         )
         routes = [
             Route("/api/records", self._records),
+            Route("/api/sessions", self._everywhere),
             *(Route(path, self._answering(answers)) for path, answers in places),
             Route("/api/{record:int}/answer", self._answering(people.answer), methods=["POST"]),
             Route("/static/{name}", _static),
@@ -84,6 +86,12 @@ class Viewer:
 
     async def _records(self, _request: Request) -> Response:
         return answered([await each.about() for each in self.pages])
+
+    async def _everywhere(self, request: Request) -> Response:
+        try:
+            return answered(await everywhere([each.listing for each in self.pages], asked(request.query_params)))
+        except GestaError as error:
+            return failure(error)
 
     async def _follow(self, request: Request, pages: Pages) -> Response:
         """Stream new entries: as the lines of one run, or else as the ids of the runs that changed."""
@@ -117,15 +125,7 @@ async def _static(request: Request) -> Response:
 
 
 async def _sessions(request: Request, pages: Pages) -> Response:
-    query = request.query_params
-    wanted = SessionFilter(
-        words=query.get("words", ""),
-        agent=query.get("agent", ""),
-        stands=query.get("stands", ""),
-        after=_number(request, "after", 0),
-        limit=min(200, _number(request, "limit", 50)),
-    )
-    return answered(await pages.sessions(wanted))
+    return answered(await pages.listing.page(asked(request.query_params)))
 
 
 async def _run(request: Request, pages: Pages) -> Response:

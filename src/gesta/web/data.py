@@ -4,11 +4,9 @@ Runs are read in pages of entries. The overview of a run is folded once; after t
 """
 
 from collections.abc import Collection, Sequence
-from datetime import datetime
 from typing import Any
 
 import msgspec
-from msgspec import Struct
 
 from gesta.address import Record
 from gesta.codec.rows import encode_content
@@ -16,25 +14,22 @@ from gesta.entry import Entry, utc_text
 from gesta.errors import GestaError
 from gesta.kinds import Kind
 from gesta.log.journal import read
-from gesta.stores.words import CLOSING, OPENING, Wanted
-from gesta.stores.words import find as look
+from gesta.record.waits import waits_of
 from gesta.views.across import explain_run
 from gesta.views.drawn import Drawn, drawn, narrowed
 from gesta.views.lineage import Explanation
 from gesta.views.lines import LINKS, Line, fell, line, needed
 from gesta.views.overview import totals
-from gesta.views.sessions import Session, sessions
 from gesta.views.timeline import busy_ms
 from gesta.web.glances import BARS, Glances, around
 from gesta.web.graph import RunFacts, Shown, pictured
+from gesta.web.listing import Listing
 from gesta.web.sent import SentPages
 
 PAGE = 200
 """Number of entries in one page of a run."""
 LISTED = 50
 """Greatest number of deaths, and of doubts, that are listed beside a run."""
-SEARCHED = 1000
-"""Number of sessions that are read to find those that fit a filter."""
 
 
 class Pages:
@@ -48,40 +43,21 @@ class Pages:
             address: address of the record, to open it for writing when a person answers.
         """
         self.record, self.name, self.address = record, name, address
+        self.listing = Listing(record)
         self.glances = Glances(record)
         self.sent = SentPages(record)
 
     async def about(self) -> dict[str, Any]:
         """Return the facts about the record that every page shows."""
-        rows = await self.record.store.runs()
-        entries, newest = sum(row.head for row in rows), await self.record.store.last()
-        names = sorted({row.name for row in rows})
-        found = {"name": self.name, "id": self.record.info.id, "address": self.record.info.address}
-        return found | {"runs": len(rows), "entries": entries, "last": newest, "agents": names[:200]}
-
-    async def sessions(self, wanted: "SessionFilter") -> dict[str, Any]:
-        """Return the sessions that fit a filter, the last active session first, and how many sessions were read."""
-        names = await self._found(wanted.words) if wanted.words else None
-        every = await sessions(self.record.store, self.record.now(), min(SEARCHED, wanted.looked_at))
-        fit = [each for each in every if wanted.fits(each) and (names is None or each.name in names)]
-        shown = fit[wanted.after : wanted.after + wanted.limit]
-        return {"sessions": shown, "fit": len(fit), "searched": len(every), "found": names}
-
-    async def _found(self, words: str) -> dict[str, dict[str, Any]]:
-        """Return one hit for each session whose texts hold the words."""
-        hits = await look(self.record.store, Wanted(words=words, limit=200))
-        found = dict[str, dict[str, Any]]()
-        for hit in hits:
-            parts = hit.snippet.replace(CLOSING, OPENING).split(OPENING)
-            found.setdefault(hit.session, {"run": hit.run, "seq": hit.seq, "kind": hit.kind, "parts": parts})
-        return found
+        info = self.record.info
+        return {"name": self.name, "id": info.id, "address": info.address, "last": await self.record.store.last()}
 
     async def run(self, name: str) -> dict[str, Any]:
         """Return the overview of a run: its state, its turns, its time, its totals, and the runs around it."""
         row = await self.record.find(name)
         glance = await self.glances.of(row.run)
         overview, rows = glance.overview, await self.record.store.runs(row.session)
-        waiting = await self.record.waiting(row.run)
+        waiting = await waits_of(self.record.store, row.run, self.record.now())
         bars = [bar for bar in glance.timeline.bars[-BARS:] if bar.lane not in ("turn", "span")]
         return {
             "run": row.run,
@@ -169,30 +145,3 @@ class Pages:
             "annotations": entry.annotations,
             "content": msgspec.Raw(encode_content(entry.content, None).encode()),
         }
-
-
-class SessionFilter(Struct, frozen=True, kw_only=True):
-    """The sessions that a person wants to see."""
-
-    words: str = ""
-    agent: str = ""
-    stands: str = ""
-    """`waiting`, `open`, `ended`, or a reason such as `failed`."""
-    since: datetime | None = None
-    after: int = 0
-    """Number of fitting sessions to skip."""
-    limit: int = 50
-
-    @property
-    def looked_at(self) -> int:
-        """Number of sessions to read, the newest first."""
-        narrow = self.words or self.agent or self.stands
-        return SEARCHED if narrow else self.after + self.limit + 1
-
-    def fits(self, session: Session) -> bool:
-        """Return whether a session fits the filter."""
-        if self.agent and self.agent not in session.agents:
-            return False
-        if self.since is not None and session.last_at < self.since:
-            return False
-        return not self.stands or self.stands in (session.stands, session.reason)

@@ -18,7 +18,9 @@ from gesta.errors import AgentError, NotWaiting
 from gesta.record.answers import Receipt
 from gesta.record.record import Record
 from gesta.serve.bodies import Received, answered, read
+from gesta.stores.session_list import listed
 from gesta.text.visible import visible, visible_value
+from gesta.views.sessions import SessionFilter
 from gesta.web.data import Pages
 
 ANSWERED = ("approval", "question", "budget", "doubt")
@@ -53,7 +55,9 @@ class Shown(Struct, frozen=True):
 
 async def waiting(_request: Request, pages: Pages) -> Response:
     """List what the open turns of all sessions wait for, and the name of the person at this machine."""
-    waits = [each for session in await pages.record.sessions() for each in session.waiting]
+    index, wanted = await pages.listing.whole(), SessionFilter(stands="waiting", limit=None)
+    found = await listed(index, wanted, pages.record.now())
+    waits = [each for session in found.sessions for each in session.waiting]
     return answered({"waiting": [await shown(pages, each) for each in waits], "by": who()})
 
 

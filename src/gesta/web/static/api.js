@@ -7,7 +7,7 @@ const query = (facts) => new URLSearchParams(Object.entries(facts).filter(([, va
 const run = (record, id) => `/api/${record}/runs/${encodeURIComponent(id)}`;
 
 export const records = () => get("/api/records");
-export const sessions = (record, wanted) => get(`/api/${record}/sessions?${query(wanted)}`);
+export const sessions = (record, wanted) => get(`${record === "all" ? "/api/sessions" : `/api/${record}/sessions`}?${query(wanted)}`);
 export const glance = (record, id) => get(run(record, id));
 export const lines = (record, id, after, limit) => get(`${run(record, id)}/lines?after=${after}&limit=${limit}`);
 export const why = (record, id, seq) => get(`${run(record, id)}/why?${query({ entry: seq })}`);

@@ -14,16 +14,16 @@ let leave = () => {};
 async function show() {
   leave(); leave = () => {};
   const [, , number = "0", kind = "", id = "", part = "", seq = ""] = path().split("/").map(decoded);
-  const record = Number(number) || 0, wanted = Object.fromEntries(query());
+  const record = number === "all" && !kind ? "all" : Number(number) || 0, wanted = Object.fromEntries(query());
   try {
-    const records = await api.records(), about = records[record];
+    const records = await api.records(), about = record === "all" ? { name: "all records" } : records[record];
     if (!about) throw new api.Failed(`There is no record ${record}.`);
     head(records, record, about, []);
     if (kind === "run" && part === "why") leave = await lineage(main, record, id, Number(seq) || 0, (facts) => head(records, record, about, facts));
     else if (kind === "run" && part === "sent") leave = await sent(main, record, id, Number(seq) || 0, (facts) => head(records, record, about, facts));
     else if (kind === "run") leave = await run(main, record, id, (facts) => head(records, record, about, facts));
     else if (kind === "waiting") leave = await waits(main, record);
-    else leave = await list(main, record, about, wanted);
+    else leave = await list(main, record, records, wanted);
   } catch (error) {
     main.replaceChildren(el("div", { class: "empty" }, el("p", {}, error.message), el("p", {}, el("a", { href: `/r/${record}` }, "All sessions"))));
     if (!(error instanceof api.Failed)) throw error;
@@ -44,9 +44,9 @@ function head(records, record, about, facts) {
   const form = el("form", { role: "search", onsubmit: (event) => { event.preventDefault(); location.assign(`/r/${record}?${new URLSearchParams({ words: words.value })}`); } }, words);
   top_.replaceChildren(
     el("a", { class: "name", href: `/r/${record}` }, "Gesta"),
-    el("nav", { "aria-label": "Place" }, records.length > 1 ? el("select", { "aria-label": "Record", onchange: (event) => location.assign(`/r/${event.target.value}`) }, records.map((each, place) => el("option", { value: place, selected: place === record }, each.name))) : el("a", { href: `/r/${record}` }, about.name),
+    el("nav", { "aria-label": "Place" }, records.length > 1 ? el("select", { "aria-label": "Record", onchange: (event) => location.assign(`/r/${event.target.value}`) }, records.map((each, place) => el("option", { value: place, selected: place === record }, each.name)), el("option", { value: "all", selected: record === "all" }, "all records")) : el("a", { href: `/r/${record}` }, about.name),
       run_ ? [" › ", run_.session, " › ", run_.agent] : ""),
-    copy ? el("span", { class: "small quiet" }, "a copy made ", when(copy.at)) : el("a", { class: "small quiet", href: `/r/${record}/waiting`, "aria-current": location.pathname.endsWith("/waiting") ? "page" : undefined }, "Waiting for you"),
+    copy ? el("span", { class: "small quiet" }, "a copy made ", when(copy.at)) : record === "all" ? "" : el("a", { class: "small quiet", href: `/r/${record}/waiting`, "aria-current": location.pathname.endsWith("/waiting") ? "page" : undefined }, "Waiting for you"),
     state ? el("span", { class: `chip ${tone}` }, state) : "", copy ? "" : form);
 }
 

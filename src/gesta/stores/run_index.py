@@ -1,0 +1,237 @@
+"""An index of the runs and sessions of a record, for lists of them: counts, tokens, cost, outcome and tools of each.
+
+It is made by the store's own SQL, from the entries after the last pos that it holds, so that an update costs what is
+new. It is a database of this process, on disk if it does not fit in memory; nothing of it is kept in the record. No
+text of a message is in it. Pruned runs leave it with the next update.
+"""
+
+import time
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import apsw
+from anyio import Lock
+
+from gesta.errors import RecordError
+from gesta.integrity.tombstones import SESSION
+from gesta.model.usage import BESIDE
+from gesta.store import Store
+from gesta.stores.postgres_tables import rewritten
+
+AT_ONCE = 20_000
+"""Number of entries that one query reads."""
+MOST = 10**12
+"""Greatest number of tokens, or US dollars, of one entry that is counted."""
+ASKS = ("approval-request", "question", "timer", "attempt")
+"""Kinds of entries without which the turn of a run waits for nobody."""
+
+TABLES = """
+CREATE TABLE runs(
+    id INTEGER PRIMARY KEY, run TEXT UNIQUE, session TEXT, name TEXT, agent TEXT, parent TEXT, base INTEGER,
+    at TEXT, pos INTEGER, head INTEGER, last_at TEXT, last_pos INTEGER, root INTEGER DEFAULT 1,
+    messages INTEGER, calls INTEGER, errors INTEGER, answers INTEGER,
+    tokens_in INTEGER, tokens_out INTEGER, unknown_usage INTEGER, usd REAL, priced INTEGER,
+    turn INTEGER, asks INTEGER, ended INTEGER, reason TEXT
+);
+CREATE INDEX of_session ON runs(session);
+CREATE INDEX of_agent ON runs(agent);
+CREATE TABLE sessions(
+    session TEXT PRIMARY KEY, at TEXT, last_at TEXT, last_pos INTEGER, runs INTEGER, below INTEGER, entries INTEGER,
+    messages INTEGER, calls INTEGER, errors INTEGER, answers INTEGER, tokens_in INTEGER, tokens_out INTEGER,
+    unknown_usage INTEGER, usd REAL, priced INTEGER, seconds REAL, open INTEGER, asks INTEGER, reason TEXT,
+    waits INTEGER DEFAULT 0, alive INTEGER DEFAULT 0, looked INTEGER DEFAULT 0
+);
+CREATE INDEX open_sessions ON sessions(last_pos) WHERE open;
+CREATE TABLE tools(name TEXT, run INTEGER, calls INTEGER, PRIMARY KEY(name, run)) WITHOUT ROWID;
+CREATE TEMP TABLE touched(session TEXT PRIMARY KEY);
+CREATE TEMP TABLE chosen(session TEXT PRIMARY KEY);
+"""
+
+
+def _counted(name: str) -> str:
+    """Return an SQL expression for a count of tokens; NULL if it is none."""
+    number = f"CAST(json_extract(usage, '$.{name}') AS NUMERIC)"
+    return f"""CASE WHEN json_type(usage, '$.{name}') IN ('integer', 'number')
+        THEN CASE WHEN {number} BETWEEN 0 AND {MOST} THEN {number} END END"""
+
+
+def _first(*names: str) -> str:
+    return f"coalesce({', '.join(map(_counted, names))})"
+
+
+def _sum(*names: str) -> str:
+    return " + ".join(f"coalesce({_counted(name)}, 0)" for name in names)
+
+
+_GOOGLE = "json_type(usage, '$.promptTokenCount') IS NOT NULL"
+_READ = f"""CASE WHEN {_GOOGLE} THEN {_counted("promptTokenCount")} + {_sum("toolUsePromptTokenCount")}
+    WHEN json_type(usage, '$.prompt_tokens') IS NOT NULL THEN {_first("prompt_tokens", "input_tokens")}
+    ELSE {_counted("input_tokens")} + {_sum(*BESIDE)} END"""
+_WROTE = f"""CASE WHEN {_GOOGLE} THEN {_sum("candidatesTokenCount", "thoughtsTokenCount")}
+    ELSE {_first("completion_tokens", "output_tokens")} END"""
+"""The tokens of a reply in SQL, as `model.usage.tokens` counts them."""
+
+FACTS = f"""WITH read AS MATERIALIZED (
+    SELECT run, seq, pos, kind, at,
+        CASE WHEN kind = 'chat-completion' THEN json_extract(content, '$.usage') END AS usage,
+        CASE WHEN kind = 'begin' THEN json_extract(content, '$.opened') END AS opened,
+        CASE WHEN kind = 'begin' THEN json_extract(content, '$.role') WHEN kind = 'end' THEN
+            (SELECT json_extract(begun.content, '$.role') FROM entries AS begun
+                WHERE begun.run = entries.run AND begun.seq = entries.span) END AS role,
+        CASE WHEN kind = 'tool-result' THEN coalesce(json_extract(content, '$.outcome'),
+            json_extract(content, '$.status'), 'ok') END AS outcome,
+        CASE WHEN kind = 'budget' AND json_type(content, '$.spent.usd') IN ('integer', 'real', 'number')
+            THEN (SELECT CAST(json_extract(entries.content, '$.spent.usd') AS DOUBLE PRECISION) FROM entries AS asked
+                WHERE asked.run = entries.run AND asked.seq = CAST(json_extract(entries.content, '$.of') AS INTEGER)
+                AND asked.kind = 'request') END AS usd
+    FROM entries WHERE {{where}}
+),
+counted AS (
+    SELECT read.*, CASE WHEN usage IS NOT NULL THEN {_READ} END AS tokens_in,
+        CASE WHEN usage IS NOT NULL THEN {_WROTE} END AS tokens_out
+    FROM read
+),
+known AS (
+    SELECT run, max(json_extract(opened, '$.session')) AS session, max(json_extract(opened, '$.name')) AS name,
+        max(CASE WHEN opened IS NOT NULL THEN at END) AS at, max(json_extract(opened, '$.parent_run')) AS parent,
+        max(CASE WHEN json_extract(opened, '$.base') IS NOT NULL THEN 1 END) AS base,
+        min(pos) AS pos, max(seq) AS head, max(pos) AS last_pos,
+        count(*) FILTER (WHERE kind IN ('user', 'assistant')) AS messages,
+        count(*) FILTER (WHERE kind = 'tool-call') AS calls,
+        count(*) FILTER (WHERE kind = 'fault' OR (kind = 'tool-result'
+            AND outcome IN ('error', 'interrupted', 'unknown'))) AS errors,
+        count(*) FILTER (WHERE kind = 'chat-completion') AS answers,
+        sum(CASE WHEN tokens_out IS NOT NULL THEN tokens_in END) AS tokens_in,
+        sum(CASE WHEN tokens_in IS NOT NULL THEN tokens_out END) AS tokens_out,
+        count(*) FILTER (WHERE kind = 'chat-completion' AND (tokens_in IS NULL OR tokens_out IS NULL)) AS unknown_usage,
+        sum(usd) AS usd, count(usd) AS priced,
+        max(CASE WHEN kind = 'begin' AND role = 'turn' THEN seq END) AS turn,
+        max(CASE WHEN kind IN ({", ".join(f"'{kind}'" for kind in ASKS)}) THEN seq END) AS asks,
+        max(CASE WHEN kind = 'end' AND role = 'turn' THEN seq END) AS ended
+    FROM counted GROUP BY run
+)
+SELECT known.run, known.session, name, parent, coalesce(base, 0), known.at, known.pos, head, final.at, last_pos,
+    messages, calls, errors, answers, coalesce(tokens_in, 0), coalesce(tokens_out, 0), unknown_usage, usd, priced,
+    turn, asks, over.span, CASE WHEN ended IS NULL THEN NULL ELSE coalesce(json_extract(over.content, '$.reason'),
+        CASE WHEN json_extract(over.content, '$.status') = 'error' THEN 'failed' ELSE 'answered' END) END
+FROM known JOIN entries AS final ON final.run = known.run AND final.seq = known.head
+LEFT JOIN entries AS over ON over.run = known.run AND over.seq = known.ended"""  # noqa: S608 - constants
+TOOLS = """SELECT run, json_extract(content, '$.tool_name'), count(*) FROM entries
+    WHERE {where} AND kind = 'tool-call' AND content IS NOT NULL GROUP BY 1, 2"""
+BETWEEN = "pos > {} AND pos <= {}"
+
+_SUMMED = ("messages", "calls", "errors", "answers", "tokens_in", "tokens_out", "unknown_usage", "priced")
+_COLUMNS = """run, session, name, parent, base, at, pos, head, last_at, last_pos, messages, calls, errors, answers,
+    tokens_in, tokens_out, unknown_usage, usd, priced, turn, asks, ended, reason, agent"""
+ADD = f"""INSERT INTO runs({_COLUMNS}) VALUES({", ".join("?" * 23)}, CASE WHEN ?3 GLOB '*#[0-9]*'
+    THEN substr(?3, 1, instr(?3, '#') - 1) ELSE ?3 END)
+ON CONFLICT(run) DO UPDATE SET head = max(head, excluded.head), last_at = excluded.last_at,
+    last_pos = excluded.last_pos, {", ".join(f"{name} = {name} + excluded.{name}" for name in _SUMMED)},
+    usd = CASE WHEN excluded.usd IS NULL THEN usd ELSE coalesce(usd, 0) + excluded.usd END,
+    turn = coalesce(excluded.turn, turn), asks = coalesce(excluded.asks, asks),
+    ended = coalesce(excluded.ended, ended), reason = coalesce(excluded.reason, reason)"""
+ADD_TOOL = """INSERT INTO tools SELECT ?2, id, ?3 FROM runs WHERE run = ?1
+    ON CONFLICT(name, run) DO UPDATE SET calls = calls + excluded.calls"""
+OPEN = "(turn IS NOT NULL AND coalesce(ended, 0) < turn)"
+ROOTS = """UPDATE runs SET root = parent IS NULL OR NOT EXISTS (
+        SELECT 1 FROM runs AS above WHERE above.run = runs.parent AND above.session = runs.session)
+    WHERE session IN touched"""
+GATHER = f"""INSERT OR REPLACE INTO sessions SELECT session, min(at), max(last_at), max(last_pos), count(*),
+        sum(1 - root), sum(head), {", ".join(f"sum({name})" for name in _SUMMED[:-1])}, sum(usd), sum(priced),
+        (julianday(max(last_at)) - julianday(min(at))) * 86400, max(root AND {OPEN}),
+        max({OPEN} AND (base OR coalesce(asks, 0) > turn)),
+        (SELECT ended.reason FROM runs AS ended WHERE ended.session = runs.session AND ended.root
+            AND ended.reason IS NOT NULL ORDER BY ended.last_at DESC, ended.pos DESC LIMIT 1), 0, 0, 0
+    FROM runs WHERE session IN touched GROUP BY session"""  # noqa: S608
+
+
+class RunIndex:
+    """The index of one record."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.pos = 0
+        """The pos up to which entries are in the index."""
+        self.whole = False
+        """Whether all entries up to some time are in the index."""
+        self._rewritten = store.info.address.startswith(("postgres://", "postgresql://"))
+        self._lock = Lock()
+        self._clear()
+
+    def _clear(self) -> None:
+        self.database = apsw.Connection("")  # a file of its own, without a name, that grows if memory does not suffice
+        self.all(f"PRAGMA cache_size = -12000; PRAGMA journal_mode = MEMORY; {TABLES}")
+        self.pos, self.whole = 0, False
+
+    def all(self, query: str, values: Sequence[Any] = ()) -> list[Any]:
+        """Return all rows of a query on the tables of the index."""
+        return self.database.execute(query, values).fetchall()
+
+    def choose(self, sessions: Collection[str]) -> None:
+        """Put the names of some sessions into the table `chosen`."""
+        self.all("DELETE FROM chosen")
+        self.database.executemany("INSERT OR IGNORE INTO chosen VALUES(?)", [(each,) for each in sessions])
+
+    async def update(self, seconds: float | None = None) -> float:
+        """Add the entries that are not in the index yet, and return the share of entries that are in it, from 0 to 1.
+
+        Args:
+            seconds: time after which no more entries are added; `None` adds all.
+
+        Cost: 5 us for each new entry, in the store; the first update reads all entries.
+        """
+        until = None if seconds is None else time.monotonic() + seconds
+        async with self._lock:
+            last = await self.store.last()
+            if last < self.pos:
+                self._clear()
+            while self.pos < last and (until is None or time.monotonic() < until):
+                to = min(last, self.pos + AT_ONCE)
+                pruned = await self._read(self.pos, to)
+                self.pos = to
+                if pruned and self.whole:
+                    self._clear()
+            self.whole = self.whole or self.pos >= last
+            return self.pos / last if last else 1.0
+
+    async def take(self, runs: Collection[str]) -> None:
+        """Add all entries of some runs, for an index of these runs alone."""
+        some = [*runs]
+        for start in range(0, len(some), 200):
+            part = some[start : start + 200]
+            await self._add(f"run IN ({', '.join('?' * len(part))})", part)
+
+    async def _read(self, after: int, until: int) -> bool:
+        """Add the entries of a range of pos, and return whether one of them reports that runs were pruned.
+
+        A content that is no JSON makes a query fail: then the range is halved until only that entry is left out.
+        """
+        try:
+            return await self._add(BETWEEN.format(int(after), int(until)))
+        except RecordError:
+            if until - after <= 1:
+                await self.store.last()  # raises if the store itself fails
+                return False
+        middle = (after + until) // 2
+        return await self._read(after, middle) | await self._read(middle, until)
+
+    async def _add(self, where: str, values: Sequence[Any] = ()) -> bool:
+        rows = [row for row in await self._asked(FACTS, where, values) if isinstance(row[0], str)]
+        tools = await self._asked(TOOLS, where, values)
+        with self.database:
+            self.database.executemany(ADD, rows)
+            self.all("DELETE FROM runs WHERE session = ? OR session IS NULL", (SESSION,))
+            self.database.executemany(ADD_TOOL, tools)
+            self.all("DELETE FROM touched")
+            self.database.executemany(
+                "INSERT OR IGNORE INTO touched SELECT session FROM runs WHERE run = ?", [(row[0],) for row in rows]
+            )
+            self.all(ROOTS)
+            circles = "SELECT min(id) FROM runs WHERE session IN touched GROUP BY session HAVING max(root) = 0"
+            self.all(f"UPDATE runs SET root = 1 WHERE id IN ({circles})")  # noqa: S608 - a stranger may have made one
+            self.all(GATHER)
+        return any(row[1] == SESSION for row in rows)
+
+    async def _asked(self, query: str, where: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
+        text = query.format(where=where)
+        return (await self.store.sql(rewritten(text) if self._rewritten else text, values)).rows

@@ -1,0 +1,233 @@
+"""Lists of sessions, from the index of runs: a page of those that fit a filter, in an order, and sums over all of them.
+
+Only the sessions on the page are read from the record itself: their titles, and what their open turns wait for. That a
+session waits is read from the record too, for each session with an open turn that may wait, once for each state of it.
+"""
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from typing import Any
+
+from gesta.codec.rows import decode_content
+from gesta.decide.waiting import Waiting
+from gesta.entry import utc_time
+from gesta.errors import BrokenRecord
+from gesta.integrity.tombstones import SESSION
+from gesta.kinds import UserContent
+from gesta.log.journal import read
+from gesta.record.waits import waits_of
+from gesta.store import Store
+from gesta.stores.run_index import OPEN, RunIndex
+from gesta.views.sessions import TITLE, RunOf, Session, SessionFilter, SessionList, Standing, Totals
+
+FIRST = 12
+"""Number of first entries of a run in which its first message is looked for."""
+FIRSTS = f"""SELECT run, content FROM entries
+    WHERE run IN ({{}}) AND kind = 'user' AND seq <= {FIRST} ORDER BY pos DESC"""  # noqa: S608
+OWNERS = "SELECT run, owner FROM leases WHERE owner IS NOT NULL AND run IN ({})"
+TREE = 50
+"""Greatest number of runs of a session in a list."""
+STANDS = """CASE WHEN open AND waits THEN 'waiting' WHEN open THEN 'open' ELSE coalesce(reason, 'recorded') END"""
+ORDERS = {
+    "newest": "alive DESC, last_at DESC, last_pos DESC",
+    "cost": "usd DESC NULLS LAST, last_at DESC",
+    "tokens": "tokens_in + tokens_out DESC, last_at DESC",
+    "duration": "seconds DESC, last_at DESC",
+    "entries": "entries DESC, last_at DESC",
+}
+ROW = f"""session, {STANDS}, reason, alive, at, last_at, runs, below, entries, messages, calls, errors,
+    tokens_in, tokens_out, unknown_usage, usd, answers - priced, open AND asks"""
+OF_SESSION = f"""SELECT session, run, name, parent, root, {OPEN}, ended, reason, head, pos FROM runs
+    WHERE session IN ({{}}) ORDER BY pos"""  # noqa: S608
+
+
+async def sessions(store: Store, now: datetime, limit: int | None = None) -> list[Session]:
+    """Return the sessions of a record, the last active session first.
+
+    Args:
+        limit: greatest number of sessions; `None` returns all.
+
+    Cost: reads the list of all runs, all entries of the returned sessions in one pass of the store, and once more the
+    runs with an open turn that may wait.
+    """
+    last: dict[str, tuple[str, int]] = {}
+    runs: dict[str, list[str]] = {}
+    for row in await store.runs():
+        if row.session != SESSION:
+            last[row.session] = max(last.get(row.session, ("", 0)), (row.last_at, row.pos))
+            runs.setdefault(row.session, []).append(row.run)
+    newest = sorted(last, key=last.__getitem__, reverse=True)[:limit]
+    index = RunIndex(store)
+    await index.take([run for session in newest for run in runs[session]])
+    found = {each.name: each for each in (await listed(index, SessionFilter(limit=None), now)).sessions}
+    return [found[session] for session in newest if session in found]
+
+
+async def listed(
+    index: RunIndex, wanted: SessionFilter, now: datetime, chosen: Collection[str] | None = None
+) -> SessionList:
+    """Return the page of sessions that fit a filter, and the sums over all that fit.
+
+    Args:
+        chosen: names of the only sessions that may be listed; `None` for all.
+    """
+    if wanted.stands in ("waiting", "open"):
+        await _look(index, now)
+    await _enliven(index)
+    where, values = _tests(index, wanted, chosen)
+    ((number, *sums),) = index.all(
+        f"""SELECT count(*), total(runs), total(entries), total(tokens_in), total(tokens_out), sum(usd),
+            total(answers - priced) FROM sessions WHERE {where}""",  # noqa: S608 - tests of ours
+        values,
+    )
+    whole = [int(each) for each in (*sums[:4], sums[5])]
+    totals = Totals(
+        sessions=number, runs=whole[0], entries=whole[1], tokens_in=whole[2], tokens_out=whole[3], usd=sums[4],
+        unpriced=whole[4],
+    )  # fmt: skip
+    rows = index.all(
+        f"SELECT {ROW} FROM sessions WHERE {where} ORDER BY {ORDERS[wanted.sort]} LIMIT ? OFFSET ?",  # noqa: S608
+        (*values, -1 if wanted.limit is None else wanted.limit, wanted.after),
+    )
+    return SessionList(sessions=await _sessions(index, rows, now), totals=totals)
+
+
+def _tests(index: RunIndex, wanted: SessionFilter, chosen: Collection[str] | None) -> tuple[str, list[Any]]:
+    """Return the condition that sessions fulfil, as SQL, and its values."""
+    tests: list[tuple[str, Any]] = []
+    if wanted.agent:
+        tests.append(("session IN (SELECT session FROM runs WHERE agent = ?)", wanted.agent))
+    if wanted.tool:
+        used = "SELECT runs.session FROM tools JOIN runs ON runs.id = tools.run WHERE tools.name = ?"
+        tests.append((f"session IN ({used})", wanted.tool))
+    if wanted.stands == "running":
+        tests.append(("alive = ?", 1))
+    elif wanted.stands == "ended":
+        tests.append(("NOT open AND reason IS NOT ?", None))
+    elif wanted.stands:
+        tests.append((f"{STANDS} = ?", wanted.stands))
+    if wanted.errors:
+        tests.append(("(errors > 0 OR (NOT open AND reason = ?))", "failed"))
+    if wanted.cost is not None:
+        tests.append(("usd >= ?", wanted.cost))
+    if wanted.since:
+        tests.append(("last_at >= ?", wanted.since))
+    if wanted.until:
+        tests.append(("at < ?", wanted.until))
+    if chosen is not None:
+        index.choose(chosen)
+        tests.append(("session IN chosen AND ?", 1))
+    return " AND ".join(test for test, _ in tests) or "true", [value for _, value in tests]
+
+
+async def _look(index: RunIndex, now: datetime) -> None:
+    """Find out which of the sessions with an open turn wait, for all whose state has changed since the last time."""
+    asked = index.all("SELECT session, last_pos FROM sessions WHERE open AND asks AND looked < last_pos")
+    for (session, last), run in zip(asked, await _open(index, [session for session, _ in asked]), strict=True):
+        waits = [each for root in run for each in await _waits(index.store, root, now)]
+        index.all("UPDATE sessions SET waits = ?, looked = ? WHERE session = ?", (bool(waits), last, session))
+
+
+async def _open(index: RunIndex, names: Sequence[str]) -> list[list[str]]:
+    """Return the root runs with an open turn of each of some sessions."""
+    query = f"SELECT run FROM runs WHERE session = ? AND root AND {OPEN} ORDER BY last_at, pos"  # noqa: S608
+    return [[run for (run,) in index.all(query, (name,))] for name in names]
+
+
+async def _waits(store: Store, run: str, now: datetime) -> list[Waiting]:
+    """Return what an open turn waits for, but not for the end of an attempt; nothing if its run cannot be read."""
+    try:
+        return [each for each in await waits_of(store, run, now) if each.what != "running"]
+    except BrokenRecord:
+        return []
+
+
+async def _enliven(index: RunIndex) -> None:
+    """Mark the sessions with an open turn that a process drives which has not ended."""
+    runs = dict(
+        index.all(f"SELECT run, session FROM runs WHERE {OPEN} ORDER BY last_pos DESC LIMIT 1000")  # noqa: S608
+    )
+    index.all("UPDATE sessions SET alive = 0 WHERE alive")
+    if runs:
+        query = OWNERS.format(", ".join("?" * len(runs)))
+        owners = (await index.store.sql(query, [*runs])).rows
+        gone = {owner: await index.store.gone(owner) for owner in {owner for _, owner in owners}}
+        alive = {runs[run] for run, owner in owners if gone[owner] is False}
+        index.database.executemany("UPDATE sessions SET alive = 1 WHERE session = ?", [(each,) for each in alive])
+
+
+async def _sessions(index: RunIndex, rows: Sequence[tuple[Any, ...]], now: datetime) -> list[Session]:
+    runs: dict[str, list[tuple[Any, ...]]] = {}
+    for start in range(0, len(rows), 500):
+        names = [row[0] for row in rows[start : start + 500]]
+        for session, *run in index.all(OF_SESSION.format(", ".join("?" * len(names))), names):
+            runs.setdefault(session, []).append(tuple(run))
+    roots = {session: [run for run in of if run[3]] for session, of in runs.items()}
+    titles = await _titles(index.store, [of[0][0] for of in roots.values()])
+    found = []
+    for row in rows:
+        name, of = row[0], roots[row[0]]
+        waiting = [each for run in of if row[17] and run[4] for each in await _waits(index.store, run[0], now)]
+        stands, reason = _standing("waiting" if waiting else row[1] if row[1] != "waiting" else "open")
+        found.append(
+            Session(
+                name=name, stands=stands, reason=reason, running=bool(row[3]), waiting=tuple(waiting),
+                title=titles[of[0][0]], first_at=_time(index, name, row[4]), last_at=_time(index, name, row[5]),
+                runs=tuple(run[0] for run in of), agents=tuple(dict.fromkeys(run[1] for run in of)), below=row[7],
+                tree=_tree(runs[name]), entries=row[8], messages=row[9], calls=row[10], errors=row[11],
+                tokens_in=row[12], tokens_out=row[13], unknown_usage=row[14], usd=row[15], unpriced=row[16],
+            )
+        )  # fmt: skip
+    return found
+
+
+def _standing(word: str) -> tuple[Standing, str | None]:
+    """Return how a session or run stands, and the reason of an ended one, from the one word in the index."""
+    match word:
+        case "waiting" | "open" | "recorded":
+            return word, None
+        case _:
+            return "ended", word
+
+
+def _tree(runs: Sequence[tuple[Any, ...]]) -> tuple[RunOf, ...]:
+    if len(runs) < 2:
+        return ()
+    found = []
+    for run, agent, parent, root, open_, ended, reason, head, _ in runs[:TREE]:
+        stands, why = _standing("open" if open_ else reason if ended else "recorded")
+        above = None if root else parent
+        found.append(RunOf(run=run, agent=agent, parent=above, stands=stands, reason=why, entries=head))
+    return tuple(found)
+
+
+async def _titles(store: Store, runs: Sequence[str]) -> dict[str, str]:
+    """Return the beginning of the first message of each run."""
+    found = dict[str, str]()
+    for start in range(0, len(runs), 100):
+        some = runs[start : start + 100]
+        for run, text in (await store.sql(FIRSTS.format(", ".join("?" * len(some))), some)).rows:
+            try:
+                content = decode_content(text, {}) if text is not None else None
+            except BrokenRecord:
+                continue
+            if isinstance(content, UserContent):
+                found[run] = content.value[:TITLE]
+    return {run: found[run] if found.get(run) else await _title(store, run) for run in runs}
+
+
+async def _title(store: Store, run: str) -> str:
+    """Return the first message of a run, if it is a large value, or is shared with the base of a fork."""
+    try:
+        first = await read(store, run, 0, FIRST)
+    except BrokenRecord:
+        return ""
+    return next((entry.content.value for entry in first if isinstance(entry.content, UserContent)), "")[:TITLE]
+
+
+def _time(index: RunIndex, session: str, text: str) -> datetime:
+    try:
+        return utc_time(text)
+    except (ValueError, TypeError) as error:
+        found = f"a time of session {session} cannot be read ({error})"
+        raise BrokenRecord(index.store.info.address, found) from error

@@ -1,0 +1,183 @@
+"""The list of sessions on a page: one record or several, filtered, found by words, in an order, with sums.
+
+The index of a large record is made in slices, one a request: until it is whole, a page has the newest sessions and the
+share that was read, and asks again. So no request waits long, and nobody who only reads one run waits for the index.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from anyio import Lock
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gesta.record.record import Record
+from gesta.stores.run_index import RunIndex
+from gesta.stores.session_list import listed
+from gesta.stores.words import CLOSING, OPENING, WordIndex
+from gesta.views.sessions import SessionFilter, Sort, Totals
+
+SLICE_S = 0.15
+"""Time in seconds for which one request adds entries to an index."""
+NEWEST = 5000
+"""Number of the newest entries in which the newest runs are looked for while there is no index."""
+RUNS = 60
+"""Greatest number of these runs."""
+MATCHES = 20_000
+"""Number of the newest entries with the words that are looked at."""
+CHOICES = 300
+"""Greatest number of agents, and of tools, among which a person chooses."""
+LIMIT = 200
+LATELY = f"SELECT DISTINCT run FROM (SELECT run FROM entries ORDER BY pos DESC LIMIT {NEWEST}) AS late"  # noqa: S608
+SORTS: tuple[Sort, ...] = ("newest", "cost", "tokens", "duration", "entries")
+DAY = re.compile(r"\d{4}-\d\d-\d\d")
+COST = re.compile(r"\d{1,9}(\.\d{1,9})?")
+NUMBER = re.compile(r"\d{1,15}")
+
+
+class Asked(Struct, frozen=True, kw_only=True):
+    """What the address of a list asks for."""
+
+    filter: SessionFilter
+    words: str = ""
+    choices: bool = False
+    """Whether the names of agents and tools are wanted too."""
+
+
+class Listed(Struct, kw_only=True):
+    """A page of sessions."""
+
+    sessions: list[dict[str, Any]]
+    totals: Totals
+    read: float
+    """Share of the entries that were read so far, from 0 to 1; below 1, the list is not whole."""
+    agents: list[str] | None = None
+    tools: list[str] | None = None
+    records: int = 1
+
+
+def asked(given: Mapping[str, str]) -> Asked:
+    """Return what the address of a list asks for. Values that mean nothing are left out."""
+    days = {name: given.get(name, "") for name in ("since", "until")}
+    days = {name: day for name, day in days.items() if DAY.fullmatch(day)}
+    sort: Sort = next((sort for sort in SORTS if sort == given.get("sort")), "newest")
+    cost, after, limit = given.get("cost", ""), given.get("after", ""), given.get("limit", "")
+    wanted = SessionFilter(
+        agent=given.get("agent", ""),
+        stands=given.get("stands", ""),
+        tool=given.get("tool", ""),
+        errors=bool(given.get("errors")),
+        cost=float(cost) if COST.fullmatch(cost) else None,
+        since=days.get("since", ""),
+        until=f"{days['until']}T99" if "until" in days else "",
+        sort=sort,
+        after=int(after) if NUMBER.fullmatch(after) else 0,
+        limit=min(LIMIT, int(limit)) if NUMBER.fullmatch(limit) else 50,
+    )
+    return Asked(filter=wanted, words=given.get("words", "").strip(), choices=bool(given.get("choices")))
+
+
+class Listing:
+    """The sessions of one record."""
+
+    def __init__(self, record: Record, slice_s: float = SLICE_S) -> None:
+        self.record, self.slice_s = record, slice_s
+        self.index = RunIndex(record.store)
+        self.words = WordIndex(record.store)
+        self._newest: tuple[int, RunIndex] | None = None
+        self._lock = Lock()
+
+    async def page(self, wanted: Asked) -> Listed:
+        """Return the sessions that fit. Cost: some milliseconds, and at most `SLICE_S` for entries that are new."""
+        async with self._lock:
+            read, index = await self._read(wanted)
+            if index is None:
+                return Listed(sessions=[], totals=Totals(), read=read)
+            places = dict[str, tuple[str, int]]()
+            if wanted.words:
+                hits = await self.words.places(wanted.words, MATCHES, self.slice_s)
+                read = min(read, self.words.share)
+                for run, seq in hits.items():
+                    for (session,) in index.all("SELECT session FROM runs WHERE run = ?", (run,)):
+                        places.setdefault(session, (run, seq))
+            chosen = places.keys() if wanted.words else None
+            found = await listed(index, wanted.filter, self.record.now(), chosen)
+            page = Listed(sessions=[], totals=found.totals, read=read)
+            for session in found.sessions:
+                fact = {name: getattr(session, name) for name in session.__struct_fields__}
+                page.sessions.append(fact | {"hit": await self._hit(wanted.words, places.get(session.name))})
+            if wanted.choices and index is self.index:
+                page.agents = self._names("SELECT agent, count(*) AS n FROM runs GROUP BY 1 ORDER BY n DESC LIMIT ?")
+                page.tools = self._names("SELECT name, sum(calls) AS n FROM tools GROUP BY 1 ORDER BY n DESC LIMIT ?")
+            return page
+
+    async def whole(self) -> RunIndex:
+        """Return the index with all entries."""
+        await self.index.update()
+        return self.index
+
+    async def _read(self, wanted: Asked) -> tuple[float, RunIndex | None]:
+        """Return the share of entries that were read, and the index to list from; `None` if it must be whole first."""
+        share = await self.index.update(self.slice_s)
+        if share >= 1 or self.index.whole:
+            self._newest = None
+            return 1.0, self.index
+        narrow = replace(wanted.filter, after=0, limit=None) != SessionFilter(limit=None) or wanted.words
+        if narrow:
+            return share, None
+        last = await self.record.store.last()
+        if self._newest is None or self._newest[0] != last:
+            rows = (await self.record.store.sql(LATELY)).rows
+            self._newest = last, RunIndex(self.record.store)
+            await self._newest[1].take([str(run) for (run,) in rows][:RUNS])
+        return share, self._newest[1]
+
+    async def _hit(self, words: str, place: tuple[str, int] | None) -> dict[str, Any] | None:
+        """Return where the words stand in a session, and the words around them: each second part is a match."""
+        if place is None:
+            return None
+        kind, snippet = await self.words.snippet(*place, words)
+        parts = snippet.replace(CLOSING, OPENING).split(OPENING)
+        return {"run": place[0], "seq": place[1], "kind": kind, "parts": parts}
+
+    def _names(self, query: str) -> list[str]:
+        return sorted(str(name) for name, _ in self.index.all(query, (CHOICES,)) if name)
+
+
+async def everywhere(listings: Sequence[Listing], wanted: Asked) -> Listed:
+    """Return the sessions of several records that fit, in one order, each with the number of its record."""
+    first = replace(
+        wanted, filter=replace(wanted.filter, after=0, limit=wanted.filter.after + (wanted.filter.limit or 0))
+    )
+    pages = [await each.page(first) for each in listings]
+    rows = [row | {"record": number} for number, page in enumerate(pages) for row in page.sessions]
+    rows.sort(key=lambda row: _order(row, wanted.filter.sort), reverse=True)
+    sums = [page.totals for page in pages]
+    usd = [each.usd for each in sums if each.usd is not None]
+    totals = Totals(
+        **{name: sum(getattr(each, name) for each in sums) for name in Totals.__struct_fields__ if name != "usd"},
+        usd=sum(usd) if usd else None,
+    )
+    names = {
+        name: sorted({one for page in pages for one in getattr(page, name) or ()}) if wanted.choices else None
+        for name in ("agents", "tools")
+    }
+    shown = rows[wanted.filter.after :][: wanted.filter.limit]
+    read = min((page.read for page in pages), default=1.0)
+    return Listed(sessions=shown, totals=totals, read=read, records=len(pages), **names)
+
+
+def _order(row: dict[str, Any], sort: Sort) -> tuple[Any, ...]:
+    match sort:
+        case "cost":
+            first: Any = -1.0 if row["usd"] is None else row["usd"]
+        case "tokens":
+            first = row["tokens_in"] + row["tokens_out"]
+        case "duration":
+            first = (row["last_at"] - row["first_at"]).total_seconds()
+        case "entries":
+            first = row["entries"]
+        case _:
+            first = row["running"]
+    return first, row["last_at"]

@@ -5,10 +5,10 @@ Model and formatter may be named by an address; `gesta.open` binds them when a t
 
 import math
 import re
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from hashlib import sha256
 from inspect import Parameter, isawaitable, signature
-from types import FunctionType, MappingProxyType
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, Generic
 
 import msgspec
@@ -29,11 +29,6 @@ from gesta.prompt.formatter import Formatter
 
 RULES = ("name", "effect", "approval", "timeout_s", "on_doubt", "group", "applicable_states", "state")
 """The fields of a tool that are in an agent's digest, beside its schema."""
-UNSAID: Mapping[str, Any] = MappingProxyType(
-    {"effect": "once", "approval": False, "timeout_s": None, "on_doubt": "ask", "group": (), "state": None}
-    | {"applicable_states": (), "ends_turn": False, "expires_s": None, "asks": False, "answer_schema": None}
-)
-"""The rules of a server's tool that a request header holds. A rule with the value given here is left out."""
 
 
 class Unanswered(Exception):
@@ -304,7 +299,7 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
         tools = [
             {"name": tool.name, "description": tool.description, "args_schema": tool.args_schema}
             | ({"strict": True} if tool.strict else {})
-            | (_said(tool) if tool.server is not None else {})
+            | ({"server": tool.server.name, **(tool.rules or {})} if tool.server is not None else {})
             for tool in self.tools
         ]
         instructions = self.instructions if isinstance(self.instructions, str) else ""
@@ -354,13 +349,6 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
             if known is not None and packed:
                 known[packed] = digest
         return AgentRef(name=self.name, digest=digest, hint=self.hint, catalog=self.catalog)
-
-
-def _said(tool: Tool) -> dict[str, Any]:
-    """Return what a request header says about a tool of a server: the server's name and the rules of its calls."""
-    assert tool.server is not None
-    rules = {rule: getattr(tool, rule) for rule in UNSAID}
-    return {"server": tool.server.name, **{rule: value for rule, value in rules.items() if value != UNSAID[rule]}}
 
 
 def with_model_of(tool: Tool, asked: Model | str) -> Tool:

@@ -4,14 +4,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from tests.mcp_shop import lines, shop
 
 import gesta
+from gesta.compare import cases, differences, forks
 from gesta.compare.replaying import How, Replayed, replay_run
 from gesta.entry import Entry
+from gesta.errors import AgentError
 from gesta.function_tool.context import NeedsAnswer, ToolQuestion
-from gesta.kinds import RequestHeaderContent
+from gesta.kinds import RequestHeaderContent, ToolResultContent
 
 Runs = dict[str, list[Entry]]
 
@@ -158,3 +161,76 @@ async def test_a_tool_of_the_program_that_asks_a_person_is_replayed() -> None:
     for end in range(1, len(runs[outcome.run]) + 1):
         found = await replay_run({outcome.run: runs[outcome.run][:end]}, outcome.run, agent)
         assert found.first is None, (end, found.first)
+
+
+async def test_only_a_tool_that_is_live_is_called_at_its_server(tmp_path: Path) -> None:
+    agent = agent_of(shop(tmp_path), gesta.call("look", item="soup"), gesta.call("pay", item="soup"), "Done.")
+    async with gesta.open() as record:
+        outcome = await record.run(agent, "Buy.", session="s")
+        runs = await taken(record)
+    found = await replay_run(runs, outcome.run, agent, How(live=["look"]))
+    assert found.first is None
+    assert lines(tmp_path, "effects") == ["look soup", "pay soup", "look soup"]
+    with pytest.raises(AgentError, match=r"'look' is to run, and no server of agent 'buyer' offers it now\. Leave"):
+        await replay_run(runs, outcome.run, msgspec.structs.replace(agent, sources=()), How(live=["look"]))
+    entry = next(each for each in runs[outcome.run] if isinstance(each.content, ToolResultContent))
+    other = msgspec.structs.replace(entry, content=msgspec.structs.replace(entry.content, tool_result="look: bread"))
+    changed = [other if each is entry else each for each in runs[outcome.run]]
+    found = await replay_run({outcome.run: changed}, outcome.run, agent, How(live=["look"]))
+    assert found.first is not None
+    assert (found.first.seq, found.first.difference.path) == (entry.seq, "$.tool_result")
+
+
+async def test_a_run_with_tools_of_a_server_is_a_case_and_is_compared(tmp_path: Path) -> None:
+    def agent(item: str) -> gesta.Agent:
+        said = [gesta.call("look", item="soup"), gesta.call("pay", item=item), f"One {item}."]
+        return agent_of(shop(tmp_path, approval=["pay"]), *said)
+
+    async with gesta.open() as record:
+        ended = []
+        for item in ("soup", "bread"):
+            outcome = await record.run(agent(item), "Buy.", session=item)
+            await record.approve(outcome.waiting[0], by="Ada")
+            ended.append(await record.resume(item, agent(item)))
+        kept = [await cases.taken(record, each.run) for each in ended]
+    did = (lines(tmp_path, "effects"), lines(tmp_path, "starts"))
+    one, other = [runs[each.run] for runs, each in zip(kept, ended, strict=True)]
+    path = tmp_path / "one.jsonl"
+    path.write_text(cases.written(cases.Case(cases.Head(agent="agent.py:agent", run=ended[0].run), kept[0])))
+    case = cases.read(path)
+    offline = msgspec.structs.replace(agent("soup"), sources=(Nowhere(),))
+    assert await cases.check(case, offline) == []
+    assert cases.written(await cases.accepted(case, offline)) == path.read_text()
+    compared = differences.compare(one, other)
+    assert [(each.tool, each.fired) for each in compared.after.effects] == [("look", True), ("pay", True)]
+    assert (lines(tmp_path, "effects"), lines(tmp_path, "starts")) == did
+
+
+async def test_a_fork_of_a_run_with_tools_of_a_server_calls_only_what_may_be_called(tmp_path: Path) -> None:
+    said = [gesta.call("look", item="soup"), gesta.call("pay", item="soup"), "Done."]
+    async with gesta.open(tmp_path / "r.gesta") as record:
+        outcome = await record.run(agent_of(shop(tmp_path), *said), "Buy.", session="s")
+        base = await record.find(outcome.run)
+        did = lines(tmp_path, "effects")
+        recorded = forks.recorded_model(await record.read(base.run), agent_of(shop(tmp_path), *said))
+        made = await forks.fork(record, base, forks.Fork(at=2))
+        assert (await forks.go_on(record, made, recorded)).answer == "Done."
+        assert lines(tmp_path, "effects") == did, "all is answered by the base"
+        same = differences.compare(await record.read(base.run), await record.read(made.run))
+        assert not same.steps
+        assert [each.fired for each in same.after.effects] == [False, False]
+        said[1] = gesta.call("pay", item="bread")
+        other = agent_of(shop(tmp_path), *said)
+        made = await forks.fork(record, base, forks.Fork(at=2))
+        waits = await forks.go_on(record, made, other)
+        assert [(each.what, each.tool) for each in waits.waiting] == [("approval", "pay")]
+        assert lines(tmp_path, "effects") == did
+        await record.approve(waits.waiting[0], by="Ada")
+        assert (await record.resume(made.run, other)).answer == "Done."
+        assert lines(tmp_path, "effects") == [*did, "pay bread"]
+        made = await forks.fork(record, base, forks.Fork(at=2, live=["pay"]))
+        assert (await forks.go_on(record, made, other)).answer == "Done."
+        assert lines(tmp_path, "effects") == [*did, "pay bread", "pay bread"]
+        runs = await taken(record)
+    found = await replayed(runs, made.run, other)
+    assert found.first is None, found.first

@@ -2,20 +2,23 @@
 
 A request header says which tools came from servers, with the rules by which they were called. An attempt says which
 server carried it out. The tools of a step are those of its next request, and those that the step tries.
+
+Only if a replay runs a tool of a server, as with `--live`, the agent's sources are opened, and that tool is called.
 """
 
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
 import msgspec
 
-from gesta.agent import UNSAID
+from gesta.agent import Agent
 from gesta.compare.played import PlayedTool, played
 from gesta.compare.stage import Stage
 from gesta.content import ToolServer
-from gesta.function_tool.source import OpenSource, Start
-from gesta.function_tool.tool import Tool
+from gesta.errors import AgentError
+from gesta.function_tool.source import OpenSource, Start, ToolSource
+from gesta.function_tool.tool import UNSAID, Tool
 from gesta.kinds import (
     ApprovalRequestContent,
     AttemptContent,
@@ -33,9 +36,10 @@ class Offered:
 
     holding = False
 
-    def __init__(self, stage: Stage, own: Collection[str]) -> None:
-        self._stage, self._own = stage, own
-        self._made: dict[bytes, PlayedTool] = {}
+    def __init__(self, stage: Stage, agent: Agent) -> None:
+        self._stage, self._agent = stage, agent
+        self._opened: list[tuple[ToolSource, OpenSource]] = []
+        self._made: dict[tuple[bytes, Tool | None], PlayedTool] = {}
         self._calls, self._headers = dict[int, str](), dict[int, Mapping[str, dict[str, Any]]]()
         for entry in stage.recorded:
             if isinstance(entry.content, ToolCallContent):
@@ -58,21 +62,34 @@ class Offered:
         return None
 
     def open(self, start: Start) -> OpenSource:
-        """Return this object, which starts nothing."""
-        del start
+        """Return this object. The agent's sources are opened only if one of their tools really runs."""
+        named = {name for offered in self._headers.values() for name in offered} & self._stage.live
+        self._opened = [(each, each.open(start)) for each in self._agent.sources] if named else []
         return self
 
     async def offered(self, source: Any, agent: Any, *, again: bool = False) -> Sequence[Tool]:
-        """Return the tools that servers offered at the present place of the record."""
-        del source, agent, again
-        found = self._present()
-        return [self._tool(name, each) for name, each in found.items() if name not in self._own]
+        """Return the tools that servers offered at the present place of the record.
+
+        Raises:
+            AgentError: a tool that really runs is offered by no server now.
+            GestaError: the server of a tool that really runs cannot be reached.
+        """
+        del source
+        found, live = self._present(), dict[str, Tool]()
+        for each, opened in self._opened:
+            live |= {tool.name: tool for tool in await opened.offered(each, agent, again=again)}
+        own = [tool.name for tool in self._agent.tools]
+        return [self._tool(name, each, live) for name, each in found.items() if name not in own]
 
     def ended(self, run: str) -> None:
-        """Do nothing: no call is held."""
+        """Drop the calls that the sources hold for a run."""
+        for _, opened in self._opened:
+            opened.ended(run)
 
     def close(self) -> None:
-        """Do nothing: nothing was opened."""
+        """Close the sources that were opened."""
+        for _, opened in self._opened:
+            opened.close()
 
     def _present(self) -> dict[str, dict[str, Any]]:
         """Return the tools of the next request, and of the calls that are tried or asked about before it."""
@@ -97,14 +114,18 @@ class Offered:
                 found[name] = each
         return found
 
-    def _tool(self, name: str, each: dict[str, Any]) -> PlayedTool:
-        key = msgspec.json.encode(each, enc_hook=repr)
+    def _tool(self, name: str, each: dict[str, Any], live: Mapping[str, Tool]) -> PlayedTool:
+        real = live.get(name) if name in self._stage.live else None
+        if real is None and name in self._stage.live:
+            found = f"Tool {name!r} is to run, and no server of agent {self._agent.name!r} offers it now"
+            raise AgentError(f"{found}. Leave --live {name} out, or add its server: tools=[..., gesta.mcp(...)].")
+        key = msgspec.json.encode(each, enc_hook=repr), real
         if key not in self._made:
             server = each["server"]
             server = server if isinstance(server, ToolServer) else ToolServer(name=server, schema="")
             fields = {field: each[field] for field in FIELDS if field in each}
             made = Tool(name=name, function=nowhere, server=server, **fields)
-            self._made[key] = played(self._stage, made)
+            self._made[key] = played(self._stage, made, real)
         return self._made[key]
 
 

@@ -101,8 +101,8 @@ class PlayedTool(Tool, frozen=True, kw_only=True, eq=False):
         return given(content)
 
 
-def played(stage: Stage, tool: Tool) -> PlayedTool:
-    """Return a tool that repeats the recorded results."""
+def played(stage: Stage, tool: Tool, real: Tool | None = None) -> PlayedTool:
+    """Return a tool that repeats the recorded results. If it is live, `real` runs; by default the tool itself."""
 
     async def reconcile(_key: str, context: Context) -> Any:
         return stage.settled(_attempt(context))
@@ -112,7 +112,7 @@ def played(stage: Stage, tool: Tool) -> PlayedTool:
     fields["reconcile"] = reconcile if tool.reconcile is not None else None
     if tool.effect == "transactional":
         fields["function"] = _giving(stage)
-    return PlayedTool(**fields, stage=stage, real=tool)
+    return PlayedTool(**fields, stage=stage, real=real or tool)
 
 
 def instructing(stage: Stage, agent: Agent) -> Instructions:

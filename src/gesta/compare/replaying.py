@@ -139,7 +139,7 @@ class Rehearsal:
         stage = self.stage
         tools = [played(stage, tool) for tool in agent.tools]
         model = PlayedModel(stage, agent.asked()) if agent.model != "" else agent.model
-        offered = Offered(stage, [tool.name for tool in tools])
+        offered = Offered(stage, agent)
         deps = agent.deps if stage.live else None
         told = instructing(stage, agent)
         acting = msgspec.structs.replace(agent, model=model, tools=tools, deps=deps, instructions=told)

@@ -12,11 +12,13 @@ import json
 import re
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from itertools import islice
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, Unpack, get_args, overload
 
 import msgspec
 from anyio import to_thread
 from msgspec import UNSET, Struct, ValidationError
+from msgspec.structs import force_setattr
 
 from gesta.content import ToolServer
 from gesta.errors import BadArguments, BadTool, nearest
@@ -37,6 +39,12 @@ Effect = Literal["pure", "idempotent", "once", "transactional"]
 OnDoubt = Literal["ask", "tell"]
 FLAT = ("string", "integer", "number", "boolean", "null")
 """JSON types of values without members."""
+
+UNSAID: Mapping[str, Any] = MappingProxyType(
+    {"effect": "once", "approval": False, "timeout_s": None, "on_doubt": "ask", "group": (), "state": None}
+    | {"applicable_states": (), "ends_turn": False, "expires_s": None, "asks": False, "answer_schema": None}
+)
+"""The rules of a server's tool that a request header holds. A rule with the value given here is left out."""
 
 InThread = Callable[[Callable[[], Any]], Awaitable[Any]]
 
@@ -91,6 +99,8 @@ class Tool(Struct, Generic[F], frozen=True, kw_only=True, eq=False, dict=True):
     """The agent that the tool calls, if it was made by `Agent.as_tool`."""
     server: ToolServer | None = None
     """The server that carries the tool out; `None` for a function of the program."""
+    rules: dict[str, Any] | None = None
+    """For a tool of a server: the rules with which it was made, as request headers hold them. A copy keeps them."""
 
     def __post_init__(self) -> None:
         """Check the fields, and copy the function's name and docstring. Raises BadTool for a wrong field."""
@@ -122,6 +132,9 @@ class Tool(Struct, Generic[F], frozen=True, kw_only=True, eq=False, dict=True):
             raise BadTool(
                 f"Tool {self.name!r} is transactional and async; expected a plain function: it runs in a commit."
             )
+        if self.server is not None and self.rules is None:
+            rules = {rule: getattr(self, rule) for rule in UNSAID}
+            force_setattr(self, "rules", {rule: value for rule, value in rules.items() if value != UNSAID[rule]})
         inner, target = unwrapped(self.function)
         kept = {name: getattr(target, name, None) for name in ("__module__", "__qualname__", "__doc__")}
         self.__dict__.update(kept, __name__=getattr(inner, "__name__", self.name), __wrapped__=self.function)
@@ -144,6 +157,9 @@ class Tool(Struct, Generic[F], frozen=True, kw_only=True, eq=False, dict=True):
     @functools.cached_property
     def threaded(self) -> bool:
         """Whether the function blocks, so that it runs in a worker thread."""
+        if self.server is not None and self.rules is None:
+            rules = {rule: getattr(self, rule) for rule in UNSAID}
+            force_setattr(self, "rules", {rule: value for rule, value in rules.items() if value != UNSAID[rule]})
         inner, target = unwrapped(self.function)
         return not (inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(target))
 

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from gesta.cli.options import OnRecord, Run
+from gesta.cli.options import OnRecord, Run, Servers
 from gesta.cli.running import AgentAddress
 
 Live = Annotated[
@@ -62,6 +62,7 @@ class ForkOptions(OnRecord):
         typer.Option("--instructions", metavar="TEXT", help="Other instructions, or @FILE.", show_default=False),
     ] = None
     live: Live = None
+    mcp: Servers = None
     session: Annotated[
         str | None,
         typer.Option("--session", "-s", metavar="NAME", help="Session name of the fork.", show_default=False),

@@ -2,6 +2,7 @@
 
 import re
 import sys
+from collections.abc import Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ from gesta.agent import Agent
 from gesta.cli.compare_options import CaseOptions, DiffOptions, ForkOptions, ReplayOptions
 from gesta.cli.driving import CODES
 from gesta.cli.layout import table
-from gesta.cli.loading import load, with_model
+from gesta.cli.loading import load, with_model, with_servers
 from gesta.cli.options import quoted
 from gesta.cli.pages import reading
 from gesta.cli.talk import (
@@ -37,6 +38,7 @@ from gesta.cli.talk import (
     styled,
 )
 from gesta.compare import cases, differences, forks
+from gesta.compare.offered import offered_names
 from gesta.compare.replaying import How, Replayed, Runs, replay_run
 from gesta.compare.words import call_text, divergence_lines, plain, sides
 from gesta.entry import Entry
@@ -88,12 +90,14 @@ class Fork:
 
 def fork(options: ForkOptions) -> int:
     """Make a fork, and run the agent on it."""
-    if options.agent is None and (options.model or options.base_url or options.instructions):
+    if options.agent is None and (options.model or options.base_url or options.instructions or options.mcp):
         raise Stop(
-            "--model, --base-url and --instructions are for the agent that goes on. Name it: gesta fork RUN "
+            "--model, --base-url, --instructions and --mcp are for the agent that goes on. Name it: gesta fork RUN "
             "FILE.py:NAME ..."
         )
     agent = load(options.agent) if options.agent is not None else None
+    if agent is not None:
+        (agent,) = with_servers([agent], options.mcp)
     if agent is not None and options.instructions is not None:
         agent = replace(agent, instructions=_text(options.instructions))
     how = forks.Fork(
@@ -102,14 +106,12 @@ def fork(options: ForkOptions) -> int:
         live=options.live or (),
         session=options.session,
     )
-    if agent is not None and (wrong := [name for name in how.live if agent.tool(name) is None]):
-        raise Stop(
-            f"--live {wrong[0]}: {agent.name!r} has no such tool. It has: {', '.join(t.name for t in agent.tools)}."
-        )
 
     async def work() -> tuple[Fork, Outcome | None, list[int]]:
         async with open_record(options.target()) as record:
             base = await record.find(options.run)
+            if agent is not None and how.live:
+                _check_live(how.live, agent, await record.read(base.run))
             acting = await _acting(record, base, agent, options) if agent is not None else None
             try:
                 made = await forks.fork(record, base, how)
@@ -125,6 +127,18 @@ def fork(options: ForkOptions) -> int:
     made, ended, guesses = anyio.run(work)
     _told(options, made, ended, guesses)
     return 0 if ended is None else WAITING if ended.end is None else CODES[ended.reason]
+
+
+def _check_live(live: Sequence[str], agent: Agent, base: Sequence[Entry]) -> None:
+    """Raise Stop for a name that is no tool of the agent, and that no server offered in the base of the fork."""
+    names = [tool.name for tool in agent.tools]
+    if agent.sources:
+        names += [name for name in offered_names(base) if name not in names]
+    for name in live:
+        if name not in names:
+            found = f"{agent.name!r} has no such tool"
+            found += f", and no server offered it in run {base[0].run}" if agent.sources else ""
+            raise Stop(f"--live {name}: {found}. It has: {', '.join(names)}.")
 
 
 def _text(given: str) -> str:
@@ -180,6 +194,7 @@ def _told(options: ForkOptions, fork: Fork, ended: Outcome | None, guesses: list
             f"It stops here: {each.tool} (call {each.call}) is not on record of run {base.run}, and may have an effect."
         )
     agent, named = f" {quoted(options.agent)}" if options.agent else " FILE.py:NAME", options.named
+    agent += "".join(f" --mcp {quoted(each)}" for each in options.mcp or ())
     if ended is None:
         say(f"Go on with: gesta resume {made.run}{agent}{named}")
     elif ended.end is None:

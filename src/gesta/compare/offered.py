@@ -6,7 +6,7 @@ server carried it out. The tools of a step are those of its next request, and th
 Only if a replay runs a tool of a server, as with `--live`, the agent's sources are opened, and that tool is called.
 """
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -16,6 +16,7 @@ from gesta.agent import Agent
 from gesta.compare.played import PlayedTool, played
 from gesta.compare.stage import Stage
 from gesta.content import ToolServer
+from gesta.entry import Entry
 from gesta.errors import AgentError
 from gesta.function_tool.source import OpenSource, Start, ToolSource
 from gesta.function_tool.tool import UNSAID, Tool
@@ -132,6 +133,12 @@ class Offered:
 def offers(header: RequestHeaderContent) -> dict[str, dict[str, Any]]:
     """Return the tools of servers in a request header, by name."""
     return {str(each["name"]): each for each in header.tools or () if isinstance(each.get("server"), str)}
+
+
+def offered_names(entries: Iterable[Entry]) -> list[str]:
+    """Return the names of all tools that servers offered in a run."""
+    headers = [each.content for each in entries if isinstance(each.content, RequestHeaderContent)]
+    return list(dict.fromkeys(name for header in headers for name in offers(header)))
 
 
 async def nowhere() -> None:

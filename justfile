@@ -33,13 +33,17 @@ types:
 typos:
     typos
 
-# all tests, or those that are named: `just test tests/laws`
+# the quick tests, or those that are named, whole: `just test tests/laws`
 test *args="tests":
     python -m pytest -n 2 {{ args }}
 
 # imports and budgets alone
 shape:
     python -m pytest tests/test_shape.py
+
+# all tests as `.ci/run` has them: slow ones, and all cases of sampled ones, too
+ci:
+    GESTA_TESTS=ci python -m pytest -n 2
 
 # all tests, with a thousand examples for each property
 full:
@@ -51,7 +55,7 @@ untried:
 
 # every branch of the four files on which everything rests
 cover:
-    python -m pytest -n 2 --cov --cov-report=
+    GESTA_TESTS=ci python -m pytest -n 2 --cov --cov-report=
     coverage report --fail-under=100 --skip-empty \
         --include='src/gesta/codec/rows.py,src/gesta/prompt/formatter.py,src/gesta/decide/move.py,src/gesta/perform/move.py'
 
@@ -117,7 +121,7 @@ lowest *args="tests":
         uv pip install --quiet --python "$work/$each.venv" --no-deps -e .
         ignored=$([ $each = with ] || grep -rlE "^ *(import|from) ($peers)\b" tests | sed 's/^/--ignore=/')
         # shellcheck disable=SC2086
-        VIRTUAL_ENV="$work/$each.venv" "$work/$each.venv/bin/python" -m pytest -n 2 $ignored {{ args }}
+        GESTA_TESTS=ci VIRTUAL_ENV="$work/$each.venv" "$work/$each.venv/bin/python" -m pytest -n 2 $ignored {{ args }}
     done
 
 # the pages on coming from other libraries, tried on those libraries, in throw-away environments

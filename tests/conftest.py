@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import tempfile
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TypeVar
@@ -17,27 +18,63 @@ from tests.programs import SELDOM
 
 from gesta.text.redactor import SECRETS
 
-FULL = os.environ.get("GESTA_TESTS") == "full"
+TESTS = os.environ.get("GESTA_TESTS") or "quick"
+"""How much is tried: `quick`, what a change is tried with; `ci`, what `.ci/run` tries; `full`."""
+QUICK, FULL = TESTS == "quick", TESTS == "full"
 CORPUS = Path(os.environ.get("GESTA_CORPUS") or Path(__file__).resolve().parents[1] / "../shared/corpus").resolve()
 ABSENT = "corpus absent"
 PRIOR = CORPUS.parent / "prior"
 UNREAD = "documents absent"
 
 # No deadline and no check for slowness: both judge the machine, not the code. The limit for each test does that.
-settings.register_profile("quick", max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("full", settings.get_profile("quick"), max_examples=1000, print_blob=True)
-settings.load_profile("full" if FULL else "quick")
-MEMORY = Path("/dev/shm")
-"""Where quick tests keep their files: nearly half of what a server's table costs is the work of a disk."""
-ENOUGH_BYTES = 2 * 2**30
-COSTLY = settings(max_examples=1000 if FULL else 4)
-"""For a property whose every example is a whole run that is taken up at each of its prefixes, or nearly that."""
+settings.register_profile("ci", max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("quick", settings.get_profile("ci"), max_examples=5)
+settings.register_profile("full", settings.get_profile("ci"), max_examples=1000, print_blob=True)
+settings.load_profile(TESTS)
 T = TypeVar("T")
 
 
+def tried(quick: T, ci: T, full: T) -> T:
+    """Return how much of something this run tries."""
+    return {"quick": quick, "ci": ci, "full": full}[TESTS]
+
+
+BROWSERS = Path(__file__).resolve().with_name("browser")
+"""Each test here costs as much as a hundred others; `.ci/browser` runs them."""
+MEMORY = Path("/dev/shm")
+"""Where quick tests keep their files: nearly half of what a server's table costs is the work of a disk."""
+ENOUGH_BYTES = 2 * 2**30
+COSTLY = settings(max_examples=tried(2, 4, 1000))
+"""For a property whose every example is a whole run that is taken up at each of its prefixes, or nearly that."""
+
+
 def sampled(every: Iterable[T], step: int, first: int = 0) -> list[T]:
-    """Return all in full runs, and in quick ones each `step`-th from `first` on: evenly, and the same each time."""
+    """Return all in full runs, and in others each `step`-th from `first` on: evenly, and the same each time."""
     return list(every) if FULL else list(every)[first % step :: step]
+
+
+def left_out(config: pytest.Config, items: Iterable[pytest.Item]) -> Iterator[pytest.Item]:
+    """Yield what quick runs leave out: slow tests, and of a sampled one all cases but each N-th.
+
+    Nothing of a file or folder that is named on the command line, other than the folder of all tests, is left out.
+    """
+    named = {Path(each.partition("::")[0]).resolve() for each in config.args} - {BROWSERS.parent}
+    case: Counter[str] = Counter()
+    for item in items:
+        share, test = item.get_closest_marker("sample"), item.nodeid.partition("[")[0]
+        slow = item.get_closest_marker("slow") is not None or BROWSERS in item.path.parents
+        beyond = share is not None and case[test] % share.args[0] != 0
+        case[test] += not slow
+        if (slow or beyond) and named.isdisjoint((item.path, *item.path.parents)):
+            yield item
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what a quick run does not try."""
+    if QUICK and (seldom := set(left_out(config, items))):
+        config.hook.pytest_deselected(items=list(seldom))
+        items[:] = [each for each in items if each not in seldom]
 
 
 @pytest.hookimpl(tryfirst=True)

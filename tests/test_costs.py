@@ -14,6 +14,7 @@ from typing import Any
 import anyio
 import apsw
 import pytest
+from tests.conftest import tried
 
 import gesta
 from gesta.importers.file import TOGETHER, import_file
@@ -24,7 +25,7 @@ CALLS = {"{}/r.gesta": (239, 298), ":memory:": (222, 256)}
 """Of Python and of C, in one more step of a function model that is handed its messages."""
 RESUMED = 74, 71
 """Of Python and of C, for each step of a run that is folded anew, its request included."""
-RUNS = 200
+RUNS = tried(60, 200, 200)
 RUN_KB = 40
 """Of memory, of one of many runs at once whose model is asked for the third time; Python differs from version to version."""
 IMPORTED = (16, 36, 230, 2.2)

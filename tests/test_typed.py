@@ -50,6 +50,7 @@ def by_pyright() -> Lines:
     return {(Path(each["file"]).name, each["range"]["start"]["line"] + 1) for each in found}
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("checker", [by_mypy, by_pyright], ids=["mypy", "pyright"])
 def test_each_line_of_users_programs_that_is_wrong_is_refused_and_no_other(checker):

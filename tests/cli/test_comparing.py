@@ -205,6 +205,7 @@ def test_a_fork_without_an_agent_says_how_to_go_on(gesta: Gesta, shop: Callable[
     assert gesta("resume", "ann~1", "shop.py:desk").stdout == "Done: paid 20.\n"
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("words", "said", "code"),
     [

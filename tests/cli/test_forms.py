@@ -272,6 +272,7 @@ def test_a_page_is_no_wider_than_the_terminal(gesta: Gesta, columns: str, monkey
     assert name in gesta("log", "--as", "task", "--all").stdout
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("more", [[], ["--json"], ["--all"], ["--format", "tsv"]])
 @pytest.mark.parametrize("form", FORMS)
 def test_nothing_in_any_form_steers_the_terminal(gesta: Gesta, form: str, more: list[str]):

@@ -134,6 +134,7 @@ def _cpu_s(words: list[str], folder: Path) -> tuple[float, subprocess.CompletedP
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, done
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("words", [["--help"], ["run", "agent.py:plain", "hello"]])
 def test_the_first_words_come_soon(folder: Path, words: list[str]):
     for _ in range(3):
@@ -154,6 +155,7 @@ except SystemExit:
 """
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("words", "loaded"),
     [(["--help"], []), (["runs", "--help"], []), (["run", "agent.py:plain", "hello"], ["anyio", "apsw", "msgspec"])],

@@ -63,6 +63,7 @@ def test_enter_at_the_prompt_does_not_allow_it():
     assert "refunded" not in said
 
 
+@pytest.mark.sample(2)
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize(
     ("leave", "code", "said"),

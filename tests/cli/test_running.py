@@ -345,6 +345,7 @@ sleeping = gesta.Agent("sleeping", gesta.scripted(gesta.call("once_slow"), "Done
 """
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("agent", "times", "code"), [("hanging", 2, 5), ("sleeping", 1, 0)])
 def test_ctrl_c_prints_the_resume_line_at_once_and_that_line_works(
     gesta: Gesta, folder: Path, agent: str, times: int, code: int

@@ -206,7 +206,7 @@ def test_a_live_model_takes_the_place_of_the_stand_in_and_its_key_is_in_no_file(
     assert "set OPENAI_API_KEY" in without.stderr
 
 
-@pytest.fixture(params=["client", "browser"])
+@pytest.fixture(params=["client", pytest.param("browser", marks=pytest.mark.slow)])
 def browser(request: pytest.FixtureRequest) -> Iterator[Browser | Client]:
     if request.param == "client":
         yield Client()

@@ -207,6 +207,7 @@ def test_any_json_in_any_place_gets_an_answer(name, where, value) -> None:
 WRONG: list[Any] = [None, True, 0, -1, 1.5, "", "x", [], {}, [[]], [None], {"type": None}, {"type": {}}]
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("value", WRONG)
 def test_a_wrong_value_in_each_place_gets_an_answer(value) -> None:
     places = [(name, path) for name, case in CASES.items() for path in paths(case["body"]) if path]
@@ -216,6 +217,7 @@ def test_a_wrong_value_in_each_place_gets_an_answer(value) -> None:
         assert all(isinstance(each, str) for each in violations(name, body))
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("name", VALID)
 def test_deep_json_is_no_crash(name) -> None:
     deep = json.loads('{"type": "object", "properties": {"a": ' * 200 + "{}" + "}}" * 200)

@@ -37,6 +37,7 @@ def test_every_file_of_agentdojo_is_driven(corpus: Path) -> None:
     assert sorted(AGENTDOJO) == sorted(f"agentdojo/runs/{path.name}" for path in corpus.glob("agentdojo/runs/*"))
 
 
+@pytest.mark.sample(4)
 @pytest.mark.timeout(600 if FULL else 30)
 @pytest.mark.parametrize("file", AGENTDOJO)
 def test_conversations_of_agentdojo_give_the_recorded_results(corpus: Path, file: str) -> None:
@@ -55,6 +56,7 @@ def test_a_conversation_whose_ids_are_all_empty_goes_through(corpus: Path, strea
     assert tally.reasons == {"answered": 1}
 
 
+@pytest.mark.sample(3)
 @pytest.mark.timeout(600 if FULL else 30)
 @pytest.mark.parametrize("file", MINI_SWE)
 def test_long_trajectories_that_were_cut_end_with_a_reason(corpus: Path, file: str) -> None:

@@ -57,6 +57,7 @@ def ran(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
     return code, capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)  # each body is built and judged, many times over
 def test_sampled_prefixes_of_real_runs_are_valid_in_every_form(
     corpus: Path, capsys: pytest.CaptureFixture[str]

@@ -30,6 +30,7 @@ def wait() -> str:
     return "done here"
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("killed", [False, True])
 async def test_the_same_key_joins_a_turn_of_another_process_and_goes_on_with_it_if_that_dies(
     killed: bool, tmp_path: Path

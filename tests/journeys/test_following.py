@@ -270,6 +270,7 @@ class Gate:
         self.agent = gesta.Agent("waiter", model=gesta.scripted(gesta.call("wait"), WORDS), tools=[wait])
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("when_busy", ["queue", "raise", "replace"])
 async def test_the_same_key_joins_the_turn_at_work_here_and_elsewhere_and_after_it_ended(
     place: str, when_busy: str

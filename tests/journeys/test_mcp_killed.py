@@ -5,16 +5,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conftest import FULL
+from tests.conftest import tried
 from tests.mcp_shop import either, lines
 
 import gesta
 from gesta.kinds import FaultContent
 
-CALLS = 50 if FULL else 6
+CALLS = tried(3, 6, 50)
 TOOLS = ("pay", "put", "look")
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("transport", ["stdio", "http"])
 async def test_a_server_killed_in_the_middle_of_each_call_repeats_no_effect(transport: str, tmp_path: Path) -> None:
     def choose(messages: list[Any], _: Any) -> Any:

@@ -191,6 +191,7 @@ def servers(shop: Path) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 async def test_a_client_that_goes_away_in_the_middle_leaves_a_turn_that_goes_on_once(shop: Path) -> None:
     process = await anyio.open_process([sys.executable, *words("careful"), "--stdio"], cwd=shop, stderr=None)
     assert process.stdin is not None
@@ -225,6 +226,7 @@ async def test_a_server_over_stdio_ends_when_it_is_asked_to(shop: Path, sign: si
     await process.aclose()
 
 
+@pytest.mark.slow
 @ERAS
 async def test_what_a_killed_server_had_begun_goes_on_once_in_another_one(shop: Path, mode: str) -> None:
     with serving(shop, "careful") as (first, address), restarted(shop, "careful") as other:
@@ -237,6 +239,7 @@ async def test_what_a_killed_server_had_begun_goes_on_once_in_another_one(shop: 
     assert len(set(keys(shop))) == 1
 
 
+@pytest.mark.slow
 @ERAS
 async def test_a_call_that_a_killed_server_left_in_doubt_is_settled_by_the_command_it_names(
     shop: Path, mode: str

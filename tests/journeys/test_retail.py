@@ -18,7 +18,7 @@ from benchmarks.retail.reexecute import Tally
 from benchmarks.retail.rules import RetailError
 from benchmarks.retail.tools import Retail
 from benchmarks.retail.world import World
-from tests.conftest import FULL, sampled
+from tests.conftest import FULL, sampled, tried
 from tests.laws.scenes import Tape, again, doubtful, facts
 
 import gesta
@@ -31,7 +31,7 @@ from gesta.store import Batch
 TAU2 = "tau2-bench/results/retail-gpt-4.1.json.gz"
 CONVERSATIONS = 20
 EVERY = 1 if FULL else 32
-KILLS = 50 if FULL else 3
+KILLS = tried(1, 3, 50)
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -73,6 +73,7 @@ async def resumed(conversation: Conversation, prefix: Sequence[Batch], world: Wo
     return await record.read(outcomes[0].run)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.timeout(900 if FULL else 40)
 @pytest.mark.parametrize("place", sampled(range(CONVERSATIONS), 3))
 def test_every_prefix_of_a_real_conversation_resumes_to_the_same_facts_and_world(

@@ -12,7 +12,7 @@ from benchmarks.retail.corpus import FILES, Conversation, load_conversations, lo
 from benchmarks.retail.drive import converse
 from benchmarks.retail.transcripts import FILE, load_transcripts
 from benchmarks.retail.world import World
-from tests.conftest import FULL
+from tests.conftest import FULL, tried
 
 import gesta
 from gesta.compare.cases import Case, Head, check, read, taken, written
@@ -21,7 +21,7 @@ from gesta.kinds import ToolCallContent, ToolResultContent
 TAU2 = "tau2-bench/results/retail-gpt-4.1.json.gz"
 PLAYED = [*FILES, FILE] if FULL else [TAU2, FILE]
 """In full 340 conversations: 115 + 40 + 114 + 1 + 1, and 69 transcripts."""
-CONVERSATIONS = 1000 if FULL else 8
+CONVERSATIONS = tried(4, 8, 1000)
 """Of each file, at most."""
 CHANGED = "get_product_details"
 
@@ -56,6 +56,7 @@ def changed(agent: gesta.Agent) -> gesta.Agent:
     return msgspec.structs.replace(agent, tools=[other(tool) for tool in agent.tools])
 
 
+@pytest.mark.sample(2)
 @pytest.mark.timeout(1800 if FULL else 120)
 @pytest.mark.parametrize("file", PLAYED)
 async def test_exactly_the_conversations_that_used_a_changed_tool_fail(corpus: Path, file: str, tmp_path: Path) -> None:

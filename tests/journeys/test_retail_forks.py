@@ -204,6 +204,7 @@ desk = replace(
 """
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("imported", [False, True])
 def test_the_command_line_shows_what_became_of_a_fork_and_stops_where_a_call_is_not_on_record(
     corpus: Path,

@@ -85,6 +85,7 @@ def send(address: str, agent: str, heard: list[Any]) -> threading.Thread:
     return thread
 
 
+@pytest.mark.slow
 def test_of_two_servers_on_postgresql_one_goes_on_with_what_the_other_had_begun(shop: Path, postgres: Server) -> None:
     heard = list[Any]()
     words = ["serve", "agent.py:agent", "agent.py:careful", "--record", postgres.address()]

@@ -73,6 +73,7 @@ STATEMENTS = [
 ]
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("statement", STATEMENTS)
 async def test_a_statement_that_would_break_the_commits_of_others_is_refused(statement: str, tmp_path: Path) -> None:
     @gesta.tool(effect="transactional")

@@ -13,6 +13,7 @@ from tests.conftest import FULL
 from gesta.testing import Report
 
 
+@pytest.mark.slow
 def test_random_agents_that_are_killed_lose_nothing_and_repeat_nothing() -> None:
     agents, kills = (200, 1000) if FULL else (3, 10)
     command = [sys.executable, "-m", "benchmarks.crashes", "--agents", str(agents), "--kills", str(kills), "--json"]
@@ -29,6 +30,7 @@ def test_random_agents_that_are_killed_lose_nothing_and_repeat_nothing() -> None
     assert all(how in ended or how.startswith("waiting for doubt of ") for how in report.turns), report.turns
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)  # a case that hangs is broken off by the campaign itself, and told
 def test_the_campaign_of_faults_finds_nothing_in_a_few_cases() -> None:
     command = [sys.executable, "-m", "benchmarks.faults", "--target", "0", "--faults", "6", "--jobs", "2", "--json"]

@@ -73,6 +73,7 @@ def spoilt(path: Path, change: str, *values: str) -> None:
         db.commit()
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("change", "found"),
     [

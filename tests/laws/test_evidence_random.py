@@ -16,7 +16,7 @@ import anyio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from tests.conftest import FULL
+from tests.conftest import tried
 from tests.laws.random_agents import agent
 from tests.laws.test_everything import TELLERS, told
 from tests.laws.test_evidence import flaws
@@ -36,8 +36,8 @@ from gesta.stores.pruning import Choice, Pruner, plan, prune
 from gesta.stores.tables import ROW
 from gesta.stores.views import EACH
 
-EXAMPLES = settings(max_examples=200 if FULL else 3)
-FLIPS = 12
+EXAMPLES = settings(max_examples=tried(1, 3, 200))
+FLIPS = tried(6, 12, 12)
 """Bytes that are changed in each record, one at a time."""
 LARGE = "é" * 40_000
 """Lies in a blob."""

@@ -189,6 +189,7 @@ def test_the_runs_hold_what_steers_in_its_fields() -> None:
     }
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("place", range(4))
 @settings(phases=(Phase.explicit, Phase.reuse, Phase.generate))  # to find the smallest example takes minutes
 @given(data=st.data())

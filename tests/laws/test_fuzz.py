@@ -13,21 +13,23 @@ from benchmarks.fuzz.campaign import Failure, Reader, campaign, judged, peak
 from benchmarks.fuzz.commands import Wrong, command
 from benchmarks.fuzz.records import Samples, cells
 from benchmarks.fuzz.streams import DIALECTS, sent
+from tests.conftest import tried
 
 from gesta.errors import NoRecord
 
+INPUTS = tried(14, 70, 70)
 ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.timeout(60)
 def test_the_short_form_finds_nothing() -> None:
-    words = [sys.executable, "-m", "benchmarks.fuzz", "--inputs", "70", "--jobs", "1", "--json"]
+    words = [sys.executable, "-m", "benchmarks.fuzz", "--inputs", str(INPUTS), "--jobs", "1", "--json"]
     done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT, check=False)
     total = json.loads(done.stdout)
     assert total["failures"] == []
     assert done.returncode == 0
     assert len(total["inputs"]) == 7
-    assert sum(total["inputs"].values()) >= 70
+    assert sum(total["inputs"].values()) >= INPUTS
 
 
 def raising(error: BaseException) -> Any:
@@ -69,6 +71,7 @@ def test_what_takes_too_much_memory_is_wrong() -> None:
     assert "MB" in total.failures[0].what or "MemoryError" in total.failures[0].what
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(60)
 def test_what_hangs_is_ended_and_the_rest_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("benchmarks.fuzz.campaign.LONGEST_S", 0.5)

@@ -414,6 +414,7 @@ def test_each_message_is_encoded_once(play: Play) -> None:
     anyio.run(main)
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(
     ("name", "spoken"),
     [
@@ -480,6 +481,7 @@ def test_a_grammar_reads_the_same_however_words_are_cut(name: str, text: str, dr
     assert told.strip() == expected.text.strip() or "json" in name or not told
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("spoken", MODELS, ids=lambda spoken: spoken.name)
 @given(said, st.data())
 def test_a_reply_is_the_same_however_its_stream_is_cut_and_whole(

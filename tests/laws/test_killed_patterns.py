@@ -144,6 +144,7 @@ def test_results_of_calls_that_a_sub_task_carries_out_go_to_their_own_calls() ->
     assert [each for each in said if each[0] == "system"] == []
 
 
+@pytest.mark.sample(4)
 @plays
 @pytest.mark.parametrize("point", POINTS)
 def test_a_process_that_dies_anywhere_is_taken_up_with_the_same_facts(play: str, point: str) -> None:

@@ -112,6 +112,7 @@ print("done", flush=True)
 """
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("lines", [1, 2, 4, 7, 12])
 def test_a_prune_that_is_killed_leaves_each_run_whole_or_gone(lines: int, tmp_path: Path):
     path = tmp_path / "r.gesta"

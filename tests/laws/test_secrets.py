@@ -298,6 +298,7 @@ def test_a_tool_is_not_called_with_a_secret(tmp_path: Path) -> None:
     assert told.endswith("a tool reads its secrets itself. Leave it out.")
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(
     "part", ["*", "\\", ".", "s", "sk-", "sk-0.", "%", "&#0", "\\u2022", "*•", "/", "sk-0*", "c2st"]
 )
@@ -315,6 +316,7 @@ def test_looking_for_secrets_takes_a_time_that_is_linear_in_any_text(part: str, 
     assert growth(look, 5_000) < LINEAR
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", sampled([KEY, base64.b64encode(KEY.encode()).decode(), quote(KEY, safe="")], 3, 1))
 def test_in_a_long_text_a_secret_is_found_though_each_character_is_not_looked_at(form: str) -> None:
     secrets = Secrets()

@@ -47,6 +47,7 @@ async def played(seed: int, folder: Path) -> None:
                 await record.resume(outcome.run, drawn)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("seed", range(40 if FULL else 6))
 def test_a_place_in_the_record_is_all_that_an_exporter_needs(seed: int, tmp_path: Path) -> None:
     lot = random.Random(seed)

@@ -252,6 +252,7 @@ def test_the_page_has_a_row_for_each_change_that_is_tried() -> None:
     assert list(SHOWN) == list(CHANGES)
 
 
+@pytest.mark.sample(5)
 @pytest.mark.filterwarnings("ignore::gesta.errors.SetAside")
 @pytest.mark.parametrize(("what", "change"), list(variants()))
 def test_a_change_is_found_as_the_page_says(
@@ -278,6 +279,7 @@ def test_a_damaged_page_is_found_as_the_page_says(
     assert (found(), found("--head", "heads.txt")) == SHOWN["a page of the file is damaged"]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", ["r.gesta", "r.gesta-wal", "r.saved.gesta", "r.saved2.gesta", "r.saved.gesta-wal"])
 def test_a_file_that_others_may_read_is_named_as_the_page_says(
     name: str, made: tuple[bytes, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -114,6 +114,7 @@ async def test_a_record_made_without_the_views_answers_all_the_same(tmp_path: Pa
         assert (await record.store.sql("SELECT * FROM tool_invocations")).rows == []
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("view", ["sessions", "exchanges", "tool_invocations"])
 def test_cost_grows_with_the_record_and_not_with_its_square(tmp_path: Path, view: str) -> None:
     turn: list[Content] = [

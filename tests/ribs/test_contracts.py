@@ -169,6 +169,7 @@ UNKNOWN: dict[str, list[str]] = {
 """Objects of the samples by their paths, each of which may get a member that its format does not have."""
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(("name", "where"), [(name, where) for name in UNKNOWN for where in UNKNOWN[name]])
 async def test_a_member_that_no_format_has_is_counted_and_kept(name: str, where: str, tmp_path: Path) -> None:
     documents = json.loads(json.dumps(SAMPLES[name]))

@@ -334,6 +334,7 @@ AROUND = 6
 """Events around the simulations of each file: begins and ends of the trace, the batch and the saving of results."""
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", COUNTS)
 async def test_every_run_of_the_corpus_comes_in_whole(corpus: Path, record: Record, name: str) -> None:
     path, (runs, count) = corpus / FOLDER / name / "runtime_events.jsonl.gz", COUNTS[name]

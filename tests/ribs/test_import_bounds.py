@@ -46,6 +46,7 @@ async def record() -> AsyncIterator[gesta.Record]:
         yield opened
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("pack", [plain, gz, zst])
 @pytest.mark.parametrize("text", [LONG, LONG * 2, "[" + LONG, OWN, "[" * 300_000, "1" * 300_000])
 async def test_one_value_has_a_bound(record: gesta.Record, tmp_path: Path, pack: Pack, text: str) -> None:
@@ -65,6 +66,7 @@ async def test_one_value_has_a_bound(record: gesta.Record, tmp_path: Path, pack:
     assert await record.store.runs() == []
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("pack", "what"), [(plain, "it"), (gz, "what is packed in it"), (zst, "what is packed in it")])
 async def test_a_file_has_a_bound(record: gesta.Record, tmp_path: Path, pack: Pack, what: str) -> None:
     path = tmp_path / "long.jsonl"
@@ -120,6 +122,7 @@ def backwards(count: int) -> list[dict[str, Any]]:
     return [{"role": "assistant", "content": None, "tool_calls": calls}, *results]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("made", "size"), [(user, 5_000), (backwards, 2_500)])
 def test_a_conversation_costs_what_its_messages_cost_however_many_they_are(
     tmp_path: Path, made: Callable[[int], list[dict[str, Any]]], size: int

@@ -868,6 +868,7 @@ def unpacked(path: Path) -> Any:
     return json.loads(gzip.decompress(path.read_bytes()))
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", NAMES)
 async def test_every_trace_of_the_corpus_comes_in_whole(corpus: Path, record: Record, name: str) -> None:
     path = corpus / FOLDER / f"{name}.trace.json.gz"

@@ -70,6 +70,7 @@ async def test_tools_resources_and_prompts_of_a_server_are_tools_of_the_agent(tm
     assert not living(int(starts[0]))
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_a_server_that_dies_in_a_call_leaves_a_doubt_and_is_started_again(backend: str, tmp_path: Path) -> None:
     if backend == "trio":
@@ -149,6 +150,7 @@ async def test_a_person_declines_what_a_server_asks(tmp_path: Path) -> None:
     assert lines(tmp_path, "effects") == ["choose soup decline"]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("tool", ["choose", "safe_choose"])
 async def test_a_call_whose_process_ended_while_a_person_was_asked_repeats_no_effect(tool: str, tmp_path: Path) -> None:
     agent = agent_of(shop(tmp_path), gesta.call(tool, item="soup"), "Done.")

@@ -957,6 +957,7 @@ answers = st.lists(
 )
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("model", ["claude-sonnet-4-5", "claude-opus-5"])
 @given(answers)
 def test_at_every_prefix_of_every_run_the_body_is_valid(model: str, given: list[bytes]) -> None:

@@ -56,6 +56,7 @@ def bombing(status: str) -> Behaviour:
     return behave
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("behaviour", "name"),
     [

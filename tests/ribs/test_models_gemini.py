@@ -1014,6 +1014,7 @@ answers = st.lists(
 )  # fmt: skip
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("model", ["gemini-2.5-flash", "gemini-3-pro-preview", "gemini-flash-latest"])
 @COSTLY
 @given(answers)

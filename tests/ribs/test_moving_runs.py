@@ -125,6 +125,7 @@ async def test_a_run_that_was_moved_goes_on_there_alone_with_the_letters_that_wa
     assert await here.verify() == await there.verify() == []
 
 
+@pytest.mark.sample(2)
 async def test_a_run_is_moved_back_and_forth_and_goes_on_where_it_was_moved_last(pair: tuple[Store, Store]) -> None:
     acting = gesta.Agent("echo", model=gesta.function(lambda messages, _: str(len(messages))))
     here, there = (Record(store, address.bind) for store in pair)
@@ -282,6 +283,7 @@ async def two(folder: Path, kind: str) -> AsyncIterator[tuple[Store, Store]]:
         await store.close()
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("side", "after", "kind"),
     [
@@ -339,6 +341,7 @@ async def test_a_letter_that_was_moved_and_taken_in_is_not_taken_in_again() -> N
     assert await there.inbox("r") == []
 
 
+@pytest.mark.sample(2)
 async def test_runs_of_version_0_1_0_in_doubt_are_pushed_and_moved(tmp_path: Path, pair: tuple[Store, Store]) -> None:
     """One call `once` and one idempotent call in doubt, and one that waits for approval, all made by 0.1.0."""
     old = tmp_path / "old.gesta"

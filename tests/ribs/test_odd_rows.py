@@ -85,6 +85,7 @@ CELLS = [
 ]
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(("column", "value", "found"), CELLS)
 def test_an_odd_cell_is_named_and_takes_nothing_else_away(path: Path, column: str, value: str, found: str) -> None:
     run, other = runs_of(path)
@@ -103,6 +104,7 @@ def test_an_odd_cell_is_named_and_takes_nothing_else_away(path: Path, column: st
     assert anyio.run(read) > 4
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(("column", "value", "found"), CELLS)
 def test_the_list_of_runs_shows_all_others(path: Path, column: str, value: str, found: str) -> None:
     run, other = runs_of(path)
@@ -167,6 +169,7 @@ FORMS: list[tuple[str, ...]] = [
 ]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("content", NUMBERS, ids=lambda content: str(content.kind))
 def test_a_number_of_any_size_is_shown_and_exported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: Content

@@ -322,6 +322,7 @@ def test_a_secret_of_this_process_in_an_older_record_is_not_sent(sending: Sendin
 HOSTILE = ["\ud800 half", "\x00\x1b[2J", "a" * 300_000, "}{\"'", "\u202e right", "", "é" * 70_000]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
 def test_hostile_texts_are_sent_bounded_and_whole_messages_stay_valid(sending: Sending, text: str) -> None:
     agent = guide(

@@ -48,6 +48,7 @@ def end_all(address: str) -> None:
 # ------------------------------------------------------------------------------------------------- a server restarts
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("at_once", [True, False])
 def test_an_append_that_meets_a_restart_waits_for_the_server(server: Server, address: str, at_once: bool) -> None:
     with closing_store(address) as store, ThreadPoolExecutor(1) as pool:

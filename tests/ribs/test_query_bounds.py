@@ -28,6 +28,7 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
         yield record.store
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("what", ["count(*)", "i"])
 async def test_a_query_that_never_ends_ends_after_its_seconds(store: Store, what: str) -> None:
     store.queries = QueryBounds(seconds=0.2, rows=None)

@@ -132,6 +132,7 @@ def check(texts: list[str]) -> None:
         assert not [piece for piece in PIECES if piece in text]
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(
     ("what", "speaks"),
     [pair for place, what in enumerate(ANSWERS) for pair in sampled([(what, speaks) for speaks in SPEAKS], 2, place)],

@@ -196,6 +196,7 @@ def test_every_command_is_tried() -> None:
     assert {verb for verbs in VERBS.values() for verb in verbs} == {command.split()[0] for command in COMMANDS}
 
 
+@pytest.mark.sample(5)
 @pytest.mark.filterwarnings("ignore::gesta.errors.SetAside")
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_runs_no_trigger_and_reads_no_view_of_the_file(command: str) -> None:
@@ -223,6 +224,7 @@ def whole_of() -> bytes:
     return Path("whole.gesta").read_bytes()
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("command", [each for each in COMMANDS if each not in NO_READERS])
 def test_a_command_does_not_open_what_would_run_by_itself(command: str) -> None:
     if command == "import":
@@ -238,6 +240,7 @@ def test_a_command_does_not_open_what_would_run_by_itself(command: str) -> None:
         assert Path("sent.gesta").read_bytes() == before, kind
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("kind", BESIDE)
 def test_what_stands_beside_is_named_and_not_looked_into(kind: str) -> None:
     spoil(BESIDE[kind])
@@ -254,6 +257,7 @@ def test_what_stands_beside_is_named_and_not_looked_into(kind: str) -> None:
     assert anew("verify", "sent.gesta").exit_code == 0
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("kind", [*ASIDE, *REFUSED])
 def test_repair_shows_what_it_takes_out_and_mends_all_but_tables(kind: str) -> None:
     spoil((ASIDE | REFUSED)[kind])

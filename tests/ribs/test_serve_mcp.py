@@ -490,6 +490,7 @@ async def test_a_key_of_one_client_is_not_that_of_another(tmp_path: Path) -> Non
     assert len(sessions) == 2
 
 
+@pytest.mark.sample(4)
 @ERAS
 @pytest.mark.parametrize(
     ("name", "given", "expected"),

@@ -157,6 +157,7 @@ anyio.run(main)
 """
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("durability", ["synced", "normal"])
 def test_after_a_kill_every_acknowledged_row_is_there_and_the_run_is_free_at_once(
     tmp_path: Path, child: Callable[..., Child], durability: str

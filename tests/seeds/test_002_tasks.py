@@ -738,6 +738,7 @@ def done_once(folder: Path) -> Counter[str]:
     return Counter((folder / "once").read_text(encoding="utf-8").splitlines())
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("stop", range(4))
 def test_a_task_whose_process_dies_goes_on_and_does_nothing_twice(stop: int, tmp_path: Path) -> None:
     begun(tmp_path, stop)
@@ -764,6 +765,7 @@ def test_a_task_that_is_run_again_with_its_key_is_the_same_turn(tmp_path: Path) 
     assert sum(isinstance(each.content, UserContent) for each in runs(again)["calc"]) == 2
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("stop", range(4))
 def test_a_task_with_a_key_whose_process_dies_goes_on_with_it_alone(stop: int, tmp_path: Path) -> None:
     begun(tmp_path, stop, "k")

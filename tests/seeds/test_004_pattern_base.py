@@ -399,6 +399,7 @@ def cuts(tape: Sequence[Batch]) -> Iterator[list[Batch]]:
             yield [*tape[: place + 1]]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("agent", ANSWERS)
 async def test_a_pattern_with_tools_that_is_broken_off_anywhere_does_nothing_twice(agent: Any) -> None:
     tape = Tape()
@@ -446,6 +447,7 @@ async def test_an_error_that_a_pattern_sends_ends_its_turn() -> None:
     assert (outcome.reason, outcome.error.message) == ("failed", "no luck")
 
 
+@pytest.mark.sample(3)
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="kills processes")
 @pytest.mark.parametrize("pattern", ["react", "plan", "supervisor", "their-react", "their-plan", "their-supervisor"])
 def test_a_pattern_that_is_killed_in_the_middle_goes_on_and_fetches_nothing_twice(pattern: str, tmp_path: Path) -> None:

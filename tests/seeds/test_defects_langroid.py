@@ -411,6 +411,7 @@ def test_a_step_costs_little_and_as_much_in_a_long_task_as_in_a_short_one() -> N
     assert long < 4 * short
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("end", ['{"request": "square", "num": 4}', ""])
 def test_a_long_message_is_read_in_milliseconds_with_and_without_a_tool_in_it(end: str) -> None:
     def taken(times: int) -> float:

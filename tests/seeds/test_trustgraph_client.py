@@ -55,6 +55,7 @@ class Reader:
         return found
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("seed", range(EACH))
 async def test_each_session_is_read_to_its_end_and_each_node_once(shape: str, seed: int) -> None:

@@ -19,7 +19,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.conftest import FULL
+from tests.conftest import tried
 
 from gesta.codec.blobs import Blobs
 from gesta.codec.chain import link, seal, verify
@@ -435,7 +435,7 @@ def chain_of(depth: int, wrap: Callable[[Any], Any] = lambda inner: [inner]) -> 
     return value
 
 
-DEPTH = 100_000 if FULL else 20_000
+DEPTH = tried(3000, 20_000, 100_000)
 DEEP, DEEP_DICT = chain_of(DEPTH), chain_of(DEPTH, lambda inner: {"a": inner})
 ANYTHING: list[Callable[[], Any]] = [
     *(make for make, _ in EVIL),

@@ -32,6 +32,7 @@ def best_ms(text: str, tries: int = 5) -> float:
     return min(times) / (1 if sys.gettrace() is None else 5)  # coverage counts every line
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(PROSE, OBJECTS)), PROSE, st.booleans())
 def test_objects_between_words_are_found_with_their_places(parts, end, ascii_) -> None:
     pieces = [(words, json.dumps(value, ensure_ascii=ascii_), value) for words, value in parts]
@@ -119,6 +120,7 @@ def test_an_object_of_100_kb_is_read_in_milliseconds() -> None:
     assert best_ms('It\'s {so} "fine" to {talk}. ' * 4000) < 10
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     "piece",
     [

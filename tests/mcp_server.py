@@ -148,6 +148,11 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         message = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        calls = message["method"] == "tools/call"
+        if self.path != "/mcp":
+            return self.reply(404, None)
+        if calls and ((FOLDER / "forgetful").exists() or mark("forget")):
+            Handler.session = os.urandom(8).hex()
         if message["method"] == "initialize":
             Handler.session = os.urandom(8).hex()
         elif self.headers.get("mcp-session-id") != self.session:
@@ -156,7 +161,13 @@ class Handler(BaseHTTPRequestHandler):
         if "id" not in message:
             note("requests", message["method"])
             return self.reply(202, None)
-        return self.reply(200, {"jsonrpc": "2.0"} | answered(message))
+        found = {"jsonrpc": "2.0"} | answered(message)
+        if calls and (FOLDER / "status").exists():
+            status = int((FOLDER / "status").read_text())
+            (FOLDER / "status").unlink()
+            body = (FOLDER / "body").read_bytes() if (FOLDER / "body").exists() else None
+            return self.reply(status, body)
+        return self.reply(200, found)
 
     def do_GET(self) -> None:
         self.reply(405, None)
@@ -164,7 +175,7 @@ class Handler(BaseHTTPRequestHandler):
     do_DELETE = do_GET  # noqa: N815
 
     def reply(self, status: int, body: Any) -> None:
-        data = b"" if body is None else json.dumps(body).encode()
+        data = b"" if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
         self.send_response(status)
         self.send_header("content-type", "application/json")
         self.send_header("content-length", str(len(data)))

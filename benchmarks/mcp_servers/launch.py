@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+NO_HTTP, NO_SERVER = "is not made for HTTP", "defines no server"
+
 
 def module_of(path: Path) -> Any:
     """Return the module of a file, imported by the longest name that its packages give it."""
@@ -64,6 +66,8 @@ def main() -> None:
     import anyio
 
     if "@click.command" in text:
+        if port and "--transport" in text and "streamable-http" not in text:
+            raise SystemExit(f"{path} {NO_HTTP}")
         over = ["--transport", "streamable-http" if port else "stdio"] if "--transport" in text else []
         sys.argv = [str(path), *over, *(["--port", str(port)] if port else [])]
         main_of = getattr(module_of(path), "main", None)
@@ -73,13 +77,13 @@ def main() -> None:
         anyio.run(over_http, module.build_app(), port)
     server = server_in(module)
     if server is None:
-        raise SystemExit(f"{path} defines no server")
+        raise SystemExit(f"{path} {NO_SERVER}")
     if not port:
         anyio.run(over_stdio, server)
     elif hasattr(server, "streamable_http_app"):
         anyio.run(over_http, server.streamable_http_app(), port)
     else:
-        raise SystemExit(f"the server of {path} has no application for HTTP")
+        raise SystemExit(f"{path} {NO_HTTP}")
 
 
 if __name__ == "__main__":

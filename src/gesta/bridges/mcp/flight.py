@@ -194,4 +194,4 @@ def value_of(flight: Flight) -> Any:
         raise InDoubt(f"{where} was lost in the middle of {name!r}: {said}") from None
     if isinstance(failure, library().MCPError):
         raise ToolError(f"{where} refused the call: {said}") from None
-    raise ToolError(f"{where} answered {name!r}, and not as it said it would: {said}") from None
+    raise ToolError(f"{where} answered {name!r}, and not in the form that it promised: {said}") from None

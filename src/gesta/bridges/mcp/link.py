@@ -4,6 +4,7 @@ The task is shielded from cancellation: it ends after the turns that use the con
 is stored, not raised. The link ends if the server ends; the next call that needs the server makes a new link.
 """
 
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from importlib.metadata import PackageNotFoundError, version
@@ -29,6 +30,8 @@ CLOSED = (-32000, -32001)
 late."""
 PARTING_S = 1.0
 """Seconds for which a closing connection waits for its last calls."""
+CLOSE_S = 10.0
+"""Seconds after which a connection is given up that does not close, as when a server does not answer that it should."""
 LISTS = ("tools", "resources", "prompts")
 Asked = Callable[[str, dict[str, Any]], Awaitable[dict[str, Any] | str]]
 """Answers a request of the server, given its method and parameters. Returns the result, or a text that says why there
@@ -41,6 +44,10 @@ def library() -> Any:
     import mcp.client.stdio
     import mcp.client.streamable_http
 
+    if not (own := logging.getLogger("mcp")).handlers:
+        own.addHandler(
+            logging.NullHandler()
+        )  # else Python prints its errors, with tracebacks, in a program without logging
     return mcp
 
 
@@ -65,7 +72,9 @@ class Link:
         self.tail: Tail | None = None
         self.sender: Sender | None = None
         self._closing = anyio.Event()
-        self._listening = False
+        self._opening = False
+        self._scope = anyio.CancelScope(shield=True)
+        self._listening = self._warned = False
 
     @property
     def modern(self) -> bool:
@@ -73,18 +82,27 @@ class Link:
         return self.client.session.initialize_result is None
 
     def close(self) -> None:
-        """End the connection."""
+        """End the connection. One that has not begun yet is given up."""
         self.over = True
         self._closing.set()
+        if self._opening and not self.began.is_set():
+            self._scope.cancel()
+
+    def _spawned(self) -> None:
+        """Note that the opening may be cancelled: before, a process that is being started would be lost."""
+        self._opening = True
+        if self._closing.is_set():
+            self._scope.cancel()
 
     async def keep(self) -> None:
         """Begin the connection, and keep it until it is closed or lost."""
         try:
-            with anyio.CancelScope(shield=True):
+            with self._scope:
                 async with anyio.create_task_group() as self.tasks, self._opened() as self.client:
                     self.began.set()
                     await self._closing.wait()
                     self.over = True
+                    self._scope.deadline = anyio.current_time() + CLOSE_S
                     with anyio.move_on_after(
                         PARTING_S
                     ):  # so that a call which was cancelled is cancelled at the server
@@ -131,6 +149,7 @@ class Link:
         try:
             async with lib.stdio_client(given, errlog=self.tail.file) as (reading, writing):
                 self.tail.close()
+                self._spawned()
                 yield Watched(reading, self.close), writing
         finally:
             self.tail.close()
@@ -141,9 +160,13 @@ class Link:
         async with Sender(self.spec) as self.sender:
             transport = opened(self.spec.url, http_client=self.sender, max_sse_event_size=EVENT_BYTES)
             async with transport as (reading, writing):
+                self._spawned()
                 yield Watched(reading, self.close), writing
 
     async def _heard(self, message: Any) -> None:
+        if isinstance(message, Exception) and not self._warned:
+            self._warned = True
+            LOGGER.warning("The MCP server %s writes lines that are no messages; they are left out.", self.spec.shown)
         if getattr(message, "method", "").endswith("/list_changed"):
             self.changed = True
 

@@ -8,6 +8,7 @@ server. Headers that are functions are called for each request.
 """
 
 import inspect
+import json
 import os
 from collections.abc import AsyncIterator
 from typing import Any, Literal
@@ -80,7 +81,7 @@ class Sender(httpx2.AsyncClient):
     async def _checked(self, request: httpx2.Request, of: Any, response: httpx2.Response) -> httpx2.Response:
         """Return a reply with its body read, unless the body is a stream of events."""
         status, kind = response.status_code, response.headers.get("content-type", "").lower()
-        if status == 202 or kind.startswith("text/event-stream") or response.has_redirect_location:
+        if (status < 300 and kind.startswith("text/event-stream")) or response.has_redirect_location:
             return response
         try:
             body = await _body(response)
@@ -88,17 +89,18 @@ class Sender(httpx2.AsyncClient):
             return self._instead(request, of, "lost", _said(failure))
         finally:
             await response.aclose()
-        if status < 400 or _is_answer(body):
-            if body is None:
-                return self._instead(request, of, "lost", f"the reply has more than {BODY_BYTES} bytes")
-            kept = {
-                name: value for name, value in response.headers.items() if name in ("content-type", "mcp-session-id")
-            }
-            known = status != 404 or "mcp-session-id" not in request.headers
-            if known:
-                return httpx2.Response(status, headers=kept, content=body, request=request)
+        if body is None:
+            return self._instead(request, of, "lost", f"the reply has more than {BODY_BYTES} bytes")
+        forgotten = status == 404 and "mcp-session-id" in request.headers
+        if _is_answer(body, of, status) and not forgotten:
+            names = ("content-type", "mcp-session-id")
+            kept = {name: response.headers[name] for name in names if name in response.headers}
+            return httpx2.Response(status, headers=kept, content=body, request=request)
+        if status < 400:  # it may have carried the request out: the reply is cut, or of somebody in between
+            what = f"{len(body)} bytes of {kind or 'no type'}" if body else "an empty reply"
+            return self._instead(request, of, "lost", f"HTTP {status} with {what}, which is no answer to the request")
         said = f"HTTP {status} {response.reason_phrase}".strip()
-        if status == 404 and "mcp-session-id" in request.headers:
+        if forgotten:
             return self._instead(request, of, "gone", said)
         return self._instead(request, of, "lost" if status in GATEWAY else "refused", said)
 
@@ -151,12 +153,17 @@ def _request_id(request: httpx2.Request) -> Any:
     return message.get("id") if isinstance(message, dict) and "method" in message else None
 
 
-def _is_answer(body: bytes | None) -> bool:
+def _is_answer(body: bytes, of: Any, status: int) -> bool:
+    """Return whether a body is the JSON-RPC answer to a request. An error may have no id."""
     try:
-        message = msgspec.json.decode(body or b"")
-    except msgspec.DecodeError:
+        message = json.loads(body)
+    except (ValueError, RecursionError):
         return False
-    return isinstance(message, dict) and isinstance(message.get("error"), dict)
+    if not isinstance(message, dict):
+        return False
+    if isinstance(message.get("error"), dict):
+        return message.get("id") in (of, None)
+    return status < 400 and "result" in message and message.get("id") == of
 
 
 def _said(failure: BaseException) -> str:

@@ -11,10 +11,9 @@ from tests.cli.conftest import Gesta
 
 import gesta as library
 from gesta.cli.approving import arguments
-from gesta.cli.voice import call_text
 from gesta.decide.approval import asked
 from gesta.decide.waiting import Waiting
-from gesta.text.visible import unseen
+from gesta.text.visible import call_text, unseen
 
 HOSTILE = "p\\u0430ypal\\u202e\\u200b \\x1b[2J\\ufe0f\\u3164"
 SHOWN = "p<U+0430>ypal<U+202E><U+200B> <U+001B>[2J<U+FE0F><U+3164>"

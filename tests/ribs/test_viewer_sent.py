@@ -12,6 +12,7 @@ from tests.commands import gesta_command
 from tests.viewing import TOKEN, viewed
 
 import gesta
+from gesta.compat.kodeagent.react import ReActHistoryFormatter
 from gesta.kinds import Part
 from gesta.policy import Compact
 
@@ -205,3 +206,18 @@ def test_of_an_imported_run_the_requests_are_those_that_gesta_would_send(tmp_pat
         facts = client.get(f"/api/0/runs/last/requests/{rows[1]['seq']}").json()
         assert (facts["place"], facts["anew"], facts["kept"]) == (1, True, 1)
         assert [step["message"]["text"] for step in facts["steps"]] == ["Let me look.", "And?"]
+
+
+class Own(ReActHistoryFormatter):
+    """A formatter of a program's own."""
+
+
+def test_a_request_of_a_formatter_of_one_s_own_is_shown_in_a_form_that_is_known(tmp_path: Path) -> None:
+    path = tmp_path / "own.gesta"
+    gesta.run_sync(gesta.Agent("desk", gesta.scripted("Hi."), formatter=Own()), "Hello", record=path)
+    with viewed(path) as at, httpx2.Client(base_url=at, follow_redirects=True) as client:
+        client.get("/", params={"token": TOKEN})
+        (row,) = client.get("/api/0/runs/last/requests").json()["requests"]
+        facts = client.get(f"/api/0/runs/last/requests/{row['seq']}").json()
+        assert (facts["unknown_form"], facts["form"]) == ("Own/1", "tool-calls")
+        assert facts["steps"][0]["message"]["text"] == "Hello"

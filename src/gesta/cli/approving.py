@@ -12,13 +12,12 @@ from typing import Any, Literal
 
 from gesta.agent import Agent
 from gesta.cli.talk import BOLD, RED, Stop, harmless, say, styled
-from gesta.cli.voice import json_text
 from gesta.decide.approval import KEY_BYTES, Asked, sign
 from gesta.decide.waiting import Waiting
 from gesta.kinds import ApprovalContent
 from gesta.record.answers import Receipt
 from gesta.record.record import Record
-from gesta.text.visible import visible, visible_value
+from gesta.text.visible import json_text, visible, visible_value
 
 VARIABLE = "GESTA_APPROVAL_KEY"
 """The environment variable with the key that signs answers, in hexadecimal digits."""

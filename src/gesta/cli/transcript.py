@@ -10,7 +10,6 @@ from typing import Any, NamedTuple, assert_never
 
 from gesta.cli.layout import fold, wrap
 from gesta.cli.talk import BOLD, DIM, PLAIN, RED, count, dollars, harmless, short
-from gesta.cli.voice import call_text
 from gesta.codec.rows import encode_content
 from gesta.entry import Entry, utc_text
 from gesta.errors import BrokenRecord
@@ -51,7 +50,7 @@ from gesta.model.usage import tokens
 from gesta.prompt.formatter import observation_text
 from gesta.state.calls import UNKNOWN_END
 from gesta.state.run import UNFIT, RunState, RunView
-from gesta.text.visible import visible
+from gesta.text.visible import call_text, visible
 from gesta.views.lineage import check_text, summary_text
 
 CYAN, GREEN, YELLOW, BLUE = "36", "32", "33", "34"

@@ -4,9 +4,7 @@ Words come as events, before they are on record; calls and results are read from
 printed as it comes. Into a pipe it is written whole, because words in a pipe cannot be withdrawn.
 """
 
-import json
 import sys
-from typing import Any
 
 import msgspec
 from anyio.abc import ObjectReceiveStream
@@ -28,7 +26,7 @@ from gesta.perform.result import plain
 from gesta.prompt.formatter import observation_text
 from gesta.record.record import Record
 from gesta.state.calls import LOST
-from gesta.text.visible import visible, visible_value
+from gesta.text.visible import call_text
 
 WIDTH = 160
 """Greatest number of characters of a call or a result that are shown during a run."""
@@ -143,17 +141,6 @@ def summary(outcome: Outcome) -> str:
     if outcome.unknown_usage:
         parts.append(f"{count(outcome.unknown_usage, 'reply')} without a count of tokens")
     return "; ".join(parts)
-
-
-def call_text(name: str, args: dict[str, Any]) -> str:
-    """Return a call as Python would write it, `weather(city="Rome")`, with every character made visible."""
-    written = (f"{key}={json_text(value)}" for key, value in visible_value(args).items())
-    return f"{visible(name)}({', '.join(written)})"
-
-
-def json_text(value: Any, indent: int | None = None) -> str:
-    """Return a value as JSON. All its characters must be visible already."""
-    return json.dumps(value, ensure_ascii=False, indent=indent, default=lambda each: visible(str(each)))
 
 
 def entry_line(entry: Entry) -> tuple[str, str]:

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from gesta.cli.talk import FAILED, Stop, short
-from gesta.cli.voice import call_text
 from gesta.decide.waiting import Waiting, doubts
 from gesta.entry import Entry, utc_text
 from gesta.kinds import BeginContent
@@ -13,7 +12,7 @@ from gesta.record.answers import said
 from gesta.record.record import Record
 from gesta.state.run import RunState
 from gesta.store import RunRow
-from gesta.text.visible import remarks, visible
+from gesta.text.visible import call_text, remarks, visible
 
 MOST = 1000
 """Greatest number of characters of a call that are shown; `gesta log RUN --all` shows all."""

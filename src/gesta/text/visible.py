@@ -6,6 +6,7 @@ script of which the text has only letters that look Latin, a mathematical or ful
 these characters in words.
 """
 
+import json
 import re
 import unicodedata
 from collections import Counter
@@ -153,3 +154,14 @@ def _texts(value: Any) -> Iterator[str]:
         case list() | tuple():
             for each in value:
                 yield from _texts(each)
+
+
+def call_text(name: str, args: dict[str, Any]) -> str:
+    """Return a call as Python would write it, `weather(city="Rome")`, with every character made visible."""
+    written = (f"{key}={json_text(value)}" for key, value in visible_value(args).items())
+    return f"{visible(name)}({', '.join(written)})"
+
+
+def json_text(value: Any, indent: int | None = None) -> str:
+    """Return a value as JSON. All its characters must be visible already."""
+    return json.dumps(value, ensure_ascii=False, indent=indent, default=lambda each: visible(str(each)))

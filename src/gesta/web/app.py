@@ -17,7 +17,7 @@ from gesta.log.journal import entry_of
 from gesta.serve.bodies import Refused, answered, failed, failure
 from gesta.serve.sse import EventStream, encoded
 from gesta.serve.sse import line as told
-from gesta.web import people, sent_routes
+from gesta.web import forms, people, sent_routes
 from gesta.web.data import Pages
 from gesta.web.files import file
 from gesta.web.gate import Gate
@@ -59,6 +59,7 @@ class Viewer:
             ("/api/{record:int}/follow", self._follow),
             ("/api/{record:int}/waiting", people.waiting),
             *sent_routes.PLACES,
+            *forms.PLACES,
         )
         routes = [
             Route("/api/records", self._records),

@@ -21,6 +21,7 @@ from gesta.views.lineage import Explanation
 from gesta.views.lines import LINKS, Line, fell, line, needed
 from gesta.views.overview import totals
 from gesta.views.timeline import busy_ms
+from gesta.web.forms import FormPages
 from gesta.web.glances import BARS, Glances, around
 from gesta.web.graph import RunFacts, Shown, pictured
 from gesta.web.listing import Listing
@@ -45,7 +46,7 @@ class Pages:
         self.record, self.name, self.address = record, name, address
         self.listing = Listing(record)
         self.glances = Glances(record)
-        self.sent = SentPages(record)
+        self.sent, self.forms = SentPages(record), FormPages(record)
 
     async def about(self) -> dict[str, Any]:
         """Return the facts about the record that every page shows."""

@@ -24,7 +24,7 @@ from gesta.models.providers import PROVIDERS
 from gesta.serve.bodies import Refused
 from gesta.views.exchanges import Exchanges, ExchangesView
 from gesta.views.losses import LOSSES
-from gesta.views.sent import Sent, message_text
+from gesta.views.sent import Sent, encoding, message_text
 from gesta.views.sent_changes import Difference, brief_facts
 
 READ = 2000
@@ -169,14 +169,22 @@ def ways() -> dict[str, Any]:
 
 
 def _made(entries: Sequence[Entry], wanted: Wanted) -> Made:
-    """Make a request again. Raises Refused if a name in `wanted` names nothing."""
-    if not wanted.anew and all(entry.kind is not Kind.Request for entry in entries):
-        wanted = replace(wanted, form=UNSAID)
-    try:
-        found = compared(entries, wanted)
-    except BadAddress as error:
-        raise Refused(400, "BadAddress", str(error)) from error
-    return Made(wanted, found, brief_facts(found, entries))
+    """Make a request again; in another form, if it is not on record or its own form is not known here.
+
+    Raises Refused if `wanted` names nothing.
+    """
+    own = any(entry.kind is Kind.Request for entry in entries)
+    ways = [wanted] if wanted.anew else [*([wanted] if own else []), replace(wanted, form=UNSAID)]
+    failed: BadAddress | None = None
+    for way in ways:
+        try:
+            found = compared(entries, way)
+        except BadAddress as error:
+            failed = error
+            continue
+        unknown = encoding(entries, found.one.seq).formatter if failed is not None else None
+        return Made(way, found, brief_facts(found, entries) | {"unknown_form": unknown})
+    raise Refused(400, "BadAddress", str(failed)) from failed
 
 
 def _step(step: dict[str, Any], found: Difference) -> dict[str, Any]:

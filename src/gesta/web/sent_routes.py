@@ -24,8 +24,8 @@ class HasSent(Protocol):
 
 
 async def _requests(request: Request, pages: HasSent) -> Response:
-    limit = min(1000, _number(request, "limit", 500))
-    return answered(await pages.sent.requests(request.path_params["run"], _number(request, "after", 0), limit))
+    limit = min(1000, number(request, "limit", 500))
+    return answered(await pages.sent.requests(request.path_params["run"], number(request, "after", 0), limit))
 
 
 async def _request(request: Request, pages: HasSent) -> Response:
@@ -37,8 +37,8 @@ async def _header(request: Request, pages: HasSent) -> Response:
 
 
 async def _messages(request: Request, pages: HasSent) -> Response:
-    limit = min(500, _number(request, "limit", 50))
-    return answered(await pages.sent.messages(*_wanted(request), _number(request, "after", 0), limit))
+    limit = min(500, number(request, "limit", 50))
+    return answered(await pages.sent.messages(*_wanted(request), number(request, "after", 0), limit))
 
 
 async def _message(request: Request, pages: HasSent) -> Response:
@@ -47,7 +47,7 @@ async def _message(request: Request, pages: HasSent) -> Response:
 
 
 async def _wire(request: Request, pages: HasSent) -> Response:
-    return answered(await pages.sent.wire(*_wanted(request), _number(request, "after", 0)))
+    return answered(await pages.sent.wire(*_wanted(request), number(request, "after", 0)))
 
 
 async def _body(request: Request, pages: HasSent) -> Response:
@@ -86,6 +86,7 @@ def _wanted(request: Request) -> tuple[str, Wanted]:
     return params["run"], Wanted(entry=params["seq"], form=form, model=model, whole=bool(query.get("whole")))
 
 
-def _number(request: Request, name: str, otherwise: int) -> int:
+def number(request: Request, name: str, otherwise: int) -> int:
+    """Return a member of a query that is a number; `otherwise` if it is none."""
     given = request.query_params.get(name, "")
     return int(given) if NUMBER.fullmatch(given) else otherwise

@@ -100,6 +100,10 @@ class HistoryFormatter(ABC):
         """Return a whole run as dicts with metadata, for programs that send the messages themselves."""
         return [made for made, _ in self._sent(entries, self.start())]
 
+    def sourced(self, entries: Sequence[Entry]) -> list[tuple[LLMMessage, tuple[int, ...]]]:
+        """Return the same messages, each with the seqs of the entries that it was made from."""
+        return [(made, message.sources) for made, message in self._sent(entries, self.start())]
+
     # hooks
 
     @abstractmethod

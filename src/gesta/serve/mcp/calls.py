@@ -14,7 +14,6 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 
 from gesta.agent import Agent
 from gesta.cli.talk import harmless, short
-from gesta.cli.voice import call_text
 from gesta.codec.rows import digest_of
 from gesta.errors import GestaError, NotWaiting, RunHeld, TurnOpen
 from gesta.events import Event, Listener, Outcome
@@ -23,6 +22,7 @@ from gesta.record.record import Record
 from gesta.record.stream import breaks_off
 from gesta.serve.service import LOGGER
 from gesta.state.turn import Turn
+from gesta.text.visible import call_text
 
 HEARD = 256
 """Greatest number of texts about progress that wait for a slow client. Further texts are dropped."""

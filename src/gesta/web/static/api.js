@@ -20,6 +20,10 @@ export const request = (record, id, seq, way) => get(sent(record, id, seq, way)(
 export const sentPart = (record, id, seq, way) => (path, facts) => get(sent(record, id, seq, way)(path, facts));
 export const sentBody = (record, id, seq, way) => sent(record, id, seq, way)("/body");
 export const ways = (record) => get(`/api/${record}/ways`);
+const form = (record, id, name) => `${run(record, id)}/forms/${encodeURIComponent(name)}`;
+export const formRows = (record, id, name, facts) => get(`${form(record, id, name)}?${query(facts)}`);
+export const formRow = (record, id, name, place, facts) => get(`${form(record, id, name)}/rows/${place}?${query(facts)}`);
+export const formLines = (record, id, name, entry) => `${form(record, id, name)}/lines?${query({ entry })}`;
 export const entry = (record, id, seq) => get(`${run(record, id)}/entries/${seq}`);
 /** Return the address of an image or file of an entry. */
 export const file = (record, id, seq, place) => href(`${run(record, id)}/entries/${seq}/files/${place}`);

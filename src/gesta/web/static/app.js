@@ -1,6 +1,7 @@
 // The pages: which one an address means, and the line at the top that all of them share.
 import * as api from "./api.js";
 import { el, when } from "./dom.js";
+import { form } from "./forms.js";
 import { lineage } from "./lineage.js";
 import { list } from "./list.js";
 import { run } from "./run.js";
@@ -21,6 +22,7 @@ async function show() {
     head(records, record, about, []);
     if (kind === "run" && part === "why") leave = await lineage(main, record, id, Number(seq) || 0, (facts) => head(records, record, about, facts));
     else if (kind === "run" && part === "sent") leave = await sent(main, record, id, Number(seq) || 0, (facts) => head(records, record, about, facts));
+    else if (kind === "run" && wanted.form) leave = await form(main, record, id, wanted, (facts) => head(records, record, about, facts));
     else if (kind === "run") leave = await run(main, record, id, (facts) => head(records, record, about, facts));
     else if (kind === "waiting") leave = await waits(main, record);
     else leave = await list(main, record, records, wanted);

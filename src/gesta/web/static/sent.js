@@ -138,6 +138,7 @@ class Page {
     const unsaid = facts.exchange?.on_record === false || !facts.exchange;
     const said = facts.as_sent ? el("p", { class: "quiet small" }, "These are the bytes whose digest is on record.", !facts.exchange?.reply ? "" : !tokens ? " The reply has no count of tokens." : tokens.cache_read === null || tokens.cache_read === undefined ? " The provider does not say what it had in its cache." : "")
       : unsaid ? el("p", { class: "note" }, "This request is not on record: another program sent it, and only the reply was kept. Gesta would send this.")
+      : facts.unknown_form ? el("p", { class: "note" }, `A formatter of the program’s own made this request, “${facts.unknown_form}”. These are the same entries in the form ${facts.form}.`)
       : facts.anew ? el("p", { class: "note" }, "Made anew; it was not sent in this form.")
       : el("p", { class: "warn" }, "These are not the bytes that were sent: settings of the model in the program are not on record.");
     this.told.replaceChildren(

@@ -2,7 +2,7 @@
 import { el } from "./dom.js";
 import { copy } from "./source.js";
 
-export const FORMS = [["", "Conversation"]];
+export const FORMS = [["", "Conversation"], ["activity", "Activity"], ["steps", "Steps"], ["task", "Task"], ["react", "ReAct"], ["codeact", "CodeAct"], ["why", "Why"]];
 
 /** Return links to the forms of a run, and to what was sent. `here`: the name of the form that is shown. */
 export function forms(record, run, here) {

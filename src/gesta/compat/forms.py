@@ -1,0 +1,244 @@
+"""One run in the forms that other systems use: rows of cells for people, and the data that the other systems read.
+
+`activity` is the form of agent-catalog, `steps` of LangChain, `task` of Langroid, `react` and `codeact` of KodeAgent.
+None of the forms is stored: each is computed from the entries. Contract: no text is cut.
+"""
+
+import json
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+from msgspec import Struct
+
+from gesta.compat.agent_catalog.export import export_run
+from gesta.compat.kodeagent.codeact import CodeActHistoryFormatter
+from gesta.compat.kodeagent.history import HistoryFormatter
+from gesta.compat.kodeagent.kutils import text_of
+from gesta.compat.kodeagent.llm_message import LLMMessage
+from gesta.compat.kodeagent.react import ReActHistoryFormatter
+from gesta.compat.langchain.agents import AgentAction, AgentActionMessageLog, AgentFinish, AgentStep
+from gesta.compat.langchain.lc import to_lc
+from gesta.compat.langchain.steps import Round, rounds, steps
+from gesta.compat.langroid.task_log import Row, task_log
+from gesta.entry import Entry
+from gesta.kinds import BeginContent, ToolResultContent
+from gesta.prompt.formatter import observation_text
+from gesta.record.record import Record
+from gesta.store import RunRow
+from gesta.text.visible import call_text
+
+PAGE = ("mark", "task", "responder", "recipient", "tool", "content")
+"""Columns of a task that are shown if they hold anything. The data has all columns."""
+Cells = tuple[str, ...]
+
+
+class FormRow(Struct, frozen=True, omit_defaults=True):
+    """One row of a form."""
+
+    cells: Cells
+    run: str = ""
+    """The run of the entry that the row shows; empty if the row belongs to no single entry."""
+    seq: int | None = None
+    notes: dict[str, Any] = {}
+    """Annotations, in an activity log."""
+
+
+class Form(Struct, frozen=True):
+    """A run in one form."""
+
+    headings: Cells
+    """The names of the columns; the last column holds the long texts."""
+    rows: list[FormRow]
+
+
+# ---------------------------------------------------------------------------------------------------- activity
+async def activity_lines(record: Record, row: RunRow) -> list[str]:
+    """Return the lines of the run's activity log, each as JSON."""
+    return [line.rstrip("\n") async for line in export_run(record, row.run)]
+
+
+async def activity(record: Record, row: RunRow) -> Form:
+    """Return the run as agent-catalog's activity log."""
+    rows = [_activity(line, row.run) for line in await activity_lines(record, row)]
+    return Form(("time", "kind", "span", "content"), rows)
+
+
+def _activity(text: str, run: str) -> FormRow:
+    """Return the row of a line of an activity log. For a line of another form: only its text."""
+    try:
+        line = json.loads(text)
+        content, at, path = line["content"], str(line.get("timestamp"))[11:19], "/".join(line["span"]["name"])
+        own, _, seq = str(line.get("identifier")).rpartition(".")
+        here = own == run and seq.isdecimal()
+        cells, notes = (at, str(content["kind"]), path, _told(content)), dict(line.get("annotations") or {})
+        return FormRow(cells, run if here else "", int(seq) if here else None, notes)
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
+        return FormRow(("", "", "", text))
+
+
+def _told(content: dict[str, Any]) -> str:
+    """Return the text to show for the content of an activity log's line."""
+    match content:
+        case {"kind": "tool-call", "tool_name": name, "tool_args": dict(args)}:
+            return call_text(name, args)
+        case {"kind": "request-header"}:
+            number = len(content.get("tools") or ())
+            return f"{number} tool{'' if number == 1 else 's'}, {observation_text(content.get('meta'))}"
+        case {"kind": "key-value", "key": key}:
+            return f"{key} = {observation_text(content.get('value'))}"
+        case {"kind": "edge", "source": list(source), "dest": list(dest)}:
+            return f"{'/'.join(source)} → {'/'.join(dest)} {observation_text(content.get('payload'))}"
+        case _:
+            named = (content[name] for name in ("value", "output", "tool_result", "state") if name in content)
+            return observation_text(next(named, ""))
+
+
+# ------------------------------------------------------------------------------------------------------- steps
+async def step_lines(record: Record, row: RunRow) -> list[str]:
+    """Return LangChain's steps and finishes, each as JSON in the lc form."""
+    return [to_lc(step) for step in steps(await record.read(row.run))]
+
+
+async def actions(record: Record, row: RunRow) -> Form:
+    """Return the run as LangChain's actions, steps and finishes."""
+    rows = [each for turn in _turns(await record.read(row.run)) for each in turn]
+    return Form(("turn", "entry", "shape", "content"), rows)
+
+
+def _turns(entries: list[Entry]) -> Iterator[Iterator[FormRow]]:
+    """Yield the rows of each turn; turn 0 has the entries before the first turn."""
+    begins = [n for n, each in enumerate(entries) if isinstance(each.content, BeginContent)]
+    begins = [n for n in begins if getattr(entries[n].content, "role", None) == "turn"]
+    known = {step.action.entry: step.action for step in steps(entries) if isinstance(step, AgentStep)}
+    for turn, (start, end) in enumerate(zip([0, *begins], [*begins, len(entries)], strict=True)):
+        yield _shapes(turn, _steps(entries[start:end], known))
+
+
+def _steps(entries: list[Entry], known: dict[str | None, AgentAction]) -> list[AgentStep | AgentFinish]:
+    """Return the steps of a turn. A late result of a call of an earlier turn becomes a step with that call's action."""
+    found, seqs = steps(entries), {entry.seq for entry in entries}
+    results = [(each.run, each.content.call) for each in entries if isinstance(each.content, ToolResultContent)]
+    strays = [n for n, each in enumerate(found) if isinstance(each, AgentStep) and each.action.entry is None]
+    earlier = [f"{run}.{call}" for run, call in results if call is not None and call not in seqs]
+    for n, call in zip(strays, earlier, strict=True) if len(strays) == len(earlier) else ():
+        stray = found[n]
+        if isinstance(stray, AgentStep) and call in known:
+            found[n] = AgentStep(known[call], stray.observation, "late")
+    return found
+
+
+def _shapes(turn: int, found: list[AgentStep | AgentFinish]) -> Iterator[FormRow]:
+    """Yield the rows of some steps. Actions of one reply come below the log of that reply."""
+    number = str(turn or "")
+    for item in rounds(found):
+        if isinstance(item, AgentFinish):
+            yield FormRow((number, "", "AgentFinish", observation_text(item.return_values.get("output"))))
+            continue
+        every = [item] if isinstance(item, AgentStep) else [item.steps[n] for n in sorted(item.steps)]
+        if isinstance(item, Round) and (said := _said(item, len(every))) is not None:
+            yield FormRow((number, "", "log", said))
+        for step in every:
+            action = step.action
+            run, _, seq = (action.entry or "").rpartition(".")
+            at = int(seq) if seq.isdecimal() else None
+            told = f"{action.tool} {observation_text(action.tool_input)}"
+            yield FormRow((number, seq, type(action).__name__, told), run, at)
+            outcome = f"{step.outcome}: " if step.outcome not in (None, "ok", "unanswered") else ""
+            yield FormRow((number, seq, "AgentStep", outcome + observation_text(step.observation)), run, at)
+
+
+def _said(item: Round, number: int) -> str | None:
+    """Return the log from which the actions of a reply were parsed; `None` if it has no text."""
+    if not isinstance(item.first, AgentActionMessageLog):
+        return item.first.log
+    text = "\n".join(observation_text(message.content) for message in item.first.messages).strip()
+    shared = f"({number} actions share this message)" if number > 1 else ""
+    return "\n".join(part for part in (text, shared) if part) or None
+
+
+# -------------------------------------------------------------------------------------------------------- task
+async def task_rows(record: Record, row: RunRow) -> list[Row]:
+    """Return the lines of a task and its sub-tasks, with all their columns."""
+    runs, entries = await record.store.runs(), await record.read(row.run)
+    below = [row.run]
+    for run in below:
+        below += [each.run for each in runs if each.parent_run == run and each.run not in below]
+    for run in below[1:]:
+        entries += await record.read(run)
+    return task_log(entries)
+
+
+async def task_lines(record: Record, row: RunRow) -> list[dict[str, Any]]:
+    """Return the lines of a task as data."""
+    found = await task_rows(record, row)
+    return [each.cells() | {"mark": each.mark, "depth": each.depth, "run": each.run, "seq": each.seq} for each in found]
+
+
+async def task(record: Record, row: RunRow) -> Form:
+    """Return a task and its sub-tasks, which are indented."""
+    found = await task_rows(record, row)
+    cells = [each.cells() | {"task": "  " * each.depth + each.task} for each in found]
+    kept = tuple(name for name in PAGE if any(each[name] for each in cells))
+    rows = [
+        FormRow(tuple(each[name] for name in kept), own.run, own.seq) for each, own in zip(cells, found, strict=True)
+    ]
+    return Form(kept, rows)
+
+
+# --------------------------------------------------------------------------------------------- react and codeact
+class Histories:
+    """A run as the history that a formatter makes."""
+
+    def __init__(self, formatter: HistoryFormatter) -> None:
+        self._formatter = formatter
+
+    async def lines(self, record: Record, row: RunRow) -> list[dict[str, Any]]:
+        """Return the messages of the history."""
+        return [dict(message) for message in self._formatter.history(await record.read(row.run))]
+
+    async def form(self, record: Record, row: RunRow) -> Form:
+        """Return the history as rows: thought, action and arguments, or code; observation; answer."""
+        rows = []
+        for message, sources in self._formatter.sourced(await record.read(row.run)):
+            at = sources[-1] if sources else None
+            rows += [FormRow(cells, row.run if at else "", at) for cells in _message(message)]
+        return Form(("", "content"), rows)
+
+
+def _message(message: LLMMessage) -> Iterator[Cells]:
+    """Yield the rows of a message."""
+    text = text_of(message.get("content"))
+    match message:
+        case {"tool_calls": [{"function": {"name": name, "arguments": arguments}}, *_]}:
+            if text:
+                yield "thought", text
+            if message.get("_code"):
+                yield "code", str(message["_code"])
+            else:
+                yield "action", name
+                yield "args", arguments
+        case {"role": "assistant"}:
+            yield "answer", text
+        case {"role": "tool"}:
+            yield "observation", text
+        case _:
+            yield str(message.get("role")), text
+
+
+REACT, CODEACT = Histories(ReActHistoryFormatter()), Histories(CodeActHistoryFormatter())
+FORMS: dict[str, Callable[[Record, RunRow], Awaitable[Form]]] = {
+    "activity": activity,
+    "steps": actions,
+    "task": task,
+    "react": REACT.form,
+    "codeact": CODEACT.form,
+}
+"""The function that makes each form, by the name of the form."""
+LINES: dict[str, Callable[[Record, RunRow], Awaitable[list[Any]]]] = {
+    "activity": activity_lines,
+    "steps": step_lines,
+    "task": task_lines,
+    "react": REACT.lines,
+    "codeact": CODEACT.lines,
+}
+"""The function that returns the data of each form: lines of JSON as text, or as dicts."""

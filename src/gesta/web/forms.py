@@ -1,0 +1,142 @@
+"""The data of the pages that show one run in the forms of other systems, and as the explanation of an answer."""
+
+from collections import OrderedDict
+from typing import Any, Protocol
+
+from anyio import Lock
+from starlette.requests import Request
+from starlette.responses import Response
+
+from gesta.address import Record
+from gesta.cli.chains import nodes
+from gesta.cli.talk import json_harmless, json_line
+from gesta.compat.forms import FORMS, LINES, Form, FormRow
+from gesta.errors import nearest
+from gesta.prompt.formatter import observation_text
+from gesta.serve.bodies import Refused, answered
+from gesta.store import RunRow
+from gesta.text.redactor import SECRETS
+from gesta.views.across import explain_run
+from gesta.views.lineage import Node
+from gesta.web.sent_routes import number
+
+WHY = "why"
+"""The form that explains an answer."""
+KEPT = 2
+"""Number of forms that are kept in memory."""
+TEXT = 1000
+"""Greatest number of characters of a cell that are sent before somebody asks for all of it."""
+
+
+class FormPages:
+    """Reads the runs of one record in the forms of other systems."""
+
+    def __init__(self, record: Record) -> None:
+        self.record = record
+        self._kept: OrderedDict[tuple[str, str, int | None], tuple[int, Form]] = OrderedDict()
+        self._lock = Lock()
+
+    async def rows(self, name: str, form: str, asked: "Asked") -> dict[str, Any]:
+        """Return rows of a form, their long cells cut, and the number of all rows."""
+        made = await self._form(name, form, asked.entry)
+        shown = made.rows[asked.after : asked.after + asked.limit]
+        before = made.rows[asked.after - 1].notes if 0 < asked.after <= len(made.rows) else {}
+        rows = []
+        for row in shown:
+            changed = {key: row.notes[key] for key in row.notes if row.notes[key] != before.get(key)}
+            notes, before = ", ".join(f"{key}={observation_text(value)}" for key, value in changed.items()), row.notes
+            rows.append(_row(row, notes))
+        return {"form": form, "headings": made.headings, "rows": rows, "total": len(made.rows)}
+
+    async def row(self, name: str, form: str, place: int, entry: int | None) -> dict[str, Any]:
+        """Return one whole row. Raises Refused if there is none."""
+        made = await self._form(name, form, entry)
+        if place >= len(made.rows):
+            raise Refused(404, "NoRow", f"The form has no row {place}.")
+        return {"cells": made.rows[place].cells}
+
+    async def _form(self, name: str, form: str, entry: int | None) -> Form:
+        """Return a run in a form. Cost: all entries of the run, once, until more of them come."""
+        if form not in (*FORMS, WHY):
+            raise Refused(404, "NoForm", f"No form {form!r}.{nearest(form, FORMS)} Forms: {', '.join([*FORMS, WHY])}.")
+        row = await self.record.find(name)
+        entries = sum(each.head for each in await self.record.store.runs(row.session))
+        async with self._lock:
+            known, made = self._kept.pop((row.run, form, entry), (-1, Form((), [])))
+            if known != entries:
+                made = await (self._why(row, entry) if form == WHY else FORMS[form](self.record, row))
+            self._kept[row.run, form, entry] = entries, made
+            while len(self._kept) > KEPT:
+                self._kept.popitem(last=False)
+        return made
+
+    async def _why(self, row: RunRow, entry: int | None) -> Form:
+        """Return the explanation of an entry, by default of the last answer."""
+        found = await explain_run(self.record, row.run, entry)
+        rows = [_node(node, row.run) for node in found.nodes]
+        return Form(("entry", "what", "made from", "content"), rows)
+
+    async def lines(self, name: str, form: str, entry: int | None) -> str:
+        """Return the data of a form, as `gesta log --as FORM --json` and `gesta why --json` write it."""
+        row = await self.record.find(name)
+        if form == WHY:
+            return "".join(f"{json_line(each)}\n" for each in nodes(await explain_run(self.record, row.run, entry)))
+        if form not in LINES:
+            raise Refused(404, "NoForm", f"No form {form!r}.{nearest(form, LINES)}")
+        found = await LINES[form](self.record, row)
+        return "".join(f"{json_harmless(each) if isinstance(each, str) else json_line(each)}\n" for each in found)
+
+
+def _node(node: Node, run: str) -> FormRow:
+    """Return the row of a node. An entry of the run itself is named by its seq alone."""
+    sources = ", ".join(each.removeprefix(f"{run}.") for each in node.derived_from)
+    what = node.type if node.status is None else f"{node.type}, {node.status}"
+    made_from = f"{sources} (inferred)" if node.inferred and sources else sources
+    return FormRow((node.id.removeprefix(f"{run}."), what, made_from, node.text), node.run, node.seq)
+
+
+def _row(row: FormRow, notes: str) -> dict[str, Any]:
+    """Return a row as a page shows it."""
+    cut = tuple(cell[:TEXT] for cell in row.cells)
+    more = max((len(cell) for cell in row.cells), default=0)
+    found = {"cells": cut, "run": row.run, "seq": row.seq, "notes": notes[:TEXT]}
+    return found | ({"characters": more} if cut != row.cells else {})
+
+
+class HasForms(Protocol):
+    """The pages of a record, as far as they are used here."""
+
+    @property
+    def forms(self) -> FormPages:
+        """The pages about the forms of runs."""
+
+
+class Asked:
+    """Which rows a page asks for."""
+
+    def __init__(self, request: Request) -> None:
+        self.after, self.limit = number(request, "after", 0), min(1000, number(request, "limit", 200))
+        self.entry = number(request, "entry", 0) or None
+
+
+async def _rows(request: Request, pages: HasForms) -> Response:
+    params = request.path_params
+    return answered(await pages.forms.rows(params["run"], params["form"], Asked(request)))
+
+
+async def _one(request: Request, pages: HasForms) -> Response:
+    params: dict[str, Any] = request.path_params
+    return answered(await pages.forms.row(params["run"], params["form"], params["seq"], Asked(request).entry))
+
+
+async def _lines(request: Request, pages: HasForms) -> Response:
+    """Answer with the data of a form as a file, so that no browser reads it as a page."""
+    params = request.path_params
+    text = await pages.forms.lines(params["run"], params["form"], Asked(request).entry)
+    named = {"content-disposition": f'attachment; filename="{params["form"]}.jsonl"'}
+    return Response(SECRETS.bytes(text.encode()), headers=named, media_type="application/octet-stream")
+
+
+AT = "/api/{record:int}/runs/{run}/forms/{form}"
+PLACES = ((AT, _rows), (AT + "/rows/{seq:int}", _one), (AT + "/lines", _lines))
+"""The addresses, and the functions that answer."""

@@ -10,6 +10,7 @@ from typing import Any
 import anyio
 import pytest
 from tests.commands import gesta_command
+from tests.conftest import FULL
 
 import gesta
 from gesta.address import open_record
@@ -137,14 +138,29 @@ def test_text_that_is_no_utf_8_is_shown_by_sql(path: Path) -> None:
     assert "a text is no UTF-8" in done.stderr
 
 
-@pytest.mark.parametrize("table", ["inbox", "record", "owners"])
-def test_a_text_beside_the_entries_is_named_or_read(path: Path, table: str) -> None:
+BESIDE = {
+    "inbox": ("content", "key", "at"),
+    "record": ("id",),
+    "owners": ("owner", "process", "host", "gone_by"),
+    "leases": ("epoch", "owner", "since"),
+}
+"""Columns of the tables beside the entries."""
+ODD = (NO_TEXT, "x'00ff'", "9e999", "NULL")
+ODD_CELLS = [
+    (table, column, value)
+    for table, columns in BESIDE.items()
+    for column in columns
+    for value in (ODD if FULL else ODD[:2] if column == columns[0] else ())
+]
+
+
+@pytest.mark.parametrize(("table", "column", "value"), [*ODD_CELLS, ("inbox", "key", ODD[1])])
+def test_a_cell_beside_the_entries_is_named_or_read(path: Path, table: str, column: str, value: str) -> None:
     with closing(sqlite3.connect(path)) as db, db:
         db.execute("INSERT INTO inbox(run, key, content, at) VALUES((SELECT run FROM entries), 'k', '{}', 'now')")
         db.execute("INSERT INTO owners VALUES('somebody', 1, 'here', 'now', NULL)")
-    column = {"inbox": "content", "record": "id", "owners": "owner"}[table]
-    put(path, column, NO_TEXT, "true", table)
-    for words in (("runs",), ("log", "one"), ("verify",), ("backup", "copy.gesta"), ("cancel", "one")):
+    put(path, column, value, "true", table)
+    for words in (("runs",), ("log", "one"), ("verify",), ("backup", "copy.gesta"), ("cancel", "one"), ("waits",)):
         done = gesta_command(*words)
         assert "not foreseen" not in done.stderr, done.stderr
 

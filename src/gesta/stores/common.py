@@ -3,7 +3,7 @@
 import os
 import secrets
 import threading
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from typing import Any
 
 import anyio
@@ -12,7 +12,7 @@ from gesta.codec.blobs import SALT
 from gesta.entry import Row
 from gesta.errors import BrokenRecord
 from gesta.log.shared import base_of
-from gesta.store import Batch, BlobRow
+from gesta.store import Batch, BlobRow, Letter
 
 PAGE = 500  # rows that a tail gives at once, at most
 PRIVATE = 0o600
@@ -82,6 +82,17 @@ def blob_of(address: str, run: str, name: str, rows: Sequence[tuple[Any, ...]]) 
         found = f"its salt has {len(blob.salt)} bytes, expected {SALT}"
         raise BrokenRecord(address, f"blob {name!r} of run {run!r} was changed: {found}")
     return blob
+
+
+def letters_of(address: str, rows: Iterable[tuple[Any, ...]]) -> list[Letter]:
+    """Return the letters that a query found. Raises BrokenRecord if a column of one holds another type."""
+    found = [Letter(*row) for row in rows]
+    for each in found:
+        if not (isinstance(each.key, str) and isinstance(each.content, str) and isinstance(each.at, str)):
+            raise BrokenRecord(
+                address, f"letter {each.id} of run {each.run!r}: column key, content or at holds another type"
+            )
+    return found
 
 
 class News:

@@ -19,7 +19,7 @@ import apsw
 from gesta.entry import GENESIS, Row
 from gesta.errors import BrokenRecord, RecordError
 from gesta.store import BlobRow, Foreign, Info, Letter, QueryBounds, RunRow, Table
-from gesta.stores.common import blob_of
+from gesta.stores.common import blob_of, letters_of
 from gesta.stores.sqlite_door import KNOWN, SCHEMA, Schema, as_objects, examined
 from gesta.stores.sqlite_open import connect_reading, disconnect, identity, stamp, steady, told
 from gesta.stores.sqlite_saving import SAVED
@@ -121,7 +121,7 @@ class Reader:
 
     def inbox(self, run: str) -> list[Letter]:
         """Return the letters in the inbox of a run; see `Store.inbox`. Cost: 10 us if it is empty."""
-        return [Letter(*row) for row in self._all(WAITING, (run,))]
+        return letters_of(str(self._path), self._all(WAITING, (run,)))
 
     def declared(self, process: str) -> bool:
         """Return whether a person has declared that a process has ended."""

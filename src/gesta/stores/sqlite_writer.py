@@ -19,9 +19,10 @@ from typing import Any
 import apsw
 from msgspec import Struct
 
-from gesta.errors import GestaError, RecordBusy, WriteFailed
+from gesta.errors import BrokenRecord, GestaError, RecordBusy, WriteFailed
 from gesta.log.journal import Clock
 from gesta.store import Batch, Lease, Letter, TransactionalEffect
+from gesta.stores.common import letters_of
 from gesta.stores.sharing import Work
 from gesta.stores.sqlite_guard import Guard
 from gesta.stores.sqlite_leases import Leases
@@ -180,8 +181,8 @@ class Writer:
             rows: list[Any] = self._one.execute(WAITING, (run,)).fetchall()
             if not rows:
                 self._works.quiet.add(run)
-            return [Letter(*row) for row in rows]
-        except (apsw.Error, UnicodeError):  # the reader says what is wrong
+            return letters_of(str(self._path), rows)
+        except (apsw.Error, UnicodeError, BrokenRecord):  # the reader says what is wrong
             return None
         finally:
             self._turn.release()

@@ -63,7 +63,7 @@ def record(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
     return path, aside(lambda: views(path))
 
 
-READY = "main .item, main .row, main .wait, main .card, main .empty, main pre"
+READY = "main .item, main .row, main .wait, main .card, main .empty, main .sent > *"
 
 
 @pytest.mark.skipif(AXE is None, reason="pip install -e '.[browser]': axe-core comes with axe-playwright-python")
@@ -89,3 +89,87 @@ def test_nothing_serious_is_in_the_way_of_anybody_on_any_view(browser: Any, reco
                 ]
     serious = [each for each in found if each.startswith(("serious", "critical"))]
     assert serious == [], "\n".join(found)
+
+
+def focused(page: Any) -> dict[str, Any]:
+    """Return what has the focus: its name, its words, its place, and whether one sees that it has it."""
+    found: dict[str, Any] = page.evaluate(
+        """() => {
+            const it = document.activeElement, style = getComputedStyle(it), here = it.closest(".here")?.querySelector(".said") ?? it;
+            const seen = [style, getComputedStyle(here)].some((each) => each.outlineStyle !== "none" && parseFloat(each.outlineWidth) >= 2);
+            return {tag: it.localName, words: it.innerText ?? "", id: it.id, href: it.getAttribute("href") ?? "", seen};
+        }"""
+    )
+    return found
+
+
+def test_all_is_reached_by_keys_and_one_sees_where_one_is(browser: Any, record: tuple[Path, list[str]]) -> None:
+    path, addresses = record
+    run = addresses[3]
+    with viewed(path) as address, looking(browser, reduced_motion="reduce") as page:
+        page.goto(f"{address}{run}?token={TOKEN}")
+        page.locator(".answer").first.wait_for()
+        page.keyboard.press("Tab")
+        assert focused(page)["words"] == "Skip to the content"
+        page.keyboard.press("Enter")
+        assert focused(page)["id"] == "main"
+
+        page.keyboard.press("j")
+        first = focused(page)
+        page.keyboard.press("j")
+        assert focused(page)["id"] != first["id"]
+        assert focused(page)["seen"]
+        assert page.url.endswith(f"#{focused(page)['id'][1:]}")
+        page.keyboard.press("k")
+        assert focused(page)["id"] == first["id"]
+
+        calls = page.locator("details.call")
+        page.keyboard.press("f")
+        assert page.locator("details.call[open]").count() == calls.count()
+        page.keyboard.press("f")
+        assert page.locator("details.call[open]").count() == 0
+
+        page.keyboard.press("?")
+        dialog = page.get_by_role("dialog", name="Keys")
+        dialog.wait_for()
+        page.keyboard.press("j")
+        assert page.url.endswith(f"#{first['id'][1:]}")  # the keys of the page rest
+        page.keyboard.press("Escape")
+        dialog.wait_for(state="hidden")
+        page.keyboard.press("/")
+        assert focused(page)["tag"] == "input"
+        page.keyboard.type("j?f")
+        assert page.get_by_label("Find").input_value() == "j?f"
+
+        reached, unseen = set[str](), []
+        for _ in range(70):
+            page.keyboard.press("Tab")
+            here = focused(page)
+            reached.add(here["href"])
+            if not here["seen"] and here["tag"] != "body":
+                unseen.append(here)
+        assert unseen == []
+        assert {"/r/0", "/r/0/waiting", f"{run}/sent"} <= reached
+        assert any(each.startswith(f"{run}/why") for each in reached)
+        for name in ("banner", "main", "complementary", "search"):
+            assert page.get_by_role(name).count() == 1
+        moves = (
+            "[...document.querySelectorAll('*')].filter((each) => getComputedStyle(each).transitionDuration !== '0s')"
+        )
+        assert page.evaluate(f"{moves}.length") == 0
+
+
+def test_whoever_listens_is_told_what_is_new_once_and_not_without_end(browser: Any, tmp_path: Path) -> None:
+    path = tmp_path / "live.gesta"
+    agent = gesta.Agent("desk", model=gesta.scripted(*(f"Answer {at}." for at in range(9))))
+    aside(lambda: gesta.run_sync(agent, "First", record=path, session="s"))
+    with viewed(path) as address, looking(browser) as page:
+        page.goto(f"{address}/?token={TOKEN}")
+        page.locator(".sessions .row").wait_for()
+        page.evaluate(
+            "window.told = []; new MutationObserver(() => told.push(spoken.textContent)).observe(spoken, {childList: true})"
+        )
+        for at in range(3):
+            aside(lambda: gesta.run_sync(agent, "More", record=path, session="s"))
+            page.get_by_text(f"{2 * at + 4} messages").wait_for()
+        assert page.evaluate("told") in ([], ["1 session shown"])

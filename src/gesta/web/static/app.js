@@ -2,6 +2,7 @@
 import * as api from "./api.js";
 import { el, when } from "./dom.js";
 import { form } from "./forms.js";
+import { keys } from "./keys.js";
 import { lineage } from "./lineage.js";
 import { list } from "./list.js";
 import { run } from "./run.js";
@@ -10,10 +11,13 @@ import { copy, path, query } from "./source.js";
 import { waits } from "./waits.js";
 
 const main = document.getElementById("main"), top_ = document.getElementById("top");
-let leave = () => {};
+const help = keys();
+const address = () => `${path()}?${query()}`;
+let leave = () => {}, shown = "";
 
 async function show() {
   leave(); leave = () => {};
+  shown = address();
   const [, , number = "0", kind = "", id = "", part = "", seq = ""] = path().split("/").map(decoded);
   const record = number === "all" && !kind ? "all" : Number(number) || 0, wanted = Object.fromEntries(query());
   try {
@@ -29,6 +33,8 @@ async function show() {
   } catch (error) {
     main.replaceChildren(el("div", { class: "empty" }, el("p", {}, error.message), el("p", {}, el("a", { href: `/r/${record}` }, "All sessions"))));
     if (!(error instanceof api.Failed)) throw error;
+  } finally {
+    if (!main.querySelector("h1")) main.prepend(el("h1", { class: "unseen" }, document.title));
   }
 }
 
@@ -49,11 +55,8 @@ function head(records, record, about, facts) {
     el("nav", { "aria-label": "Place" }, records.length > 1 ? el("select", { "aria-label": "Record", onchange: (event) => location.assign(`/r/${event.target.value}`) }, records.map((each, place) => el("option", { value: place, selected: place === record }, each.name)), el("option", { value: "all", selected: record === "all" }, "all records")) : el("a", { href: `/r/${record}` }, about.name),
       run_ ? [" › ", run_.session, " › ", run_.agent] : ""),
     copy ? el("span", { class: "small quiet" }, "a copy made ", when(copy.at)) : record === "all" ? "" : el("a", { class: "small quiet", href: `/r/${record}/waiting`, "aria-current": location.pathname.endsWith("/waiting") ? "page" : undefined }, "Waiting for you"),
-    state ? el("span", { class: `chip ${tone}` }, state) : "", copy ? "" : form);
+    state ? el("span", { class: `chip ${tone}` }, state) : "", copy ? "" : form, help());
 }
 
-document.addEventListener("keydown", (event) => {
-  if (event.key === "/" && !event.target.matches("input, textarea, select")) { event.preventDefault(); document.querySelector("input[type=search]")?.focus(); }
-});
-addEventListener("popstate", show);
+addEventListener("popstate", () => { if (!location.hash || address() !== shown) show(); }); // a place within the page is the view's own business
 show();

@@ -46,5 +46,14 @@ export function connection(state) {
   shown.hidden = !CONNECTION[state];
 }
 
-/** Say something to whoever listens to the page instead of looking at it. */
-export function announce(text) { document.getElementById("spoken").textContent = text; }
+const PAUSE = 1500;
+let said = "", spoken = 0, saying = 0;
+
+/** Say something to whoever listens to the page instead of looking at it: not twice, and not more than one thing in a while. */
+export function announce(text) {
+  if (text === said) return;
+  said = text;
+  clearTimeout(saying);
+  const say = () => { spoken = Date.now(); document.getElementById("spoken").textContent = text; };
+  if (Date.now() - spoken > PAUSE) say(); else saying = setTimeout(say, PAUSE);
+}

@@ -94,7 +94,7 @@ function table(lines, at, marked) {
   const row = (line, name) => { const own = cells(line); return el("tr", {}, sides.map((side, place) => el(name, { class: side, scope: name === "th" ? "col" : undefined }, inline(own[place] ?? "", marked)))); };
   const head = row(lines[at], "th"), rows = [];
   for (at += 2; at < lines.length && lines[at].trim() && (lines[at].includes("|") || !begins(lines, at)); at += 1) rows.push(row(lines[at], "td"));
-  return [el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Table" }, el("table", { class: "values lined" }, el("thead", {}, head), el("tbody", {}, rows))), at];
+  return [el("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": "Table" }, el("table", { class: "values lined" }, el("thead", {}, head), el("tbody", {}, rows))), at];
 }
 
 /** Return the cells of a row: a bar behind a backslash or in code divides nothing. */

@@ -113,6 +113,8 @@ class Page {
     history.replaceState(null, "", `#${seq}`);
     const call = found.querySelector("details.call");
     if (call) call.open = true;
+    found.tabIndex = -1;
+    found.focus({ preventScroll: true }); // whoever listens hears it, and Tab goes on from here
     found.scrollIntoView({ block: "center" });
   }
 

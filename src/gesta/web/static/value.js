@@ -32,7 +32,7 @@ function table(rows, columns, depth) {
   const body = el("tbody");
   const made = el("table", { class: "values" }, el("thead", {}, el("tr", {}, columns.map((name) => el("th", { scope: "col", class: style(name) }, name)))), body);
   const more = inParts(body, rows, (row) => el("tr", {}, columns.map((name) => el("td", { class: style(name) }, cell(own(row, name), depth)))), "row");
-  return el("div", {}, el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": count(rows.length, "row") }, made), more === body ? "" : more.lastChild);
+  return el("div", {}, el("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": count(rows.length, "row") }, made), more === body ? "" : more.lastChild);
 }
 
 function cell(value, depth) {

@@ -71,7 +71,7 @@ export function underlined(part, passages, light, go) {
     }
     if (!best) { made.push(left); break; }
     const { at, each } = best;
-    const mark = el("span", { class: "from", "data-id": each.id, title: `from entry ${each.id.split(".").at(-1)}`, tabindex: 0, onclick: () => go(Number(each.id.split(".").at(-1))),
+    const mark = el("span", { class: "from", "data-id": each.id, title: `from entry ${each.id.split(".").at(-1)}`, tabindex: 0, role: "link", onkeydown: (event) => { if (event.key === "Enter") event.target.click(); }, onclick: () => go(Number(each.id.split(".").at(-1))),
       onmouseenter: () => light(each.id, true), onmouseleave: () => light(each.id, false), onfocus: () => light(each.id, true), onblur: () => light(each.id, false) }, each.text);
     made.push(left.slice(0, at), mark);
     left = left.slice(at + each.text.length);

@@ -5,7 +5,7 @@ Model and formatter may be named by an address; `gesta.open` binds them when a t
 
 import math
 import re
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Sequence
 from hashlib import sha256
 from inspect import Parameter, isawaitable, signature
 from types import FunctionType
@@ -154,6 +154,9 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
             if isinstance(each, Agent):
                 found = f"Agent {self.name!r}: {each.name!r} in its tools is an agent, expected a tool."
                 raise BadTool(f"{found} Write {each.name}.as_tool(), with a description for the model that calls it.")
+            if isinstance(each, str):
+                found = f"Agent {self.name!r}: {each!r:.60} in its tools is a text, expected a tool."
+                raise BadTool(f"{found} If it is a server of tools, write gesta.mcp('...').")
             if not isinstance(each, ToolSource):
                 name = getattr(each, "__name__", repr(each))
                 found = f"Agent {self.name!r}: {name!r} in its tools is a {type(each).__name__}, expected a tool."
@@ -180,6 +183,12 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
         if isinstance(self.tools, Tool | FunctionType):
             name = getattr(self.tools, "__name__", None) or self.tools.name
             raise AgentError(f"Agent {self.name!r} has tools={name}, expected a list of tools. Write tools=[{name}].")
+        if isinstance(self.tools, ToolSource):
+            found = f"Agent {self.name!r} has tools={self.tools!r}, expected a list of tools"
+            raise AgentError(f"{found}. Write tools=[{self.tools!r}].")
+        if isinstance(self.tools, str) or not isinstance(self.tools, Iterable):
+            kind = type(self.tools).__name__
+            raise AgentError(f"Agent {self.name!r} has tools={self.tools!r:.60}, a {kind}, expected a list of tools.")
         if not isinstance(self.policy, Policy):
             wanted = f"policy={self.policy!r:.60}, expected gesta.Policy(limits=gesta.Limits(requests=20)) or the like"
             raise AgentError(f"Agent {self.name!r} has {wanted}.")

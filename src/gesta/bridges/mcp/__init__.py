@@ -4,5 +4,18 @@ A source is a frozen description of a server. A record opens one connection to e
 The library `mcp` is imported when the first connection begins.
 """
 
-ORDER = ("spec", "stderr", "sender", "asking", "results", "link", "offers", "flight", "connection", "remote", "source")
+ORDER = (
+    "slips",
+    "spec",
+    "stderr",
+    "sender",
+    "asking",
+    "results",
+    "link",
+    "offers",
+    "flight",
+    "connection",
+    "remote",
+    "source",
+)
 """Files in reading order: each imports only those before it."""

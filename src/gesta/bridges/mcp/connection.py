@@ -16,6 +16,7 @@ from gesta.agent import Agent
 from gesta.bridges.mcp.flight import Flight
 from gesta.bridges.mcp.link import Link
 from gesta.bridges.mcp.offers import Listing, Offer, clean, tools_of
+from gesta.bridges.mcp.slips import not_started, refused
 from gesta.bridges.mcp.spec import Rules, Spec
 from gesta.codec.rows import digest_of
 from gesta.errors import NoServer, message_of
@@ -128,6 +129,8 @@ class Connection:
         said = link.tail.text() if link.tail is not None else ""
         found = f"{SECRETS.message(found)}. Its standard error ends:\n{said}\n" if said else SECRETS.message(found)
         todo = "Look whether the address is right and the server runs" if self.spec.url else "Run the command by hand"
+        if self.spec.command and refused(link.failure):
+            todo = not_started(self.spec.command, self.spec.cwd)
         return NoServer(self.spec.shown, found, f"Nothing was written. {todo}")
 
     async def _asked(self, method: str, params: dict[str, Any]) -> dict[str, Any] | str:

@@ -11,6 +11,7 @@ from typing import Any, TypedDict, get_args
 
 from msgspec import Struct
 
+from gesta.bridges.mcp.slips import half_url, no_server
 from gesta.errors import AgentError, BadAddress, nearest, refuse_unknown
 from gesta.function_tool.tool import Effect
 from gesta.text.redactor import MEMBER, SECRETS
@@ -170,7 +171,8 @@ def read(server: str | Sequence[str], options: McpOptions) -> tuple[Spec, Rules]
     """
     refuse_unknown("gesta.mcp", options, McpOptions.__annotations__)
     command, url = _place(server)
-    headers, env, cwd = options.get("headers", {}), options.get("env", {}), options.get("cwd", "")
+    headers = _mapping("headers", options.get("headers", {}), "{'NAME': 'value'}")
+    env, cwd = _mapping("env", options.get("env", {}), "{'NAME': 'value'}"), options.get("cwd", "")
     wrong = [("headers", headers)] if command else [("env", env), ("cwd", cwd)]
     for name, value in wrong:
         if value:
@@ -199,20 +201,22 @@ def read(server: str | Sequence[str], options: McpOptions) -> tuple[Spec, Rules]
 
 
 def _place(server: str | Sequence[str]) -> tuple[tuple[str, ...], str]:
-    expected = "expected a command such as 'uvx some-server', a list of its words, or a URL such as 'https://host/mcp'"
     if not isinstance(server, str):
         words = tuple(server) if isinstance(server, list | tuple) else ()
         if not words or not all(isinstance(word, str) and word for word in words):
-            raise BadAddress(f"The MCP server is {server!r:.60}, {expected}.")
+            raise BadAddress(no_server(server))
         return words, ""
     if re.match(r"https?://[^/\s]+", server):
         return (), server.strip()
+    if half := half_url(server.strip()):
+        raise BadAddress(half)
     try:
         words = tuple(shlex.split(server))
     except ValueError as wrong:
-        raise BadAddress(f"The MCP server is {server!r:.200}, which is no command: {wrong}.") from wrong
+        shown = SECRETS.message(" ".join(hidden(server.split())))
+        raise BadAddress(f"The MCP server is {shown!r:.200}, which is no command: {wrong}.") from wrong
     if not words or "://" in words[0]:
-        raise BadAddress(f"The MCP server is {server!r:.200}, {expected}.")
+        raise BadAddress(no_server(SECRETS.address(server)))
     return words, ""
 
 
@@ -220,13 +224,14 @@ def _rules(options: McpOptions) -> Rules:
     prefix, approval = options.get("prefix", ""), options.get("approval", False)
     if not re.fullmatch(r"[a-zA-Z0-9_-]{0,32}", prefix):
         raise AgentError(f"gesta.mcp: prefix={prefix!r:.60}, expected at most 32 of a-z A-Z 0-9 _ -.")
-    effects = dict(options.get("effects", {}))
+    effects = dict(_mapping("effects", options.get("effects", {}), "{'pay': 'once'}"))
     possible = [each for each in get_args(Effect) if each != "transactional"]
     for name, effect in effects.items():
         if effect not in possible:
             expected = f"expected one of {', '.join(map(repr, possible))}.{nearest(str(effect), possible)}"
             raise AgentError(f"gesta.mcp: the effect of {name!r} is {effect!r:.60}, {expected}")
-    timeouts = {name: _seconds(f"timeouts[{name!r}]", each) for name, each in options.get("timeouts", {}).items()}
+    limits = _mapping("timeouts", options.get("timeouts", {}), "{'search': 60}")
+    timeouts = {name: _seconds(f"timeouts[{name!r}]", each) for name, each in limits.items()}
     asks = ("*",) if approval is True else () if approval is False else _names("approval", approval)
     return Rules(
         prefix=prefix,
@@ -242,6 +247,13 @@ def _protocol(version: Any) -> str:
     if version not in (NEWEST, OLDER):
         raise AgentError(f"gesta.mcp: protocol is {version!r:.60}, expected {NEWEST!r} or {OLDER!r}.")
     return str(version)
+
+
+def _mapping(option: str, value: Any, example: str) -> Mapping[str, Any]:
+    """Return the value of an option that is a dict. Raises AgentError for another value, which is not shown."""
+    if not isinstance(value, Mapping):
+        raise AgentError(f"gesta.mcp: {option} is a {type(value).__name__}, expected a dict such as {example}.")
+    return value
 
 
 def _names(option: str, names: Any) -> tuple[str, ...]:

@@ -83,6 +83,8 @@ class Call(Struct):
 
     tool: str
     effect: str | None = None
+    child: bool = False
+    """Whether it called another agent: then its effects are those of that agent's run."""
     trying: int | None = None
     """Seq of an attempt that has no end yet."""
 
@@ -165,6 +167,10 @@ class OverviewView:
                 call = state.calls.setdefault(of, Call(""))
                 call.effect, call.trying = effect, entry.seq
                 state.attempts[entry.seq] = of
+            case kinds.EdgeContent():
+                for cause in entry.causes:
+                    if isinstance(cause, int) and cause in state.attempts:
+                        state.calls[state.attempts[cause]].child = True
             case kinds.ToolResultContent():
                 self._result(state, entry, content)
             case kinds.FaultContent():
@@ -193,7 +199,7 @@ class OverviewView:
         call = state.calls.get(seq, Call(""))
         call.trying = None
         outcome = content.outcome or ("ok" if content.status == "success" else "error")
-        if outcome in ("ok", "late") and call.effect not in (None, "pure"):
+        if outcome in ("ok", "late") and call.effect not in (None, "pure") and not call.child:
             state.effects[call.tool] = state.effects.get(call.tool, 0) + 1
         state.errors += outcome == "error"
         if outcome == "unknown":

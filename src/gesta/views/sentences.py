@@ -27,7 +27,8 @@ def happened(content: Any, known: Mapping[int, Entry]) -> dict[str, Any]:
             return {"part": "story", "text": told, "tone": "tool", "effect": effect, "process": process}
         case kinds.FaultContent(of=of, error=error, over=over) if error.type == UNKNOWN_END:
             ended = "is known to have ended" if over else "may still be at work"
-            return {"part": "story", "text": f"The process that ran it {ended}.", "tone": "fault", "of": of}
+            tone = "tool" if over else "waiting"
+            return {"part": "story", "text": f"The process that ran it {ended}.", "tone": tone, "of": of}
         case kinds.FaultContent(of=of, error=error) if isinstance(content_of(known, of), kinds.BeginContent):
             text = DIED if error.type == LOST else f"{error.type}: {error.message}."
             return {"part": "story", "text": text, "tone": "fault", "of": of}
@@ -82,8 +83,10 @@ def died(death: Death) -> str:
 
 def duration(seconds: float) -> str:
     """Return a duration in words, with one unit."""
+    if seconds < 1:
+        return f"{max(seconds * 1000, 0.0):.0f} ms"
     if seconds < 60:
-        return f"{max(seconds, 0.0):.1f} s"
+        return f"{seconds:.1f} s"
     for size, unit in ((86_400, "day"), (3_600, "hour"), (60, "minute")):
         if seconds >= size:
             number = round(seconds / size)

@@ -7,7 +7,7 @@ entry alone: then the bar has the length that the source wrote down, or it is an
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec import Struct, field
 
@@ -19,6 +19,8 @@ from gesta.state.calls import LOST, UNKNOWN_END, WAITING
 Lane = Literal["turn", "span", "model", "tools", "waiting", "process"]
 LONGEST_MS = 1e9
 """Longest duration of one model call that is believed, in milliseconds."""
+ABOUT = 40
+"""Greatest number of characters of arguments."""
 NAME = 80
 """Greatest number of characters of a label."""
 
@@ -33,6 +35,8 @@ class Bar(Struct, omit_defaults=True):
     end: datetime | None = None
     """Time at which the bar ends; `None` while it has not ended."""
     label: str = ""
+    about: str = ""
+    """Beginning of the arguments of a call."""
     tone: str = ""
     """`fault`, `settled` or `waiting`; empty for an ordinary bar."""
     of: int | None = None
@@ -119,14 +123,17 @@ class TimelineView:
                 self._completed(state, entry, content)
             case kinds.BudgetContent(of=of, spent={"usd": int() | float() as usd}) if of in state.asked:
                 state.asked[of].usd = usd
-            case kinds.ToolCallContent(tool_name=name):
-                state.calls[entry.seq] = Bar("tools", entry.seq, at, label=name, of=entry.seq, span=span)
+            case kinds.ToolCallContent(tool_name=name, tool_args=args):
+                bar = Bar("tools", entry.seq, at, label=name, about=_brief(args), of=entry.seq, span=span)
+                state.calls[entry.seq] = bar
             case kinds.AttemptContent(of=of):
                 state.attempts[entry.seq] = of
                 state.close(("waiting", -of), at)
                 if (made := state.calls.get(of)) is not None:
                     made.end = at
-                state.begin(("tools", of), Bar("tools", entry.seq, at, label=state.tool(of), of=of, span=span))
+                bar = Bar("tools", entry.seq, at, label=state.tool(of), of=of, span=span)
+                bar.about = made.about if made is not None else ""
+                state.begin(("tools", of), bar)
             case kinds.ToolResultContent():
                 self._result(state, entry, content)
             case kinds.FaultContent():
@@ -224,6 +231,12 @@ class TimelineView:
                 state.instant(Bar("waiting", entry.seq, at, end=max(at, due), label=f"timer {key}", span=span))
             case _:
                 pass
+
+
+def _brief(args: Any) -> str:
+    """Return the beginning of the arguments of a call, without their names."""
+    values = args.values() if isinstance(args, dict) else [args]
+    return ", ".join(str(each)[:ABOUT] for each, _ in zip(values, range(3), strict=False))[:ABOUT]
 
 
 def _death(entry: Entry, content: kinds.FaultContent) -> bool:

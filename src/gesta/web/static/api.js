@@ -10,6 +10,8 @@ export const records = () => get("/api/records");
 export const sessions = (record, wanted) => get(`${record === "all" ? "/api/sessions" : `/api/${record}/sessions`}?${query(wanted)}`);
 export const glance = (record, id) => get(run(record, id));
 export const lines = (record, id, after, limit) => get(`${run(record, id)}/lines?after=${after}&limit=${limit}`);
+export const time = (record, id) => get(`${run(record, id)}/time`);
+export const children = (record, id, after) => get(`${run(record, id)}/children?${query({ after })}`);
 export const why = (record, id, seq) => get(`${run(record, id)}/why?${query({ entry: seq })}`);
 export const waiting = (record) => get(`/api/${record}/waiting`);
 export const answer = (record, word) => get(`/api/${record}/answer`, word);

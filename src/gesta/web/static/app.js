@@ -9,6 +9,7 @@ import { run } from "./run.js";
 import { sent } from "./sent.js";
 import { copy, path, query } from "./source.js";
 import { waits } from "./waits.js";
+import { lanes } from "./lanes.js";
 
 const main = document.getElementById("main"), top_ = document.getElementById("top");
 const help = keys();
@@ -25,6 +26,7 @@ async function show() {
     if (!about) throw new api.Failed(`There is no record ${record}.`);
     head(records, record, about, []);
     if (kind === "run" && part === "why") leave = await lineage(main, record, id, Number(seq) || 0, (facts) => head(records, record, about, facts));
+    else if (kind === "run" && part === "time") leave = await lanes(main, record, id, (facts) => head(records, record, about, facts));
     else if (kind === "run" && part === "sent") leave = await sent(main, record, id, Number(seq) || 0, (facts) => head(records, record, about, facts));
     else if (kind === "run" && wanted.form) leave = await form(main, record, id, wanted, (facts) => head(records, record, about, facts));
     else if (kind === "run") leave = await run(main, record, id, (facts) => head(records, record, about, facts));

@@ -1,13 +1,18 @@
 // The lines of a run as a conversation: who said what, each call with its result, and what happened to it, in sentences.
 import * as api from "./api.js";
+import { boxes, drawn, money } from "./children.js";
 import { count, el, took, when } from "./dom.js";
 import { markdown } from "./markdown.js";
-import { args, files, shown, text } from "./value.js";
+import { notable, story } from "./story.js";
+import { args, files, folded, shown, text } from "./value.js";
 
-/** Draws lines in the order of the run. `why(seq)` is called for the answer that somebody asks about. */
+const BATCH = 8;
+
+/** Draws lines in the order of the run. `why(seq)` is called for the answer that somebody asks about; without it, the
+ * conversation stands inside another one, and its entries have no address on this page. */
 export class Conversation {
   constructor(record, run, turns, end, why) {
-    this.record = record; this.id = run; this.of = turns; this.end = end; this.why = why;
+    this.record = record; this.id = run; this.of = turns; this.end = end; this.why = why; this.costs = new Map(); this.below = new Map();
     this.items = new Map(); this.calls = new Map(); this.turns = new Map(); this.words = new Map(); this.spoken = new Set();
     this.answers = [];
   }
@@ -20,6 +25,7 @@ export class Conversation {
 
   draw(line) {
     const turn = this.turnOf(line);
+    this.cost(line);
     switch (line.part) {
       case "turn": return;
       case "message": return this.message(line, turn);
@@ -37,11 +43,53 @@ export class Conversation {
 
   note(line, turn) {
     if (line.who === "agent" && line.kind === "begin") return; // its name stands beside what it says
+    if (line.kind === "edge" && this.calls.has(line.of)) { this.items.set(line.seq, this.calls.get(line.of).item); return; } // the run stands at the call
     if (line.who === "import") {
       this.put(turn, line, "", el("details", { class: "fold" }, el("summary", {}, "what the importer was told"), shown(line.value)));
       return;
     }
-    this.put(turn, line, line.who, el("div", { class: "note" }, line.text, line.value !== undefined ? shown(line.value) : "", this.files(line)));
+    this.put(turn, line, line.who, el("div", { class: "note" }, line.text, line.value !== undefined ? this.value(line) : "", this.files(line)));
+  }
+
+  value(line) {
+    const place = el("div");
+    return folded(line.value, place, this.rest(line, place));
+  }
+
+  /** Show in the margin of a step what it cost; money is written down after it. */
+  cost(line) {
+    if (line.part === "words") {
+      const tokens = line.tokens ? line.tokens[0] + line.tokens[1] : 0, cached = line.cached ?? 0;
+      const parts = [tokens ? `${tokens.toLocaleString("en")} tok` : "", cached ? `${cached.toLocaleString("en")} cached` : "", line.latency_ms ? took(line.latency_ms) : ""].filter(Boolean);
+      const title = tokens ? `${line.model ?? "The model"}: ${line.tokens[0].toLocaleString("en")} tokens read${cached ? `, ${cached.toLocaleString("en")} of them from the cache` : ""}, ${line.tokens[1].toLocaleString("en")} written${line.latency_ms ? `, in ${took(line.latency_ms)}` : ""}` : undefined;
+      const made = el("small", { class: "cost", title }, parts.map((each) => el("span", {}, each)));
+      this.costs.set(line.seq, made);
+      if (line.of) this.costs.set(`of ${line.of}`, made);
+    } else if (line.kind === "budget" && typeof line.value?.usd === "number") this.costs.get(`of ${line.of}`)?.append(el("span", {}, money(line.value.usd)));
+  }
+
+  /** Show at its call, or else at its edge, each run that this one started. */
+  started(children) {
+    const at = new Map();
+    for (const each of children) {
+      const call = this.calls.get(each.call)?.line.tool === each.name ? this.calls.get(each.call).item : this.items.get(each.edge);
+      if (call) at.set(call, [...(at.get(call) ?? []), each]);
+    }
+    for (const [item, own] of at) {
+      const state = JSON.stringify(own.map((each) => [each.run, each.head]));
+      const before = this.below.get(item);
+      if (before?.state === state) continue;
+      const made = boxes(this.record, own, (place, facts) => this.inside(place, facts));
+      if (before && !before.made.querySelector("details[open]")) before.made.replaceWith(made);
+      else if (!before) item.querySelector(".said").append(made);
+      else continue; // somebody reads it
+      this.below.set(item, { state, made });
+    }
+  }
+
+  /** Draw the conversation of a run that this one started. */
+  inside(place, facts) {
+    return drawn(place, this.record, facts, (end, own) => new Conversation(this.record, facts.run, own.turns, end));
   }
 
   turnOf(line) {
@@ -53,9 +101,10 @@ export class Conversation {
   }
 
   put(turn, line, who, ...said) {
-    const item = el("div", { class: "item", id: `e${line.seq}` }, el("div", { class: "who" }, who), el("div", { class: "said" }, said));
+    const spent = this.costs.get(line.part === "words" ? line.seq : line.spoken), own = spent && (line.part === "message" || !spent.parentNode) ? spent : "";
+    const item = el("div", { class: "item", id: this.why ? `e${line.seq}` : undefined }, el("div", { class: "who" }, who, own), el("div", { class: "said" }, said));
     this.items.set(line.seq, item);
-    turn.body.append(item);
+    (turn.batch ?? turn.body).append(item);
     return item;
   }
 
@@ -63,7 +112,7 @@ export class Conversation {
     const words = el("div", {}, markdown(line.text)), files = this.files(line);
     if (line.kind !== "assistant") { this.put(turn, line, line.who, words, this.rest(line, words), files); return; }
     if (line.spoken) { this.spoken.add(line.spoken); this.words.get(line.spoken)?.remove(); }
-    const item = this.put(turn, line, line.who || turn.name, words, this.rest(line, words), files, el("div", { class: "actions" }, el("button", { onclick: () => this.why(line.seq) }, "why?")));
+    const item = this.put(turn, line, line.who || turn.name, words, this.rest(line, words), files, this.why ? el("div", { class: "actions" }, el("button", { onclick: () => this.why(line.seq) }, "why?")) : "");
     item.classList.add("agent", "answer");
     item.words = words; item.line = line;
     this.answers.push(line.seq);
@@ -85,18 +134,31 @@ export class Conversation {
     for (const remark of line.remarks ?? []) rows.append(el("div", { class: "row warn" }, remark));
     const beside = turn.lastCall && turn.lastCall.spoken !== undefined && turn.lastCall.spoken === line.spoken ? turn.lastCall : null;
     if (beside) beside.label.textContent = "tools, at once";
-    const item = this.put(turn, line, beside ? "" : "tool", box);
-    const call = { line, box, rows, took: took_, item, stories: [], spoken: line.spoken, label: beside?.label ?? item.querySelector(".who"), open: true };
+    this.batch(turn, beside);
+    const label = el("span", {}, beside ? "" : "tool"), item = this.put(turn, line, label, box);
+    turn.batch = null;
+    const call = { line, box, rows, took: took_, item, stories: [], results: [], spoken: line.spoken, label: beside?.label ?? label, number: (beside?.number ?? 0) + 1, fold: beside?.fold };
+    if (call.fold) { call.fold.calls += 1; this.number(call); }
     turn.lastCall = call; turn.calls.push(call);
     this.calls.set(line.seq, call);
   }
 
+  /** Put the calls after the first ones that a model made at once into a fold. */
+  batch(turn, beside) {
+    if (!beside || beside.number < BATCH) return;
+    if (!beside.fold) {
+      const said = el("span"), box = el("details", { class: "fold batch" }, el("summary", {}, said));
+      turn.body.append(box);
+      beside.fold = { box, said, calls: 0, told: new Set() };
+    }
+    turn.batch = beside.fold.box;
+  }
+
   story(line, turn) {
-    const call = this.calls.get(line.of);
+    const call = this.calls.get(line.of), flight = (line.calls ?? []).map((seq) => this.calls.get(seq)).filter(Boolean);
     if (call) { this.tell(call, line); return; }
-    const open = line.tone === "fault" && line.of === turn.seq ? turn.calls.filter((each) => each.open && each.began) : [];
-    for (const each of open) this.tell(each, line);
-    if (open.length) this.items.set(line.seq, open[0].item);
+    for (const each of flight) this.tell(each, line);
+    if (flight.length) this.items.set(line.seq, flight[0].item);
     else this.put(turn, line, "", el("div", { class: `ended ${line.tone === "fault" ? "fault" : ""}` }, line.text));
   }
 
@@ -104,17 +166,27 @@ export class Conversation {
     this.items.set(line.seq, call.item);
     call.stories.push(line);
     if (line.kind === "attempt") { call.began ??= Date.parse(line.at); call.effect = line.effect; if (line.effect && line.effect !== "pure") call.took.textContent = line.effect; }
-    const notable = call.stories.some((each) => each.tone === "fault" || each.tone === "settled" && each.kind === "resolution") || call.stories.filter((each) => each.kind === "attempt").length > 1 || call.stories.some((each) => each.kind === "check" || each.outcome === "denied");
-    if (!notable && line.kind === "approval") call.rows.append(el("div", { class: "row" }, el("dl", { class: "value" }, el("dt", {}, line.outcome), el("dd", {}, line.text))));
-    if (line.kind === "approval-request" && !notable) call.took.textContent = "asks a person";
-    if (!notable) return;
-    call.box.open = true;
-    const list = el("ol", {}, call.stories.map((each) => el("li", { class: each.tone }, each.text, el("span", { class: "quiet small" }, ` entry ${each.seq}`))));
-    if (call.result) list.append(el("li", { class: call.result.outcome === "ok" ? "settled" : "" }, call.result.outcome === "ok" ? "The model was told the result. It happened once." : call.result.text || `The model was told: ${call.result.outcome}.`));
-    const told = el("div", { class: "story" }, el("h3", {}, `What happened to this ${call.line.tool}`), list);
-    call.story?.remove();
+    const much = notable(call.stories);
+    if (!much && line.kind === "approval") call.rows.append(call.approval = el("div", { class: "row" }, el("dl", { class: "value" }, el("dt", {}, line.outcome), el("dd", {}, line.text))));
+    if (line.kind === "approval-request" && !much) call.took.textContent = "asks a person";
+    if (much) this.retell(call);
+  }
+
+  retell(call) {
+    call.box.open = call.effect !== "pure" || call.box.open;
+    call.approval?.remove(); // the story says it
+    const told = story(call);
+    if (call.story?.open) told.open = true;
+    if (call.story) call.story.replaceWith(told);
+    else call.item.querySelector(".said").append(told);
     call.story = told;
-    call.item.querySelector(".said").append(told);
+    if (call.fold) call.fold.told.add(call);
+    this.number(call);
+  }
+
+  /** Say on the fold of a batch how many calls it has, and how many of them have a story. */
+  number(call) {
+    if (call.fold) call.fold.said.textContent = [count(call.fold.calls, "more call"), call.fold.told.size ? `${call.fold.told.size} with a story` : ""].filter(Boolean).join(", ");
   }
 
   result(line, turn) {
@@ -123,12 +195,12 @@ export class Conversation {
     const body = el("div", { class: "row" }, line.outcome !== "ok" ? el("span", { class: line.outcome === "error" ? "warn" : "quiet" }, `${line.outcome}: `) : "", value, this.rest(line, value), this.files(line));
     if (!call) { this.put(turn, line, "result", body); return; }
     this.items.set(line.seq, call.item);
-    call.open = false; call.result = line;
+    call.results.push(line);
     if (line.outcome === "error") call.box.classList.add("fault");
     call.rows.append(body);
     const ms = call.began ? Date.parse(line.at) - call.began : 0;
     call.took.textContent = [call.effect && call.effect !== "pure" ? call.effect : "", line.outcome !== "ok" ? line.outcome : "", took(ms)].filter(Boolean).join(" · ");
-    if (call.story) this.tell(call, { ...call.stories.pop() });
+    if (call.story || line.outcome === "late" || line.outcome === "unknown") this.retell(call);
   }
 
   ended(line, turn) {
@@ -152,13 +224,18 @@ export class Conversation {
   files(line) { return files(this.record, this.id, line); }
 }
 
+/** Open or fold what stands around an element. */
+export function fold(element, open) {
+  for (let box = element.parentElement?.closest("details"); box; box = box.parentElement?.closest("details")) box.open = open;
+}
+
 class Turn {
   constructor(facts, line, page) {
     this.seq = facts.seq || line.seq; this.number = facts.number; this.name = facts.name || line.who || "assistant"; this.calls = []; this.lastCall = null;
     this.body = el("div");
     this.head = el("header");
     this.facts(facts);
-    const section = el("section", { class: "turn", id: `e${this.seq}`, "aria-label": `Turn ${facts.number ?? ""}` }, this.head, this.body);
+    const section = el("section", { class: "turn", id: page.why ? `e${this.seq}` : undefined, "aria-label": `Turn ${facts.number ?? ""}` }, this.head, this.body);
     page.turns.set(this.seq, this);
     page.items.set(this.seq, section);
     page.end.before(section);
@@ -169,7 +246,8 @@ class Turn {
     const parts = [
       turn.key ? `key ${turn.key}` : "", count(turn.requests, "request"),
       turn.tokens_in + turn.tokens_out ? count(turn.tokens_in + turn.tokens_out, "token") : "",
-      turn.usd !== null ? `$${turn.usd.toFixed(4)}` : "",
+      turn.cached ? `${turn.cached.toLocaleString("en")} cached` : "",
+      turn.usd !== null ? money(turn.usd) : "",
       turn.end ? took(Date.parse(turn.end) - Date.parse(turn.at)) : "open",
       turn.deaths ? `killed ${turn.deaths === 1 ? "once" : `${turn.deaths} times`}` : "",
       turn.reason && turn.reason !== "answered" ? turn.reason : "",

@@ -1,6 +1,7 @@
 // One run: its conversation in pages, and what stands beside it. What comes while one looks is added at the end.
 import * as api from "./api.js";
-import { Conversation } from "./conversation.js";
+import { Children } from "./children.js";
+import { Conversation, fold } from "./conversation.js";
 import { announce, connection, count, el } from "./dom.js";
 import { Glance } from "./glance.js";
 import { forms } from "./switch.js";
@@ -41,7 +42,7 @@ class Page {
   constructor(record, facts, talk, panel) {
     this.record = record; this.talk = talk;
     this.beside = new Glance(panel, record, (seq) => this.go(seq));
-    this.end = el("div"); this.waits = el("div");
+    this.end = el("div"); this.waits = el("div"); this.children = new Children(record, facts.run);
     this.watch = new IntersectionObserver((seen) => { if (seen.some((each) => each.isIntersecting)) this.more(); }, { rootMargin: "800px" });
     this.glance(facts);
   }
@@ -53,6 +54,7 @@ class Page {
     this.facts = facts;
     this.beside.show(facts);
     this.conversation?.about(facts.turns);
+    if (this.conversation && facts.below) this.children.again(facts.below).then((all) => { this.conversation.started(all); this.beside.below(this.children); }, () => {});
     this.asks().catch(() => {}); // the connection says so, and comes back
   }
 
@@ -100,6 +102,8 @@ class Page {
       this.to = line.seq;
       this.conversation.draw({ text: "", who: "", ...line }); // what is empty is not sent
     }
+    const { conversation } = this;
+    if (lines.length && this.facts.below) this.children.until(lines.at(-1).at, this.facts.below).then((all) => { conversation.started(all); this.beside.below(this.children); }, () => {});
   }
 
   /** Go to an entry: show it, mark it, and give its address to the page. */
@@ -110,6 +114,7 @@ class Page {
     if (!found) return;
     this.talk.querySelector(".here")?.classList.remove("here");
     found.classList.add("here");
+    fold(found, true);
     history.replaceState(null, "", `#${seq}`);
     const call = found.querySelector("details.call");
     if (call) call.open = true;
@@ -146,7 +151,7 @@ class Page {
   /** Keys: j and k go to the next and the previous item, f opens and folds all calls. */
   key(event) {
     if (event.target.matches("input, select, textarea") || event.metaKey || event.ctrlKey || event.altKey) return;
-    const items = [...this.talk.querySelectorAll(".item")], here = items.findIndex((each) => each.classList.contains("here"));
+    const items = [...this.talk.querySelectorAll(".item[id]")], here = items.findIndex((each) => each.classList.contains("here"));
     const step = { j: items[here + 1], k: items[Math.max(0, here - 1)] }[event.key];
     if (step) this.go(Number(step.id.slice(1)));
     else if (event.key === "f") {

@@ -9,5 +9,5 @@ export function forms(record, run, here) {
   if (copy) return ""; // a copy has the conversation alone
   const at = `/r/${record}/run/${encodeURIComponent(run)}`;
   const link = (name, words, address) => el("a", { href: address, "aria-current": name === here ? "page" : undefined }, words);
-  return el("nav", { class: "tabs forms", "aria-label": "Forms of this run" }, FORMS.map(([name, words]) => link(name, words, name ? `${at}?form=${name}` : at)), link("sent", "What was sent", `${at}/sent`));
+  return el("nav", { class: "tabs forms", "aria-label": "Forms of this run" }, FORMS.map(([name, words]) => link(name, words, name ? `${at}?form=${name}` : at)), link("time", "Timeline", `${at}/time`), link("sent", "What was sent", `${at}/sent`));
 }

@@ -1,16 +1,19 @@
 // The time of a run in four lanes. Pauses between turns are drawn short, so that days of waiting leave room for the work.
 import { el, took } from "./dom.js";
+import { hasTimes, length, scale, timed, toned } from "./scale.js";
 
 const LANES = ["model", "tools", "waiting", "process"];
 const WIDTH = 400, LEFT = 62, HEIGHT = 24, PAUSE = 10, LEAST = 2.5;
 
-/** Return a picture of the bars. `go(seq)` is called for the bar that somebody chose. */
-export function timeline(bars, go) {
-  const now = Math.max(...bars.map((bar) => Date.parse(bar.end ?? bar.start)), 0);
-  const drawn = bars.map((bar) => ({ ...bar, from: Date.parse(bar.start), to: Date.parse(bar.end ?? 0) || now }));
+export const NO_TIMES = "Whoever wrote this run down noted no times.";
+
+/** Return a picture of the bars. `turns` are the frames of it; `go(seq)` is called for the bar that somebody chose. */
+export function timeline(bars, turns, go) {
+  const drawn = timed(bars);
   if (!drawn.length) return el("p", { class: "quiet small" }, "Nothing took time yet.");
-  if (drawn.every((bar) => bar.to === drawn[0].from)) return el("p", { class: "quiet small" }, "Whoever wrote this run down noted no times.");
-  const place = scale(drawn), rows = beside(drawn);
+  if (!hasTimes(drawn)) return el("p", { class: "quiet small" }, NO_TIMES);
+  const frames = timed(turns.map((turn) => ({ start: turn.at, end: turn.end ?? bars.at(-1).end ?? bars.at(-1).start })));
+  const place = scale(drawn, frames, { left: LEFT, width: WIDTH - LEFT - 4, pause: PAUSE }), rows = beside(drawn);
   const height = LANES.length * HEIGHT + 20;
   const picture = el("svg:svg", { class: "time", viewBox: `0 0 ${WIDTH} ${height}`, role: "img", "aria-label": spoken(drawn) });
   LANES.forEach((lane, row) => {
@@ -20,14 +23,13 @@ export function timeline(bars, go) {
   for (const bar of drawn) {
     const row = LANES.indexOf(bar.lane), thin = bar.lane === "process";
     const x = place(bar.from), width = Math.max(LEAST, place(bar.to) - x);
-    const tone = bar.tone === "settled" || bar.tone === "fault" ? bar.tone : bar.lane;
     const [slot, of] = rows.get(bar) ?? [0, 1];
     const rect = el("svg:rect", {
-      class: thin ? "process" : tone, x, width, rx: 2,
+      class: thin ? "process" : toned(bar), x, width, rx: 2,
       y: row * HEIGHT + (thin ? 9 : 4 + slot * (15 / of)), height: thin ? 4 : Math.max(2, 15 / of - 1),
       onclick: () => go(bar.of ?? bar.seq),
     });
-    rect.append(el("svg:title", {}, `${bar.lane}${bar.label ? `: ${bar.label}` : ""}, ${took(bar.to - bar.from)}${bar.tone ? `, ${bar.tone}` : ""}`));
+    rect.append(el("svg:title", {}, [`${bar.lane}${bar.label ? `: ${bar.label}` : ""}`, length(bar), bar.tone].filter(Boolean).join(", ")));
     picture.append(rect);
     if (thin && bar.tone === "fault") picture.append(el("svg:text", { class: "death", x: Math.min(x + width + 2, WIDTH - 44), y: row * HEIGHT + 6 }, "✕ died"));
   }
@@ -51,37 +53,6 @@ function beside(bars) {
     close();
   }
   return found;
-}
-
-/** Return a function from a time to its place; stretches in which nothing happens get `PAUSE` pixels. */
-function scale(bars) {
-  const busy = [];
-  const work_ = bars.filter((each) => each.lane !== "process");
-  for (const bar of (work_.length ? work_ : bars).toSorted((a, b) => a.from - b.from)) {
-    const last = busy.at(-1);
-    if (last && bar.from <= last.to + 1) last.to = Math.max(last.to, bar.to);
-    else busy.push({ from: bar.from, to: bar.to });
-  }
-  const total = busy.reduce((sum, each) => sum + (each.to - each.from), 0) || 1;
-  // Small pauses count as they are; one that is longer than a tenth of the work is drawn short.
-  const merged = [];
-  for (const each of busy) {
-    const last = merged.at(-1);
-    if (last && each.from - last.to < total / 10) last.to = each.to;
-    else merged.push({ ...each });
-  }
-  const work = merged.reduce((sum, each) => sum + (each.to - each.from), 0) || 1;
-  const pause = Math.min(PAUSE, (WIDTH - LEFT) / 3 / merged.length);
-  const unit = (WIDTH - LEFT - pause * (merged.length - 1) - 4) / work;
-  let x = LEFT;
-  for (const each of merged) { each.x = x; x += (each.to - each.from) * unit + pause; }
-  const place = (at) => {
-    let found = merged[0];
-    for (const each of merged) if (at >= each.from) found = each;
-    return Math.max(LEFT, found.x + Math.min(Math.max(at - found.from, 0), found.to - found.from) * unit + (at > found.to ? Math.min(pause, (at - found.to) * unit) : 0));
-  };
-  place.total = work;
-  return place;
 }
 
 function spoken(bars) {

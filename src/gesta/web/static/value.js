@@ -3,7 +3,7 @@ import * as api from "./api.js";
 import { count, el } from "./dom.js";
 import { exact, nested, parse } from "./json.js";
 
-const LONG = 600, LINES = 12, COLUMNS = 8, ROWS = 40, DEEP = 5, CELL = 70;
+const SHORT = 160, LONG = 600, LINES = 12, COLUMNS = 8, ROWS = 40, DEEP = 5, CELL = 70;
 
 /** Return any JSON value as a table, a list or a text. */
 export function shown(value, depth = 0) {
@@ -92,3 +92,13 @@ export function files(record, run, line) {
 }
 
 const bytes = (number) => (number < 1000 ? count(number, "byte") : number < 1e6 ? `${(number / 1000).toFixed(1)} kB` : `${(number / 1e6).toFixed(1)} MB`);
+
+/** Put a value into `place`: as it is, if it is short, else in one line with its size, and all of it once it is opened. */
+export function folded(value, place, more = "") {
+  const size = (JSON.stringify(value) ?? "").length;
+  if (size <= SHORT) { place.append(shown(value)); return el("div", {}, place, more); }
+  const what = Array.isArray(value) ? count(value.length, "item") : nested(value) ? count(Object.keys(value).length, "member") : "a text";
+  const made = el("details", { class: "fold", ontoggle: () => { if (made.open && !place.hasChildNodes()) place.append(shown(value)); } },
+    el("summary", {}, `${what}, ${more ? "more than " : ""}${count(size, "character")}`), place, more);
+  return made;
+}

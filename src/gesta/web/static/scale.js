@@ -1,0 +1,62 @@
+// Where a time lies in a picture. Pauses are drawn short, so that days of waiting leave room for the work.
+import { took } from "./dom.js";
+
+/** Return bars with `from` and `to` in milliseconds; one that has not ended ends with the last of all. */
+export function timed(bars) {
+  const now = bars.reduce((last, bar) => Math.max(last, Date.parse(bar.end ?? bar.start)), 0);
+  return bars.map((bar) => ({ ...bar, from: Date.parse(bar.start), to: bar.end ? Date.parse(bar.end) : now }));
+}
+
+/** Return whether the times say anything: not all of them are one. */
+export const hasTimes = (bars) => bars.some((bar) => bar.to !== bars[0].from || bar.from !== bars[0].from);
+
+/** Return a function from a time to its place between `left` and `left + width`, with its `parts` and the `total` of work.
+ * `frames`: the turns; if most bars are instants, the whole of each turn counts as work. */
+export function scale(bars, frames, { left, width, pause: most }) {
+  const work_ = bars.filter((each) => each.lane === "model" || each.lane === "tools");
+  const instants = work_.filter((each) => each.from === each.to).length;
+  const base = work_.length && instants * 2 <= work_.length ? work_ : frames.length ? frames : bars;
+  const busy = together(base, 1);
+  const total = sum(busy) || 1;
+  // Small pauses count as they are; one that is longer than a tenth of the work is drawn short.
+  const parts = together(busy, total / 10), work = sum(parts) || 1;
+  const pause = Math.min(most, width / 3 / parts.length);
+  const unit = (width - pause * (parts.length - 1)) / work;
+  let x = left;
+  for (const each of parts) { each.x = x; each.width = (each.to - each.from) * unit; x += each.width + pause; }
+  const place = (at) => {
+    let low = 0, high = parts.length - 1;
+    while (low < high) { const middle = Math.ceil((low + high) / 2); if (at >= parts[middle].from) low = middle; else high = middle - 1; }
+    const found = parts[low], next = parts[low + 1];
+    if (at <= found.to) return Math.max(left, found.x + Math.max(at - found.from, 0) * unit);
+    const after = next ? pause * Math.min(1, (at - found.to) / Math.max(next.from - found.to, 1)) : 0;
+    return found.x + found.width + after;
+  };
+  return Object.assign(place, { parts, total: work });
+}
+
+/** Return how long at least one of some bars was at work, in milliseconds. */
+export const filled = (bars) => sum(together(bars, 0));
+
+const sum = (parts) => parts.reduce((all, each) => all + (each.to - each.from), 0);
+
+/** Return the stretches that some bars fill; gaps up to `gap` are filled too. */
+function together(bars, gap) {
+  const found = [];
+  for (const bar of bars.toSorted((a, b) => a.from - b.from)) {
+    const last = found.at(-1);
+    if (last && bar.from <= last.to + gap) last.to = Math.max(last.to, bar.to);
+    else found.push({ from: bar.from, to: bar.to });
+  }
+  return found;
+}
+
+const TONES = new Set(["settled", "fault"]);
+/** Return the class of a bar: its lane, or what became of it. */
+export const toned = (bar) => (TONES.has(bar.tone) && bar.lane !== "span" && bar.lane !== "turn" ? bar.tone : bar.lane);
+
+/** Return how long a bar took, and who says so. */
+export function length(bar) {
+  if (bar.from === bar.to) return bar.lane === "model" || bar.lane === "tools" ? "an instant: its source noted one time" : "";
+  return `${took(bar.to - bar.from)}${bar.said ? ", as its source says" : ""}${bar.end ? "" : ", not ended"}`;
+}

@@ -176,7 +176,7 @@ export class Conversation {
     call.box.open = call.effect !== "pure" || call.box.open;
     call.approval?.remove(); // the story says it
     const told = story(call);
-    if (call.story?.open) told.open = true;
+    if (call.chosen) told.open = call.story.open; // somebody opened or folded it
     if (call.story) call.story.replaceWith(told);
     else call.item.querySelector(".said").append(told);
     call.story = told;

@@ -33,7 +33,7 @@ class Tree {
     this.run = facts.run; this.bars = timed(facts.bars); this.below = new Map(); this.children = new Map(); this.left = facts.left_out;
     const ids = new Set(this.bars.map((bar) => (bar.lane === "span" || bar.lane === "turn" ? bar.seq : 0)));
     for (const bar of this.bars) {
-      if (bar.lane === "process") continue;
+      if (bar.lane === "process" || bar.role === "import") continue;
       const above = ids.has(bar.span) && bar.span !== bar.seq ? bar.span : 0;
       push(this.below, above, bar);
     }
@@ -109,7 +109,8 @@ class Lanes {
     const busy = this.only ? Object.fromEntries(Object.keys(names).map((name) => [name, filled(bars.filter((bar) => bar.lane === name))])) : this.time.busy_ms;
     const all = Object.keys(names).reduce((ms, name) => ms + (name === "waiting" ? 0 : busy[name]), 0) || 1;
     return el("div", { class: "bar" }, this.only ? el("a", { href: `${here}/time` }, "The whole run") : "",
-      Object.keys(names).filter((name) => busy[name]).map((name) => el("span", { class: "key" }, el("i", { class: name, "aria-hidden": "true" }), `${names[name]} ${took(busy[name])}${name !== "waiting" && busy[name] ? ` (${Math.round((busy[name] / all) * 100)} %)` : ""}`)),
+      Object.keys(names).filter((name) => busy[name]).map((name) => el("span", { class: "key" }, el("i", { class: name, "aria-hidden": "true" }), `${names[name]} ${took(busy[name])}${name !== "waiting" && busy.model && busy.tools ? ` (${Math.round((busy[name] / all) * 100)} %)` : ""}`)),
+      bars.some((bar) => bar.lane === "model") && !busy.model && this.axis ? el("span", { class: "quiet" }, "how long the model took is not on record") : "",
       totals.deaths && !this.only ? el("span", { class: "key warn" }, `✕ ${count(totals.deaths, "death")} of a process`) : "",
       el("span", { class: "quiet" }, cost(this.only && bars.length ? this.root.costs(bars[0]) : totals)));
   }
@@ -121,6 +122,7 @@ class Lanes {
     parts.forEach((part, place) => {
       const before = parts[place - 1];
       if (before) track.prepend(el("svg:rect", { class: "pause", x: `${before.x + before.width}%`, width: `${part.x - before.x - before.width}%`, height: "100%" }, el("svg:title", {}, `${took(part.from - before.to)} in which nothing was at work`)));
+      for (const at of ticks(part)) track.append(el("svg:text", { x: `${this.axis(at)}%`, y: 13 }, `+${took(at - parts[0].from)}`));
       if (part.x < free) return;
       const words = place ? `+${took(part.from - parts[0].from)}` : new Date(part.from).toLocaleTimeString("en-GB");
       track.append(el("svg:text", { x: `${part.x}%`, y: 13 }, words));
@@ -223,5 +225,14 @@ class Lanes {
 }
 
 function push(map, key, value) { if (map.has(key)) map.get(key).push(value); else map.set(key, [value]); }
+/** Return round times within a stretch that is wide enough for them. */
+function ticks(part) {
+  if (part.width < 24) return [];
+  const most = ((part.to - part.from) / part.width) * 14, power = 10 ** Math.floor(Math.log10(most));
+  const step = [1, 2, 5, 10].map((each) => each * power).find((each) => each >= most), found = [];
+  for (let at = part.from + step; at < part.to - step / 4; at += step) found.push(at);
+  return found;
+}
+
 const wrong = (bars) => { const faults = bars.filter((bar) => bar.tone === "fault").length; return faults ? `${faults} failed` : ""; };
 const total = (children) => children.reduce((all, { totals }) => ({ tokens_in: all.tokens_in + totals.tokens_in, cached: all.cached + totals.cached, tokens_out: all.tokens_out + totals.tokens_out, usd: totals.usd === null ? all.usd : (all.usd ?? 0) + totals.usd }), { tokens_in: 0, cached: 0, tokens_out: 0, usd: null });

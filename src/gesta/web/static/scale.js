@@ -52,8 +52,11 @@ function together(bars, gap) {
 }
 
 const TONES = new Set(["settled", "fault"]);
-/** Return the class of a bar: its lane, or what became of it. */
-export const toned = (bar) => (TONES.has(bar.tone) && bar.lane !== "span" && bar.lane !== "turn" ? bar.tone : bar.lane);
+/** Return the class of a bar: its lane, or what became of it; of a span, what its role says. */
+export function toned(bar) {
+  if (bar.lane === "span") return { model: "model", tool: "tools" }[bar.role] ?? "span";
+  return TONES.has(bar.tone) && bar.lane !== "turn" ? bar.tone : bar.lane;
+}
 
 /** Return how long a bar took, and who says so. */
 export function length(bar) {

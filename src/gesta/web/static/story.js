@@ -16,7 +16,7 @@ export function story(call) {
   const list = el("ol", {}, steps.map((each) => el("li", { class: each.tone }, each.text, changed(call.line, each), after(each))));
   for (const each of call.results) list.append(el("li", { class: each.outcome === "ok" ? "settled" : "" }, each.concluded || each.text || `The model was told: ${each.outcome}.`, after(each)));
   if (!call.results.length) list.append(el("li", { class: "waiting" }, "It has no result yet."));
-  return el("details", { class: "story", open: call.effect !== "pure" || !call.results.length }, el("summary", {}, `What happened to this ${call.line.tool}`), list);
+  return el("details", { class: "story", open: call.effect !== "pure" || !call.results.length }, el("summary", { onclick: () => { call.chosen = true; } }, `What happened to this ${call.line.tool}`), list);
 }
 
 const after = (line) => el("span", { class: "quiet small" }, ` ${time(line.at)}, entry ${line.seq}`);

@@ -82,6 +82,7 @@ def test_leaving_the_prompt_answers_nothing(leave: str, code: int, said: str):
     assert _end(child)[1] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("folder")
 def test_every_call_of_several_is_asked_about():
     child = _spawn("run", "agent.py:pair", "pay both")
@@ -104,6 +105,7 @@ def test_on_a_terminal_the_answer_is_shown_once():
     assert said.index("Let me look.") < said.index("→ weather") < said.index("Rome is dry")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("folder")
 def test_a_lost_stream_is_told_on_a_terminal():
     said, code = _end(_spawn("run", "agent.py:shaky", "hello"))

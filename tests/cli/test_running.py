@@ -417,6 +417,7 @@ def test_a_damaged_record_is_refused_without_a_traceback(gesta: Gesta, folder: P
         assert "Nothing was changed." in done.stderr
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_an_error_without_a_traceback(gesta: Gesta):
     gesta("run", "agent.py:plain", "x")
     with Path("/dev/full").open("w") as full:

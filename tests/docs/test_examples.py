@@ -28,6 +28,7 @@ def test_an_example_prints_what_it_says(example: Path, tmp_path: Path) -> None:
         is_explained(record)
 
 
+@pytest.mark.slow
 def test_the_nightly_batch_goes_on_elsewhere_on_postgresql_too(
     postgres: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

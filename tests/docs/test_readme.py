@@ -86,6 +86,7 @@ def refunds(shop: Path) -> int:
         return int(file.execute("SELECT count(*) FROM refunds").fetchone()[0])
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900 if FULL else 20)
 def test_the_demo_of_the_first_block_pays_once_in_each_part(tmp_path: Path):
     block = marked("test:demo", "bash")

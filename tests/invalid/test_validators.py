@@ -293,6 +293,7 @@ def request(exchange: dict[str, Any], where: str) -> Iterator[Sent]:
         yield Sent("gemini", path.rpartition("/")[2].partition(":")[0], where, body)
 
 
+@pytest.mark.slow
 def test_what_was_really_sent_is_valid(corpus) -> None:
     """Traffic of an API with a 2xx reply; each difference has a class, and they are less than 1 % in all."""
     counts, classes, unknown = Counter[str](), Counter[str](), list[str]()

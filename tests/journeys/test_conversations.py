@@ -20,6 +20,7 @@ def driven(file: str, sample: int | None, *, stream: bool = False) -> Tally:
     return tally
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600 if FULL else 30)
 @pytest.mark.parametrize("stream", [False, True] if FULL else [None])
 def test_a_broken_conversation_goes_on_and_the_model_is_told_what_was_wrong(

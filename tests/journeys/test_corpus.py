@@ -41,6 +41,7 @@ def ran(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
     return code, capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_small_folders_of_the_corpus_hold_what_they_say(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out = ran(capsys, *SMALL, "--corpus", str(corpus), "--json")
     found = json.loads(out)

@@ -239,6 +239,7 @@ def test_ctrl_c_leaves_a_line_to_go_on_with(record: str) -> None:
     assert f"  gesta resume last gesta.demo:agent --record {record}\n" in console.text
 
 
+@pytest.mark.slow
 def test_each_showing_has_sessions_of_its_own(played: tuple[str, str], tmp_path: Path) -> None:
     folder = shutil.copytree(Path(played[0]).parent, tmp_path / "copied")
     record = str(folder / "played.gesta")
@@ -248,6 +249,7 @@ def test_each_showing_has_sessions_of_its_own(played: tuple[str, str], tmp_path:
     assert {counted(record, session).booked for session in sessions(record)} == {1}
 
 
+@pytest.mark.slow
 def test_what_it_says_fits_eighty_columns(
     summary: tuple[Path, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -69,6 +69,7 @@ async def whole() -> tuple[list[Batch], list[gesta.Entry]]:
     return tape.tape, await record.read(outcome.run)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("lost", [False, True])
 def test_the_demo_resumes_from_every_commit_with_one_refund(

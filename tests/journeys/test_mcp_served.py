@@ -213,6 +213,7 @@ async def test_a_client_that_goes_away_in_the_middle_leaves_a_turn_that_goes_on_
     assert len(keys(shop)) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGINT] if FULL else [signal.SIGTERM])
 async def test_a_server_over_stdio_ends_when_it_is_asked_to(shop: Path, sign: signal.Signals) -> None:
     command = [sys.executable, "-c", MAIN, "serve", "agent.py:plain", "--stdio", "--record", "shop.gesta"]

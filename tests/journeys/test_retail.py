@@ -95,6 +95,7 @@ def test_every_prefix_of_a_real_conversation_resumes_to_the_same_facts_and_world
     anyio.run(main)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900 if FULL else 60)
 def test_real_kills_at_random_points_lose_and_repeat_nothing(
     conversations: list[Conversation], template: Path, tmp_path: Path

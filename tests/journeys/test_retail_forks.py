@@ -95,6 +95,7 @@ def some(lot: random.Random, entries: Sequence[Entry]) -> list[Entry]:
     return sorted(lot.sample(entries, min(SEQS, len(entries))), key=lambda entry: entry.seq)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(1800 if FULL else 60)
 @pytest.mark.parametrize("file", PLAYED)
 async def test_a_fork_with_one_result_changed_shows_it_fires_nothing_and_shares_what_comes_before(

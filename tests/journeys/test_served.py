@@ -121,6 +121,7 @@ def test_a_port_that_is_taken_and_a_record_that_is_none_are_said_in_one_line(sho
     assert "Traceback" not in said
 
 
+@pytest.mark.slow
 def test_the_options_of_the_command_hold_and_an_agent_may_ask_one_that_is_served(shop: Path) -> None:
     token, site = "a-token-of-a-client-1618033988", "https://shop.example"
     first = ["serve", "agent.py:plain", "--record", "plain.gesta", "--allow-host", "gesta.internal", "--no-work"]
@@ -176,6 +177,7 @@ class Browser:
         return thread
 
 
+@pytest.mark.slow
 def test_a_browser_that_comes_back_hears_everything_once(shop: Path) -> None:
     browser, heard = Browser(), list[Any]()
     with serving(shop) as (process, address):
@@ -219,6 +221,7 @@ def test_a_server_that_is_killed_in_the_middle_of_a_call_goes_on_at_its_next_sta
     assert len(set(keys(shop))) == 1
 
 
+@pytest.mark.slow
 def test_a_server_that_is_asked_to_end_sees_calls_through_and_leaves_the_turn_for_its_next_start(shop: Path) -> None:
     heard: list[Any] = []
     with serving(shop) as (process, address):

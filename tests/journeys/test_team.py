@@ -60,6 +60,7 @@ def spent(path: Path, turns: int) -> tuple[int, int]:
     return lines, commits
 
 
+@pytest.mark.slow
 def test_a_turn_of_a_team_costs_the_same_however_many_came_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -151,6 +151,7 @@ def exporter(record: gesta.Record, receiver: Receiver, folder: Path, told: list[
     return Exporter(record.store, quick, folder / "place.json", told=words.append)
 
 
+@pytest.mark.slow
 def test_a_hundred_runs_reach_a_receiver_that_is_away_for_the_middle_third(tmp_path: Path) -> None:
     receiver, told = Receiver(), list[str]()
 
@@ -342,6 +343,7 @@ def test_without_the_extra_the_install_line_is_named(tmp_path: Path) -> None:
     assert '"name":"invoke_agent guide"' in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["SQLite", pytest.param("PostgreSQL", marks=full)])
 def test_every_span_is_there_once_though_the_exporter_is_killed(place: str, tmp_path: Path) -> None:
     size = benchmark.FULL if FULL else benchmark.Size(6, 1)

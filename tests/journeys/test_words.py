@@ -63,6 +63,7 @@ def clerk(*said: Any, name: str = "clerk", tools: Any = None) -> gesta.Agent:
 BOSS = clerk(gesta.call("clerk", task="Pay."), name="boss", tools=[clerk().as_tool()])
 
 
+@pytest.mark.sample(2)
 async def test_a_run_below_is_answered_by_its_wait_or_by_the_session_of_the_run_above(address: str) -> None:
     by: list[Callable[[gesta.Outcome], Any]] = [
         lambda outcome: outcome.waiting[0],

@@ -182,6 +182,7 @@ RETAIL = {  # conversations, answers, and unprompted greetings
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list(RETAIL)[: None if FULL else 1], ids=lambda name: name.rpartition("/")[2])
 async def test_recorded_retail_conversations_are_explained(corpus: Path, tmp_path: Path, name: str) -> None:
     async with gesta.open(str(tmp_path / "retail.gesta")) as record:

@@ -21,6 +21,7 @@ INPUTS = tried(14, 70, 70)
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(60)
 def test_the_short_form_finds_nothing() -> None:
     words = [sys.executable, "-m", "benchmarks.fuzz", "--inputs", str(INPUTS), "--jobs", "1", "--json"]

@@ -47,6 +47,7 @@ def facts(entries: list[gesta.Entry]) -> list[Any]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", ["short", *(["whole"] if FULL else [])])
 def test_an_agent_with_hooks_is_killed_at_every_write_point_and_ends_as_one_that_was_not(

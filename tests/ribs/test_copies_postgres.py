@@ -54,6 +54,7 @@ def mark(address: str, **how: bool | str) -> int | None:
     return found
 
 
+@pytest.mark.slow
 def test_a_record_on_a_restored_server_is_marked_at_its_last_entry_until_it_is_adopted(server: Server) -> None:
     address = server.address()
     more(address, "r")

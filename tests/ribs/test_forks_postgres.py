@@ -26,6 +26,7 @@ def address(postgres: Server) -> str:
     return postgres.address()
 
 
+@pytest.mark.slow
 async def test_a_fork_of_every_prefix_ends_as_its_base_and_fires_nothing(address: str) -> None:
     async with library.open(address) as record:
         first = await record.run(desk, "Pay my order.", session="s")

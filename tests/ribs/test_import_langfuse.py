@@ -1097,6 +1097,7 @@ def test_what_is_no_value_is_left_as_text(text: str) -> None:
     assert python_text.decoded(text) == text
 
 
+@pytest.mark.slow
 def test_reading_a_text_back_is_linear() -> None:
     """A hostile text costs its length: hundreds of thousands of brackets, quotes or escapes."""
     for piece in ("[", "'", "\\", "{'", "[1,", "(("):

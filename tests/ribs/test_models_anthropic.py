@@ -815,6 +815,7 @@ def test_any_cut_of_a_stream_gives_the_same_reply_and_deltas(places):
     assert read(*cut(RECORDED, places)) == read(RECORDED)
 
 
+@pytest.mark.slow
 def test_every_single_cut_gives_the_same_reply_and_deltas():
     expected = read(RECORDED)
     assert expected[1:] == (expected[0].text, expected[0].thought)

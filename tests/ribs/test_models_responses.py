@@ -538,6 +538,7 @@ def test_any_cut_of_a_stream_gives_the_same_reply_and_deltas(places, closing):
     assert read(*pieces) == read(data)
 
 
+@pytest.mark.slow
 def test_every_single_cut_gives_the_same_reply_and_deltas():
     data = streamed(response(of_thought("ü"), of_message("😀"), of_call("f", "{}"))).replace(b"\n", b"\r\n")
     expected = read(data)
@@ -687,6 +688,7 @@ def test_an_event_says_how_a_reply_ended_where_the_response_does_not():
     assert read(event("response.completed", response={"output": [], "status": None}))[0].finish_reason is None
 
 
+@pytest.mark.slow
 def test_many_pieces_take_linear_time():
     text = event("response.output_text.delta", item_id="m", output_index=0, content_index=0, delta="x" * 100)
     args = event("response.function_call_arguments.delta", item_id="f", output_index=1, delta="y" * 100)

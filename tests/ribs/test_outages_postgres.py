@@ -205,6 +205,7 @@ async def test_connections_that_are_ended_at_any_instant_lose_nothing_and_repeat
     await store.close()
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_a_holder_that_is_cancelled_while_connections_end_leaves_nothing_held(address: str, backend: str) -> None:
     async def hold(store: PostgresStore, run: str, started: anyio.Event) -> None:

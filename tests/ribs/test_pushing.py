@@ -47,6 +47,7 @@ async def rows(store: Store) -> list[Row]:
     return sorted(found, key=lambda row: row.pos)
 
 
+@pytest.mark.sample(2)
 def test_what_is_pushed_is_the_same_and_verified(tmp_path: Path, place: str) -> None:
     async def main() -> None:
         async with gesta.open(str(tmp_path / "a.gesta")) as here, gesta.open(place) as there:
@@ -187,6 +188,7 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return lambda *words: CliRunner().invoke(application("push"), ["push", *words], prog_name="gesta")
 
 
+@pytest.mark.sample(2)
 def test_the_command_says_what_went_and_what_did_not(command: Any, place: str) -> None:
     done = command("a.gesta", place)
     assert (done.exit_code, done.stderr) == (0, "")

@@ -228,6 +228,7 @@ async def test_a_person_at_the_client_is_asked_for_an_approval(desk: str, mode: 
     assert told(answer) == "It says: A person did not allow this call."
 
 
+@pytest.mark.sample(3)
 @ERAS
 @pytest.mark.parametrize(
     "result", [("decline", None), ("cancel", None), ("accept", {"approve": "yes"}), ("accept", {})]

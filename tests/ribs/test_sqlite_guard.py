@@ -159,6 +159,7 @@ def test_a_record_that_another_copy_has_open_is_not_opened(path: Path) -> None:
         pass
 
 
+@pytest.mark.slow
 def test_who_reads_on_after_the_record_was_closed_keeps_the_log_beside_the_file(path: Path) -> None:
     with gesta.open_sync(str(path)) as record, record.span("app", session="s"):
         reader = apsw.Connection(str(path))

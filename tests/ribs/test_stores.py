@@ -210,6 +210,7 @@ def test_of_those_who_race_for_a_dead_owners_run_one_wins(tmp_path: Path, child:
     assert left(tmp_path) == {"a.gesta"}
 
 
+@pytest.mark.slow
 def test_processes_that_make_one_record_at_once_make_one(tmp_path: Path, child: Callable[..., Child]) -> None:
     making = """
 print("ready", flush=True)
@@ -763,6 +764,7 @@ for readonly in (True, False):
 """
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("rights", [0o555, 0o777], ids=["a folder too", "the file alone"])
 def test_a_record_that_cannot_be_written_is_read_and_not_written(
     folder: Path, child: Callable[..., Child], rights: int

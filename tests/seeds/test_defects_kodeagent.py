@@ -152,6 +152,7 @@ def test_metadata_is_kept_or_lost_with_the_message_and_counts_when_two_are_compa
     assert json.loads(json.dumps(made)) == {"role": "user", "content": "hi"}
 
 
+@pytest.mark.slow
 def test_many_messages_cost_what_each_costs() -> None:
     made_by = ReActHistoryFormatter()
 

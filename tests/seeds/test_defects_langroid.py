@@ -400,6 +400,7 @@ def test_tools_of_one_message_run_at_once() -> None:
     assert list((told.oai_tool_id2result or {}).values()) == ["waited"] * 3
 
 
+@pytest.mark.slow
 def test_a_step_costs_little_and_as_much_in_a_long_task_as_in_a_short_one() -> None:
     def polling(n: int) -> Task:
         chat = agent("calc", *[several("square")] * n, "DONE ready", tools=[Square])

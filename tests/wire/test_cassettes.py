@@ -92,6 +92,7 @@ def test_a_whole_reply_is_read_as_it_says(exchanges):
         assert reply.finish_reason == body["choices"][0]["finish_reason"], one.name
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_recorded_streams_may_be_cut_anywhere(exchanges):
     for one in exchanges:

@@ -147,6 +147,7 @@ def test_every_recorded_error_is_a_known_one(exchanges):
     assert found == NO_REPLIES
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(60)
 def test_recorded_streams_may_be_cut_anywhere_and_equal_whole_replies(exchanges):
     for one in exchanges:

@@ -140,6 +140,7 @@ def test_every_reply_is_read_as_it_says_and_what_is_none_yet_is_a_clear_fault(ex
     assert counts == (CASSETTES, EXCHANGES, REPLIES, QUEUED, STREAMS, CALLS, NATIVE)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(60)
 def test_recorded_streams_may_be_cut_anywhere(exchanges):
     for one in exchanges:

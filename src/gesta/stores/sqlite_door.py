@@ -10,6 +10,7 @@ Gesta's tables are left alone, and `verify` names them.
 
 import re
 from collections.abc import Iterable, Iterator
+from string import ascii_lowercase, ascii_uppercase
 
 import apsw
 from msgspec import Struct
@@ -30,6 +31,7 @@ SYSTEM = {
     "sqlite_stat4": "CREATE TABLE sqlite_stat4(tbl,idx,neq,nlt,ndlt,sample)",
 }
 """Tables that SQLite makes itself."""
+LOWER = str.maketrans(ascii_uppercase, ascii_lowercase)
 FUNCTIONS = ("json_each", "json_tree", "pragma_")
 """Prefixes of the names of the table-valued functions that Gesta's statements use."""
 
@@ -190,7 +192,7 @@ def _of_sqlite(each: Object) -> bool:
 
 def _lower(name: str) -> str:
     """Return a name as SQLite compares it: only letters from A to Z have a case."""
-    return re.sub("[A-Z]+", lambda found: found[0].lower(), name)
+    return name.translate(LOWER)
 
 
 KNOWN = _known()

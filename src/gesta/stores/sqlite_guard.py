@@ -377,11 +377,10 @@ def refuse_first(path: Path) -> None:
 def _open_elsewhere(path: Path) -> bool:
     """Return whether another copy of SQLite in this process has a file open."""
     ours = {one for hold in _HOLDS.values() for one in (hold.descriptor, hold.presence.descriptor)}
-    index = path.with_name(f"{path.name}-shm")
-    listed = Path("/proc/self/fd")
-    for one in listed.iterdir() if listed.is_dir() else ():
+    file, index, listed = str(path), f"{path}-shm", "/proc/self/fd"
+    for number in os.listdir(listed) if os.path.isdir(listed) else ():  # noqa: PTH112, PTH208 - at each opening
         with suppress(OSError):  # closed meanwhile
-            found = one.readlink()
-            if found == index or (found == path and int(one.name) not in ours and writable(int(one.name))):
+            found = os.readlink(f"{listed}/{number}")  # noqa: PTH115 - a third of the time of a `Path`
+            if found == index or (found == file and int(number) not in ours and writable(int(number))):
                 return True
     return False

@@ -127,6 +127,8 @@ class ToolServer(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Version that the server gives itself."""
     schema: str
     """SHA-256 of the tool's name, description, schemas and annotations as the server listed them, in hex."""
+    tool: str | None = None
+    """The server's own name of the tool; `None` if it is the tool's name here."""
 
 
 class Step(Struct, frozen=True, kw_only=True, omit_defaults=True):

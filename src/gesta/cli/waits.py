@@ -27,6 +27,10 @@ STANDING = {
 }
 """The text for a turn that waits for no call, question or time."""
 IN_DOUBT = "`{tool}` was started and left no result: nobody knows whether it happened, so it was not run again."
+OF_SERVER = (
+    "`{tool}` is a tool of the server {server!r}. To have such calls made again instead: gesta.mcp(..., "
+    "effects={effects}) if a second call does no harm, or 'pure' if it only reads."
+)
 FIND_OUT = "Find out whether it happened. If it did not, say `failed` below instead of `done`, or `retry`."
 
 
@@ -116,11 +120,21 @@ def why(each: Waiting) -> str:  # a kind that is missing here is an error of myp
             refused = [f"An answer to it does not count: {visible(each.refused)}"] if each.refused else []
             return "\n".join([f"Waiting for approval of {shown(each)} (call {each.call}).", *each.remarks, *refused])
         case "doubt":
-            text = (IN_DOUBT if each.declared else UNDECLARED).format(tool=visible(each.tool or ""))
-            return "\n".join([f"Outcome unknown: {shown(each)} (call {each.call}). {text}", *each.remarks])
+            text = (IN_DOUBT if each.declared or each.server else UNDECLARED).format(tool=visible(each.tool or ""))
+            settles = _of_server(each)
+            return "\n".join([f"Outcome unknown: {shown(each)} (call {each.call}). {text}", *settles, *each.remarks])
         case "running":
             return (
                 f"{shown(each)} (call {each.call}) may be tried again once its last attempt has ended; its process may "
                 f"still be at work. If that has ended for certain: gesta gone {each.process}"
             )
     assert_never(each.what)
+
+
+def _of_server(each: Waiting) -> list[str]:
+    """Return a line on how a tool of a server is declared, which has no `reconcile` that could settle a doubt."""
+    if each.server is None or each.effect != "once":
+        return []
+    tool, server = visible(each.tool or ""), visible(each.server.name)
+    effects = {visible(each.server.tool or each.tool or ""): "idempotent"}
+    return [OF_SERVER.format(tool=tool, server=server, effects=effects)]

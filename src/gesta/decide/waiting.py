@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gesta.codec.rows import digest_of
-from gesta.kinds import TimerContent
+from gesta.kinds import TimerContent, ToolServer
 from gesta.state.calls import WAITING, OpenCall, Try
 from gesta.state.run import RunState
 from gesta.text.visible import remarks
@@ -58,6 +58,8 @@ class Waiting(Struct, frozen=True):
     """Time of the attempt in doubt."""
     process: str | None = None
     """Process that made the attempt in doubt, in the form for `gesta gone`."""
+    server: ToolServer | None = None
+    """For a doubt: the server that carries the tool out; `None` for a function of the program."""
     axis: Literal["tokens", "usd"] | None = None
     """For a budget: the unit of the bound that was reached."""
     spent: float | None = None
@@ -114,7 +116,7 @@ def _of_call(call: OpenCall, what: str) -> dict[str, Any]:
     if what == "approval":
         return {**known, "expires": call.expires, "refused": call.refused}
     if what in ("doubt", "running") and last is not None:
-        return {**known, "since": last.at, "process": last.process}
+        return {**known, "since": last.at, "process": last.process, "server": last.server}
     return known
 
 

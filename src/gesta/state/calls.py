@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from gesta.kinds import AnswerContent, ApprovalContent, CheckContent, FaultContent
+from gesta.kinds import AnswerContent, ApprovalContent, CheckContent, FaultContent, ToolServer
 
 LOST = "lost"
 """Type of the error of a try that a crash interrupted, and of a turn whose process died. The try does not count as
@@ -80,6 +80,8 @@ class Try(Struct):
     """Seq of the attempt's resolution."""
     void: bool = False
     """Whether the next attempt draws a new key."""
+    server: ToolServer | None = None
+    """The server that carried the attempt out; `None` for a function of the program."""
     before: "Try | None" = None
     """The attempt before this one. It is the last attempt again if this one never begins."""
 

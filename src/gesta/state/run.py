@@ -249,7 +249,7 @@ def _fold_attempt(state: RunState, entry: Entry, content: AttemptContent) -> Non
         key = call.last.key if call.last is not None else None
         if call.first_at is None or content.key != key:
             call.first_at = entry.at
-        tried = Try(entry.seq, content.effect, content.process, content.key, entry.at)
+        tried = Try(entry.seq, content.effect, content.process, content.key, entry.at, server=content.server)
         if call.last is not None:
             tried.before, call.last.before = call.last, None  # one is enough
         call.last = tried

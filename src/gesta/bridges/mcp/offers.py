@@ -111,13 +111,19 @@ def _tool(
     told = {
         key: each.get(key) for key in ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
     }
-    server = ToolServer(name=listing.name, version=listing.version, schema=digest_of(told))
     offer = Offer(method=each.get("method", "tools/call"), name=name, effect=effect, server=listing.name)
     title = clean(each.get("title") or hints.get("title"), 200)
     description = clean(each.get("description"), MOST_CHARS)
     own = f"{listing.name}_{name}" if offer.method != "tools/call" and not rules.prefix else f"{rules.prefix}{name}"
+    named = _name(own, taken)
+    server = ToolServer(
+        name=listing.name,
+        version=listing.version,
+        schema=digest_of(told),
+        tool=name if name != named else None,
+    )
     return Tool(
-        name=_name(own, taken),
+        name=named,
         description="\n".join(text for text in (title if title != name else "", description) if text),
         args_schema=_schema(each.get("inputSchema") or {}),
         function=call(offer),

@@ -16,10 +16,11 @@ from gesta.kinds import AssistantContent, Part, UserContent
 
 sync_api = pytest.importorskip("playwright.sync_api", reason=NEEDED)
 AXE = find_spec("axe_playwright_python")
-pytestmark = [pytest.mark.skipif(CHROMIUM is None, reason=NO_CHROMIUM), pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.skipif(CHROMIUM is None, reason=NO_CHROMIUM), pytest.mark.timeout(300)]
 FULL = os.environ.get("GESTA_TESTS") == "full"
 LOOKS = [("light", 1360), ("dark", 420), *([("dark", 1360), ("light", 420)] if FULL else [])]
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(60))
+FORMS = ("activity", "steps", "task", "react", "codeact", "why")
 WRITTEN = "# Order\n\n> said\n\n| a | b |\n|---|--:|\n| [x](https://shop.example) | `1` |\n\n```python\nprint(1)\n```\n\n- [x] done"
 
 
@@ -52,7 +53,8 @@ def views(record: Path) -> list[str]:
     with gesta.open_sync(record, readonly=True) as opened:
         crashed = next(each.runs[0] for each in opened.sessions() if each.name == "demo-1-crash")
     runs = [f"/r/0/run/{each}" for each in (crashed, written)]
-    of_crashed = [f"/r/0/run/{crashed}/{each}" for each in ("why", "sent")]
+    parts = ("/why", "/sent", "/sent?show=all", "/sent?show=wire", *(f"?form={each}" for each in FORMS))
+    of_crashed = [f"/r/0/run/{crashed}{each}" for each in parts]
     return ["/r/0", "/r/0?words=refund", "/r/0/waiting", *runs, *of_crashed, "/r/0/run/nothing"]
 
 
@@ -63,7 +65,7 @@ def record(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
     return path, aside(lambda: views(path))
 
 
-READY = "main .item, main .row, main .wait, main .card, main .empty, main .sent > *"
+READY = "main .item, main .row, main .wait, main .card, main .empty, main .sent > *, main .form td"
 
 
 @pytest.mark.skipif(AXE is None, reason="pip install -e '.[browser]': axe-core comes with axe-playwright-python")

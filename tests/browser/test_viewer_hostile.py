@@ -1,5 +1,6 @@
 """Whatever was said is shown as text: each hostile text, through every kind of entry and every place, in every view."""
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any, get_args
 import anyio
 import msgspec
 import pytest
+from msgspec.structs import replace
 from tests.browsing import CHROMIUM, NEEDED, NO_CHROMIUM, aside, browsing, watched
 from tests.cli.test_transcript import SAMPLES
 from tests.hostile import TEXTS
@@ -18,13 +20,13 @@ from gesta import kinds
 from gesta.web.app import STATIC
 
 sync_api = pytest.importorskip("playwright.sync_api", reason=NEEDED)
-pytestmark = [pytest.mark.skipif(CHROMIUM is None, reason=NO_CHROMIUM), pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.skipif(CHROMIUM is None, reason=NO_CHROMIUM), pytest.mark.timeout(300)]
 
 PARAGRAPHS = 2_400
 """Number of characters of a text that holds several hostile ones, so that no view cuts it."""
 OPEN = """() => {
     for (const each of document.querySelectorAll("details")) each.open = true;
-    for (const each of document.querySelectorAll("main button")) if (!each.closest(".answers, dialog")) each.click();
+    for (const each of document.querySelectorAll("main button")) if (!each.closest(".answers, .filters, .pages, dialog")) each.click();
     for (const each of document.querySelectorAll("main *")) for (const type of ["mouseenter", "pointermove", "focusin", "toggle", "error"]) each.dispatchEvent(new Event(type));
 }"""
 MADE = """() => [...document.querySelectorAll("*")].map((each) => [each.localName, [...each.attributes].map((it) => [it.name, it.value])])"""
@@ -95,11 +97,19 @@ async def write(path: Path) -> str:
         for text in TEXTS:
             async with record.span(text, session=text) as span:
                 span.write(kinds.UserContent(value=text, user_id=text))
+        seqs = dict[Any, int]()
         async with record.span(TEXTS[0], session="every kind") as every:
             for text in together():
                 for kind in sorted(get_args(kinds.Content), key=lambda kind: kind is kinds.AssistantContent):
-                    if kind not in (kinds.BeginContent, kinds.EndContent):
-                        every.write(filled(kind, text), annotations={text: text})
+                    if kind in (kinds.BeginContent, kinds.EndContent):
+                        continue
+                    content = filled(kind, text)
+                    if isinstance(content, kinds.RequestContent):
+                        block = json.dumps({"role": "user", "content": text})
+                        content = replace(
+                            content, header=seqs[kinds.RequestHeaderContent], extends=None, blocks=[block]
+                        )
+                    seqs[kind] = every.write(content, annotations={text: text}).seq
     return str(every.run)
 
 
@@ -125,11 +135,14 @@ def record(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 
 def views(run: str) -> Iterator[str]:
     """Yield the addresses of all views."""
-    yield "/r/0"
+    for page in range(1, 6):
+        yield f"/r/0?page={page}"
+    yield "/r/all"
     yield "/r/0?words=script&agent=%3Cscript%3E&stands=%22%3E"
     yield "/r/0/waiting"
     yield f"/r/0/run/{run}"
-    yield f"/r/0/run/{run}/why"
+    for each in ("/why", "/sent", "/sent?show=wire", "?form=activity", "?form=steps", "?form=task", "?form=why"):
+        yield f"/r/0/run/{run}{each}"
     yield "/r/0/run/%3Cscript%3Ealert(1)%3C%2Fscript%3E"
 
 
@@ -140,7 +153,7 @@ def own() -> tuple[set[str], set[str]]:
     tags |= {"ol", "ul", "th", "td", "h3", "h4", "h5", "h6"}  # these are chosen by a script of the pages
     index = (STATIC / "index.html").read_text()
     tags |= set(re.findall(r"<([a-z]\w*)", index))
-    attributes = set(re.findall(r'\b([a-z-]+)="', index)) | {"hidden"}
+    attributes = set(re.findall(r'\b([a-z-]+)="', index)) | {"hidden", "disabled", "open"}
     return tags, attributes | set(re.findall(r"""[\s{"]([A-Za-z][\w-]*)"?:""", source)) | set(
         re.findall(r'setAttribute\("([\w-]+)"', source)
     )
@@ -163,17 +176,19 @@ def test_no_text_runs_or_loads_anything_in_any_view(browser: Any, record: tuple[
         context.route(lambda url: "/r/0" in url, reported)
         page = context.new_page()
         watched(page, wrong)
+        page.on("response", lambda each: wrong.append(f"{each.status} {each.url}") if each.status >= 500 else None)
         page.on("request", lambda request: asked.append(request.url))
         context.on("page", lambda other: wrong.append(f"another page opened: {other.url}"))
         page.goto(f"{address}/?token={TOKEN}")
         for view in views(run):
             page.goto(f"{address}{view}", wait_until="domcontentloaded")
             page.locator("main > *").first.wait_for()
-            page.locator("main .item, main .row, main .wait, main .card, main .empty").first.wait_for()
+            page.locator(
+                "main .item, main .row, main .wait, main .card, main .empty, main .sent > *, main .form td, main .warn"
+            ).first.wait_for(state="attached")
             before = page.url
-            for _ in range(5 if view == "/r/0" else 1):
-                page.evaluate(OPEN)
-                page.evaluate(FRAMES)
+            page.evaluate(OPEN)
+            page.evaluate(FRAMES)
             assert page.url.partition("#")[0].partition("?")[0] == before.partition("#")[0].partition("?")[0]
             for tag, facts in page.evaluate(MADE):
                 assert tag in tags, (view, tag)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ from tests.commands import gesta_command
 from tests.viewing import TOKEN, viewed
 
 import gesta
-from gesta.kinds import AssistantContent, UserContent
+from gesta.entry import Entry
+from gesta.kinds import AssistantContent, Error, FaultContent, UserContent
+from gesta.views.lines import line
 from gesta.web.app import STATIC
 from gesta.web.gate import POLICY
 
@@ -210,6 +213,12 @@ async def test_odd_entries_become_lines_too(tmp_path: Path) -> None:
     lines = await anyio.to_thread.run_sync(looked)
     assert [line["kind"] for line in lines] == ["begin", "user", "key-value", "assistant", "end"]
     assert (len(lines[1]["text"]), lines[1]["more"], lines[2]["more"]) == (4000, True, True)
+
+
+def test_the_type_of_a_fault_is_a_text_and_no_format() -> None:
+    error = Error(type="{background} {0.__class__}", message="{x}")
+    entry = Entry(run="r", seq=3, at=datetime.now(UTC), span=1, content=FaultContent(of=2, error=error))
+    assert line(entry, {}).text == "{background} {0.__class__}: {x}."
 
 
 def test_view_names_a_record_that_is_not_there() -> None:

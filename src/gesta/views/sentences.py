@@ -36,7 +36,8 @@ def happened(content: Any, known: Mapping[int, Entry]) -> dict[str, Any]:
             again = f" It was tried again after {wait_s:g} s." if wait_s is not None else ""
             again += f" {instead} was asked instead." if instead else ""
             said = error.message.rstrip(".")
-            text = FAULTS.get(error.type, f"{error.type}: {{}}.").format(said) + again
+            known_as = FAULTS.get(error.type)  # the type is a text of the provider, and no format
+            text = (known_as.format(said) if known_as is not None else f"{error.type}: {said}.") + again
             tone = "waiting" if error.type in WAITING else "fault"
             return {"part": "story", "text": text, "tone": tone, "of": of}
         case kinds.ResolutionContent(verdict=verdict, by=by, result=result):

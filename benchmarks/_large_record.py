@@ -28,6 +28,7 @@ from gesta.store import Batch, BlobRow, Store, first_lease
 A_FOLDER = 5_000
 """Number of entries of one folder of the corpus after which no further file of it is imported."""
 LARGEST = 3_000_000  # bytes, packed, of a file that is imported
+TALK = ("user", "assistant", "tool-call", "tool-result")
 TOGETHER = 40  # runs in one commit
 NEWEST = datetime(2026, 11, 20, 12, tzinfo=UTC)
 A_RUN = timedelta(minutes=11)
@@ -78,8 +79,7 @@ async def _make(path: str, entries: int, corpus: Path) -> None:
     print(f"{len(templates):,} runs of the corpus are copied", file=sys.stderr, flush=True)
     async with gesta.open(path, durability="normal") if "://" not in path else gesta.open(path) as record:
         store, done = record.store, 0
-        longest = max(templates, key=lambda each: len(each.entries))
-        batch = longest.copy(record.info.id, "long/10000", NEWEST, -(-10_000 // len(longest.entries)))
+        batch = _long(templates, record.info.id)
         await store.append(batch)
         done, number, waiting = len(batch.rows), 0, list[Batch]()
         runs = (entries - done) // max(1, sum(len(each.entries) for each in templates) // len(templates))
@@ -95,6 +95,12 @@ async def _make(path: str, entries: int, corpus: Path) -> None:
         await _write(store, waiting)
         await _others(record)
     print(f"{done:,} entries, {number + 1:,} runs", file=sys.stderr, flush=True)
+
+
+def _long(templates: list[Template], record: str) -> Batch:
+    """Return a batch with a conversation of 10,000 entries: one of the corpus, again and again."""
+    talk = max(templates, key=lambda each: sum(said[0].kind in TALK for said in each.entries))
+    return talk.copy(record, "long/10000", NEWEST, -(-10_000 // len(talk.entries)))
 
 
 async def _write(store: Store, batches: list[Batch]) -> None:

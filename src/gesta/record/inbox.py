@@ -204,10 +204,13 @@ class Inbox:
         """Return a whole id as it is, or the id of the run that `find` finds. Raises NoRun, SeveralRuns."""
         return name if RUN_ID.fullmatch(name) is not None else (await self.find(name)).run
 
-    async def _exactly(self, name: str) -> RunRow | None:
-        """Return the run with a whole id. The list of all runs, which may be long, is not read for it."""
-        first = await self.store.read(name, limit=1) if RUN_ID.fullmatch(name) is not None else []
+    async def _directly(self, name: str) -> RunRow | None:
+        """Return the run with a whole id, or the newest root run of a session, without reading the list of all runs."""
+        if RUN_ID.fullmatch(name) is None:
+            rows = [row for row in await self.store.runs(name) if row.parent_run is None] if name != "last" else []
+            return rows[-1] if rows else None
         with suppress(BrokenRecord):
+            first = await self.store.read(name, limit=1)
             begin = decode_content(first[0].content or "", {}) if first else None
             if isinstance(begin, BeginContent) and begin.opened is not None:
                 return next((row for row in await self.store.runs(begin.opened.session) if row.run == name), None)
@@ -220,7 +223,7 @@ class Inbox:
             NoRun: no run fits.
             SeveralRuns: several ids begin with `name`.
         """
-        if (found := await self._exactly(name)) is not None:
+        if (found := await self._directly(name)) is not None:
             return found
         rows = await self.store.runs()
         roots = [row for row in rows if row.parent_run is None]

@@ -7,6 +7,7 @@ runs to which causes lead are read.
 from gesta.entry import Entry, fold
 from gesta.errors import GestaError
 from gesta.lineage import Key
+from gesta.log.journal import read
 from gesta.record.record import Record
 from gesta.views.lineage import Explanation, Lineage, Node, State, explanation, nodes_of
 
@@ -28,14 +29,14 @@ async def explain(record: Record, entry: Entry | str | Key) -> Explanation:
 
 async def explain_run(record: Record, run: str, seq: int | None = None) -> Explanation:
     """Return the explanation of one entry of a run: by default its last answer, else its last node or entry."""
-    state = fold(Lineage(), await record.read(run))
+    entries = await record.read(run) if seq is None else await read(record.store, run, until=max(0, seq))
+    state = fold(Lineage(), entries)
     if seq is None:
         told = sorted(state.origins[run].nodes)
         seq = max((answer for _, answer in state.questions), default=told[-1] if told else len(state.entries))
     if (run, seq) not in state.entries:
-        raise GestaError(
-            f"No entry {seq} in run {run}. Its entries are 1 to {len(state.entries)}; `gesta log` shows them."
-        )
+        last, _ = await record.store.head(run)
+        raise GestaError(f"No entry {seq} in run {run}. Its entries are 1 to {last}; `gesta log` shows them.")
     found = explanation(state, (run, seq))
     while await _read_more(record, state, found.elsewhere):
         found = explanation(state, (run, seq))

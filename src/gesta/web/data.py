@@ -22,7 +22,7 @@ from gesta.views.lines import LINKS, Line, fell, line, needed
 from gesta.views.overview import totals
 from gesta.views.timeline import busy_ms
 from gesta.web.forms import FormPages
-from gesta.web.glances import BARS, Glances, around
+from gesta.web.glances import BARS, Glances, around, thinned
 from gesta.web.graph import RunFacts, Shown, pictured
 from gesta.web.listing import Listing
 from gesta.web.sent import SentPages
@@ -58,8 +58,9 @@ class Pages:
         row = await self.record.find(name)
         glance = await self.glances.of(row.run)
         overview, rows = glance.overview, await self.record.store.runs(row.session)
-        waiting = await waits_of(self.record.store, row.run, self.record.now())
-        bars = [bar for bar in glance.timeline.bars[-BARS:] if bar.lane not in ("turn", "span")]
+        open_ = bool(overview.turns) and overview.turns[-1].reason is None
+        waiting = await waits_of(self.record.store, row.run, self.record.now()) if open_ else []
+        bars = thinned([bar for bar in glance.timeline.bars[-BARS:] if bar.lane not in ("turn", "span")])
         return {
             "run": row.run,
             "session": row.session,

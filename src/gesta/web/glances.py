@@ -10,13 +10,14 @@ from typing import Any
 
 from anyio import Lock
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from gesta.address import Record
 from gesta.log.journal import read
 from gesta.store import RunRow
 from gesta.views.children import ChildFacts, child_facts
 from gesta.views.overview import Overview, OverviewView
-from gesta.views.timeline import Timeline, TimelineView, busy_ms
+from gesta.views.timeline import Bar, Timeline, TimelineView, busy_ms
 
 READ = 2000
 """Number of entries that are folded before other requests are answered."""
@@ -26,6 +27,8 @@ KEPT_CHILDREN = 5000
 """Number of runs of which only the facts are kept."""
 BARS = 4000
 """Greatest number of bars of a run that are sent."""
+FEW = 300
+"""Number of bars that the small picture beside a conversation shows one by one."""
 CHILDREN = 200
 """Greatest number of runs in one page of the runs that a run started."""
 
@@ -115,3 +118,20 @@ def around(row: RunRow, rows: Sequence[RunRow]) -> list[dict[str, Any]]:
         for each in found
         if each.run in way or each in roots
     ]
+
+
+def thinned(bars: Sequence[Bar]) -> list[Bar]:
+    """Return bars for a small picture. Of many, ordinary bars of a lane become one if no eye could tell them apart."""
+    if len(bars) <= FEW:
+        return [*bars]
+    step = (max(bar.end or bar.start for bar in bars) - min(bar.start for bar in bars)) / FEW
+    found, last = list[Bar](), dict[str, int]()
+    for bar in bars:
+        before = found[last[bar.lane]] if bar.lane in last else None
+        ends = before.end if before is not None and not before.tone and not bar.tone and bar.end is not None else None
+        if before is not None and ends is not None and bar.end is not None and bar.start - ends < step:
+            found[last[bar.lane]] = replace(before, end=max(ends, bar.end), tokens=None, usd=None)
+        else:
+            last[bar.lane] = len(found)
+            found.append(bar)
+    return found

@@ -3,6 +3,7 @@ import * as api from "./api.js";
 import { boxes, drawn, money } from "./children.js";
 import { count, el, took, when } from "./dom.js";
 import { markdown } from "./markdown.js";
+import { Near } from "./near.js";
 import { notable, story } from "./story.js";
 import { args, files, folded, shown, text } from "./value.js";
 
@@ -14,7 +15,7 @@ export class Conversation {
   constructor(record, run, turns, end, why) {
     this.record = record; this.id = run; this.of = turns; this.end = end; this.why = why; this.costs = new Map(); this.below = new Map();
     this.items = new Map(); this.calls = new Map(); this.turns = new Map(); this.words = new Map(); this.spoken = new Set();
-    this.answers = [];
+    this.answers = []; this.near = new Near();
   }
 
   /** Take in what is known of the turns by now. */
@@ -104,14 +105,14 @@ export class Conversation {
     const spent = this.costs.get(line.part === "words" ? line.seq : line.spoken), own = spent && (line.part === "message" || !spent.parentNode) ? spent : "";
     const item = el("div", { class: "item", id: this.why ? `e${line.seq}` : undefined }, el("div", { class: "who" }, who, own), el("div", { class: "said" }, said));
     this.items.set(line.seq, item);
-    (turn.batch ?? turn.body).append(item);
+    if (turn.batch) { turn.batch.append(item); item.stretch = turn.batch.stretch; } else this.near.add(turn.body, item);
     return item;
   }
 
   message(line, turn) {
     const words = el("div", {}, markdown(line.text)), files = this.files(line);
     if (line.kind !== "assistant") { this.put(turn, line, line.who, words, this.rest(line, words), files); return; }
-    if (line.spoken) { this.spoken.add(line.spoken); this.words.get(line.spoken)?.remove(); }
+    if (line.spoken) { this.spoken.add(line.spoken); if (this.words.has(line.spoken)) this.near.remove(this.words.get(line.spoken)); }
     const item = this.put(turn, line, line.who || turn.name, words, this.rest(line, words), files, this.why ? el("div", { class: "actions" }, el("button", { onclick: () => this.why(line.seq) }, "why?")) : "");
     item.classList.add("agent", "answer");
     item.words = words; item.line = line;
@@ -148,7 +149,7 @@ export class Conversation {
     if (!beside || beside.number < BATCH) return;
     if (!beside.fold) {
       const said = el("span"), box = el("details", { class: "fold batch" }, el("summary", {}, said));
-      turn.body.append(box);
+      this.near.add(turn.body, box);
       beside.fold = { box, said, calls: 0, told: new Set() };
     }
     turn.batch = beside.fold.box;

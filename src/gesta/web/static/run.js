@@ -9,7 +9,7 @@ import { underlined, why } from "./why.js";
 import { markdown } from "./markdown.js";
 import { card } from "./waits.js";
 
-const PAGE = 200;
+const PAGE = 200, AT_ONCE = 25; // entries in one answer, and drawn at once
 
 export async function run(place, record, id, title) {
   const facts = await api.glance(record, id);
@@ -35,7 +35,9 @@ export async function run(place, record, id, title) {
   const keys = (event) => page.key(event), moved = () => page.go(Number(location.hash.slice(1)));
   document.addEventListener("keydown", keys);
   addEventListener("hashchange", moved);
-  return () => { leave(); document.removeEventListener("keydown", keys); removeEventListener("hashchange", moved); };
+  const print = () => page.conversation.near.all();
+  addEventListener("beforeprint", print);
+  return () => { leave(); page.conversation.near.leave(); removeEventListener("beforeprint", print); document.removeEventListener("keydown", keys); removeEventListener("hashchange", moved); };
 }
 
 class Page {
@@ -67,11 +69,13 @@ class Page {
 
   /** Show the lines from an entry on, and whatever was shown before no more. */
   async load(from) {
-    this.to = from - 1;
+    this.from = from; this.to = from - 1;
     const before = from > 1 ? el("button", { class: "more", onclick: () => this.load(Math.max(1, from - PAGE)) }, "Show what came before") : "";
     this.talk.replaceChildren(...(before ? [before] : []), this.end, this.waits);
+    this.conversation?.near.leave();
+    this.here = this.explained = null;
     this.conversation = new Conversation(this.record, this.id, this.facts.turns, this.end, (seq) => this.why(seq, true));
-    this.add(await api.lines(this.record, this.id, this.to, PAGE));
+    await this.draw(await api.lines(this.record, this.id, this.to, PAGE));
     this.watch.unobserve(this.end);
     this.watch.observe(this.end);
   }
@@ -81,7 +85,7 @@ class Page {
     this.loading = true;
     try {
       const lines = await api.lines(this.record, this.id, this.to, PAGE);
-      this.add(lines);
+      await this.draw(lines);
       if (!lines.length) this.to = this.facts.head;
     } catch { /* the connection says so, and scrolling asks again */ } finally { this.loading = false; }
     this.watch.unobserve(this.end);
@@ -94,6 +98,15 @@ class Page {
     if (!next.length || next[0].seq !== this.to + 1) return false;
     this.add(next);
     return true;
+  }
+
+  /** Add the lines of a page, some at a time, so that the page goes on scrolling meanwhile. */
+  async draw(lines) {
+    const conversation = this.conversation;
+    for (let place = 0; place < lines.length && conversation === this.conversation; place += AT_ONCE) {
+      if (place) await new Promise((done) => setTimeout(done));
+      if (conversation === this.conversation) this.add(lines.slice(place, place + AT_ONCE));
+    }
   }
 
   add(lines) {
@@ -109,11 +122,13 @@ class Page {
   /** Go to an entry: show it, mark it, and give its address to the page. */
   async go(seq) {
     if (!seq) return;
-    if (!this.find(seq) && seq <= this.facts.head) await this.load(Math.max(1, seq - 20));
-    const found = this.find(seq);
+    if (!this.find(seq) && (seq < this.from || seq > this.to) && seq <= this.facts.head) await this.load(Math.max(1, seq - 20));
+    const found = this.find(seq) ?? this.following(seq);
     if (!found) return;
-    this.talk.querySelector(".here")?.classList.remove("here");
+    this.here?.classList.remove("here");
+    this.here = found;
     found.classList.add("here");
+    this.conversation.near.show(found);
     fold(found, true);
     history.replaceState(null, "", `#${seq}`);
     const call = found.querySelector("details.call");
@@ -124,6 +139,12 @@ class Page {
   }
 
   find(seq) { return this.conversation.items.get(seq); }
+
+  /** Return the item after an entry that is not shown by itself, such as the end of a span. */
+  following(seq) {
+    const after = [...this.conversation.items.keys()].filter((each) => each > seq);
+    return after.length ? this.find(Math.min(...after)) : undefined;
+  }
 
   /** Return the last answer on the page for which a tool was used, else the last one. */
   lastAnswer() {
@@ -140,7 +161,9 @@ class Page {
       panel.querySelector(`li[data-id="${CSS.escape(id)}"]`)?.classList.toggle("lit", on);
     };
     const passages = await why(panel, this.record, this.id, seq, (each) => this.go(each), light);
-    for (const each of this.conversation.answers.map((other) => this.find(other))) {
+    const before = this.explained;
+    this.explained = item;
+    for (const each of new Set([before, item].filter(Boolean))) {
       each.classList.toggle("explained", each === item);
       const marked = each === item ? (part) => underlined(part, passages, light, (other) => this.go(other)) : undefined;
       each.words.replaceChildren(...markdown(each.line.text, marked));
@@ -151,11 +174,11 @@ class Page {
   /** Keys: j and k go to the next and the previous item, f opens and folds all calls. */
   key(event) {
     if (event.target.matches("input, select, textarea") || event.metaKey || event.ctrlKey || event.altKey) return;
-    const items = [...this.talk.querySelectorAll(".item[id]")], here = items.findIndex((each) => each.classList.contains("here"));
+    const items = [...new Set(this.conversation.items.values())].filter((each) => each.matches(".item[id]")), here = items.indexOf(this.here);
     const step = { j: items[here + 1], k: items[Math.max(0, here - 1)] }[event.key];
     if (step) this.go(Number(step.id.slice(1)));
     else if (event.key === "f") {
-      const calls = [...this.talk.querySelectorAll("details.call")], open = calls.some((each) => !each.open);
+      const calls = [...this.conversation.calls.values()].map((each) => each.box), open = calls.some((each) => !each.open);
       for (const each of calls) each.open = open;
     } else return;
     event.preventDefault();

@@ -1,0 +1,185 @@
+"""What the viewer costs on a large record: the list, each filter, a run of 10,000 entries, memory, and the browser.
+
+    python -m benchmarks.viewer [--entries 1000000] [--record FILE] [--corpus PATH] [--postgres] [--json]
+
+The record is made of the imported corpus, once, in a folder under the folder of temporary files, and left there for the
+next time. `gesta view` runs in a process of its own; the browser is the Chromium of the system, through Playwright.
+It ends with 1 if a target is missed.
+"""
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+from msgspec import Struct, to_builtins
+
+from benchmarks._large_record import make
+from benchmarks._scrolling import scrolled
+
+BESIDE_US = Path(__file__).resolve().parents[1] / "../shared/corpus"
+TRIES = 5
+FILTERS: tuple[tuple[str, dict[str, str]], ...] = (
+    ("the first page", {}),
+    ("agent", {"agent": "desk"}),
+    ("outcome: waiting", {"stands": "waiting"}),
+    ("outcome: failed", {"stands": "failed"}),
+    ("running", {"stands": "running"}),
+    ("tool", {"tool": "get_order_details"}),
+    ("errors", {"errors": "1"}),
+    ("cost", {"cost": "0.01"}),
+    ("date", {"since": "2026-10-01", "until": "2026-11-01"}),
+    ("sorted by cost", {"sort": "cost"}),
+    ("sorted by tokens", {"sort": "tokens"}),
+    ("sorted by duration", {"sort": "duration"}),
+    ("sorted by entries", {"sort": "entries"}),
+    ("page 400", {"after": "20000"}),
+)
+
+
+class Measured(Struct, frozen=True):
+    """One figure, and its target."""
+
+    what: str
+    value: float
+    unit: str
+    target: float | None = None
+
+    def line(self) -> str:
+        missed = self.target is not None and self.value > self.target
+        bound = f"{'MISSED' if missed else ''} target {self.target:g}" if self.target is not None else ""
+        return f"{self.what:<58} {self.value:>10,.3f} {self.unit:<3} {bound}"
+
+
+class Report:
+    """The figures, printed as they come."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self.quiet = quiet
+        self.figures: list[Measured] = []
+
+    def add(self, what: str, value: float, unit: str = "s", target: float | None = None) -> None:
+        """Keep a figure, and print it."""
+        self.figures.append(Measured(what, value, unit, target))
+        if not self.quiet:
+            print(self.figures[-1].line(), flush=True)
+
+    def best(self, what: str, work: Callable[[], Any], target: float | None = None) -> None:
+        """Time a function a few times, and keep the median: other programs may be at work on this machine."""
+        took = []
+        for _ in range(TRIES):
+            began = time.perf_counter()
+            work()
+            took.append(time.perf_counter() - began)
+        self.add(what, sorted(took)[TRIES // 2], target=target)
+
+
+@contextmanager
+def viewed(record: str) -> Iterator[tuple[int, str]]:
+    """Show a record in a process of its own, and yield its number and address with the token."""
+    words = [sys.executable, "-m", "gesta", "view", record, "--no-open", "--port", "0"]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    try:
+        assert process.stdout is not None
+        yield process.pid, process.stdout.readline().strip()
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def peak_mb(process: int) -> float:
+    """Return the greatest memory that a process had until now. Only on Linux."""
+    found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{process}/status").read_text())
+    return int(found[1]) / 1024 if found else 0.0
+
+
+def asked(client: httpx2.Client, report: Report) -> str:
+    """Time what the server answers, and return the id of the long run."""
+
+    def listed(facts: dict[str, str]) -> dict[str, Any]:
+        answer = client.get("/api/0/sessions", params={**facts, "limit": "50"})
+        answer.raise_for_status()
+        return dict(answer.json())
+
+    began = time.perf_counter()
+    found = listed({})
+    report.add("list of a viewer that was just started", time.perf_counter() - began, target=0.5)
+    slices = [0.0]
+    while found["read"] < 1:
+        asked_at = time.perf_counter()
+        found = listed({})
+        slices.append(time.perf_counter() - asked_at)
+    report.add("until all of it was read, once for each start", time.perf_counter() - began)
+    report.add("the longest answer meanwhile", max(slices), target=0.5)
+    for name, facts in FILTERS:
+        report.best(f"list: {name}", lambda facts=facts: listed(facts), target=0.5)
+    began = time.perf_counter()
+    while (found := listed({"words": "refund"}))["read"] < 1:
+        pass
+    report.add("list: words, the first time: the index is made", time.perf_counter() - began)
+    for words in ("refund", "the", "xylophone", '"order details"'):
+        report.best(f"list: words {words}", lambda words=words: listed({"words": words}), target=0.5)
+    longest = listed({"sort": "entries"})["sessions"]
+    run = next(str(each["runs"][0]) for each in longest if each["name"] in ("long/talk", "long/10000"))
+    began = time.perf_counter()
+    client.get(f"/api/0/runs/{run}").raise_for_status()
+    report.add("a run of 10,000 entries at a glance, the first time", time.perf_counter() - began, target=0.3)
+    report.best("a run of 10,000 entries at a glance", lambda: client.get(f"/api/0/runs/{run}"), target=0.3)
+    report.best("200 of its lines", lambda: client.get(f"/api/0/runs/{run}/lines?after=5000&limit=200"), target=0.3)
+    report.best("a last answer of it, explained", lambda: client.get(f"/api/0/runs/{run}/why"))
+    report.best("what waits for a person", lambda: client.get("/api/0/waiting"), target=0.5)
+    return run
+
+
+def measure(record: str, report: Report) -> None:
+    """Time the viewer on one record."""
+    with viewed(record) as (process, opened):
+        address, _, token = opened.partition("/?token=")
+        with httpx2.Client(base_url=address, follow_redirects=True, timeout=600) as client:
+            client.get("/", params={"token": token}).raise_for_status()
+            run = asked(client, report)
+        for what, value, unit, target in scrolled(address, token, run):
+            report.add(f"in the browser: {what}", value, unit, target)
+        report.add("memory of the server, at most", peak_mb(process), "MB", 150)
+
+
+def main() -> int:
+    """Make the record, and measure."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--entries", type=int, default=1_000_000)
+    parser.add_argument("--record", help="a file that is made, or is there; or the address of a record in PostgreSQL")
+    parser.add_argument("--corpus", type=Path, help="by default GESTA_CORPUS, else shared/corpus beside the repository")
+    parser.add_argument("--postgres", action="store_true", help="on a PostgreSQL of the tests' wheel")
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args()
+    corpus = (given.corpus or Path(os.environ.get("GESTA_CORPUS") or BESIDE_US)).resolve()
+    report, folder = Report(quiet=given.json), Path(tempfile.gettempdir(), "gesta-viewer")
+    with ExitStack() as stack:
+        if given.postgres:
+            from tests.postgres import running
+
+            record = stack.enter_context(running(shared_buffers="64MB")).address()
+        else:
+            folder.mkdir(exist_ok=True)
+            record = given.record or str(folder / f"{given.entries}.gesta")
+        if "://" in record or not Path(record).exists():
+            began = time.perf_counter()
+            make(record, given.entries, corpus)
+            report.add(f"made a record of {given.entries:,} entries", time.perf_counter() - began)
+        measure(record, report)
+    if given.json:
+        print(json.dumps(to_builtins(report.figures), indent=1))
+    return int(any(each.target is not None and each.value > each.target for each in report.figures))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,54 @@
+// Only what is near the screen is in the page. Items stand in stretches; a stretch that is far away is emptied and
+// keeps its height, and gets its items back before it can be seen.
+import { el } from "./dom.js";
+
+const MOST = 24, MARGIN = "1800px";
+
+export class Near {
+  constructor() {
+    this.held = new Map(); // the items of each stretch that is empty now
+    this.watch = new IntersectionObserver((seen) => { for (const each of seen) if (each.isIntersecting) this.fill(each.target); else this.empty(each.target, each.boundingClientRect.height); }, { rootMargin: `${MARGIN} 0px` });
+  }
+
+  /** Add an item at the end of a place. */
+  add(place, item) {
+    let stretch = place.lastElementChild;
+    if (!stretch || (this.held.get(stretch)?.length ?? stretch.childElementCount) >= MOST) {
+      stretch = el("div", { class: "stretch" });
+      place.append(stretch);
+      this.watch.observe(stretch);
+    }
+    this.fill(stretch);
+    item.stretch = stretch;
+    stretch.append(item);
+  }
+
+  /** Put an item into the page, so that one can go there. */
+  show(item) { if (item.stretch) this.fill(item.stretch); }
+
+  remove(item) {
+    const held = this.held.get(item.stretch);
+    if (held) this.held.set(item.stretch, held.filter((each) => each !== item));
+    item.remove();
+  }
+
+  fill(stretch) {
+    const items = this.held.get(stretch);
+    if (!items) return;
+    this.held.delete(stretch);
+    stretch.append(...items);
+    stretch.style.height = "";
+  }
+
+  empty(stretch, height) {
+    if (this.held.has(stretch) || !stretch.childElementCount || !height || stretch.contains(document.activeElement)) return;
+    this.held.set(stretch, [...stretch.children]);
+    stretch.style.height = `${height}px`;
+    stretch.replaceChildren();
+  }
+
+  /** Put all items into the page, for paper. */
+  all() { for (const stretch of [...this.held.keys()]) this.fill(stretch); }
+
+  leave() { this.watch.disconnect(); }
+}

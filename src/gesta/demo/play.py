@@ -29,10 +29,11 @@ DENIED = "Part 2 would kill a process in the middle of the refund. The refund wa
 
 NEXT = (
     ("why {0} {1}", "what that answer was made from"),
-    ("log {0}", "every line of that conversation"),
+    ("view", "both conversations in a browser"),
 )
-"""What to type after the summary: commands on the answer that came after the approval."""
+"""What to type after the summary: on the answer that came after the approval, and on all of it."""
 NEXT_IN_FULL = (
+    ("log {0}", "every line of that conversation"),
     ("runs", "every run on this record"),
     ("verify", "whether a byte of it was changed"),
     ("export last", "a run as JSON lines"),

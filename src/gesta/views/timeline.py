@@ -68,6 +68,8 @@ class Timeline(Struct):
     """The call of each attempt."""
     asked: dict[int, Bar] = field(default_factory=dict)
     """Bars of model calls, by the seq of the request."""
+    edges: dict[int, int] = field(default_factory=dict)
+    """The span of each entry from which another run was started."""
     before: datetime | None = None
     """Time of the previous entry."""
 
@@ -115,6 +117,8 @@ class TimelineView:
                 lane: Lane = "turn" if role == "turn" else "span"
                 bar = Bar(lane, entry.seq, at, label=name, span=above or 0, role=role)
                 state.begin(("span", entry.seq), bar)
+            case kinds.EdgeContent():
+                state.edges[entry.seq] = span
             case kinds.EndContent():
                 self._ended(state, entry, content)
             case kinds.RequestContent():

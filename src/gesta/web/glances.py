@@ -66,7 +66,8 @@ class Glances:
     async def time(self, run: str) -> dict[str, Any]:
         """Return the bars of a run, how long each lane was at work, and how many runs it started."""
         row = await self.record.find(run)
-        bars = (await self.of(row.run)).timeline.bars
+        timeline = (await self.of(row.run)).timeline
+        bars = timeline.bars
         shown = bars[-BARS:]
         below = [each for each in await self.record.store.runs(row.session) if each.parent_run == row.run]
         return {
@@ -74,6 +75,7 @@ class Glances:
             "agent": row.name,
             "bars": shown,
             "left_out": len(bars) - len(shown),
+            "edges": timeline.edges,
             "busy_ms": busy_ms(bars),
             "below": len(below),
         }

@@ -17,11 +17,20 @@ export const ended = (facts) => facts.reason ?? "open";
 
 /** Reads the runs that a run started, a page at a time, in the order in which they began. */
 export class Children {
-  constructor(record, run) { this.record = record; this.run = run; this.all = []; this.count = 0; }
+  constructor(record, run) { this.record = record; this.run = run; this.all = []; this.count = 0; this.before = Promise.resolve(); }
 
-  /** Read those that began until a time, and return them all. `count`: how many there are. */
-  async until(at, count_) {
-    this.count = count_;
+  /** Read those that began until a time, and return them all. `number`: how many there are. */
+  until(at, number) { return this.next(() => this.read(at, number)); }
+
+  /** Do one thing after the other, so that no page is read twice. */
+  next(work) {
+    const done = this.before.then(work);
+    this.before = done.catch(() => {});
+    return done;
+  }
+
+  async read(at, number) {
+    this.count = number;
     while (this.all.length < this.count && (!this.all.length || this.all.at(-1).at <= at)) {
       const page = await api.children(this.record, this.run, this.all.length);
       this.count = page.count;
@@ -32,10 +41,12 @@ export class Children {
   }
 
   /** Read once more those that had not ended, and those that came. */
-  async again(count_) {
-    const first = this.all.findIndex((each) => each.reason === null);
-    this.all.length = Math.min(this.all.length, first < 0 ? this.all.length : first - (first % PAGE));
-    return this.until("9999", count_);
+  again(number) {
+    return this.next(() => {
+      const first = this.all.findIndex((each) => each.reason === null);
+      if (first >= 0) this.all = this.all.slice(0, first - (first % PAGE));
+      return this.read("9999", number);
+    });
   }
 }
 
@@ -48,13 +59,14 @@ export function boxes(record, children, inside) {
 
 /** Return the ends and the cost of several runs. */
 export function sum(children) {
-  const ends = new Map(), all = { tokens_in: 0, tokens_out: 0, cached: 0, usd: null };
+  const ends = new Map(), effects = new Map(), all = { tokens_in: 0, tokens_out: 0, cached: 0, usd: null };
   for (const { totals, reason } of children) {
     ends.set(reason ?? "open", (ends.get(reason ?? "open") ?? 0) + 1);
     for (const name of ["tokens_in", "tokens_out", "cached"]) all[name] += totals[name];
+    for (const [name, number] of Object.entries(totals.effects)) effects.set(name, (effects.get(name) ?? 0) + number);
     if (totals.usd !== null) all.usd = (all.usd ?? 0) + totals.usd;
   }
-  return [...[...ends].map(([name, number]) => `${number} ${name}`), cost(all)].filter(Boolean).join(" · ");
+  return [...[...ends].map(([name, number]) => `${number} ${name}`), ...[...effects].map(([name, number]) => `${name} happened ${number === 1 ? "once" : `${number} times`}`), cost(all)].filter(Boolean).join(" · ");
 }
 
 function box(record, facts, inside) {

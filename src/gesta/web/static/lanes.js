@@ -40,7 +40,7 @@ class Tree {
     for (const own of this.below.values()) own.sort((a, b) => a.from - b.from || a.seq - b.seq);
     const calls = new Set(this.bars.map((bar) => bar.of).filter(Boolean));
     for (const each of children) {
-      push(this.children, calls.has(each.call) ? each.call : 0, each);
+      push(this.children, calls.has(each.call) ? each.call : ids.has(facts.edges[each.edge]) ? facts.edges[each.edge] : 0, each);
     }
   }
 
@@ -182,12 +182,12 @@ class Lanes {
 
   row(tree, bar, depth) {
     const key = `${tree.run}.${bar.seq}`, span = bar.lane === "span" || bar.lane === "turn";
-    const below = span ? tree.below.get(bar.seq) ?? [] : [], children = bar.lane === "tools" ? tree.children.get(bar.of) ?? [] : [];
-    if (children.length === 1) return this.runs(tree, children, depth, key, bar);
+    const below = span ? tree.below.get(bar.seq) ?? [] : [], children = tree.children.get(span ? bar.seq : bar.lane === "tools" ? bar.of : 0) ?? [];
+    if (!span && children.length === 1) return this.runs(tree, children, depth, key, bar);
     const number = bar.lane === "turn" && tree === this.root ? `Turn ${this.facts.turns.find((turn) => turn.seq === bar.seq)?.number ?? ""} ` : "";
     const facts = { tone: bar.tone ?? "", kind: span && bar.role ? bar.role : KINDS[bar.lane], lane: bar.lane, label: `${number}${bar.label ?? ""}`, note: [bar.about, SAID[bar.tone] ?? ""].filter(Boolean).join(" · "), took: bar.from === bar.to ? "" : `${bar.said ? "≈ " : ""}${took(bar.to - bar.from)}`, costs: tree.costs(bar), seq: bar.of && bar.lane === "tools" ? bar.of : bar.seq, only: span && depth === 0 && tree === this.root && !this.only ? bar.seq : 0 };
-    return [this.line(tree, key, facts, this.track([bar]), depth, below.length > 0),
-      below.length && this.open.has(key) ? this.rows(tree, below, depth + 1) : "", this.runs(tree, children, depth + 1, key)];
+    return [this.line(tree, key, facts, this.track([bar]), depth, below.length > 0 || (span && children.length > 0)),
+      below.length && this.open.has(key) ? this.rows(tree, below, depth + 1) : "", !span || this.open.has(key) ? this.runs(tree, children, depth + 1, key) : ""];
   }
 
   /** Return the lanes of sub-agents: one each, folded; opened, with the bars of its own run. */

@@ -74,6 +74,13 @@ def die(when: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+def hold(when: str) -> None:
+    """Wait until the test has heard that the call is here, and lets it go on."""
+    if mark(f"hold-{when}"):
+        (FOLDER / "begun").write_text("")
+        (FOLDER / "go").read_text()
+
+
 def text(said: str, **more: Any) -> dict[str, Any]:
     return {"content": [{"type": "text", "text": said}]} | more
 
@@ -82,6 +89,7 @@ def call(params: dict[str, Any]) -> dict[str, Any]:
     name, item, meta = params["name"], params["arguments"]["item"], params.get("_meta", {})
     key = meta.get("gesta/idempotency-key", "")
     die("before")
+    hold("before")
     if name == "compose":
         asked = {"messages": [{"role": "user", "content": {"type": "text", "text": f"Praise {item}."}}], "maxTokens": 9}
         found = ask("sampling/createMessage", asked)
@@ -110,6 +118,7 @@ def call(params: dict[str, Any]) -> dict[str, Any]:
     if not (name == "put" and key and key in (FOLDER / "keys").read_text().split()):
         note("effects", f"{name} {item}")
         note("keys", key)
+    hold("after")
     die("after")
     return text(f"{name}: {item}")
 

@@ -38,7 +38,7 @@ class Connection:
     def __init__(self, spec: Spec, start: Start, calling: Calling) -> None:
         self.spec = spec
         self._start, self._calling = start, calling
-        self._begins, self._lane = anyio.Lock(), anyio.Lock()
+        self._begins, self._lists, self._lane = anyio.Lock(), anyio.Lock(), anyio.Lock()
         self._link: Link | None = None
         self._listing: Listing | None = None
         self._digest = ""
@@ -68,7 +68,8 @@ class Connection:
     async def offered(self, source: Any, agent: Agent[Any], *, again: bool = False) -> Sequence[Tool]:
         """Return the tools of the server for an agent; see `OpenSource.offered`."""
         try:
-            await self._list()
+            async with self._lists:  # so that who comes meanwhile waits for the list
+                await self._list()
         except NoServer as failure:
             if not again or self._listing is None:
                 raise

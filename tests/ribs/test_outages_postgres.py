@@ -33,10 +33,11 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture
 def address(server: Server) -> Iterator[str]:
-    """Where no record stands yet."""
-    yield server.address()
-    if server.process is None:  # a test that failed left it stopped
-        server.start()
+    """The address of an empty record."""
+    with server.emptied() as place:
+        yield place
+        if server.process is None:  # a test that failed left it stopped
+            server.start()
 
 
 def end_all(address: str) -> None:

@@ -6,7 +6,7 @@ from contextlib import closing
 
 import psycopg
 import pytest
-from tests.postgres import Server, running
+from tests.postgres import Server
 from tests.ribs.desk import Desk, Tool
 
 import gesta
@@ -25,20 +25,14 @@ CREATE VIEW shown AS SELECT * FROM entries;
 CREATE TABLE public.entries(room INTEGER);"""
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with running() as started:
-        yield started
-
-
 def desk_at(address: str, tool_role: str | None = None) -> Desk:
     return Desk(InlinePostgresStore.open(address, tool_role=tool_role))
 
 
 @pytest.fixture
-def address(server: Server) -> Iterator[str]:
+def address(postgres: Server) -> Iterator[str]:
     """A record beside which the tables of tools stand."""
-    with server.emptied() as place, closing(connect(located(place), readonly=False)) as owner:
+    with postgres.emptied() as place, closing(connect(located(place), readonly=False)) as owner:
         owner.execute(TABLES)
         yield place
         owner.execute("DROP TABLE public.entries")

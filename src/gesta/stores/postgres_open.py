@@ -303,22 +303,25 @@ def copied(here: str | None, known: str | None, *, failover: bool) -> bool:
     return here.split("/")[2:] != known.split("/")[2:] if failover else here != known
 
 
-def marked(connection: Connection, place: Place, *, failover: bool) -> Info:
+def marked(connection: Connection, place: Place, *, failover: bool, found: Found | None = None) -> Info:
     """Return the identity of a record. If the record was copied to this place, first mark it at its last entry.
+
+    Args:
+        found: what `identity` returned on this connection just now, so that the server is not asked again.
 
     Raises:
         psycopg.Error, NoRecord, BrokenRecord, NewerRecord: as `identity`.
     """
-    found, here = identity(connection, place), server_of(connection, place)
+    found, here = found or identity(connection, place), server_of(connection, place)
     if here is None or here == found.server:
         return found.info
     with connection.transaction():
         connection.execute("SELECT pg_advisory_xact_lock($1)", (number(found.info.id),))
         ((known,),) = connection.execute("SELECT server FROM record").fetchall()  # perhaps another process was faster
-        if copied(here, known, failover=failover):
+        if marking := copied(here, known, failover=failover):
             connection.execute(MARK)
         connection.execute("UPDATE record SET server = $1", (here,))
-    return identity(connection, place).info
+    return identity(connection, place).info if marking or known != found.server else found.info
 
 
 def seen(connection: Connection, place: Place) -> Info:
@@ -355,7 +358,8 @@ def prepared(connection: Connection, place: Place, *, failover: bool) -> Info:
         found = identity(connection, place)
     if found.format < FORMAT:
         migrate(connection, place)
-    elif not found.current:  # a user without the right to change them, or who would have to wait, uses the old ones
+        return marked(connection, place, failover=failover)
+    if not found.current:  # a user without the right to change them, or who would have to wait, uses the old ones
         with suppress(errors.InsufficientPrivilege, errors.LockNotAvailable), connection.transaction():
             put_views(connection)
-    return marked(connection, place, failover=failover)
+    return marked(connection, place, failover=failover, found=found)

@@ -157,9 +157,9 @@ async def test_a_tombstone_that_stood_there_when_the_heads_were_kept_explains_no
     assert await flaws(path, before) == [], "it came after these"
     spoilt(path, "DELETE FROM entries WHERE pos = (SELECT max(pos) FROM entries)")
     what = f"entry {head.seq} is not there any more: the run was cut off before it, or removed"
-    assert await flaws(path, kept) == [Flaw(run, head.seq, what)]
+    assert await flaws(path, kept) == [Flaw(run, head.seq, what, "cut")]
     assert await flaws(path, before) == []
-    assert await flaws(path, before, kept) == [Flaw(run, head.seq, what)], "each time's by themselves"
+    assert await flaws(path, before, kept) == [Flaw(run, head.seq, what, "cut")], "each time's by themselves"
 
 
 async def test_a_run_that_was_there_before_the_tombstone_was_not_what_went(tmp_path: Path) -> None:

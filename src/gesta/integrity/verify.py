@@ -8,7 +8,8 @@ only if a tombstone of this record explains it that was written after the heads 
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Literal
 
 from msgspec import Struct
 
@@ -28,6 +29,7 @@ HEADS = """SELECT e.run, e.seq, e.digest FROM (SELECT run, max(seq) AS seq FROM 
     JOIN entries AS e ON e.run = h.run AND e.seq = h.seq ORDER BY e.run"""
 
 EARLIER = """SELECT count(*) FROM (SELECT at, lag(at) OVER (ORDER BY pos) AS last FROM runs) AS each WHERE at < last"""
+BEFORE_FIRST = "SELECT count(*) FROM entries WHERE run = ? AND seq < 1"
 BLOBS = "SELECT run, count(*) FROM blobs GROUP BY run"
 LETTERS = "SELECT count(*) FROM inbox"
 OTHERS = "SELECT count(*) FROM runs WHERE record <> (SELECT id FROM record)"
@@ -41,6 +43,16 @@ UNREADABLE = (RecordError, ValueError, TypeError, AttributeError)
 SEQS = "SELECT min(seq), max(seq), count(*), min(CASE WHEN kind = 'begin' THEN seq END) FROM entries GROUP BY run"
 
 
+PAGE = 1000
+"""Number of entries of a run that are read at once."""
+
+How = Literal[
+    "digest", "missing", "place", "base", "blob", "removed", "cut", "anew", "late", "aside", "damage", "bytes"
+]
+"""What was found: an entry or blob that does not fit its digest or name; entries that are not there, or elsewhere; runs
+that were removed; a run that was cut off, worked out anew or continued after a head; objects of others; damage."""
+
+
 class Flaw(Struct, frozen=True):
     """One place where a record is not as it was written."""
 
@@ -48,6 +60,8 @@ class Flaw(Struct, frozen=True):
     """Id of the run. Empty if the flaw is about the file, or about entries that were removed."""
     seq: int
     what: str
+    how: How = "bytes"
+    """What was found. `bytes`: something that cannot be read."""
 
 
 class Report(Struct, frozen=True):
@@ -104,11 +118,19 @@ async def audit(store: Store, *kept: Iterable[Head]) -> list[Flaw]:
     return (await report(store, *kept)).flaws
 
 
-async def report(store: Store, *kept: Iterable[Head]) -> Report:
-    """Check a whole record as `audit` does. The report also has notes about everything that no digest covers."""
+def untold(entries: int) -> None:
+    """Do nothing."""
+
+
+async def report(store: Store, *kept: Iterable[Head], told: Callable[[int], None] = untold) -> Report:
+    """Check a whole record as `audit` does. The report also has notes about everything that no digest covers.
+
+    Args:
+        told: is called with the number of entries that were checked since the last call. What it raises ends the check.
+    """
     heads, foreign, blobs = [list(each) for each in kept], await store.foreign(), Counter[str]()
-    flaws = [Flaw("", 0, f"{each} is not of Gesta's making; nothing uses it") for each in foreign.aside]
-    flaws += await _changed(store, blobs)
+    flaws = [Flaw("", 0, f"{each} is not of Gesta's making; nothing uses it", "aside") for each in foreign.aside]
+    flaws += await _changed(store, blobs, told)
     try:
         backwards = await _backwards(store)
         notes = await _notes(store, foreign, blobs, backwards)
@@ -118,21 +140,21 @@ async def report(store: Store, *kept: Iterable[Head]) -> Report:
         flaws = flaws or [Flaw("", 0, f"what lies beside its runs cannot be read: {error}")]
     for each in heads:
         known = {flaw.run for flaw in flaws}
-        found = await _behind(store, each, known) + _late(backwards, each, known)
+        found = await behind(store, each, known) + _late(backwards, each, known)
         flaws += [flaw for flaw in found if flaw not in flaws]
     return Report(flaws, notes)
 
 
-async def _changed(store: Store, blobs: Counter[str]) -> list[Flaw]:
-    flaws = [Flaw("", 0, f"the file is damaged: {damage}") for damage in await store.damage()]
+async def _changed(store: Store, blobs: Counter[str], told: Callable[[int], None]) -> list[Flaw]:
+    flaws = [Flaw("", 0, f"the file is damaged: {damage}", "damage") for damage in await store.damage()]
     try:
         runs = (await store.sql(RUNS)).rows
         blobs.update({str(run): int(count) for run, count in (await store.sql(BLOBS)).rows})
     except UNREADABLE as error:
         return flaws or [Flaw("", 0, f"its runs cannot be listed: {error}")]
-    for run, count in runs:
+    for run, _ in runs:
         try:
-            found, named = await _audit_run(store, str(run), count)
+            found, named = await check_run(store, str(run), told=told)
         except UNREADABLE as error:
             found, named = [Flaw(str(run), 0, f"its entries cannot be read: {error}")], 0
         flaws += found
@@ -140,44 +162,68 @@ async def _changed(store: Store, blobs: Counter[str]) -> list[Flaw]:
     return flaws + await _removed(store)
 
 
-async def _audit_run(store: Store, run: str, count: int) -> tuple[list[Flaw], int]:
-    """Return the first flaw of a run, and how many blobs its entries name."""
-    rows = await store.read(run)
-    if len(rows) < count:
-        return [Flaw(run, 0, "an entry stands before the first: its seq was changed")], 0
+async def check_run(
+    store: Store, run: str, most: int = 1, told: Callable[[int], None] = untold
+) -> tuple[list[Flaw], int]:
+    """Return the first flaws of a run, and how many blobs its entries name. Cost: reads the run, in pages.
+
+    An entry is compared with what stands before it, flaw or not. So one changed entry is one flaw.
+
+    Args:
+        most: greatest number of flaws to look for.
+        told: as for `report`.
+
+    Raises:
+        one of `UNREADABLE`: bytes that were changed cannot be read.
+    """
+    rows = await store.read(run, 0, None, PAGE)
+    ((before_first,),) = (await store.sql(BEFORE_FIRST, (run,))).rows
+    if before_first or not rows:
+        return [Flaw(run, 0, "an entry stands before the first: its seq was changed", "place")], 0
     base = next(filter(None, map(base_of, rows if rows[0].seq > 1 else rows[:1])), None)
     before = await _shared(store, base) if base is not None else GENESIS
     if base is not None and before is None:
         found = f"entry {rows[0].seq} goes on from {base.run}.{base.seq}, which is not there as it was"
-        return [Flaw(run, rows[0].seq, found)], 0
+        return [Flaw(run, rows[0].seq, found, "base")], 0
     assert before is not None
-    pos, named = 0, set[str]()
-    for seq, row in enumerate(rows, base.seq + 1 if base is not None else 1):
-        found = _flaw(row, seq, before, pos)
-        if found:
-            return [Flaw(run, min(row.seq, seq), found)], 0
-        for name in set(blob_names(row)) - named:
-            if not await _holds(store, run, name):
-                return [Flaw(run, seq, f"blob {name} of entry {seq} ({row.kind}) is missing or was changed")], 0
-            named.add(name)
-        before, pos = row.digest, row.pos
-    return [], len(named)
+    seq, pos, named, flaws = base.seq if base is not None else 0, 0, set[str](), list[Flaw]()
+    while rows:
+        for row in rows:
+            flaw = _flaw(row, seq + 1, before, pos) or await _blob(store, row, named)
+            flaws += [Flaw(run, min(row.seq, seq + 1), *flaw)] if flaw else []
+            if len(flaws) >= most:
+                return flaws, len(named)
+            before, pos, seq = row.digest, row.pos, max(seq, row.seq)
+        told(len(rows))
+        rows = await store.read(run, seq, None, PAGE)
+    return flaws, len(named)
 
 
-def _flaw(row: Row, seq: int, before: bytes, pos: int) -> str:
-    """Return the flaw of a row that should be entry `seq`; an empty text without a flaw.
+async def _blob(store: Store, row: Row, named: set[str]) -> tuple[str, How] | None:
+    """Return the flaw of the blobs of an entry; `None` without a flaw. The blobs are added to `named`."""
+    for name in set(blob_names(row)) - named:
+        if not await _holds(store, row.run, name):
+            return f"blob {name} of entry {row.seq} ({row.kind}) is missing or was changed", "blob"
+        named.add(name)
+    return None
+
+
+def _flaw(row: Row, seq: int, before: bytes, pos: int) -> tuple[str, How] | None:
+    """Return the flaw of a row that should be entry `seq`; `None` without a flaw.
 
     Args:
         before: digest of the entry before it.
         pos: pos of the entry before it.
     """
     if row.seq < seq:
-        return f"entry {row.seq} ({row.kind}) stands before entry {seq}, with which the run begins"
+        return f"entry {row.seq} ({row.kind}) stands before entry {seq}, with which the run begins", "place"
     if row.seq != seq:
-        return f"entry {seq} is missing; the next on record is {row.seq}"
+        return f"entry {seq} is missing; the next on record is {row.seq}", "missing"
     if not isinstance(row.content, str) or not isinstance(row.salt, bytes) or not verify(row, before):
-        return f"entry {seq} ({row.kind}) does not match its digest"
-    return "" if row.pos > pos else f"entry {seq} ({row.kind}) has place {row.pos}, and the entry before it {pos}"
+        return f"entry {seq} ({row.kind}) does not match its digest", "digest"
+    if row.pos > pos:
+        return None
+    return f"entry {seq} ({row.kind}) has place {row.pos}, and the entry before it {pos}", "place"
 
 
 async def _shared(store: Store, base: Forked) -> bytes | None:
@@ -188,10 +234,14 @@ async def _shared(store: Store, base: Forked) -> bytes | None:
     return rows[0].digest if rows and rows[0].digest.hex() == base.digest else None
 
 
-async def _behind(store: Store, kept: list[Head], known: set[str]) -> list[Flaw]:
-    """Return a flaw for each head of one time whose entry is gone although it was not pruned."""
+async def behind(store: Store, kept: list[Head], known: set[str]) -> list[Flaw]:
+    """Return a flaw for each head of one time whose entry is gone although it was not pruned.
+
+    Args:
+        known: runs that have a flaw already, whose heads are not looked for.
+    """
     asked = sorted((head for head in kept if head.run not in known), key=lambda head: head.seq)
-    lost = [(head, what) for head in asked if (what := await _lost(store, head))]
+    lost = [(head, flaw) for head in asked if (flaw := await _lost(store, head))]
     if not lost:
         return []
     flaws, until = dict[str, Flaw](), {head.run: head.seq for head in sorted(kept, key=lambda head: head.seq)}
@@ -199,23 +249,26 @@ async def _behind(store: Store, kept: list[Head], known: set[str]) -> list[Flaw]
         since = [each for each in await pruning_notes(store) if each.row.seq > until.get(each.row.run, 0)]
     except UNREADABLE as error:
         since, flaws = [], {"": Flaw("", 0, f"the tombstones cannot be read: {error}")}
-    for head, what in lost:
+    for head, flaw in lost:
         if not await _explained(store, head, since):
-            flaws.setdefault(head.run, Flaw(head.run, head.seq, what))
+            flaws.setdefault(head.run, flaw)
     return list(flaws.values())
 
 
-async def _lost(store: Store, head: Head) -> str:
-    """Return how a run differs from a head that was kept; an empty text if the head's entry is unchanged."""
+async def _lost(store: Store, head: Head) -> Flaw | None:
+    """Return how a run differs from a head that was kept; `None` if the head's entry is unchanged."""
+    run, seq = head.run, head.seq
     try:
-        rows = await store.read(head.run, head.seq - 1, head.seq)
+        rows = await store.read(run, seq - 1, seq)
         if not rows:
-            return f"entry {head.seq} is not there any more: the run was cut off before it, or removed"
+            return Flaw(
+                run, seq, f"entry {seq} is not there any more: the run was cut off before it, or removed", "cut"
+            )
         if rows[0].digest.hex() == head.digest:
-            return ""
+            return None
     except UNREADABLE as error:
-        return f"entry {head.seq} cannot be read: {error}"
-    return f"entry {head.seq} is not the one whose digest was kept: the chain was worked out anew"
+        return Flaw(run, seq, f"entry {seq} cannot be read: {error}")
+    return Flaw(run, seq, f"entry {seq} is not the one whose digest was kept: the chain was worked out anew", "anew")
 
 
 async def _explained(store: Store, head: Head, since: list[PruningNote]) -> bool:
@@ -248,7 +301,9 @@ def _late(backwards: list[Back], kept: list[Head], known: set[str]) -> list[Flaw
     until = {head.run: head.seq for head in sorted(kept, key=lambda head: head.seq) if head.run not in known}
     late = [each for each in backwards if each.seq > until.get(each.run, each.seq)]
     words = "the clock was set back, or somebody added it by hand"
-    return [Flaw(each.run, each.seq, f"entry {each.seq} came after the head and {each}: {words}") for each in late]
+    return [
+        Flaw(each.run, each.seq, f"entry {each.seq} came after the head and {each}: {words}", "late") for each in late
+    ]
 
 
 async def _notes(store: Store, foreign: Foreign, blobs: Counter[str], backwards: list[Back]) -> list[str]:
@@ -310,7 +365,7 @@ async def _removed(store: Store) -> list[Flaw]:
     if sum(last - first + 1 for first, last in missing) <= inside:
         return []
     words = "missing, and no tombstone says that they were pruned: they were removed by hand"
-    return [Flaw("", 0, f"entries are {words} (places {first} to {last})") for first, last in missing]
+    return [Flaw("", 0, f"entries are {words} (places {first} to {last})", "removed") for first, last in missing]
 
 
 def _lacking(first: int, last: int, count: int, begin: int | None) -> int:

@@ -28,7 +28,7 @@ def verify(options: VerifyOptions) -> int:
     """Check a record, and print where it was changed."""
     if options.keep is not None and options.keep.endswith(".gesta"):
         raise Stop(f"{options.keep!r} is the name of a record, and heads are none. Name a file: --keep heads.txt")
-    kept = _kept(options.head or ())
+    kept = kept_heads(options.head or ())
 
     async def check(record: Record) -> tuple[Report, set[str], dict[str, int]]:
         found = await record.report(*kept)
@@ -83,7 +83,7 @@ def _whole(facts: dict[str, int], path: str | None) -> str:
     return done + _pruned(facts["pruned"]) + held + written
 
 
-def _kept(words: Iterable[str]) -> list[list[Head]]:
+def kept_heads(words: Iterable[str]) -> list[list[Head]]:
     """Read heads, given one by one or in files. Heads of one time form one list. Raises Stop."""
     named, files = list[Head](), list[list[Head]]()
     for word in words:

@@ -10,22 +10,25 @@ from gesta.address import Record
 from gesta.cli.options import OnRecord
 from gesta.cli.pages import reading
 from gesta.cli.talk import DIM, count, harmless, json_line, put, say, terminal
+from gesta.integrity.verify import Head
 from gesta.store import RunRow
 from gesta.web.data import Pages
 from gesta.web.folder import Copied, FolderCopy
 
 
-def write_folder(options: OnRecord, named: str | None, folder: Path, run: str) -> int:
+def write_folder(options: OnRecord, named: str | None, folder: Path, run: str, kept: list[list[Head]]) -> int:
     """Write runs as a folder of pages, and print what it holds.
 
     Args:
         named: the record; `None` for that of the options.
         run: an id, the start of one, `last`, or a session.
+        kept: heads with which the evidence of the runs is compared.
     """
 
     async def write(record: Record) -> Copied:
         rows = await chosen(record, run)
         pages = Pages(record, Path(record.info.address).name, record.info.address)
+        pages.evidence.heads = kept
         return await FolderCopy(pages, rows, progress()).write(folder)
 
     try:

@@ -5,7 +5,7 @@ import webbrowser
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,6 +14,9 @@ from gesta.cli.options import OnRecord
 from gesta.cli.serve_options import listening
 from gesta.cli.talk import DIM, Stop, json_line, say
 from gesta.errors import MissingExtra
+
+if TYPE_CHECKING:
+    from gesta.integrity.verify import Head
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +34,10 @@ class ViewOptions(OnRecord):
         typer.Option("--allow-host", metavar="NAME", help="A name of this machine for others.", show_default=False),
     ] = None
     no_open: Annotated[bool, typer.Option("--no-open", help="Do not open a browser.")] = False
+    head: Annotated[
+        list[str] | None,
+        typer.Option("--head", metavar="HEAD", help="A head that was kept, or a file of heads.", show_default=False),
+    ] = None
     export: Annotated[
         str | None,
         typer.Option("--export", metavar="DIR", help="Write pages that open from a disk.", show_default=False),
@@ -53,6 +60,7 @@ def view(options: ViewOptions) -> int:
     import anyio
 
     from gesta.address import open_record
+    from gesta.cli.files import kept_heads
 
     try:
         from gesta.serve.access import local
@@ -61,8 +69,11 @@ def view(options: ViewOptions) -> int:
         from gesta.web.data import Pages
     except ModuleNotFoundError as missing:
         raise MissingExtra("gesta view", "starlette and uvicorn", "view") from missing
+    if options.head and len(options.records or ()) > 1:
+        raise Stop("--head compares one record with heads. Name one file.")
+    kept = kept_heads(options.head or ())
     if options.export is not None or options.run is not None:
-        return _export(options)
+        return _export(options, kept)
     addresses = [options.source(each) for each in options.records or [""]]
     hosts = tuple(options.allow_host or ()) + (() if local(options.host) else (options.host,))
     token = secrets.token_urlsafe(32)
@@ -79,6 +90,7 @@ def view(options: ViewOptions) -> int:
             records = [await stack.enter_async_context(open_record(each, readonly=True)) for each in addresses]
             named = zip(records, addresses, strict=True)
             viewer = Viewer([Pages(record, Path(record.info.address).name, each) for record, each in named])
+            viewer.pages[0].evidence.heads = kept
             with listening(options.host, options.port) as listens:
                 await serve(viewer.app(token, hosts), viewer, listens, ready=ready)
 
@@ -86,7 +98,7 @@ def view(options: ViewOptions) -> int:
     return 0
 
 
-def _export(options: ViewOptions) -> int:
+def _export(options: ViewOptions, kept: "list[list[Head]]") -> int:
     from gesta.cli.folder import write_folder
 
     if options.export is None:
@@ -94,4 +106,4 @@ def _export(options: ViewOptions) -> int:
     if len(options.records or ()) > 1:
         raise Stop("--export writes runs of one record. Name one file.")
     named = next(iter(options.records or ()), None)
-    return write_folder(options, named, Path(options.export), options.run or "last")
+    return write_folder(options, named, Path(options.export), options.run or "last", kept)

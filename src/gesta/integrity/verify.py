@@ -43,7 +43,7 @@ UNREADABLE = (RecordError, ValueError, TypeError, AttributeError)
 SEQS = "SELECT min(seq), max(seq), count(*), min(CASE WHEN kind = 'begin' THEN seq END) FROM entries GROUP BY run"
 
 
-PAGE = 1000
+CHECKED = 1000
 """Number of entries of a run that are read at once."""
 
 How = Literal[
@@ -176,7 +176,7 @@ async def check_run(
     Raises:
         one of `UNREADABLE`: bytes that were changed cannot be read.
     """
-    rows = await store.read(run, 0, None, PAGE)
+    rows = await store.read(run, 0, None, CHECKED)
     ((before_first,),) = (await store.sql(BEFORE_FIRST, (run,))).rows
     if before_first or not rows:
         return [Flaw(run, 0, "an entry stands before the first: its seq was changed", "place")], 0
@@ -195,7 +195,7 @@ async def check_run(
                 return flaws, len(named)
             before, pos, seq = row.digest, row.pos, max(seq, row.seq)
         told(len(rows))
-        rows = await store.read(run, seq, None, PAGE)
+        rows = await store.read(run, seq, None, CHECKED)
     return flaws, len(named)
 
 

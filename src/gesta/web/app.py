@@ -17,7 +17,7 @@ from gesta.log.journal import entry_of
 from gesta.serve.bodies import Refused, answered, failed, failure
 from gesta.serve.sse import EventStream, encoded
 from gesta.serve.sse import line as told
-from gesta.web import forms, people, sent_routes
+from gesta.web import evidence_routes, forms, people, sent_routes
 from gesta.web.data import Pages
 from gesta.web.files import file
 from gesta.web.gate import Gate
@@ -43,6 +43,8 @@ class Viewer:
     def drain(self) -> None:
         """End the streams, because the server is about to end."""
         self.draining.set()
+        for each in self.pages:
+            each.evidence.stop()
 
     def app(self, token: str, hosts: tuple[str, ...] = ()) -> Starlette:
         """Return the application, which accepts only requests with the token."""
@@ -60,12 +62,14 @@ class Viewer:
             ("/api/{record:int}/waiting", people.waiting),
             *sent_routes.PLACES,
             *forms.PLACES,
+            *evidence_routes.PLACES,
         )
         routes = [
             Route("/api/records", self._records),
             Route("/api/sessions", self._everywhere),
             *(Route(path, self._answering(answers)) for path, answers in places),
             Route("/api/{record:int}/answer", self._answering(people.answer), methods=["POST"]),
+            Route("/api/{record:int}/evidence", self._answering(evidence_routes.ask), methods=["POST"]),
             Route("/static/{name}", _static),
             Route("/{path:path}", _page),
         ]

@@ -11,9 +11,8 @@ import msgspec
 from gesta.address import Record
 from gesta.codec.rows import encode_content
 from gesta.entry import Entry, utc_text
-from gesta.errors import GestaError
+from gesta.errors import BrokenRecord, GestaError
 from gesta.kinds import Kind
-from gesta.log.journal import read
 from gesta.record.waits import waits_of
 from gesta.views.across import explain_run
 from gesta.views.drawn import Drawn, drawn, narrowed
@@ -21,10 +20,12 @@ from gesta.views.lineage import Explanation
 from gesta.views.lines import LINKS, Line, fell, line, needed
 from gesta.views.overview import totals
 from gesta.views.timeline import busy_ms
+from gesta.web.evidence import Evidence
 from gesta.web.forms import FormPages
 from gesta.web.glances import BARS, Glances, around, thinned
 from gesta.web.graph import RunFacts, Shown, pictured
 from gesta.web.listing import Listing
+from gesta.web.reading import read
 from gesta.web.sent import SentPages
 
 PAGE = 200
@@ -47,6 +48,7 @@ class Pages:
         self.listing = Listing(record)
         self.glances = Glances(record)
         self.sent, self.forms = SentPages(record), FormPages(record)
+        self.evidence = Evidence(record, address)
 
     async def about(self) -> dict[str, Any]:
         """Return the facts about the record that every page shows."""
@@ -59,7 +61,10 @@ class Pages:
         glance = await self.glances.of(row.run)
         overview, rows = glance.overview, await self.record.store.runs(row.session)
         open_ = bool(overview.turns) and overview.turns[-1].reason is None
-        waiting = await waits_of(self.record.store, row.run, self.record.now()) if open_ else []
+        try:
+            waiting = await waits_of(self.record.store, row.run, self.record.now()) if open_ else []
+        except BrokenRecord:  # nobody can go on with it; its evidence says why
+            waiting = []
         bars = thinned([bar for bar in glance.timeline.bars[-BARS:] if bar.lane not in ("turn", "span")])
         return {
             "run": row.run,

@@ -31,9 +31,12 @@ ROWS: dict[How, tuple[str, ...]] = {
         "an end of the content is moved into the annotations",
         "entries of a run change places",
     ),
-    "missing": ("an entry in the middle of a run is removed",),
+    "missing": ("an entry in the middle of a run is removed", "entries of a run change places"),
     "place": ("an entry changes place with one of another run",),
-    "base": ("a byte of an entry: content, kind, time, span, causes, version, salt", "a run is removed whole, and later runs stay"),
+    "base": (
+        "a byte of an entry: content, kind, time, span, causes, version, salt",
+        "a run is removed whole, and later runs stay",
+    ),
     "blob": ("a byte of a blob", "a piece of a blob is moved into its salt", "a blob is removed"),
     "removed": (
         "the last entry of a run is removed, and later runs stay",
@@ -84,6 +87,7 @@ class Evidence:
             heads: heads that were kept elsewhere, one list for each time.
         """
         self._record, self._address, self.heads = record, address, heads
+        self.large = LARGE
         self.check: Check | None = None
 
     def start(self) -> None:
@@ -107,7 +111,7 @@ class Evidence:
 
         async def main() -> None:
             async with open_record(self._address, readonly=True) as record:
-                check.entries = sum(row.head for row in await record.store.runs())
+                check.entries = int((await record.store.sql("SELECT count(*) FROM entries")).rows[0][0])
                 found = await report(record.store, *self.heads, told=told)
                 check.flaws, check.notes = found.flaws, found.notes
 
@@ -130,16 +134,20 @@ class Evidence:
         return {"check": msgspec.to_builtins(check) | known, "heads": sum(map(len, self.heads))}
 
     async def run(self, row: RunRow) -> dict[str, Any]:
-        """Check one run, and return its flaws. A long run is not checked; what the last check said of it is returned."""
+        """Check one run, and return its flaws; of a long run, those that the last check of the record found."""
         store, own = self._record.store, [head for each in self.heads for head in each if head.run == row.run]
-        flaws, checked, last = list[Flaw](), row.head <= LARGE, self._last()
+        flaws, checked, last = list[Flaw](), row.head <= self.large, self._last()
         if checked:
             try:
                 flaws, _ = await check_run(store, row.run, MOST)
             except UNREADABLE as error:
                 flaws = [Flaw(row.run, 0, f"its entries cannot be read: {error}")]
             for each in self.heads:
-                flaws += [flaw for flaw in await behind(store, [head for head in each if head.run == row.run], set()) if flaw not in flaws]
+                flaws += [
+                    flaw
+                    for flaw in await behind(store, [head for head in each if head.run == row.run], set())
+                    if flaw not in flaws
+                ]
         else:
             checked = last is not None
         if last is not None:
@@ -149,7 +157,7 @@ class Evidence:
         head = Head(row.run, row.head, rows[0].digest.hex()) if rows and isinstance(rows[0].digest, bytes) else None
         return {
             "run": row.run,
-            "at": last.at if last is not None and row.head > LARGE else self._record.now(),
+            "at": last.at if last is not None and row.head > self.large else self._record.now(),
             "checked": checked,
             "entries": row.head,
             "flaws": [_told(each) for each in sorted(flaws, key=lambda each: each.seq)[:MOST]],
@@ -175,4 +183,4 @@ def heads_in(text: str) -> list[Head]:
 
 
 def _told(flaw: Flaw) -> dict[str, Any]:
-    return msgspec.to_builtins(flaw) | {"rows": ROWS[flaw.how]}
+    return {**msgspec.to_builtins(flaw), "rows": ROWS[flaw.how]}

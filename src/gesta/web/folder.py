@@ -9,6 +9,7 @@ import html
 import json
 import re
 import shutil
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -71,6 +72,7 @@ class FolderCopy:
         """
         self._pages, self._rows, self._told = pages, rows, told
         self._app = Viewer([pages]).app(TOKEN)
+        pages.evidence.large = sys.maxsize  # nobody waits for a page
 
     async def write(self, folder: Path) -> Copied:
         """Write the folder. If this fails, the folder is as it was.
@@ -94,6 +96,7 @@ class FolderCopy:
             heads.append(json.loads(glance)["head"])
             answers.append((place, []))
             yield _file(f"{place}-run", glance)
+            yield _file(f"{place}-evidence", await self._said(row.run, "evidence"))
             for number in range(-(-heads[-1] // PAGE)):
                 first = number * PAGE
                 lines = json.loads(await self._said(row.run, f"lines?after={first}&limit={PAGE}"))

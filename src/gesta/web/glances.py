@@ -13,11 +13,11 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from gesta.address import Record
-from gesta.log.journal import read
 from gesta.store import RunRow
 from gesta.views.children import ChildFacts, child_facts
 from gesta.views.overview import Overview, OverviewView
 from gesta.views.timeline import Bar, Timeline, TimelineView, busy_ms
+from gesta.web.reading import read
 
 READ = 2000
 """Number of entries that are folded before other requests are answered."""

@@ -26,6 +26,11 @@ const form = (record, id, name) => `${run(record, id)}/forms/${encodeURIComponen
 export const formRows = (record, id, name, facts) => get(`${form(record, id, name)}?${query(facts)}`);
 export const formRow = (record, id, name, place, facts) => get(`${form(record, id, name)}/rows/${place}?${query(facts)}`);
 export const formLines = (record, id, name, entry) => `${form(record, id, name)}/lines?${query({ entry })}`;
+export const evidence = (record, id) => get(`${run(record, id)}/evidence`);
+export const evidenceOf = (record) => get(`/api/${record}/evidence`);
+export const check = (record, word) => get(`/api/${record}/evidence`, word);
+/** Return the address of a file with the heads of all runs. */
+export const headsFile = (record) => href(`/api/${record}/heads`);
 export const entry = (record, id, seq) => get(`${run(record, id)}/entries/${seq}`);
 /** Return the address of an image or file of an entry. */
 export const file = (record, id, seq, place) => href(`${run(record, id)}/entries/${seq}/files/${place}`);

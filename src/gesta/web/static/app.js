@@ -1,6 +1,7 @@
 // The pages: which one an address means, and the line at the top that all of them share.
 import * as api from "./api.js";
 import { el, when } from "./dom.js";
+import { evidence } from "./evidence.js";
 import { form } from "./forms.js";
 import { keys } from "./keys.js";
 import { lineage } from "./lineage.js";
@@ -30,6 +31,7 @@ async function show() {
     else if (kind === "run" && part === "sent") leave = await sent(main, record, id, Number(seq) || 0, (facts) => head(records, record, about, facts));
     else if (kind === "run" && wanted.form) leave = await form(main, record, id, wanted, (facts) => head(records, record, about, facts));
     else if (kind === "run") leave = await run(main, record, id, (facts) => head(records, record, about, facts));
+    else if (kind === "evidence") leave = await evidence(main, record);
     else if (kind === "waiting") leave = await waits(main, record);
     else leave = await list(main, record, records, wanted);
   } catch (error) {
@@ -57,6 +59,7 @@ function head(records, record, about, facts) {
     el("nav", { "aria-label": "Place" }, records.length > 1 ? el("select", { "aria-label": "Record", onchange: (event) => location.assign(`/r/${event.target.value}`) }, records.map((each, place) => el("option", { value: place, selected: place === record }, each.name)), el("option", { value: "all", selected: record === "all" }, "all records")) : el("a", { href: `/r/${record}` }, about.name),
       run_ ? [" › ", run_.session, " › ", run_.agent] : ""),
     copy ? el("span", { class: "small quiet" }, "a copy made ", when(copy.at)) : record === "all" ? "" : el("a", { class: "small quiet", href: `/r/${record}/waiting`, "aria-current": location.pathname.endsWith("/waiting") ? "page" : undefined }, "Waiting for you"),
+    copy || record === "all" ? "" : el("a", { class: "small quiet", href: `/r/${record}/evidence`, "aria-current": location.pathname.endsWith("/evidence") ? "page" : undefined }, "Evidence"),
     state ? el("span", { class: `chip ${tone}` }, state) : "", copy ? "" : form, help());
 }
 

@@ -4,6 +4,7 @@ import { Children } from "./children.js";
 import { Conversation, fold } from "./conversation.js";
 import { announce, connection, count, el } from "./dom.js";
 import { Glance } from "./glance.js";
+import { Proof } from "./proof.js";
 import { forms } from "./switch.js";
 import { underlined, why } from "./why.js";
 import { markdown } from "./markdown.js";
@@ -22,6 +23,7 @@ export async function run(place, record, id, title) {
   if (wanted) await page.go(wanted);
   const answer = page.lastAnswer();
   if (answer) page.why(answer);
+  page.proof.load(page.id);
   let timer = 0;
   const refresh = async () => {
     try { page.glance(await api.glance(record, id)); } catch { return; } // the connection says so, and comes back
@@ -45,6 +47,8 @@ class Page {
     this.record = record; this.talk = talk;
     this.beside = new Glance(panel, record, (seq) => this.go(seq));
     this.end = el("div"); this.waits = el("div"); this.children = new Children(record, facts.run);
+    this.proof = new Proof(record, (seq) => this.go(seq));
+    panel.append(this.proof.place);
     this.watch = new IntersectionObserver((seen) => { if (seen.some((each) => each.isIntersecting)) this.more(); }, { rootMargin: "800px" });
     this.glance(facts);
   }
@@ -55,6 +59,7 @@ class Page {
   glance(facts) {
     this.facts = facts;
     this.beside.show(facts);
+    this.proof.show(facts.head);
     this.conversation?.about(facts.turns);
     if (this.conversation && facts.below) this.children.again(facts.below).then((all) => { this.conversation.started(all); this.beside.below(this.children); }, () => {});
     this.asks().catch(() => {}); // the connection says so, and comes back
@@ -117,6 +122,7 @@ class Page {
     }
     const { conversation } = this;
     if (lines.length && this.facts.below) this.children.until(lines.at(-1).at, this.facts.below).then((all) => { conversation.started(all); this.beside.below(this.children); }, () => {});
+    this.proof.mark(this.conversation, this.to);
   }
 
   /** Go to an entry: show it, mark it, and give its address to the page. */
@@ -138,7 +144,10 @@ class Page {
     found.scrollIntoView({ block: "center" });
   }
 
-  find(seq) { return this.conversation.items.get(seq); }
+  find(seq) {
+    const drawn = this.conversation.items.get(seq);
+    return drawn?.isConnected ? drawn : this.talk.querySelector(`#e${Number(seq)}`) ?? drawn;
+  }
 
   /** Return the item after an entry that is not shown by itself, such as the end of a span. */
   following(seq) {

@@ -1,0 +1,53 @@
+"""Reads entries for the pages. An entry that somebody changed so that it cannot be read hides no other entry.
+
+In its place stands an entry that says why. What is shown of it as evidence comes from its digest; see `evidence`.
+"""
+
+from datetime import UTC, datetime
+
+from gesta.entry import Entry, Row, utc_time
+from gesta.errors import BrokenRecord
+from gesta.kinds import KeyValueContent
+from gesta.log.journal import entry_of
+from gesta.log.journal import read as read_all
+from gesta.log.shared import rows_of
+from gesta.store import Store
+
+UNREADABLE = "not readable"
+"""The key of what stands in the place of an entry that cannot be read."""
+
+
+async def read(
+    store: Store, run: str, after: int = 0, until: int | None = None, limit: int | None = None
+) -> list[Entry]:
+    """Return a run's entries as `gesta.log.journal.read` does, also those that cannot be read."""
+    try:
+        return await read_all(store, run, after, until, limit)
+    except BrokenRecord:
+        found, at = list[Entry](), datetime.fromtimestamp(0, UTC)
+        for row in await rows_of(store, run, after, until, limit):
+            if isinstance(row.seq, int):
+                found.append(await _entry(store, run, row, at))
+                at = found[-1].at
+        return found
+
+
+async def _entry(store: Store, run: str, row: Row, last: datetime) -> Entry:
+    """Return the entry of a row; if it cannot be read, an entry that says why.
+
+    Args:
+        last: time of the entry before it.
+    """
+    try:
+        (entry,) = await read_all(store, run, row.seq - 1, row.seq) if row.run != run else [await entry_of(store, row)]
+    except BrokenRecord as error:
+        try:
+            at = utc_time(row.at)
+        except (ValueError, TypeError, AttributeError):
+            at = last
+        words = KeyValueContent(key=UNREADABLE, value=f"{row.kind}: {error.found}")
+        span = row.span if isinstance(row.span, int) else 0
+        return Entry(
+            run=run, seq=row.seq, at=at, span=span, causes=(), content=words, annotations=None, digest=b"", pos=row.pos
+        )
+    return entry

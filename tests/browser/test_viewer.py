@@ -91,7 +91,11 @@ def test_what_comes_is_shown_while_one_looks_also_after_the_viewer_was_started_a
     with viewed(path, port=int(address.rpartition(":")[2])):
         page.get_by_text("Three.").wait_for(timeout=15_000)
         page.get_by_text("The viewer does not answer").wait_for(state="hidden")
-    assert page.locator(".answer .said").all_inner_texts() == ["One.\n\nwhy?", "Two.\n\nwhy?", "Three.\n\nwhy?"]
+    assert page.locator(".answer .said").all_inner_texts() == [
+        "One.\n\nwhy?\nwhat was sent?",
+        "Two.\n\nwhy?\nwhat was sent?",
+        "Three.\n\nwhy?\nwhat was sent?",
+    ]
 
 
 def test_whatever_was_said_is_shown_as_text(page: Any, tmp_path: Path) -> None:

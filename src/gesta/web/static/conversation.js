@@ -4,7 +4,9 @@ import { boxes, drawn, money } from "./children.js";
 import { count, el, took, when } from "./dom.js";
 import { markdown } from "./markdown.js";
 import { Near } from "./near.js";
+import { copy } from "./source.js";
 import { notable, story } from "./story.js";
+import { asked } from "./switch.js";
 import { args, files, folded, shown, text } from "./value.js";
 
 const BATCH = 8;
@@ -113,7 +115,7 @@ export class Conversation {
     const words = el("div", {}, markdown(line.text)), files = this.files(line);
     if (line.kind !== "assistant") { this.put(turn, line, line.who, words, this.rest(line, words), files); return; }
     if (line.spoken) { this.spoken.add(line.spoken); if (this.words.has(line.spoken)) this.near.remove(this.words.get(line.spoken)); }
-    const item = this.put(turn, line, line.who || turn.name, words, this.rest(line, words), files, this.why ? el("div", { class: "actions" }, el("button", { onclick: () => this.why(line.seq) }, "why?")) : "");
+    const item = this.put(turn, line, line.who || turn.name, words, this.rest(line, words), files, this.why ? el("div", { class: "actions" }, el("button", { onclick: () => this.why(line.seq) }, "why?"), asked(this.record, this.id, line.spoken)) : "");
     item.classList.add("agent", "answer");
     item.words = words; item.line = line;
     this.answers.push(line.seq);
@@ -133,6 +135,7 @@ export class Conversation {
       el("summary", {}, el("span", { class: "code" }, `${line.tool}(${args(line.value)})`), took_), rows);
     if (line.text) rows.append(el("div", { class: "row warn" }, line.text));
     for (const remark of line.remarks ?? []) rows.append(el("div", { class: "row warn" }, remark));
+    if (line.spoken && !copy) rows.append(el("div", { class: "row last" }, asked(this.record, this.id, line.spoken)));
     const beside = turn.lastCall && turn.lastCall.spoken !== undefined && turn.lastCall.spoken === line.spoken ? turn.lastCall : null;
     if (beside) beside.label.textContent = "tools, at once";
     this.batch(turn, beside);

@@ -14,7 +14,7 @@ export class Parts {
   }
 
   /** Show elements, if nothing else was asked for since. */
-  put(drawn, ...made) { if (drawn === this.drawn) this.place.replaceChildren(...made.flat()); }
+  put(drawn, ...made) { if (drawn === this.drawn) this.place.replaceChildren(...made.flat(Infinity)); }
 
   async changes() {
     const drawn = ++this.drawn, { facts } = this, first = facts.before === null;

@@ -11,3 +11,8 @@ export function forms(record, run, here) {
   const link = (name, words, address) => el("a", { href: address, "aria-current": name === here ? "page" : undefined }, words);
   return el("nav", { class: "tabs forms", "aria-label": "Forms of this run" }, FORMS.map(([name, words]) => link(name, words, name ? `${at}?form=${name}` : at)), link("time", "Timeline", `${at}/time`), link("sent", "What was sent", `${at}/sent`));
 }
+
+/** Return a link to what the model had been sent when it wrote the completion `seq`; nothing where that is not known. */
+export function asked(record, run, seq, words = "what was sent?") {
+  return copy || !seq ? "" : el("a", { class: "asked-for", href: `/r/${record}/run/${encodeURIComponent(run)}/sent/${seq - 1}` }, words);
+}

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import textwrap
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,22 @@ import anyio
 import msgspec
 import pytest
 from msgspec import json
+from tests.commands import gesta_command
 
 import gesta
-from gesta.kinds import ChatCompletionContent, ToolCallContent, ToolResultContent
+from gesta.entry import Entry
+from gesta.kinds import (
+    AttemptContent,
+    BeginContent,
+    ChatCompletionContent,
+    Error,
+    FaultContent,
+    RequestContent,
+    ToolCallContent,
+    ToolResultContent,
+)
+from gesta.views.overview import Overview, OverviewView
+from gesta.views.sentences import died
 from gesta.web.data import Pages
 from gesta.web.glances import CHILDREN
 
@@ -175,3 +189,56 @@ def test_the_runs_that_a_run_started_are_told_by_their_calls_and_in_pages(tmp_pa
     below = asked(path, "run", run=found["children"][0]["run"])
     assert [each["agent"] for each in below["runs"]] == ["root", f"twig#{calls[0]}"]
     assert CHILDREN >= 100
+
+
+def test_a_folder_of_pages_has_the_time_of_its_runs_and_the_runs_they_started(tmp_path: Path) -> None:
+    path = tmp_path / "r.gesta"
+    gesta.run_sync(tree(2), "Go", record=path, session="s")
+    assert gesta_command("view", str(path), "--export", str(tmp_path / "out"), "--run", "s").exit_code == 0
+    data = {each.name: each.read_text() for each in (tmp_path / "out" / "data").iterdir()}
+    assert "twig" in data["0-children.js"]
+    assert "busy_ms" in data["0-time.js"]
+
+
+def test_the_same_is_told_of_a_run_in_postgresql(emptied: str) -> None:
+    gesta.run_sync(tree(2), "Go", record=emptied, session="s")
+    facts, time, found = asked(emptied, "run", "time", "children")
+    assert [(each["name"], each["answer"], each["below"]) for each in found["children"]] == [
+        ("twig", "did 0", 1),
+        ("twig", "did 1", 0),
+    ]
+    assert facts["totals"]["requests"] == 2
+    assert [bar["label"] for bar in time["bars"] if bar["lane"] == "tools"] == ["twig", "twig"]
+
+
+def story(*contents: gesta.kinds.Content) -> Any:
+    """Return what is told of a turn with these entries."""
+    view, state = OverviewView(), Overview()
+    for seq, content in enumerate([BeginContent(name="desk", role="turn"), *contents], 1):
+        at = datetime(2026, 1, 1, 0, 0, seq, tzinfo=UTC)
+        view.apply(state, Entry(run="r", seq=seq, at=at, span=1, causes=(), content=content))
+    return state
+
+
+DIED = FaultContent(of=1, error=Error(type="lost", message="gone"))
+
+
+def test_what_was_lost_with_a_process_is_not_in_flight_when_the_next_one_dies() -> None:
+    call, tried = ToolCallContent(tool_name="pay", tool_args={}), AttemptContent(of=2, number=1, epoch=1, effect="once")
+    found = story(call, tried, RequestContent(header=1, blocks=[], body_digest=""), DIED, DIED)
+    assert [(each.tools, each.request) for each in found.deaths] == [(("pay",), 4), ((), None)]
+    assert [died(each).split(". ")[1] for each in found.deaths] == [
+        "In flight: pay (entry 2), a request to the model (entry 4)",
+        "Nothing was in flight",
+    ]
+    assert [doubt.verdict for doubt in found.doubts.values()] == [""]
+
+
+def test_a_late_result_settles_a_doubt_and_a_failed_tool_leaves_none() -> None:
+    call, tried = ToolCallContent(tool_name="pay", tool_args={}), AttemptContent(of=2, number=1, epoch=1, effect="once")
+    slow = FaultContent(of=3, error=Error(type="timeout", message="too slow"))
+    late = ToolResultContent(call=2, tool_result="paid", outcome="late")
+    assert [each.verdict for each in story(call, tried, slow, late).doubts.values()] == ["late"]
+    failed = ToolResultContent(call=2, tool_result="no", status="error", outcome="error")
+    found = story(call, tried, failed)
+    assert (found.doubts, found.errors, found.effects) == ({}, 1, {})

@@ -225,6 +225,7 @@ class OverviewView:
                     request=state.request,
                 )
             )
+            state.request = None
             for seq, call in trying.items():
                 call.trying = None
                 if call.effect in EFFECTS:

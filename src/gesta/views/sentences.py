@@ -8,6 +8,7 @@ from typing import Any
 
 from gesta import kinds
 from gesta.entry import Entry, utc_text
+from gesta.errors import InDoubt
 from gesta.state.calls import ASKS, KEY_EXPIRED, LOST, UNKNOWN_END, UNSETTLED, UNSTARTED, WAITING, WAITS
 from gesta.text.visible import remarks, visible
 from gesta.views.overview import Death
@@ -38,7 +39,7 @@ def happened(content: Any, known: Mapping[int, Entry]) -> dict[str, Any]:
             said = error.message.rstrip(".")
             known_as = FAULTS.get(error.type)  # the type is a text of the provider, and no format
             text = (known_as.format(said) if known_as is not None else f"{error.type}: {said}.") + again
-            tone = "waiting" if error.type in WAITING else "fault"
+            tone = "waiting" if error.type in (*WAITING, UNSETTLED) else "" if error.type == LOST else "fault"
             return {"part": "story", "text": text, "tone": tone, "of": of}
         case kinds.ResolutionContent(verdict=verdict, by=by, result=result):
             found = {"done": "it had happened", "failed": "it had not happened", "retry": "it may be tried again"}
@@ -63,6 +64,7 @@ AGAIN = {
 FAULTS = {
     LOST: "The answer of the model was lost with the process, so the model is asked again.",
     "timeout": "It took too long: {}.",
+    InDoubt.__name__: "Nobody knows whether it happened: {}.",
     UNSTARTED: "It did not begin: {}.",
     UNSETTLED: "Nobody could tell yet what happened: {}.",
     KEY_EXPIRED: "Its key is too old to be used again: {}.",

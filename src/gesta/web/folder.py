@@ -26,6 +26,7 @@ from gesta.errors import GestaError
 from gesta.store import RunRow
 from gesta.web.app import STATIC, Viewer
 from gesta.web.data import Pages
+from gesta.web.glances import CHILDREN
 from gesta.web.one_script import BadModule, one_script
 
 POLICY = (
@@ -97,6 +98,9 @@ class FolderCopy:
             answers.append((place, []))
             yield _file(f"{place}-run", glance)
             yield _file(f"{place}-evidence", await self._said(row.run, "evidence"))
+            pages = range(0, json.loads(glance)["below"], CHILDREN)
+            for each in ("time", *(f"children?after={after}" if after else "children" for after in pages)):
+                yield _file(_name(place, each), await self._said(row.run, each))
             for number in range(-(-heads[-1] // PAGE)):
                 first = number * PAGE
                 lines = json.loads(await self._said(row.run, f"lines?after={first}&limit={PAGE}"))

@@ -14,7 +14,7 @@ const KINDS = { turn: "turn", span: "span", model: "model", tools: "tool", waiti
 export async function lanes(place, record, id, title) {
   const page = new Lanes(record, await api.glance(record, id), await api.time(record, id));
   const made = el("div", { class: "lanes" });
-  place.replaceChildren(forms(record, page.facts.run, "time"), made);
+  place.replaceChildren(forms(record, page.facts.run, "time") || el("p", { class: "forms" }, el("a", { href: `/r/${record}/run/${page.facts.run}` }, "Conversation")), made);
   page.place = made;
   title(page.facts);
   await page.start();
@@ -137,7 +137,12 @@ class Lanes {
     const own = this.root.bars.filter((bar) => bar.lane === "process" && (!frame || (bar.to >= frame.from && bar.from <= frame.to))), deaths = own.filter((bar) => bar.tone === "fault");
     if (!this.axis || !deaths.length) return "";
     const track = this.track(own, "process");
-    for (const bar of deaths) track.append(el("svg:text", { class: "death", x: `${Math.min(this.axis(bar.to) + 0.3, 95)}%`, y: 13 }, "✕ died"));
+    let free = 0;
+    for (const bar of deaths) {
+      const at = Math.min(this.axis(bar.to) + 0.3, 94), word = at > free;
+      track.append(el("svg:text", { class: "death", x: `${at}%`, y: 13 }, word ? "✕ died" : "✕"));
+      if (word) free = at + 8;
+    }
     return el("div", { class: "lane" }, el("span", { class: "what" }, el("span", { class: "turns" }), el("span", { class: "kind" }, "process"), el("span", {}, `${count(deaths.length, "process", "processes")} died`)), track, el("span", { class: "num" }), el("span", { class: "num" }), el("span", { class: "num" }));
   }
 

@@ -15,7 +15,8 @@ export function story(call) {
   const steps = call.stories.filter((each) => TOLD.has(each.kind));
   const list = el("ol", {}, steps.map((each) => el("li", { class: each.tone }, each.text, changed(call.line, each), after(each))));
   for (const each of call.results) list.append(el("li", { class: each.outcome === "ok" ? "settled" : "" }, each.concluded || each.text || `The model was told: ${each.outcome}.`, after(each)));
-  if (!call.results.length) list.append(el("li", { class: "waiting" }, "It has no result yet."));
+  const doubt = call.effect === "once" && steps.at(-1)?.kind === "fault" && steps.at(-1).tone !== "";
+  if (!call.results.length) list.append(el("li", { class: "waiting" }, doubt ? "Nobody has said yet whether it happened. Until then it is not made again." : "It has no result yet."));
   return el("details", { class: "story", open: call.effect !== "pure" || !call.results.length }, el("summary", { onclick: () => { call.chosen = true; } }, `What happened to this ${call.line.tool}`), list);
 }
 

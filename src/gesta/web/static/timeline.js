@@ -20,6 +20,7 @@ export function timeline(bars, turns, go) {
     const label = el("svg:text", { x: 0, y: row * HEIGHT + 15 }, lane);
     picture.append(label, el("svg:line", { class: "grid", x1: LEFT, x2: WIDTH, y1: row * HEIGHT + HEIGHT, y2: row * HEIGHT + HEIGHT }));
   });
+  let free = 0; // the end of the last word that was written
   for (const bar of drawn) {
     const row = LANES.indexOf(bar.lane), thin = bar.lane === "process";
     const x = place(bar.from), width = Math.max(LEAST, place(bar.to) - x);
@@ -31,7 +32,11 @@ export function timeline(bars, turns, go) {
     });
     rect.append(el("svg:title", {}, [`${bar.lane}${bar.label ? `: ${bar.label}` : ""}`, length(bar), bar.tone].filter(Boolean).join(", ")));
     picture.append(rect);
-    if (thin && bar.tone === "fault") picture.append(el("svg:text", { class: "death", x: Math.min(x + width + 2, WIDTH - 44), y: row * HEIGHT + 6 }, "✕ died"));
+    if (thin && bar.tone === "fault") {
+      const at = Math.min(x + width + 2, WIDTH - 44), word = at > free;
+      picture.append(el("svg:text", { class: "death", x: word ? at : Math.min(x + width, WIDTH - 8), y: word ? row * HEIGHT + 6 : row * HEIGHT + 22 }, word ? "✕ died" : "✕"));
+      if (word) free = at + 44;
+    }
   }
   const ends = el("svg:text", { x: WIDTH, y: height - 4, "text-anchor": "end" }, took(place.total));
   picture.append(el("svg:text", { x: LEFT, y: height - 4 }, "0"), ends);

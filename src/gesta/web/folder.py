@@ -99,8 +99,8 @@ class FolderCopy:
             yield _file(f"{place}-run", glance)
             yield _file(f"{place}-evidence", await self._said(row.run, "evidence"))
             pages = range(0, json.loads(glance)["below"], CHILDREN)
-            for each in ("time", *(f"children?after={after}" if after else "children" for after in pages)):
-                yield _file(_name(place, each), await self._said(row.run, each))
+            for rest in ("time", *(f"children?after={after}" if after else "children" for after in pages)):
+                yield _file(_name(place, rest), await self._said(row.run, rest))
             for number in range(-(-heads[-1] // PAGE)):
                 first = number * PAGE
                 lines = json.loads(await self._said(row.run, f"lines?after={first}&limit={PAGE}"))

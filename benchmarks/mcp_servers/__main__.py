@@ -1,7 +1,7 @@
 """Drives the example servers of the official `mcp` package, from a checkout of it, by an agent with `gesta.mcp(...)`.
 
-Run `python -m benchmarks.mcp_servers FOLDER/examples [--python PYTHON] [NAME…]`. PYTHON has the package that the
-examples are written for, and Pillow. Each server is started over stdio and over streamable HTTP, as far as it can be.
+Run `python -m benchmarks.mcp_servers FOLDER/examples [--python PYTHON] [NAME…] [--command COMMAND]`. PYTHON has the
+package that the examples are written for, and Pillow. Each server is started over stdio and over streamable HTTP.
 An agent calls every tool, reads every resource and gets every prompt, with arguments that fit the schemas; a person
 accepts what a server asks, and a model answers what it samples. The command prints a table, and ends with 1 if
 something was raised, or a call was in doubt or failed and is not in `FAILS`.
@@ -259,11 +259,17 @@ def tried(python: str, path: Path, row: Row) -> Row | None:
     return row
 
 
+def tell(row: Row) -> None:
+    """Print a row."""
+    print("|", " | ".join(row.cells), "|", *(f"\n  ODD {each}" for each in row.odd), flush=True)
+
+
 def main() -> None:
     """Print the table."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("folder", type=Path)
     options.add_argument("names", nargs="*")
+    options.add_argument("--command", action="append", default=[], help="another server, over stdio; may be repeated")
     options.add_argument("--python", default=sys.executable)
     given = options.parse_args()
     for picture in given.folder.glob("*/mcp.png"):
@@ -286,7 +292,12 @@ def main() -> None:
             if row is None:
                 continue
             rows.append(row)
-            print("|", " | ".join(row.cells), "|", *(f"\n  ODD {each}" for each in row.odd), flush=True)
+            tell(row)
+    for command in given.command:
+        row = Row(command, "stdio")
+        anyio.run(drive, row, gesta.mcp(command, sampling=True))
+        rows.append(row)
+        tell(row)
     for name, why in left:
         print(f"left out: {name}: {why}")
     totals = [f"{each} {sum(getattr(row, each) for row in rows)}" for each in Row.__struct_fields__[3:-1]]

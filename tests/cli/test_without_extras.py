@@ -61,6 +61,10 @@ def test_the_six_forms_of_a_run_need_no_extra(folder: Path):
     ("words", "extra"),
     [
         (["serve", "guide.py:agent"], "serve"),
+        (["serve", "guide.py:agent", "--stdio"], "mcp"),
+        (["serve", "guide.py:agent", "--mcp"], "mcp"),
+        (["serve", "--read", "--stdio", "--record", "runs.gesta"], "mcp"),
+        (["run", "guide.py:agent", "Rome?", "--mcp", "uvx some-server"], "mcp"),
         (["export", "last", "--format", "trig"], "prov"),
         (["runs", "--record", "postgresql://ann@localhost/runs"], "postgres"),
     ],

@@ -167,6 +167,8 @@ def unusable(each: Mapping[str, Any]) -> str | None:
         return "the properties of its schema are no schemas"
     if not isinstance(required, list) or not all(isinstance(key, str) for key in required):
         return "its schema requires what are no names"
+    if (each.get("execution") or {}).get("taskSupport") == "required":
+        return "it can only be called as a task of MCP"
     problem = _odd(schema, MOST_DEEP)
     if problem is None and len(msgspec.json.encode(schema)) > MOST_BYTES:
         problem = f"its schema has more than {MOST_BYTES} bytes"

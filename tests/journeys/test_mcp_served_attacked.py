@@ -59,16 +59,16 @@ async def test_a_message_cancelled_at_any_instant_pays_once_or_is_cancelled(mode
     paid, chance = Counter[str](), random.Random(mode)
     with serving(tmp_path / "shop.gesta", agents=[shop(paid, "once")]) as address:
         async with Client(f"{address}/mcp", mode=mode) as client:
-        for number in range(150 if FULL else 8):
-            said = {"message": f"order-{number}", "session": f"s{number}", "key": "m1"}
-            await cancelled_in(client, said, chance.choice([chance.randrange(30), chance.randrange(3000)]))
-            again = await client.call_tool("shop", said)
-            if mode == "legacy" and again.is_error:
-                assert "The turn ended with cancelled" in told(again)
-                assert paid[f"order-{number}"] <= 1
-            else:
-                assert told(again) == "It is paid."
-                assert paid[f"order-{number}"] == 1
+            for number in range(150 if FULL else 8):
+                said = {"message": f"order-{number}", "session": f"s{number}", "key": "m1"}
+                await cancelled_in(client, said, chance.choice([chance.randrange(30), chance.randrange(3000)]))
+                again = await client.call_tool("shop", said)
+                if mode == "legacy" and again.is_error:
+                    assert "The turn ended with cancelled" in told(again)
+                    assert paid[f"order-{number}"] <= 1
+                else:
+                    assert told(again) == "It is paid."
+                    assert paid[f"order-{number}"] == 1
 
 
 async def test_two_servers_on_one_postgresql_answer_a_message_once(postgres: Server) -> None:

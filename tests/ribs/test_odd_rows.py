@@ -138,6 +138,15 @@ def test_text_that_is_no_utf_8_is_shown_by_sql(path: Path) -> None:
     assert "a text is no UTF-8" in done.stderr
 
 
+def test_a_begin_whose_members_do_not_fit_names_no_run(path: Path) -> None:
+    run, other = runs_of(path)
+    put(path, "content", """'{"kind":"begin","name":"x","opened":{"session":1}}'""", f"run = '{run}' AND seq = 1")
+    for words in (("approve", run), ("cancel", run), ("log", run), ("why", run)):
+        done = gesta_command(*words)
+        assert (done.exit_code in (0, 1), "not foreseen" in done.stderr) == (True, False), (words, done.stderr)
+    assert gesta_command("log", other).exit_code == 0
+
+
 BESIDE = {
     "inbox": ("content", "key", "at"),
     "record": ("id",),
@@ -160,7 +169,7 @@ def test_a_cell_beside_the_entries_is_named_or_read(path: Path, table: str, colu
         db.execute("INSERT INTO inbox(run, key, content, at) VALUES((SELECT run FROM entries), 'k', '{}', 'now')")
         db.execute("INSERT INTO owners VALUES('somebody', 1, 'here', 'now', NULL)")
     put(path, column, value, "true", table)
-    for words in (("runs",), ("log", "one"), ("verify",), ("backup", "copy.gesta"), ("cancel", "one"), ("waits",)):
+    for words in (("runs",), ("log", "one"), ("verify",), ("backup", "copy.gesta"), ("cancel", "one")):
         done = gesta_command(*words)
         assert "not foreseen" not in done.stderr, done.stderr
 

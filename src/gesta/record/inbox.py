@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from gesta.codec.rows import decode_content, digest_of, encode_content
+from gesta.content import Opened
 from gesta.decide.waiting import Waiting
 from gesta.entry import Entry
 from gesta.errors import AgentError, BrokenRecord, NoRun, SeveralRuns
@@ -212,7 +213,7 @@ class Inbox:
         with suppress(BrokenRecord):
             first = await self.store.read(name, limit=1)
             begin = decode_content(first[0].content or "", {}) if first else None
-            if isinstance(begin, BeginContent) and begin.opened is not None:
+            if isinstance(begin, BeginContent) and isinstance(begin.opened, Opened):
                 return next((row for row in await self.store.runs(begin.opened.session) if row.run == name), None)
         return None
 

@@ -129,9 +129,9 @@ def test_bars_lie_in_their_turn_end_with_a_death_and_begin_anew(killed: Path) ->
     turn = next(bar for bar in bars if bar["lane"] == "turn")
     assert {bar["span"] for bar in bars if bar["lane"] in ("model", "tools")} == {turn["seq"]}
     assert [(bar["label"], bar.get("tone", "")) for bar in bars if bar["lane"] == "tools"] == [
-        ("price", "fault"),
-        ("ship", "fault"),
-        ("pay", "fault"),
+        ("price", "lost"),
+        ("ship", "lost"),
+        ("pay", "lost"),
         *[(name, "") for name in ("price", "ship")],
         ("pay", "settled"),
     ]

@@ -38,7 +38,7 @@ class Bar(Struct, omit_defaults=True):
     about: str = ""
     """Beginning of the arguments of a call."""
     tone: str = ""
-    """`fault`, `settled` or `waiting`; empty for an ordinary bar."""
+    """`fault`, `lost` (its process died), `settled` or `waiting`; empty for an ordinary bar."""
     of: int | None = None
     """Seq of the call that the bar belongs to."""
     span: int = 0
@@ -208,7 +208,7 @@ class TimelineView:
         if _death(entry, content):
             for key, bar in [*state.open.items()]:
                 if key[0] in ("tools", "model"):
-                    bar.end, bar.tone = state.before or entry.at, "fault"
+                    bar.end, bar.tone = state.before or entry.at, "lost"
                     del state.open[key]
         elif content.error.type != UNKNOWN_END:
             call = state.attempts.get(content.of, 0)

@@ -252,7 +252,7 @@ class Turn {
       turn.tokens_in + turn.tokens_out ? count(turn.tokens_in + turn.tokens_out, "token") : "",
       turn.cached ? `${turn.cached.toLocaleString("en")} cached` : "",
       turn.usd !== null ? money(turn.usd) : "",
-      turn.end ? took(Date.parse(turn.end) - Date.parse(turn.at)) : "open",
+      turn.end === turn.at ? "" : turn.end ? took(Date.parse(turn.end) - Date.parse(turn.at)) : "open",
       turn.deaths ? `killed ${turn.deaths === 1 ? "once" : `${turn.deaths} times`}` : "",
       turn.reason && turn.reason !== "answered" ? turn.reason : "",
     ].filter(Boolean).join(" · ");

@@ -32,9 +32,9 @@ function cards(run) {
   const tokens = run.totals.tokens_in + run.totals.tokens_out, { usd } = run.totals;
   const { doubts, settled, errors } = run.totals;
   const shown = [
-    [happened.toLocaleString("en"), effects.length === 1 ? `${effects[0][0]} happened` : happened === 1 ? "effect" : "effects happened"],
+    !effects.length ? [run.totals.calls.toLocaleString("en"), run.totals.calls === 1 ? "tool call" : "tool calls"] : [happened.toLocaleString("en"), effects.length === 1 ? `${effects[0][0]} happened` : happened === 1 ? "effect" : "effects happened"],
     doubts ? [`${settled} of ${doubts}`, "doubts settled"] : [errors.toLocaleString("en"), errors === 1 ? "error" : "errors"],
-    usd === null ? [tokens.toLocaleString("en"), "tokens"] : [`$${usd.toFixed(usd < 1 ? 4 : 2)}`, `${tokens.toLocaleString("en")} tokens`],
+    !tokens && usd === null ? [run.totals.requests.toLocaleString("en"), run.totals.requests === 1 ? "model call" : "model calls"] : usd === null ? [tokens.toLocaleString("en"), "tokens"] : [`$${usd.toFixed(usd < 1 ? 4 : 2)}`, `${tokens.toLocaleString("en")} tokens`],
   ];
   return el("div", { class: "cards" }, shown.map(([number, name]) => el("div", {}, el("b", {}, number), el("span", {}, name))));
 }
@@ -44,17 +44,19 @@ function busy(run, record) {
   const { busy_ms: ms, totals } = run;
   const times = Object.entries(ms).filter(([, each]) => each).map(([lane, each]) => `${lane} ${took(each)}`).join(" · ");
   const tokens = totals.tokens_in ? `${totals.tokens_in.toLocaleString("en")} tokens read${totals.cached ? ` (${totals.cached.toLocaleString("en")} cached)` : ""}, ${totals.tokens_out.toLocaleString("en")} written` : "";
-  return el("p", { class: "quiet small" }, [times, tokens].filter(Boolean).join(" · "), " ", el("a", { href: `/r/${record}/run/${run.run}/time` }, "See each step in time"));
+  return el("p", { class: "quiet small" }, [times, tokens].filter(Boolean).join(" · "), " ", el("a", { href: `/r/${record}/run/${run.run}/time` }, "See each step"));
 }
 
+const LISTED = 6;
 const VERDICTS = { done: "it had happened", failed: "it had not happened", retry: "it may be tried again", late: "it came after all" };
 /** Return what died and what was in doubt, each with a link to the place where it is told. */
 function story(run, go) {
   const link = (seq, text) => el("a", { href: `#${seq}`, onclick: (event) => { event.preventDefault(); go(seq); } }, text);
   const deaths = run.deaths.map((each) => [each.seq, el("li", { class: "fault" }, link(each.seq, "A process died"), each.tools.length ? `: ${each.tools.join(", ")} in flight` : each.request ? ": a request to the model in flight" : ": nothing in flight")]);
   const doubts = run.doubts.map((each) => [each.seq, el("li", { class: each.settled ? "settled" : "waiting" }, link(each.call, each.tool || "a call"), each.settled ? ` was in doubt for ${took(Date.parse(each.settled_at) - Date.parse(each.at))}; ${each.by} settled it: ${VERDICTS[each.verdict] ?? each.verdict}` : " is in doubt")]);
-  const all = [...deaths, ...doubts].sort((a, b) => a[0] - b[0]).map(([, each]) => each);
-  return all.length ? [el("h2", {}, "Crash and doubt"), el("ul", { class: "events" }, all)] : [];
+  const all = [...deaths, ...doubts].sort((a, b) => a[0] - b[0]).map(([, each]) => each), rest = all.splice(LISTED);
+  const more = rest.length ? el("details", { class: "fold" }, el("summary", {}, `${rest.length} more`), el("ul", { class: "events" }, rest)) : "";
+  return all.length ? [el("h2", {}, "Crash and doubt"), el("ul", { class: "events" }, all), more] : [];
 }
 
 /** Return the runs of a session that nobody started and those on the way to this run, each below the one that started it. */

@@ -8,7 +8,7 @@ import { forms } from "./switch.js";
 import { NO_TIMES } from "./timeline.js";
 
 const MANY = 8, AT_ONCE = 100, OPEN = 80;
-const SAID = { fault: "failed", settled: "settled", waiting: "waited" };
+const SAID = { fault: "failed", lost: "lost with its process", settled: "settled", waiting: "waited" };
 const KINDS = { turn: "turn", span: "span", model: "model", tools: "tool", waiting: "wait" };
 
 export async function lanes(place, record, id, title) {
@@ -215,7 +215,7 @@ class Lanes {
     const what = el("span", { class: `what d${Math.min(depth, 6)}` },
       opens ? el("button", { class: "turns", "data-key": key, "aria-expanded": this.open.has(key) ? "true" : "false", "aria-label": `${facts.kind} ${facts.label}`, onclick: () => this.turn(key, tree.run) }, "›") : el("span", { class: "turns" }),
       el("span", { class: `kind ${facts.lane ?? facts.kind}` }, facts.kind), to ? el("a", { href: to }, facts.label || facts.kind) : el("span", {}, facts.label),
-      facts.note ? el("span", { class: `quiet small ${facts.tone === "fault" ? "warn" : ""}` }, facts.note) : "",
+      facts.note ? el("span", { class: `quiet small ${facts.tone === "fault" || facts.tone === "lost" ? "warn" : ""}` }, facts.note) : "",
       facts.only ? el("a", { class: "quiet small", href: `${path()}?of=${facts.only}` }, "only this") : "");
     return el("div", { class: "lane", id: (facts.at ?? tree.run) === this.facts.run && facts.seq ? `t${facts.seq}` : undefined }, what, track, el("span", { class: "num" }, facts.took),
       el("span", { class: "num", title: costs && tokens ? `${costs.tokens_in.toLocaleString("en")} read, ${costs.cached.toLocaleString("en")} of them cached; ${costs.tokens_out.toLocaleString("en")} written` : undefined }, tokens ? tokens.toLocaleString("en") : "", costs?.cached ? el("small", { class: "quiet" }, ` ${costs.cached.toLocaleString("en")} cached`) : ""),

@@ -55,6 +55,7 @@ const TONES = new Set(["settled", "fault"]);
 /** Return the class of a bar: its lane, or what became of it; of a span, what its role says. */
 export function toned(bar) {
   if (bar.lane === "span") return { model: "model", tool: "tools" }[bar.role] ?? "span";
+  if (bar.tone === "lost") return "fault";
   return TONES.has(bar.tone) && bar.lane !== "turn" ? bar.tone : bar.lane;
 }
 

@@ -61,7 +61,9 @@ def left_out(config: pytest.Config, items: Iterable[pytest.Item]) -> Iterator[py
     named = {Path(each.partition("::")[0]).resolve() for each in config.args} - {BROWSERS.parent}
     case: Counter[str] = Counter()
     for item in items:
-        share, test = item.get_closest_marker("sample"), item.nodeid.partition("[")[0]
+        share = item.get_closest_marker("sample")
+        over = share.kwargs.get("over") if share is not None else None
+        test = item.parent.nodeid if over == "parent" and item.parent else item.nodeid.partition("[")[0]
         slow = item.get_closest_marker("slow") is not None or BROWSERS in item.path.parents
         beyond = share is not None and case[test] % share.args[0] != 0
         case[test] += not slow

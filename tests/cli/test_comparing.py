@@ -292,6 +292,7 @@ def run(folder: Path, *, found: bool = False, among: str = "cases") -> tuple[int
     return done.returncode, done.stdout
 
 
+@pytest.mark.slow
 def test_a_case_names_the_argument_that_a_call_has_no_more(
     gesta: Gesta, folder: Path, shop: Callable[[str, str], None]
 ):

@@ -9,8 +9,15 @@ from tests import programs
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 PYTHON = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```)?", re.DOTALL | re.MULTILINE)
+COSTLY = ("crash_test", "gesta.serve", "mcp_server", "MCPServer", "starlette", "uvicorn")
+"""What a block loads or does that takes as long as thirty others; it is tried elsewhere too."""
 BLOCKS = [
-    pytest.param(match[1], match[2], id=f"{page.stem}-{place}")
+    pytest.param(
+        match[1],
+        match[2],
+        id=f"{page.stem}-{place}",
+        marks=[pytest.mark.slow] if any(word in match[1] for word in COSTLY) else [],
+    )
     for page in PAGES
     for place, match in enumerate(PYTHON.finditer(page.read_text(encoding="utf-8")))
 ]

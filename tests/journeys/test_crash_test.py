@@ -160,6 +160,7 @@ def test_reports_are_summed_up() -> None:
     assert (total.turns, total.ok) == ({"answered": 3, "failed": 1}, False)
 
 
+@pytest.mark.slow
 def test_turns_are_cancelled_and_writes_fail_in_the_process_that_goes_on(tmp_path: Path) -> None:
     (tmp_path / "careful.py").write_text(CAREFUL)
     every = 1 if FULL else 3

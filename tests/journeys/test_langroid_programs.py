@@ -16,6 +16,7 @@ def life(program: str, folder: Path, dies_at: int) -> subprocess.CompletedProces
     return programs.run(words, cwd=programs.ROOT)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_a_program_whose_process_dies_goes_on_and_asks_and_does_nothing_again(program: str, tmp_path: Path) -> None:
     whole, expected = tmp_path / "whole", PROGRAMS[program][1]

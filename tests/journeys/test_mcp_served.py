@@ -258,6 +258,7 @@ async def test_a_call_that_a_killed_server_left_in_doubt_is_settled_by_the_comma
     assert len(keys(shop)) == 1
 
 
+@pytest.mark.slow
 async def test_an_assistant_is_asked_what_an_agent_did(shop: Path) -> None:
     ran = [sys.executable, "-c", MAIN, "run", "agent.py:plain", "Hello.", "--session", "anna", "--record", "shop.gesta"]
     await anyio.run_process(ran, cwd=shop)

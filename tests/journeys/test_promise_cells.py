@@ -144,6 +144,7 @@ def living(folder: Path, effect: str) -> subprocess.CompletedProcess[str]:
     return programs.run(words, env=os.environ | {"PYTHONPATH": path}, cwd=folder)
 
 
+@pytest.mark.sample(3)
 @every_effect
 def test_a_process_dies_in_a_tool(effect: str, tmp_path: Path) -> None:
     first, second = living(tmp_path, effect), living(tmp_path, effect)
@@ -158,6 +159,7 @@ def test_a_process_dies_in_a_tool(effect: str, tmp_path: Path) -> None:
     assert [each.tool_result for each in shown] == {"transactional": [1], "once": [], "agent": []}.get(effect, ["paid"])
 
 
+@pytest.mark.sample(3)
 @every_effect
 def test_a_copy_by_cp_of_a_record_whose_process_died_waits_for_a_person(effect: str, tmp_path: Path) -> None:
     assert living(tmp_path, effect).returncode == 9
@@ -179,6 +181,7 @@ def test_a_copy_by_cp_of_a_record_whose_process_died_waits_for_a_person(effect: 
     assert anyio.run(main) == THEN[effect]
 
 
+@pytest.mark.sample(3)
 @every_effect
 def test_a_process_died_on_another_host(effect: str, tmp_path: Path) -> None:
     """A server found its run free; whether the process still works cannot be looked up, as after `cp`."""

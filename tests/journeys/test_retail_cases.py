@@ -12,7 +12,7 @@ from benchmarks.retail.corpus import FILES, Conversation, load_conversations, lo
 from benchmarks.retail.drive import converse
 from benchmarks.retail.transcripts import FILE, load_transcripts
 from benchmarks.retail.world import World
-from tests.conftest import FULL, tried
+from tests.conftest import FULL
 
 import gesta
 from gesta.compare.cases import Case, Head, check, read, taken, written
@@ -21,7 +21,7 @@ from gesta.kinds import ToolCallContent, ToolResultContent
 TAU2 = "tau2-bench/results/retail-gpt-4.1.json.gz"
 PLAYED = [*FILES, FILE] if FULL else [TAU2, FILE]
 """In full 340 conversations: 115 + 40 + 114 + 1 + 1, and 69 transcripts."""
-CONVERSATIONS = tried(4, 8, 1000)
+CONVERSATIONS = 1000 if FULL else 8
 """Of each file, at most."""
 CHANGED = "get_product_details"
 

@@ -309,6 +309,7 @@ def played(play: Play) -> tuple[list[Entry], Host]:
     return entries, host
 
 
+@pytest.mark.sample(2)
 @everyone
 def test_calls_that_are_too_many_for_one_message_are_several(spoken: Spoken) -> None:
     many = tuple(ReplyCall("look", f'{{"x": {number}}}', f"c{number}") for number in range(130))
@@ -321,6 +322,7 @@ def test_calls_that_are_too_many_for_one_message_are_several(spoken: Spoken) -> 
     assert [message.text for message in host.encoded if message.calls][:2] == ["All.", ""]
 
 
+@pytest.mark.sample(5)
 @everyone
 @pytest.mark.parametrize("name", address.FORMATTERS)
 def test_arguments_that_no_json_holds_are_shown(name: str, spoken: Spoken) -> None:

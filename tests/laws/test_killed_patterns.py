@@ -180,6 +180,7 @@ def test_a_process_that_takes_up_another_may_die_at_any_commit_too(play: str) ->
             same(play, lived(play, deaths), deaths)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="kills processes that it forks")
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize(("play", "point"), kills)

@@ -124,6 +124,7 @@ async def test_a_sampled_run_is_not_asked_for_again(tmp_path: Path) -> None:
     await check(runs, outcome.run, agent)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("verdict", ["done", "retry", "failed"])
 async def test_a_call_in_doubt_is_replayed_with_what_settled_it(verdict: Any, tmp_path: Path) -> None:
     agent = agent_of(shop(tmp_path), [gesta.call("pay", item="soup"), gesta.call("look", item="soup")], "Done.")

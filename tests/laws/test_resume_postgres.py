@@ -10,6 +10,7 @@ from tests.postgres import Server
 pytest.importorskip("psycopg")
 
 
+@pytest.mark.slow
 def test_a_turn_that_is_killed_after_any_commit_ends_the_same_and_pays_once(
     postgres: Server,
     tmp_path: Path,

@@ -56,6 +56,7 @@ class TestFunction(ModelContract):
         return gesta.function(lambda messages, _header: f"You said {messages[-1]['content']!r}.")
 
 
+@pytest.mark.sample(2, over="parent")
 class TestHosted(ModelContract):
     """Every dialect, with replies of its provider, streamed and whole."""
 

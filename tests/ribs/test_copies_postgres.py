@@ -19,6 +19,8 @@ from gesta.stores.postgres import InlinePostgresStore
 from gesta.stores.postgres_open import connect, located
 from gesta.testing import append_many, make_row
 
+pytestmark = pytest.mark.sample(2, over="parent")
+
 
 @pytest.fixture
 def server() -> Iterator[Server]:

@@ -64,6 +64,7 @@ async def look(place: tuple[Store, int], words: str, **wanted: Any) -> list[Hit]
     return await find(store, Wanted(words=words, **wanted), keep_from=keep_from)
 
 
+@pytest.mark.sample(2)
 async def test_words_are_found_wherever_somebody_said_them(place: Any):
     await told(place[0], "s", "desk")
     assert await seqs(place, "lamp") == [("s", 4), ("s", 2)]
@@ -91,6 +92,7 @@ async def test_what_is_new_is_found_at_the_next_look(place: Any):
     assert await seqs(place, "lamp") == [("s", 10), ("s", 4), ("s", 2)]
 
 
+@pytest.mark.sample(2)
 async def test_runs_kinds_agents_and_days_narrow_it(place: Any):
     await told(place[0], "s", "desk")
     await told(place[0], "t", "desk")

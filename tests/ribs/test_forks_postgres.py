@@ -67,6 +67,7 @@ async def test_a_changed_result_is_shown_and_a_call_that_is_not_on_record_waits(
             assert await copy.verify(await record.heads()) == []
 
 
+@pytest.mark.slow
 def test_the_command_line_forks_compares_and_replays(gesta: Gesta, folder: Path, address: str) -> None:  # noqa: F811
     (folder / "shop.py").write_text(SHOP)
     on = ("--record", address)

@@ -63,6 +63,7 @@ def test_every_run_of_the_corpus_is_counted(corpus: Path) -> None:
     assert sorted(FILES) == sorted(one.name.removesuffix(".traj.gz") for one in (corpus / FOLDER).iterdir())
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", FILES)
 async def test_every_run_of_the_corpus_comes_in_whole_and_once(corpus: Path, record: Record, name: str) -> None:
     path = corpus / FOLDER / f"{name}.traj.gz"

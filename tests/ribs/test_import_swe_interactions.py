@@ -100,6 +100,7 @@ def test_every_log_of_the_corpus_is_counted(corpus: Path) -> None:
     )
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", FILES)
 async def test_every_log_of_the_corpus_comes_in_whole_and_once(corpus: Path, record: Record, name: str) -> None:
     path = corpus / FOLDER / f"interactions_{name}.jsonl.gz"

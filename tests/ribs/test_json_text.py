@@ -164,6 +164,7 @@ HARD = [
 ]
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("text", HARD, ids=lambda text: repr(text[:24]))
 def test_reading_100_kb_is_fast(text: str) -> None:
     assert seconds(JsonReader, [text], 0.2) < 0.2

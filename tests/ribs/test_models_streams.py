@@ -532,6 +532,7 @@ def test_lines_end_in_all_three_ways_also_across_pieces():
     assert found + reader.close() == [(b"a", b"1"), (b"", b"2"), (b"", b"3"), (b"", b"4")]
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("size", [64, 65536])
 @pytest.mark.parametrize("form", ["stream", "whole"])
 def test_megabytes_take_linear_time(size, form):

@@ -16,6 +16,7 @@ from gesta.bridges.pushing import adopt, push
 from gesta.compare.forks import Fork, fork
 from gesta.errors import RecordError, RunMirrored, TurnOpen, WriteFailed
 from gesta.kinds import ApprovalContent, SignalContent
+from gesta.log.journal import read
 from gesta.record.record import Record
 from gesta.store import Batch, Letter, Store
 from gesta.stores.memory import MemoryStore
@@ -51,7 +52,7 @@ async def approve(record: Record, run: str) -> None:
 
 async def goes_on(store: Store, run: str) -> bool:
     """Return whether a run takes turns in a record, for all that stands there."""
-    entries = await Record(store, address.bind).read(run)
+    entries = await read(store, run)
     moves = [each.content.to for each in entries if isinstance(each.content, SignalContent)]
     try:
         await store.release(await store.lease(run))
@@ -239,7 +240,7 @@ async def test_a_mirror_whose_record_is_lost_goes_on_once_somebody_says_so() -> 
     assert await adopt(there, ["r"], "ann") == ["r"]
     assert await goes_on(there, "r")
     assert await adopt(there, ["r"], "ann") == []
-    told = (await Record(there, address.bind).read("r"))[-1].content
+    told = (await read(there, "r"))[-1].content
     assert isinstance(told, SignalContent)
     assert (told.name, told.by, told.to) == ("moved", "ann", there.info.id)
     assert (await push(here, there)).known == 1, "the other record is behind, where it is found again"

@@ -366,6 +366,7 @@ def test_a_pruned_record_goes_on_at_its_place(sending: Sending) -> None:
     assert not sending.told
 
 
+@pytest.mark.slow
 def test_a_sampled_run_is_whole_with_the_runs_below_it_or_absent(sending: Sending) -> None:
     for number in range(30):
         below = guide()

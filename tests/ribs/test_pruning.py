@@ -21,7 +21,7 @@ from gesta.stores.pruning import Choice, Plan, Pruner, hold, plan, prune
 from gesta.stores.words import Wanted, find
 from gesta.testing import make_batch, make_row
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.sample(2, over="parent")]
 AT = "2026-01-02T03:04:05.000006Z"
 
 

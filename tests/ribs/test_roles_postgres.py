@@ -14,6 +14,8 @@ from gesta.errors import RecordError, WriteFailed
 from gesta.kinds import ApprovalContent, SignalContent, ToolResultContent
 from gesta.stores.pruning import Choice, Pruner, plan, prune
 
+pytestmark = pytest.mark.sample(2, over="parent")
+
 PAGE = (Path(__file__).parents[2] / "docs" / "postgres.md").read_text().split("## Three roles\n")[1]
 FIRST, SECOND = re.findall(r"```sql\n(.*?)```", PAGE, re.DOTALL)[:2]
 

@@ -157,6 +157,7 @@ async def reply_to(asked: HttpModel, request: Request) -> Reply:
     return parser.close()
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("speaks", SPEAKS)
 @pytest.mark.parametrize("what", ["type and code", "a redirect", "masked", "a page", "an error in a 200 body"])
 async def test_a_fault_says_nothing_of_the_key_in_any_form(speaks: Speaks, what: str) -> None:

@@ -51,6 +51,7 @@ def spoil(address: str, sql: str) -> None:
         connection.execute(sql.format(schema))
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("kind", REFUSED)
 def test_a_record_is_not_opened_while_it_stands_there(kind: str, address: str) -> None:
     spoil(address, REFUSED[kind])

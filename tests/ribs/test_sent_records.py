@@ -303,6 +303,7 @@ def test_repair_of_what_is_no_record_changes_nothing() -> None:
     assert "is repaired there" in anew("repair", "postgresql://ann@localhost/shop").stderr
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("kind", REFUSED)
 def test_every_door_of_the_library_refuses_it(kind: str) -> None:
     spoil(REFUSED[kind])

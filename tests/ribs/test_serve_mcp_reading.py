@@ -116,6 +116,7 @@ async def test_a_long_run_is_read_in_parts(shop: Path) -> None:
     assert len(whole) > 4
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     "query",
     [

@@ -138,6 +138,7 @@ REACHING = [
 ]
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("statement", REACHING)
 def test_what_bears_a_name_of_gestas_is_not_changed_and_nothing_stands_before_it(
     tmp_path: Path, statement: str

@@ -235,6 +235,7 @@ def test_ten_turns_outlive_the_log_that_held_them(path: Path) -> None:
         assert drive(record.record.verify()) == []
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("reads", [False, True])
 @pytest.mark.parametrize("delete", [delete_log, delete_log_and_index, delete_index])
 def test_nobody_opens_a_record_whose_log_was_deleted_before_who_writes_it_has_closed_it(

@@ -75,11 +75,13 @@ class TestSqliteStore(StoreContract):
         return lambda: connection.set_commit_hook(None)
 
 
+@pytest.mark.sample(3, over="parent")
 class TestUnsyncedSqliteStore(TestSqliteStore):
     async def open_store(self) -> Store:
         return SqliteStore.open(self.path, durability="normal")
 
 
+@pytest.mark.sample(3, over="parent")
 class TestThreadedSqliteStore(TestSqliteStore):
     async def open_store(self) -> Store:
         store = SqliteStore.open(self.path)
@@ -87,6 +89,7 @@ class TestThreadedSqliteStore(TestSqliteStore):
         return store
 
 
+@pytest.mark.sample(3, over="parent")
 class TestInlineSqliteStore(TestSqliteStore):
     async def open_store(self) -> Store:
         return InlineSqliteStore.open(self.path)

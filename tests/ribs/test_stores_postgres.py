@@ -101,6 +101,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("kind", sampled(KINDS, 2, crc32(metafunc.function.__name__.encode())))
 
 
+@pytest.mark.sample(4, over="parent")
 class TestPostgresStore(StoreContract):
     @pytest.fixture(autouse=True)
     def place(self, emptied: str, kind: str) -> None:

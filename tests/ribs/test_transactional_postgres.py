@@ -19,6 +19,8 @@ from gesta.stores.postgres_effects import refusal
 from gesta.stores.postgres_open import connect, located
 from gesta.testing import make_batch, make_row
 
+pytestmark = pytest.mark.sample(2, over="parent")
+
 TABLES = """CREATE TABLE rooms(room INTEGER PRIMARY KEY);
 CREATE TABLE guests(room INTEGER REFERENCES rooms DEFERRABLE INITIALLY DEFERRED);
 CREATE VIEW shown AS SELECT * FROM entries;

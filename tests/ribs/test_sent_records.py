@@ -98,6 +98,7 @@ COMMANDS = {
     "answer": "answer last yes --record sent.gesta",
     "resolve": "resolve last done --record sent.gesta",
     "cancel": "cancel last --record sent.gesta",
+    "sessions": "sessions hello --record sent.gesta",
     "runs": "runs --size --record sent.gesta",
     "log": "log last --record sent.gesta",
     "show": "show last 1 --record sent.gesta",

@@ -25,7 +25,7 @@ Options = TypeVar("Options", bound=Common)
 
 VERBS = {
     "Run": ("demo", "run", "resume", "work", "serve", "approve", "answer", "resolve", "cancel"),
-    "Look": ("runs", "log", "show", "why", "find", "stats", "sql", "view"),
+    "Look": ("sessions", "runs", "log", "show", "why", "find", "stats", "sql", "view"),
     "Compare": ("replay", "fork", "diff", "case"),
     "Data": (
         "import",

@@ -1,7 +1,18 @@
-"""Commands that look through a whole record: `find`, `stats`."""
+"""Commands that look through a whole record: `sessions`, `find`, `stats`."""
 
 from gesta.cli.app import command
-from gesta.cli.record_options import FindOptions, StatsOptions
+from gesta.cli.record_options import FindOptions, SessionsOptions, StatsOptions
+
+
+@command(SessionsOptions, example="gesta sessions refund --stands waiting")
+def sessions(options: SessionsOptions) -> None:
+    """List the sessions that fit, with their cost and state.
+
+    The viewer shows the same list. The sums are over all sessions that fit, also those that are not listed.
+    """
+    from gesta.cli import session_table
+
+    session_table.sessions(options)
 
 
 @command(FindOptions, example="gesta find refund --kinds tool-call,tool-result")

@@ -47,6 +47,40 @@ class FindOptions(OnRecord):
 
 
 @dataclass(frozen=True, kw_only=True)
+class SessionsOptions(OnRecord):
+    """Options of `sessions`."""
+
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[WORDS]...", help="Only sessions with these words.", show_default=False),
+    ] = None
+    agent: Annotated[
+        str | None, typer.Option("--agent", metavar="NAME", help="An agent took part.", show_default=False)
+    ] = None
+    stands: Annotated[
+        str | None,
+        typer.Option(
+            "--stands", metavar="STATE", help="waiting, open, running, ended, answered, failed, ...", show_default=False
+        ),
+    ] = None
+    tool: Annotated[
+        str | None, typer.Option("--tool", metavar="NAME", help="A tool was called.", show_default=False)
+    ] = None
+    errors: Annotated[bool, typer.Option("--errors", help="Something failed.")] = False
+    cost: Annotated[
+        float | None, typer.Option("--cost", metavar="USD", min=0, help="It cost at least so much.", show_default=False)
+    ] = None
+    since: Since = None
+    until: Until = None
+    sort: Annotated[
+        Literal["newest", "cost", "tokens", "duration", "entries"], typer.Option("--sort", help="What comes first.")
+    ] = "newest"
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", metavar="N", min=1, help="Greatest number of sessions listed.")
+    ] = 20
+
+
+@dataclass(frozen=True, kw_only=True)
 class StatsOptions(OnRecord):
     """Options of `stats`."""
 

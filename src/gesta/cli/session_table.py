@@ -1,0 +1,84 @@
+"""Implements the command `sessions`: the list of the viewer, with the same filters, in a terminal."""
+
+import sys
+from typing import Any
+
+from gesta.cli.layout import table
+from gesta.cli.pages import reading
+from gesta.cli.record_options import SessionsOptions
+from gesta.cli.talk import BOLD, json_line, put, put_all, say, short, styled
+from gesta.cli.times import point
+from gesta.record.record import Record
+from gesta.stores.run_index import RunIndex
+from gesta.stores.session_list import listed
+from gesta.stores.words import WordIndex
+from gesta.views.sessions import Session, SessionFilter, SessionList
+
+MATCHES = 20_000
+"""Number of the newest entries with the words that are looked at."""
+HEADINGS = ("session", "agents", "last (UTC)", "runs", "entries", "tokens", "cost", "errors", "stands", "title")
+
+
+def sessions(options: SessionsOptions) -> None:
+    """List the sessions that fit, and the sums over all of them."""
+    wanted = SessionFilter(
+        agent=options.agent or "",
+        stands=options.stands or "",
+        tool=options.tool or "",
+        errors=options.errors,
+        cost=options.cost,
+        since=point(options.since, "--since") or "",
+        until=point(options.until, "--until") or "",
+        sort=options.sort,
+        limit=options.limit,
+    )
+    words = " ".join(f'"{word}"' if " " in word else word for word in options.words or ())
+
+    async def found(record: Record) -> SessionList:
+        index = RunIndex(record.store)
+        await index.update()
+        chosen: set[str] | None = None
+        if words:
+            hits = await WordIndex(record.store).places(words, MATCHES)
+            chosen = {session for run in hits for (session,) in index.all(OF, (run,))}
+        return await listed(index, wanted, record.now(), chosen)
+
+    answer = reading(options, found)
+    if options.json:
+        put_all(json_line(facts(each)) for each in answer.sessions)
+        return
+    right = ("runs", "entries", "tokens", "cost", "errors")
+    heading, *lines = table(HEADINGS, [_row(each) for each in answer.sessions], right=right)
+    put(styled(heading, BOLD, sys.stdout))
+    put_all(lines)
+    totals, usd = answer.totals, answer.totals.usd
+    cost = "" if usd is None else f", ${usd:,.4f}"
+    tokens = f", {totals.tokens_in + totals.tokens_out:,} tokens" if totals.tokens_in + totals.tokens_out else ""
+    shown = f"{len(answer.sessions):,} of {totals.sessions:,} sessions shown. In all of them: "
+    say(f"{shown}{totals.runs:,} runs, {totals.entries:,} entries{tokens}{cost}.")
+
+
+OF = "SELECT session FROM runs WHERE run = ?"
+
+
+def facts(session: Session) -> dict[str, Any]:
+    """Return a session as `gesta sessions --json` writes it; the pages of the viewer are told the same."""
+    return {name: getattr(session, name) for name in session.__struct_fields__}
+
+
+def _row(each: Session) -> tuple[str, ...]:
+    tokens = each.tokens_in + each.tokens_out
+    waits = ", ".join(wait.text for wait in each.waiting)
+    stands = f"waits: {waits}" if waits else "running" if each.running else each.reason or each.stands
+    return (
+        short(each.name, 40),
+        short(", ".join(each.agents), 24),
+        f"{each.last_at:%Y-%m-%d %H:%M:%S}",
+        str(len(each.runs) + each.below),
+        f"{each.entries:,}",
+        f"{tokens:,}" if tokens else "",
+        "" if each.usd is None else f"${each.usd:,.4f}",
+        str(each.errors or ""),
+        stands,
+        short(" ".join(each.title.split()), 40),
+    )

@@ -18,7 +18,7 @@ from gesta.model.usage import BESIDE
 from gesta.store import Store
 from gesta.stores.postgres_tables import rewritten
 
-AT_ONCE = 20_000
+AT_ONCE = 10_000
 """Number of entries that one query reads."""
 MOST = 10**12
 """Greatest number of tokens, or US dollars, of one entry that is counted."""

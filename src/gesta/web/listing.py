@@ -20,7 +20,9 @@ from gesta.views.sessions import SessionFilter, Sort, Totals
 
 SLICE_S = 0.15
 """Time in seconds for which one request adds entries to an index."""
-NEWEST = 5000
+LARGE = 20_000
+"""Number of entries above which a first page does not wait for a slice of the index."""
+NEWEST = 2500
 """Number of the newest entries in which the newest runs are looked for while there is no index."""
 RUNS = 60
 """Greatest number of these runs."""
@@ -119,7 +121,8 @@ class Listing:
 
     async def _read(self, wanted: Asked) -> tuple[float, RunIndex | None]:
         """Return the share of entries that were read, and the index to list from; `None` if it must be whole first."""
-        share = await self.index.update(self.slice_s)
+        first = not self.index.pos and await self.record.store.last() > LARGE  # somebody waits for the first page
+        share = await self.index.update(0.0 if first else self.slice_s)
         if share >= 1 or self.index.whole:
             self._newest = None
             return 1.0, self.index

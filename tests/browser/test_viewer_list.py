@@ -46,7 +46,8 @@ async def fill(path: Path) -> None:
         await record.run(gesta.Agent("boss", model=boss, tools=[clerk]), "What is there?", session="below")
         await record.run(desk(gesta.call("look", number=2), "Nothing."), "And two?", session="wrong")
         for number in range(51):
-            await record.run(desk("Yes."), f"Question {number}", session=f"s{number:02}")
+            async with record.span("notes", session=f"s{number:02}") as span:
+                span.log(kinds.UserContent(value=f"Question {number}"))
         async with record.span("long", session="long") as span:
             for number in range(LONG):
                 span.log(kinds.UserContent(value=f"Line {number}\n\nand one more, a little longer than the first."))

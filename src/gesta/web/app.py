@@ -2,14 +2,16 @@
 
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from functools import cache
 from importlib.resources import files
 from typing import Any
 
 import anyio
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
-from starlette.responses import FileResponse, Response
+from starlette.responses import FileResponse, HTMLResponse, Response
 from starlette.routing import Route
 
 from gesta.errors import GestaError
@@ -73,7 +75,8 @@ class Viewer:
             Route("/static/{name}", _static),
             Route("/{path:path}", _page),
         ]
-        return Starlette(routes=routes, middleware=[Middleware(Gate, token=token, hosts=hosts)])
+        small = Middleware(GZipMiddleware, minimum_size=1000, compresslevel=4)
+        return Starlette(routes=routes, middleware=[Middleware(Gate, token=token, hosts=hosts), small])
 
     def _answering(self, answers: Answering) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
@@ -118,7 +121,16 @@ class Viewer:
 
 
 async def _page(_request: Request) -> Response:
-    return FileResponse(str(STATIC / "index.html"), headers={"cache-control": "no-cache"})
+    return HTMLResponse(_index(), headers={"cache-control": "no-cache"})
+
+
+@cache
+def _index() -> str:
+    """Return the page, which names all modules at once: the browser then does not find them one after the other."""
+    page = (STATIC / "index.html").read_text(encoding="utf-8")
+    names = sorted(each.name for each in STATIC.iterdir() if each.name.endswith(".js") and each.name != "folder.js")
+    links = "".join(f'<link rel="modulepreload" href="/static/{name}">\n' for name in names)
+    return page.replace("</head>", f"{links}</head>")
 
 
 async def _static(request: Request) -> Response:

@@ -14,8 +14,8 @@ from gesta.cli.layout import fold, page_width, wrap
 from gesta.cli.options import LogOptions
 from gesta.cli.pages import heading, reading
 from gesta.cli.talk import BOLD, Stop, harmless, json_harmless, json_line, put, put_all, short, styled
-from gesta.compat.forms import FORMS, LINES, Form, task_rows
-from gesta.compat.langroid.task_log import COLUMNS, tsv
+from gesta.compat.forms import FORMS, Form
+from gesta.compat.langroid.task_log import COLUMNS, task_log, tsv
 from gesta.errors import nearest
 from gesta.prompt.formatter import observation_text
 from gesta.record.record import Record
@@ -98,13 +98,13 @@ def _fitted(cell: str, width: int) -> str:
 
 async def _lines(record: Record, row: RunRow, form: str, options: LogOptions) -> Iterable[str]:
     """Return the lines to print."""
+    shape = FORMS[form]
+    entries = await shape.entries(record, row)
     if options.json:
-        found = await LINES[form](record, row)
-        return (json_harmless(each) if isinstance(each, str) else json_line(each) for each in found)
+        return (json_harmless(each) if isinstance(each, str) else json_line(each) for each in shape.lines(entries))
     if options.format is not None:
-        rows = await task_rows(record, row)
-        return (harmless(tsv(cells)) for cells in [COLUMNS, *(each.cells().values() for each in rows)])
-    made = await FORMS[form](record, row)
+        return (harmless(tsv(cells)) for cells in [COLUMNS, *(each.cells().values() for each in task_log(entries))])
+    made = shape.form(entries)
     return columns(made.headings, list(_cells(form, made, everything=options.all)), everything=options.all)
 
 

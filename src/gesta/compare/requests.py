@@ -54,10 +54,9 @@ def compared(entries: Sequence[Entry], wanted: Wanted) -> Difference:
 def _sent(entries: Sequence[Entry], seq: int, wanted: Wanted) -> Sent[HttpModel]:
     name, encoder = encoding(entries, seq)
     form = formatter(wanted.form) if wanted.form is not None else _recorded(name)
+    own = str(header_before(entries, seq).model or "") if wanted.model is None else ""
     models = [
-        unsent(wanted.model, stream=stream)
-        if wanted.model is not None
-        else recorded(str(header_before(entries, seq).model or ""), encoder, stream=stream)
+        unsent(wanted.model, stream=stream) if wanted.model is not None else recorded(own, encoder, stream=stream)
         for stream in (True, False)
     ]
     asked = Asked(seq=seq, form=form, dressed=wanted.form is not None, models=models, whole=wanted.whole)

@@ -5,12 +5,12 @@ None of the forms is stored: each is computed from the entries. Contract: no tex
 """
 
 import json
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from msgspec import Struct
 
-from gesta.compat.agent_catalog.export import export_run
+from gesta.compat.agent_catalog.export import run_lines
 from gesta.compat.kodeagent.codeact import CodeActHistoryFormatter
 from gesta.compat.kodeagent.history import HistoryFormatter
 from gesta.compat.kodeagent.kutils import text_of
@@ -19,9 +19,11 @@ from gesta.compat.kodeagent.react import ReActHistoryFormatter
 from gesta.compat.langchain.agents import AgentAction, AgentActionMessageLog, AgentFinish, AgentStep
 from gesta.compat.langchain.lc import to_lc
 from gesta.compat.langchain.steps import Round, rounds, steps
-from gesta.compat.langroid.task_log import Row, task_log
+from gesta.compat.langroid.task_log import task_log
 from gesta.entry import Entry
+from gesta.errors import NoRun
 from gesta.kinds import BeginContent, ToolResultContent
+from gesta.log.journal import pages
 from gesta.prompt.formatter import observation_text
 from gesta.record.record import Record
 from gesta.store import RunRow
@@ -52,14 +54,9 @@ class Form(Struct, frozen=True):
 
 
 # ---------------------------------------------------------------------------------------------------- activity
-async def activity_lines(record: Record, row: RunRow) -> list[str]:
-    """Return the lines of the run's activity log, each as JSON."""
-    return [line.rstrip("\n") async for line in export_run(record, row.run)]
-
-
-async def activity(record: Record, row: RunRow) -> Form:
+def activity(entries: list[Entry]) -> Form:
     """Return the run as agent-catalog's activity log."""
-    rows = [_activity(line, row.run) for line in await activity_lines(record, row)]
+    rows = [_activity(line.rstrip("\n"), entries[0].run) for line in run_lines(entries)]
     return Form(("time", "kind", "span", "content"), rows)
 
 
@@ -94,14 +91,14 @@ def _told(content: dict[str, Any]) -> str:
 
 
 # ------------------------------------------------------------------------------------------------------- steps
-async def step_lines(record: Record, row: RunRow) -> list[str]:
+def step_lines(entries: list[Entry]) -> list[str]:
     """Return LangChain's steps and finishes, each as JSON in the lc form."""
-    return [to_lc(step) for step in steps(await record.read(row.run))]
+    return [to_lc(step) for step in steps(entries)]
 
 
-async def actions(record: Record, row: RunRow) -> Form:
+def actions(entries: list[Entry]) -> Form:
     """Return the run as LangChain's actions, steps and finishes."""
-    rows = [each for turn in _turns(await record.read(row.run)) for each in turn]
+    rows = [each for turn in _turns(entries) for each in turn]
     return Form(("turn", "entry", "shape", "content"), rows)
 
 
@@ -157,26 +154,15 @@ def _said(item: Round, number: int) -> str | None:
 
 
 # -------------------------------------------------------------------------------------------------------- task
-async def task_rows(record: Record, row: RunRow) -> list[Row]:
-    """Return the lines of a task and its sub-tasks, with all their columns."""
-    runs, entries = await record.store.runs(), await record.read(row.run)
-    below = [row.run]
-    for run in below:
-        below += [each.run for each in runs if each.parent_run == run and each.run not in below]
-    for run in below[1:]:
-        entries += await record.read(run)
-    return task_log(entries)
-
-
-async def task_lines(record: Record, row: RunRow) -> list[dict[str, Any]]:
+def task_lines(entries: list[Entry]) -> list[dict[str, Any]]:
     """Return the lines of a task as data."""
-    found = await task_rows(record, row)
+    found = task_log(entries)
     return [each.cells() | {"mark": each.mark, "depth": each.depth, "run": each.run, "seq": each.seq} for each in found]
 
 
-async def task(record: Record, row: RunRow) -> Form:
+def task(entries: list[Entry]) -> Form:
     """Return a task and its sub-tasks, which are indented."""
-    found = await task_rows(record, row)
+    found = task_log(entries)
     cells = [each.cells() | {"task": "  " * each.depth + each.task} for each in found]
     kept = tuple(name for name in PAGE if any(each[name] for each in cells))
     rows = [
@@ -186,23 +172,25 @@ async def task(record: Record, row: RunRow) -> Form:
 
 
 # --------------------------------------------------------------------------------------------- react and codeact
-class Histories:
-    """A run as the history that a formatter makes."""
+def history(formatter: HistoryFormatter) -> Callable[[list[Entry]], Form]:
+    """Return a function that returns a run as the history that a formatter makes.
 
-    def __init__(self, formatter: HistoryFormatter) -> None:
-        self._formatter = formatter
+    A message becomes several rows: thought, action and arguments, or code; observation; answer.
+    """
 
-    async def lines(self, record: Record, row: RunRow) -> list[dict[str, Any]]:
-        """Return the messages of the history."""
-        return [dict(message) for message in self._formatter.history(await record.read(row.run))]
-
-    async def form(self, record: Record, row: RunRow) -> Form:
-        """Return the history as rows: thought, action and arguments, or code; observation; answer."""
-        rows = []
-        for message, sources in self._formatter.sourced(await record.read(row.run)):
+    def rows(entries: list[Entry]) -> Form:
+        found = []
+        for message, sources in formatter.sourced(entries):
             at = sources[-1] if sources else None
-            rows += [FormRow(cells, row.run if at else "", at) for cells in _message(message)]
-        return Form(("", "content"), rows)
+            found += [FormRow(cells, entries[0].run if at else "", at) for cells in _message(message)]
+        return Form(("", "content"), found)
+
+    return rows
+
+
+def history_lines(formatter: HistoryFormatter) -> Callable[[list[Entry]], list[dict[str, Any]]]:
+    """Return a function that returns the messages of such a history."""
+    return lambda entries: [dict(message) for message in formatter.history(entries)]
 
 
 def _message(message: LLMMessage) -> Iterator[Cells]:
@@ -225,20 +213,35 @@ def _message(message: LLMMessage) -> Iterator[Cells]:
             yield str(message.get("role")), text
 
 
-REACT, CODEACT = Histories(ReActHistoryFormatter()), Histories(CodeActHistoryFormatter())
-FORMS: dict[str, Callable[[Record, RunRow], Awaitable[Form]]] = {
-    "activity": activity,
-    "steps": actions,
-    "task": task,
-    "react": REACT.form,
-    "codeact": CODEACT.form,
+# ------------------------------------------------------------------------------------------------------- forms
+class Shape(Struct, frozen=True):
+    """How a form is made from the entries of a run."""
+
+    form: Callable[[list[Entry]], Form]
+    """Returns the rows for people."""
+    lines: Callable[[list[Entry]], Iterable[Any]]
+    """Returns the data that the other system reads: lines of JSON as text, or as dicts."""
+    below: bool = False
+    """Whether the entries of the runs below belong to it, run by run."""
+
+    async def entries(self, record: Record, row: RunRow) -> list[Entry]:
+        """Return the entries that the form is made from, read in pages, so that other tasks go on. Raises NoRun."""
+        runs = [row.run]
+        rows = await record.store.runs() if self.below else []
+        for run in runs:
+            runs += [each.run for each in rows if each.parent_run == run and each.run not in runs]
+        found = [entry for run in runs async for page in pages(record.store, run) for entry in page]
+        if not found:
+            raise NoRun(row.run, [each.run for each in await record.store.runs()])
+        return found
+
+
+REACT, CODEACT = ReActHistoryFormatter(), CodeActHistoryFormatter()
+FORMS = {
+    "activity": Shape(activity, run_lines),
+    "steps": Shape(actions, step_lines),
+    "task": Shape(task, task_lines, below=True),
+    "react": Shape(history(REACT), history_lines(REACT)),
+    "codeact": Shape(history(CODEACT), history_lines(CODEACT)),
 }
-"""The function that makes each form, by the name of the form."""
-LINES: dict[str, Callable[[Record, RunRow], Awaitable[list[Any]]]] = {
-    "activity": activity_lines,
-    "steps": step_lines,
-    "task": task_lines,
-    "react": REACT.lines,
-    "codeact": CODEACT.lines,
-}
-"""The function that returns the data of each form: lines of JSON as text, or as dicts."""
+"""The forms by their names."""

@@ -3,14 +3,15 @@
 from collections import OrderedDict
 from typing import Any, Protocol
 
-from anyio import Lock
+from anyio import Lock, to_thread
 from starlette.requests import Request
 from starlette.responses import Response
 
 from gesta.address import Record
 from gesta.cli.chains import nodes
 from gesta.cli.talk import json_harmless, json_line
-from gesta.compat.forms import FORMS, LINES, Form, FormRow
+from gesta.compat.forms import FORMS, Form, FormRow
+from gesta.entry import Entry
 from gesta.errors import nearest
 from gesta.prompt.formatter import observation_text
 from gesta.serve.bodies import Refused, answered
@@ -64,11 +65,16 @@ class FormPages:
         async with self._lock:
             known, made = self._kept.pop((row.run, form, entry), (-1, Form((), [])))
             if known != entries:
-                made = await (self._why(row, entry) if form == WHY else FORMS[form](self.record, row))
+                made = await (self._why(row, entry) if form == WHY else self._shaped(row, form))
             self._kept[row.run, form, entry] = entries, made
             while len(self._kept) > KEPT:
                 self._kept.popitem(last=False)
         return made
+
+    async def _shaped(self, row: RunRow, form: str) -> Form:
+        """Return a run in a form of another system. It is made in a thread, so that other pages are answered."""
+        entries = await FORMS[form].entries(self.record, row)
+        return await to_thread.run_sync(FORMS[form].form, entries)
 
     async def _why(self, row: RunRow, entry: int | None) -> Form:
         """Return the explanation of an entry, by default of the last answer."""
@@ -81,10 +87,15 @@ class FormPages:
         row = await self.record.find(name)
         if form == WHY:
             return "".join(f"{json_line(each)}\n" for each in nodes(await explain_run(self.record, row.run, entry)))
-        if form not in LINES:
-            raise Refused(404, "NoForm", f"No form {form!r}.{nearest(form, LINES)}")
-        found = await LINES[form](self.record, row)
-        return "".join(f"{json_harmless(each) if isinstance(each, str) else json_line(each)}\n" for each in found)
+        if form not in FORMS:
+            raise Refused(404, "NoForm", f"No form {form!r}.{nearest(form, FORMS)}")
+        return await to_thread.run_sync(_text, form, await FORMS[form].entries(self.record, row))
+
+
+def _text(form: str, entries: list[Entry]) -> str:
+    """Return the data of a form as lines of JSON."""
+    found = FORMS[form].lines(entries)
+    return "".join(f"{json_harmless(each) if isinstance(each, str) else json_line(each)}\n" for each in found)
 
 
 def _node(node: Node, run: str) -> FormRow:

@@ -123,8 +123,13 @@ class SentPages:
         """
         async with self._lock:
             if (run, wanted) not in self._kept:
-                entries = await read(self.record.store, run, 0, wanted.entry)
-                if not entries or entries[-1].seq != wanted.entry:
+                until = wanted.entry or 0
+                entries = list[Entry]()
+                while (after := entries[-1].seq if entries else 0) < until:
+                    if not (page := await read(self.record.store, run, after, until, READ)):
+                        break
+                    entries += page
+                if not entries or entries[-1].seq != until:
                     raise Refused(404, "NoEntry", f"Run {run} has no entry {wanted.entry}.")
                 self._kept[run, wanted] = await to_thread.run_sync(_made, entries, wanted)
                 while len(self._kept) > KEPT_REQUESTS:

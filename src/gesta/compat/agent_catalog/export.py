@@ -5,7 +5,7 @@ run that was imported from an activity log is exported as the imported lines.
 """
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from datetime import datetime
 from hashlib import sha256
 from typing import Any
@@ -38,6 +38,12 @@ async def export_run(record: Record, run: str) -> AsyncIterator[str]:
     entries = await record.read(run)
     if not entries:
         raise NoRun(run, [row.run for row in await record.store.runs()])
+    for line in run_lines(entries):
+        yield f"{line}\n"
+
+
+def run_lines(entries: list[Entry]) -> Iterator[str]:
+    """Yield the lines of a run without their line ends. Raises BrokenRecord, as `export_run` does."""
     writer = _Writer(entries)
     for entry in entries:
         try:
@@ -45,7 +51,7 @@ async def export_run(record: Record, run: str) -> AsyncIterator[str]:
         except UNFIT as error:
             raise BrokenRecord(f"entry {entry.id}", f"a member is not of its type ({error!r})") from error
         if line is not None:
-            yield (line if isinstance(line, str) else json.dumps(line, separators=(",", ":"))) + "\n"
+            yield line if isinstance(line, str) else json.dumps(line, separators=(",", ":"))
 
 
 def plain(value: Any) -> Any:

@@ -1,6 +1,7 @@
 // Markdown as models write it: blocks first, then the words in them. Elements are made from texts; markup stays text.
 // Images are never loaded, and a link says where it leads. What is not understood is shown as it was written.
 import { el } from "./dom.js";
+import { parse } from "./json.js";
 
 const DEEP = 6, LONGEST = 100_000, ADDRESS = 90;
 const FENCE = /^ {0,3}(`{3,}|~{3,})([^`]*)$/, HEADING = /^ {0,3}(#{1,6}) +(.*)$/, RULE = /^ {0,3}([-*_])(?: *\1){2,} *$/;
@@ -9,7 +10,12 @@ const ITEM = /^( *)([-*+•]|\d{1,3}[.)])( +|$)(.*)$/, QUOTE = /^ {0,3}> ?(.*)$/
 /** Return the elements of a text. `marked(words)` may split plain words further. */
 export function markdown(words, marked = (part) => [part]) {
   if (words.length > LONGEST) return [el("pre", {}, words)];
+  if (/^\s*[[{][^]*[\]}]\s*$/.test(words) && json(words)) return [code(marked(words), "json")];
   return blocks(words.replace(/\r\n?/g, "\n").replaceAll("\t", "    ").split("\n"), marked, 0);
+}
+
+function json(words) {
+  try { return parse(words); } catch { return null; }
 }
 
 function blocks(lines, marked, depth) {
@@ -119,7 +125,7 @@ function paragraph(lines, at, marked) {
     if (begins(lines, at)) break;
     own.push(lines[at]);
   }
-  const words = own.map((each) => each.trim()).join("\n");
+  const words = own.map((each, place) => (place ? each : each.trimStart()).trimEnd()).join("\n");
   return [el("p", {}, inline(words, marked)), at];
 }
 

@@ -53,7 +53,7 @@ def views(record: Path) -> list[str]:
     with gesta.open_sync(record, readonly=True) as opened:
         crashed = next(each.runs[0] for each in opened.sessions() if each.name == "demo-1-crash")
     runs = [f"/r/0/run/{each}" for each in (crashed, written)]
-    parts = ("/why", "/sent", "/sent?show=all", "/sent?show=wire", *(f"?form={each}" for each in FORMS))
+    parts = ("/why", "/time", "/sent", "/sent?show=all", "/sent?show=wire", *(f"?form={each}" for each in FORMS))
     of_crashed = [f"/r/0/run/{crashed}{each}" for each in parts]
     return ["/r/0", "/r/0?words=refund", "/r/0/waiting", *runs, *of_crashed, "/r/0/run/nothing"]
 
@@ -65,7 +65,7 @@ def record(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
     return path, aside(lambda: views(path))
 
 
-READY = "main .item, main .row, main .wait, main .card, main .empty, main .sent > *, main .form td"
+READY = "main .item, main .row, main .wait, main .card, main .empty, main .sent > *, main .form td, main .lane"
 
 
 @pytest.mark.skipif(AXE is None, reason="pip install -e '.[browser]': axe-core comes with axe-playwright-python")

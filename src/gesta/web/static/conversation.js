@@ -202,8 +202,8 @@ export class Conversation {
     call.results.push(line);
     if (line.outcome === "error") call.box.classList.add("fault");
     call.rows.append(body);
-    const ms = call.began ? Date.parse(line.at) - call.began : 0;
-    call.took.textContent = [call.effect && call.effect !== "pure" ? call.effect : "", line.outcome !== "ok" ? line.outcome : "", took(ms)].filter(Boolean).join(" · ");
+    const ms = Date.parse(line.at) - (call.began ?? Date.parse(call.line.at));
+    call.took.textContent = [call.effect && call.effect !== "pure" ? call.effect : "", line.outcome !== "ok" ? line.outcome : "", call.began || (ms && line.outcome !== "denied") ? took(ms) : ""].filter(Boolean).join(" · ");
     if (call.story || line.outcome === "late" || line.outcome === "unknown") this.retell(call);
   }
 
@@ -239,7 +239,7 @@ class Turn {
     this.body = el("div");
     this.head = el("header");
     this.facts(facts);
-    const section = el("section", { class: "turn", id: page.why ? `e${this.seq}` : undefined, "aria-label": `Turn ${facts.number ?? ""}` }, this.head, this.body);
+    const section = el("section", { class: "turn", id: page.why ? `e${this.seq}` : undefined, "aria-label": page.why ? `Turn ${facts.number ?? ""}` : undefined }, this.head, this.body);
     page.turns.set(this.seq, this);
     page.items.set(this.seq, section);
     page.end.before(section);

@@ -34,7 +34,7 @@ class Tree {
     const ids = new Set(this.bars.map((bar) => (bar.lane === "span" || bar.lane === "turn" ? bar.seq : 0)));
     for (const bar of this.bars) {
       if (bar.lane === "process" || bar.role === "import") continue;
-      const above = ids.has(bar.span) && bar.span !== bar.seq ? bar.span : 0;
+      const above = ids.has(bar.span) && bar.span < bar.seq ? bar.span : 0; // in a broken record a span may claim to be inside a later one
       push(this.below, above, bar);
     }
     for (const own of this.below.values()) own.sort((a, b) => a.from - b.from || a.seq - b.seq);

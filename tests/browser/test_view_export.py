@@ -2,8 +2,10 @@
 
 import base64
 import shutil
+import sqlite3
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +81,35 @@ def test_a_folder_shows_the_story_of_a_killed_refund_and_why_its_answer_was_give
     page.get_by_role("link", name="in the conversation").click()
     page.locator(".item.here").wait_for()
     assert page.get_by_role("search").count() == 0
+    page.get_by_role("link", name="What was sent", exact=True).click()
+    page.get_by_role("heading", name="Request 7 of 7").wait_for()
+    for words in ("All of it", "As the provider gets it"):
+        page.get_by_role("link", name=words).click()
+    page.locator("pre.wire", has_text="brass").wait_for()
+    page.get_by_role("link", name="The request before").click()
+    page.get_by_role("heading", name="Request 6 of 7").wait_for()
+    page.get_by_role("link", name="Steps").click()
+    page.locator("table.steps tr.acts").first.wait_for()
+    page.get_by_role("link", name="Timeline").click()
+    page.get_by_text("1 death of a process").first.wait_for()
+
+
+def test_a_changed_entry_is_shown_in_red_in_a_folder_too(page: Any, tmp_path: Path) -> None:
+    record = tmp_path / "changed.gesta"
+
+    def write() -> None:
+        with gesta.open_sync(record) as opened, opened.span("app", session="s") as span:
+            span.log(UserContent(value="Pay 10"))
+            span.log(AssistantContent(value="Paid."))
+        with closing(sqlite3.connect(record)) as db, db:
+            db.execute("UPDATE entries SET content = replace(content, '10', '90') WHERE seq = 2")
+
+    aside(write)
+    page.goto(written(record, tmp_path / "site"))
+    mark = page.locator(".item.flawed .flaw")
+    mark.get_by_text("changed: entry 2 (user) does not match its digest").wait_for()
+    assert "rgb(179, 38, 30)" in mark.evaluate("each => getComputedStyle(each).color")
+    page.get_by_role("region", name="Evidence").get_by_text("1 place of this run is not as written").wait_for()
 
 
 def test_a_long_run_is_read_from_one_file_after_another(page: Any, tmp_path: Path) -> None:
@@ -128,6 +159,7 @@ def test_whatever_was_said_stays_text_in_the_files_too(page: Any, tmp_path: Path
     aside(write)
     page.goto(written(record, tmp_path / "site"))
     page.locator(".answer p", has_text="</script><script>alert(1)").wait_for()
+    page.get_by_text("2 members").first.click()
     page.locator(".note dd", has_text="<!--<script>").first.wait_for()
     assert page.locator("main script, main [onerror], main img:not([src^='data/0-entries-'])").count() == 0
     page.locator("details.call summary").first.click()

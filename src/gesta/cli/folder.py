@@ -39,12 +39,14 @@ def write_folder(options: OnRecord, named: str | None, folder: Path, run: str, k
     if options.json:
         put(json_line(msgspec.to_builtins(done)))
         return 0
-    what = f"{count(done.runs, 'run')}, {count(done.entries, 'entry')}: {count(done.files, 'file')} written."
+    what = f"{count(done.runs, 'run')}, {count(done.entries, 'entry')} written."
     put(harmless(f"{what} Open {folder / 'index.html'} in a browser."))
     if number := done.left_out.get("why"):
         say(f"Left out: the explanations of {count(number, 'answer')}, the oldest ones.", DIM)
     if number := done.left_out.get("entries"):
         say(f"Left out: the whole text of {count(number, 'entry')}, which is very long.", DIM)
+    if number := done.left_out.get("requests"):
+        say(f"Left out: all but the additions of {count(number, 'request')}, the earliest ones.", DIM)
     if number := done.left_out.get("files"):
         say(f"Left out: {count(number, 'file')} that the record does not hold any more.", DIM)
     return 0

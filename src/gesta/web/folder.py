@@ -25,8 +25,8 @@ from gesta.entry import utc_text
 from gesta.errors import GestaError
 from gesta.store import RunRow
 from gesta.web.app import STATIC, Viewer
+from gesta.web.copied import MESSAGES, Room, forms, sent, timeline
 from gesta.web.data import Pages
-from gesta.web.glances import CHILDREN
 from gesta.web.one_script import BadModule, one_script
 
 POLICY = (
@@ -91,16 +91,17 @@ class FolderCopy:
 
     async def _files(self, done: Copied) -> AsyncIterator[tuple[str, bytes]]:
         """Yield the name and the bytes of each file."""
-        heads, answers = list[int](), list[tuple[int, list[int]]]()
+        heads, answers, room = list[int](), list[tuple[int, list[int]]](), Room()
         for place, row in enumerate(self._rows):
             glance = await self._said(row.run, "")
             heads.append(json.loads(glance)["head"])
             answers.append((place, []))
             yield _file(f"{place}-run", glance)
             yield _file(f"{place}-evidence", await self._said(row.run, "evidence"))
-            pages = range(0, json.loads(glance)["below"], CHILDREN)
-            for rest in ("time", *(f"children?after={after}" if after else "children" for after in pages)):
-                yield _file(_name(place, rest), await self._said(row.run, rest))
+            async for address, data in self._views(row.run, heads[-1], room):
+                raw = address.endswith(("/lines", "/body"))
+                name = _name(place, address)
+                yield (f"data/{name}.bin", data) if raw else _file(name, data)
             for number in range(-(-heads[-1] // PAGE)):
                 first = number * PAGE
                 lines = json.loads(await self._said(row.run, f"lines?after={first}&limit={PAGE}"))
@@ -113,9 +114,21 @@ class FolderCopy:
                 answers[-1][1].extend(line["seq"] for line in lines if line["kind"] == "assistant")
         async for each in self._whys(answers, done):
             yield each
+        if room.left_out:
+            done.left_out["requests"] = room.left_out
         yield _file("waiting", await self._waiting())
         for each in _pages(await self._facts(heads)):
             yield each
+
+    async def _views(self, run: str, head: int, room: Room) -> AsyncIterator[tuple[str, bytes]]:
+        """Yield the answers to what the other pages about a run ask for."""
+
+        async def said(rest: str) -> bytes:
+            return await self._said(run, rest)
+
+        for views in (timeline(said), forms(said), sent(said, head, room)):
+            async for each in views:
+                yield each
 
     async def _beside(self, place: int, line: dict[str, Any], done: Copied) -> AsyncIterator[tuple[str, bytes]]:
         """Yield what a line shows on demand: the whole of an entry that it shows a part of, images and files.
@@ -161,7 +174,14 @@ class FolderCopy:
         about = await self._pages.about()
         kept = {"name": about["name"], "id": about["id"], "runs": len(self._rows), "agents": []}
         runs = [row.run for row in self._rows]
-        return {"at": utc_text(self._pages.record.now()), "about": kept, "runs": runs, "heads": heads, "page": PAGE}
+        return {
+            "at": utc_text(self._pages.record.now()),
+            "about": kept,
+            "runs": runs,
+            "heads": heads,
+            "page": PAGE,
+            "messages": MESSAGES,
+        }
 
     async def _said(self, run: str, rest: str) -> bytes:
         return await self._asked(f"/api/0/runs/{quote(run, safe='')}{'/' if rest else ''}{rest}")

@@ -4,7 +4,6 @@ import { boxes, drawn, money } from "./children.js";
 import { count, el, took, when } from "./dom.js";
 import { markdown } from "./markdown.js";
 import { Near } from "./near.js";
-import { copy } from "./source.js";
 import { notable, story } from "./story.js";
 import { asked } from "./switch.js";
 import { args, files, folded, shown, text } from "./value.js";
@@ -135,7 +134,7 @@ export class Conversation {
       el("summary", {}, el("span", { class: "code" }, `${line.tool}(${args(line.value)})`), took_), rows);
     if (line.text) rows.append(el("div", { class: "row warn" }, line.text));
     for (const remark of line.remarks ?? []) rows.append(el("div", { class: "row warn" }, remark));
-    if (line.spoken && !copy) rows.append(el("div", { class: "row last" }, asked(this.record, this.id, line.spoken)));
+    if (line.spoken) rows.append(el("div", { class: "row last" }, asked(this.record, this.id, line.spoken)));
     const beside = turn.lastCall && turn.lastCall.spoken !== undefined && turn.lastCall.spoken === line.spoken ? turn.lastCall : null;
     if (beside) beside.label.textContent = "tools, at once";
     this.batch(turn, beside);

@@ -31,21 +31,37 @@ function load(name) {
 export const copy = JSON.parse(script.dataset.copy);
 const MISSING = "This copy does not hold that. Open the record with `gesta view`.";
 
-export async function get(address, word) {
+const HELD = new Set(["entry", "all", "after", "limit"]); // other requests need a server
+
+/** Return the name of the file for a request about a run; `undefined` if no copy holds it. */
+function named(address) {
   const [where, facts] = address.split("?"), asked = new URLSearchParams(facts), parts = where.split("/").slice(3).map(decodeURIComponent);
+  const place = copy.runs.indexOf(parts[1]), rest = parts.slice(2), given = [...asked].filter(([, value]) => value !== "");
+  if (parts[0] !== "runs" || place < 0 || given.some(([key]) => !HELD.has(key))) return undefined;
+  if (rest[0] === "requests" && rest[2] === "messages") return rest.length > 3 ? undefined : `${place}-requests-${rest[1]}-messages-${Math.floor((Number(asked.get("after")) || 0) / copy.messages)}`;
+  if (rest[0] === "forms" && asked.get("entry")) return undefined;
+  given.sort(([one], [other]) => (one < other ? -1 : 1));
+  const name = [place, ...(rest.length ? rest : ["run"]), ...given.flat()].join("-");
+  return PLAIN.test(name) ? name : undefined;
+}
+
+export async function get(address, word) {
   if (word !== undefined) throw new Failed("This is a copy: nothing can be changed here.");
-  if (where === "/api/records") return [copy.about];
-  if (parts[0] === "waiting") return load("waiting");
-  const place = copy.runs.indexOf(parts[1]);
-  if (parts[0] !== "runs" || place < 0) throw new Failed(MISSING);
-  const rest = parts.slice(2);
-  if (rest[0] === "lines") return lines(place, Number(asked.get("after")), Number(asked.get("limit")));
-  asked.sort();
-  const name = [place, ...(rest.length ? rest : ["run"]), ...[...asked].filter(([, value]) => value !== "").flat()].join("-");
-  if (asked.get("turned") || !PLAIN.test(name)) throw new Failed(MISSING);
-  const found = await load(name);
-  if (found === null) throw new Failed(MISSING); // the file says that it was left out
-  return found;
+  if (address === "/api/records") return [copy.about];
+  if (address === "/api/0/waiting") return load("waiting");
+  if (address === "/api/0/ways") return { providers: [], forms: [] };
+  const [where, facts] = address.split("?"), asked = new URLSearchParams(facts), parts = where.split("/");
+  if (parts[5] === "lines" && copy.runs.includes(decodeURIComponent(parts[4]))) return lines(copy.runs.indexOf(decodeURIComponent(parts[4])), Number(asked.get("after")), Number(asked.get("limit")));
+  if (parts[5] === "requests" && parts.length === 7) address = `${parts.slice(0, 6).join("/")}/${await request(copy.runs.indexOf(decodeURIComponent(parts[4])), Number(parts[6]))}?${facts ?? ""}`;
+  const name = named(address), found = name === undefined ? null : await load(name);
+  if (found === null) throw new Failed(MISSING); // or the file says that it was left out
+  return parts[7] === "messages" ? found.slice(0, Number(asked.get("limit"))) : found;
+}
+
+/** Return the seq of the last request up to an entry. */
+async function request(place, seq) {
+  const { requests, total } = place < 0 ? { requests: [] } : await load(`${place}-requests`) ?? { requests: [] };
+  return requests.length === total ? requests.findLast((each) => each.seq <= seq)?.seq ?? seq : seq;
 }
 
 /** Return the lines after an entry, from the files that hold them. */
@@ -66,7 +82,6 @@ const parts = () => location.search.slice(1).split("&");
 export const path = () => (/^\/r\/0\/\w/.test(parts()[0]) ? parts()[0] : `/r/0/run/${encodeURIComponent(copy.runs[0])}`);
 export const query = () => new URLSearchParams(parts().slice(1).join("&"));
 export function href(address) {
-  const file = /^\/api\/0\/runs\/([^/]+)\/entries\/(\d+)\/files\/(\d+)$/.exec(address);
-  if (file) return `data/${copy.runs.indexOf(decodeURIComponent(file[1]))}-entries-${file[2]}-files-${file[3]}.bin`;
+  if (address.startsWith("/api/")) return `data/${named(address)}.bin`;
   return address.startsWith("/r/") ? `?${address.replace("?", "&")}` : address;
 }

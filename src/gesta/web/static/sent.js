@@ -2,7 +2,7 @@
 import * as api from "./api.js";
 import { announce, connection, count, el, took } from "./dom.js";
 import { Parts } from "./sent-parts.js";
-import { query } from "./source.js";
+import { href, query } from "./source.js";
 import { forms } from "./switch.js";
 
 const VIEWS = [["", "What changed"], ["all", "All of it"], ["wire", "As the provider gets it"]];
@@ -73,7 +73,7 @@ class Page {
   }
 
   async go(seq) {
-    history.pushState(null, "", this.address(seq));
+    history.pushState(null, "", href(this.address(seq)));
     await this.load(seq);
     scrollTo({ top: 0 });
     announce(this.head.textContent);
@@ -107,7 +107,7 @@ class Page {
   choose() {
     const views = el("nav", { class: "tabs", "aria-label": "How it is shown" }, VIEWS.map(([name, words]) => el("a", { href: this.address(this.seq, { show: name }), "aria-current": this.view === name ? "true" : undefined, onclick: (event) => {
       if (event.metaKey || event.ctrlKey || event.shiftKey) return;
-      event.preventDefault(); this.view = name; history.replaceState(null, "", this.address(this.seq)); this.choose(); this.draw();
+      event.preventDefault(); this.view = name; history.replaceState(null, "", href(this.address(this.seq))); this.choose(); this.draw();
       this.choice.querySelector("[aria-current]")?.focus();
     } }, words)));
     const [host, ...name] = this.way.as.split(":");
@@ -126,7 +126,7 @@ class Page {
 
   async change(way, focus) {
     Object.assign(this.way, way);
-    history.replaceState(null, "", this.address(this.seq));
+    history.replaceState(null, "", href(this.address(this.seq)));
     await this.load(this.seq);
     this.choice.querySelector(focus)?.focus();
   }

@@ -1,12 +1,10 @@
 // The switch between the forms of one run, all of which have an address.
 import { el } from "./dom.js";
-import { copy } from "./source.js";
 
 export const FORMS = [["", "Conversation"], ["activity", "Activity"], ["steps", "Steps"], ["task", "Task"], ["react", "ReAct"], ["codeact", "CodeAct"], ["why", "Why"]];
 
 /** Return links to the forms of a run, and to what was sent. `here`: the name of the form that is shown. */
 export function forms(record, run, here) {
-  if (copy) return ""; // a copy has the conversation alone
   const at = `/r/${record}/run/${encodeURIComponent(run)}`;
   const link = (name, words, address) => el("a", { href: address, "aria-current": name === here ? "page" : undefined }, words);
   return el("nav", { class: "tabs forms", "aria-label": "Forms of this run" }, FORMS.map(([name, words]) => link(name, words, name ? `${at}?form=${name}` : at)), link("time", "Timeline", `${at}/time`), link("sent", "What was sent", `${at}/sent`));
@@ -14,5 +12,5 @@ export function forms(record, run, here) {
 
 /** Return a link to what the model had been sent when it wrote the completion `seq`; nothing where that is not known. */
 export function asked(record, run, seq, words = "what was sent?") {
-  return copy || !seq ? "" : el("a", { class: "asked-for", href: `/r/${record}/run/${encodeURIComponent(run)}/sent/${seq - 1}` }, words);
+  return !seq ? "" : el("a", { class: "asked-for", href: `/r/${record}/run/${encodeURIComponent(run)}/sent/${seq - 1}` }, words);
 }

@@ -1,0 +1,118 @@
+"""Which requests the pages make about one run beside its lines and explanations: a copy asks for all of them before.
+
+Each function yields the address of a request below that of the run, and the answer. What a page pages through is asked
+for in the same steps as there. A request that the viewer refuses is answered by `null`.
+"""
+
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+from msgspec import Struct
+
+from gesta.compat.forms import FORMS
+from gesta.errors import GestaError
+from gesta.web.forms import WHY
+
+ROWS = 200
+"""Number of rows of a form that a page asks for at once."""
+MESSAGES = 50
+"""Number of messages of a request that a page asks for at once."""
+SENT_BYTES = 50_000_000
+"""Number of bytes of requests after which of the earlier ones only what each added is written."""
+
+Said = Callable[[str], Awaitable[bytes]]
+Answers = AsyncIterator[tuple[str, bytes]]
+
+
+class Room(Struct):
+    """How many bytes of requests are written by now, and of how many requests a part was left out."""
+
+    taken: int = 0
+    left_out: int = 0
+
+
+async def timeline(said: Said) -> Answers:
+    """Yield the timeline of a run, and the runs that it started."""
+    yield "time", await _asked(said, "time")
+    after, number = 0, 1
+    while after < number:
+        address = f"children?after={after}" if after else "children"
+        answer = await _asked(said, address)
+        yield address, answer
+        found = json.loads(answer) or {"children": [], "count": 0}
+        number = found["count"] if found["children"] else 0
+        after += len(found["children"])
+
+
+async def forms(said: Said) -> Answers:
+    """Yield a run in the forms of other systems, and the lines of JSON that the pages save."""
+    for name in (*FORMS, WHY):
+        after, total = 0, 1
+        while after < total:
+            address = f"forms/{name}?{f'after={after}&' if after else ''}limit={ROWS}"
+            answer = await _asked(said, address)
+            yield address, answer
+            found: dict[str, Any] = json.loads(answer) or {"rows": [], "total": 0}
+            for place, row in enumerate(found["rows"], after):
+                if "characters" in row:
+                    yield f"forms/{name}/rows/{place}", await _asked(said, f"forms/{name}/rows/{place}")
+            total = found["total"] if found["rows"] else 0
+            after += len(found["rows"])
+        yield f"forms/{name}/lines", await _asked(said, f"forms/{name}/lines")
+
+
+async def sent(said: Said, head: int, room: Room) -> Answers:
+    """Yield what was sent to the model: what each request added, and all of the last ones, as long as there is room.
+
+    Args:
+        head: seq of the last entry, which stands for the next request of a run without any.
+    """
+    seqs, total = list[int](), 1
+    while len(seqs) < total:
+        after = max(0, len(seqs) - 1)
+        address = f"requests?after={after}" if after else "requests"
+        answer = await _asked(said, address)
+        yield address, answer
+        found = json.loads(answer) or {"requests": [], "total": 0}
+        total = found["total"] if found["requests"] else 0
+        seqs[after:] = [each["seq"] for each in found["requests"]]
+    for seq in reversed(seqs or [head]):
+        answer = await _asked(said, f"requests/{seq}")
+        yield f"requests/{seq}", answer
+        facts = json.loads(answer)
+        full = room.taken <= SENT_BYTES
+        room.left_out += not full
+        if facts is not None:
+            async for address, each in _whole(said if full else _nothing, seq, facts):
+                room.taken += len(each)
+                yield address, each
+
+
+async def _whole(said: Said, seq: int, facts: dict[str, Any]) -> Answers:
+    """Yield all of a request: its head, its messages, and its bytes."""
+    at = f"requests/{seq}"
+    yield f"{at}/header", await _asked(said, f"{at}/header")
+    for number in range(-(-facts["messages"] // MESSAGES)):
+        asked = f"{at}/messages?after={number * MESSAGES}&limit={MESSAGES}"
+        yield f"{at}/messages/{number}", await _asked(said, asked)
+    shown, characters = 0, 1
+    while shown < characters:
+        address = f"{at}/wire?after={shown}" if shown else f"{at}/wire"
+        answer = await _asked(said, address)
+        yield address, answer
+        wire = json.loads(answer) or {"body": ""}
+        characters = wire.get("characters", characters) if wire["body"] else 0
+        shown += len(wire["body"])
+    yield f"{at}/body", await _asked(said, f"{at}/body")
+
+
+async def _asked(said: Said, address: str) -> bytes:
+    try:
+        return await said(address)
+    except GestaError:
+        return b"null"
+
+
+async def _nothing(_address: str) -> bytes:
+    return b"null"

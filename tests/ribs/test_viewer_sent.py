@@ -12,6 +12,7 @@ from tests.commands import gesta_command
 from tests.viewing import TOKEN, viewed
 
 import gesta
+from gesta import kinds
 from gesta.compat.kodeagent.react import ReActHistoryFormatter
 from gesta.kinds import Part
 from gesta.policy import Compact
@@ -221,3 +222,27 @@ def test_a_request_of_a_formatter_of_one_s_own_is_shown_in_a_form_that_is_known(
         facts = client.get(f"/api/0/runs/last/requests/{row['seq']}").json()
         assert (facts["unknown_form"], facts["form"]) == ("Own/1", "tool-calls")
         assert facts["steps"][0]["message"]["text"] == "Hello"
+
+
+def test_odd_entries_are_shown_or_named(tmp_path: Path) -> None:
+    path = tmp_path / "odd.gesta"
+    odd = {"n": 10**5000, "f": float("nan"), "\ud800": "\ud800"}
+    with gesta.open_sync(path) as record, record.span("odd", session="s") as span:
+        span.log(kinds.RequestHeaderContent(tools=[{"name": 5}], meta={"model": {"a": 1}, "instructions": ["x"]}))
+        span.log(kinds.UserContent(value="\ud800 hi", parts=[kinds.Part(type="file", url="javascript:alert(1)")]))
+        span.log(kinds.ChatCompletionContent(output="", usage={"prompt_tokens": "x"}, latency_ms=float("nan")))
+        span.log(kinds.ToolCallContent(tool_name="look", tool_args=odd))
+        span.log(kinds.ToolResultContent(tool_result=odd, call=5))
+        span.log(kinds.ChatCompletionContent(output="done"))
+    with viewed(path) as at, httpx2.Client(base_url=at, follow_redirects=True) as client:
+        client.get("/", params={"token": TOKEN})
+        rows = client.get("/api/0/runs/last/requests").json()["requests"]
+        for part in ("", "/messages", "/wire", "/header", "/body"):
+            assert client.get(f"/api/0/runs/last/requests/{rows[1]['seq']}{part}").status_code == 200, part
+        (noted,) = client.get("/api/0/runs/last/requests/6", params={"as": "anthropic:x"}).json()["lost"][-1:]
+        assert noted["name"] == "file-in-words"
+        broken = client.get("/api/0/runs/last/requests/6", params={"form": "react-text"})
+        assert "a member before it is not of its type" in broken.json()["error"]["message"]
+        for form in ("activity", "steps", "task", "react", "codeact", "why"):
+            assert client.get(f"/api/0/runs/last/forms/{form}").status_code == 200, form
+            assert client.get(f"/api/0/runs/last/forms/{form}/lines").status_code == 200, form

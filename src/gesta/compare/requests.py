@@ -8,11 +8,12 @@ from msgspec import Struct
 
 from gesta.address import FORMATTERS, formatter
 from gesta.entry import Entry
-from gesta.errors import BadAddress
+from gesta.errors import BadAddress, BrokenRecord
 from gesta.models.hosted import recorded, unsent
 from gesta.models.http import HttpModel, Secret
 from gesta.models.providers import PROVIDERS
 from gesta.prompt.formatter import Formatter
+from gesta.state.run import UNFIT
 from gesta.text.redactor import SECRETS
 from gesta.views.sent import Asked, Sent, earlier, encoding, header_before, request_of, sent
 from gesta.views.sent_changes import Difference, difference
@@ -39,13 +40,15 @@ class Wanted(Struct, frozen=True, kw_only=True):
 def remade(entries: Sequence[Entry], wanted: Wanted) -> Sent[HttpModel]:
     """Make a request again.
 
-    Raises BadAddress: there is no such request, formatter or provider, or nothing here has the encoder on record.
+    Raises:
+        BadAddress: there is no such request, formatter or provider, or nothing here has the encoder on record.
+        BrokenRecord: a member of an entry is not of its type.
     """
     return _sent(entries, request_of(entries, wanted.entry, anew=wanted.anew), wanted)
 
 
 def compared(entries: Sequence[Entry], wanted: Wanted) -> Difference:
-    """Make a request and the one before it again, and compare them. Raises BadAddress, as `remade` does."""
+    """Make a request and the one before it again, and compare them. Raises as `remade` does."""
     one = remade(entries, wanted)
     before = earlier(entries, one.seq)
     return difference(entries, one, _sent(entries, before, wanted) if before is not None else None)
@@ -60,7 +63,10 @@ def _sent(entries: Sequence[Entry], seq: int, wanted: Wanted) -> Sent[HttpModel]
         for stream in (True, False)
     ]
     asked = Asked(seq=seq, form=form, dressed=wanted.form is not None, models=models, whole=wanted.whole)
-    return sent(entries, asked)
+    try:
+        return sent(entries, asked)
+    except UNFIT as error:
+        raise BrokenRecord(f"request {seq}", f"a member before it is not of its type ({error!r})") from error
 
 
 def _recorded(name: str) -> Formatter[Any]:

@@ -21,6 +21,7 @@ from gesta.kinds import Kind
 from gesta.log.journal import read
 from gesta.message import part_text
 from gesta.models.providers import PROVIDERS
+from gesta.prompt.formatter import numbers_in_hex
 from gesta.serve.bodies import Refused
 from gesta.views.exchanges import Exchanges, ExchangesView
 from gesta.views.losses import LOSSES
@@ -179,17 +180,18 @@ def _made(entries: Sequence[Entry], wanted: Wanted) -> Made:
     Raises Refused if `wanted` names nothing.
     """
     own = any(entry.kind is Kind.Request for entry in entries)
-    ways = [wanted] if wanted.anew else [*([wanted] if own else []), replace(wanted, form=UNSAID)]
-    failed: BadAddress | None = None
+    ways = [wanted] if own or wanted.anew else []
+    ways += [replace(wanted, form=UNSAID)] if wanted.form is None else []
+    failures = list[BadAddress]()
     for way in ways:
         try:
             found = compared(entries, way)
         except BadAddress as error:
-            failed = error
+            failures.append(error)
             continue
-        unknown = encoding(entries, found.one.seq).formatter if failed is not None else None
+        unknown = encoding(entries, found.one.seq).formatter if failures else None
         return Made(way, found, brief_facts(found, entries) | {"unknown_form": unknown})
-    raise Refused(400, "BadAddress", str(failed)) from failed
+    raise Refused(400, "BadAddress", str(failures[0])) from failures[0]
 
 
 def _step(step: dict[str, Any], found: Difference) -> dict[str, Any]:
@@ -206,7 +208,7 @@ def _step(step: dict[str, Any], found: Difference) -> dict[str, Any]:
 def _message(one: Sent[Any], place: int) -> dict[str, Any]:
     """Return a message as a page shows it."""
     shown, message = one.shown[place], one.message(place)
-    calls = [{"name": call.name, "args": call.args} for call in message.calls]
+    calls = [{"name": call.name, "args": numbers_in_hex(call.args)} for call in message.calls]
     large = len(repr(calls)) > TEXT
     return {
         "place": place,

@@ -209,6 +209,29 @@ def let_go(pipe: Path) -> None:
         os.write(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK), b"go")
 
 
+async def test_a_call_that_was_cancelled_is_over_although_its_connection_lives(tmp_path: Path) -> None:
+    for pipe in ("begun", "go"):
+        os.mkfifo(tmp_path / pipe)
+    (tmp_path / "hold-before").touch()
+    with http_shop(tmp_path) as url:
+        agent = gesta.Agent("buyer", model=gesta.scripted(gesta.call("pay", item="a"), "Done."), tools=[gesta.mcp(url)])
+        async with gesta.open(grace_s=0) as record:
+            with anyio.CancelScope() as scope:
+                async with anyio.create_task_group() as group:
+
+                    async def cancel() -> None:
+                        await anyio.to_thread.run_sync((tmp_path / "begun").read_text)
+                        scope.cancel()
+
+                    group.start_soon(cancel)
+                    await record.run(agent, "Buy.", session="s")
+            let_go(tmp_path / "go")
+            outcome = await record.resume("s", agent)
+            assert [(each.what, each.tool) for each in outcome.waiting] == [("doubt", "pay")]
+            await record.resolve(outcome.waiting[0], "retry", by="Ada")
+            assert (await record.resume("s", agent)).answer == "Done."
+
+
 async def test_sampling_spends_the_budget_of_the_turn_and_ends_with_it(tmp_path: Path) -> None:
     usage = {"prompt_tokens": 1, "completion_tokens": 500}
     asked = list[str]()

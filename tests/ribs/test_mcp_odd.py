@@ -164,6 +164,14 @@ async def test_a_server_that_forgets_every_session_leaves_a_doubt(tmp_path: Path
     assert lines(tmp_path, "effects") == []
 
 
+async def test_a_server_that_never_answers_that_its_session_is_over_holds_no_record_open(tmp_path: Path) -> None:
+    with http_shop(tmp_path) as url:
+        (tmp_path / "stuck").touch()
+        async with gesta.open() as record:
+            outcome = await record.run(agent_of(gesta.mcp(url), gesta.call("look", item="soup"), "Done."), "Buy.")
+    assert outcome.answer == "Done."
+
+
 async def test_a_wrong_address_is_named_before_anything_is_written(tmp_path: Path) -> None:
     with http_shop(tmp_path) as url:
         async with gesta.open() as record:

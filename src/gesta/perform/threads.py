@@ -66,6 +66,19 @@ def mark_of(attempt: str, keep: Callable[[], Callable[[], None]]) -> Mark:
     return mark
 
 
+def unmarked(start: Callable[..., object], *args: Any) -> None:
+    """Start something that outlives an attempt, such as a connection that later attempts use too.
+
+    It runs with the present context variables, but without the attempt's mark.
+    """
+
+    def begin() -> None:
+        _STARTED_BY.set(None)
+        start(*args)
+
+    copy_context().run(begin)
+
+
 class NotBegun(Exception):
     """Raised in place of a call that comes too late: this process was suspended, and may have lost the lease."""
 

@@ -24,6 +24,7 @@ from gesta.events import LOGGER
 from gesta.function_tool.context import Context
 from gesta.function_tool.source import Start
 from gesta.function_tool.tool import Tool
+from gesta.perform.threads import unmarked
 from gesta.text.redactor import SECRETS
 
 MOST_MADE = 64
@@ -151,19 +152,21 @@ class Connection:
 
     async def fly(self, flight: Flight, responses: Any = None, state: str | None = None) -> None:
         """Start a call, and wait until it has ended or the server makes a request."""
-        flight.link.tasks.start_soon(flight.run, responses, state)
+        unmarked(flight.link.tasks.start_soon, flight.run, responses, state)  # it may open a connection that is kept
         await self.follow(flight)
 
     async def follow(self, flight: Flight) -> None:
         """Wait until a call has ended or the server makes a request.
 
-        If the wait is cancelled, the call is cancelled too.
+        If the wait is cancelled, the call is cancelled too, and has ended before the attempt has.
         """
         self._flights.add(flight)
         try:
             await flight.news()
         except BaseException:
             flight.cancel()
+            with anyio.CancelScope(shield=True):  # without a timer, which would keep the attempt's mark
+                await flight.done.wait()
             raise
         finally:
             self._flights.discard(flight)

@@ -22,6 +22,8 @@ from gesta.errors import message_of
 from gesta.text.redactor import SECRETS
 
 CONNECT_S = 30.0
+PARTING_S = 1.0
+"""Seconds that a server may take to answer that the session is over. Nobody needs the answer."""
 BODY_BYTES = 64 << 20
 """Greatest size of a reply that is one JSON document."""
 EVENT_BYTES = 64 << 20
@@ -66,6 +68,8 @@ class Sender(httpx2.AsyncClient):
     ) -> httpx2.Response:
         """Send a request, and return the reply. If the request failed, returns an error in place of a reply."""
         of = _request_id(request)
+        if request.method == "DELETE":
+            request.extensions["timeout"] = httpx2.Timeout(PARTING_S).as_dict()
         try:
             for name, value in self._spec.headers:
                 request.headers[name] = value if isinstance(value, str) else await _given(name, value)

@@ -3,6 +3,7 @@
 A placeholder says that the call was denied, that it never ran, or that its outcome is unknown.
 """
 
+import re
 from typing import Literal
 
 from gesta.agent import Agent
@@ -166,3 +167,9 @@ def no_such_tool(agent: Agent, name: str) -> str:
     """Return a sentence for the model which says that a tool does not exist, and lists the tools that do."""
     names = [tool.name for tool in agent.tools]
     return f"There is no tool {name!r}.{nearest(name, names)} Tools: {', '.join(names) or 'none'}."
+
+
+def tools_told(text: str) -> list[str]:
+    """Return the names of the tools that `no_such_tool` listed; an empty list for another text."""
+    found = re.fullmatch(r"There is no tool .* Tools: ([\w, -]+)\.", text, re.DOTALL)
+    return found[1].split(", ") if found is not None else []

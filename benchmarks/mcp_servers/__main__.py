@@ -158,7 +158,7 @@ def answered(messages: Sequence[dict[str, Any]]) -> int:
 
 
 async def drive(row: Row, source: Any) -> None:
-    """Let an agent try everything that a server offers, and fill the row."""
+    """Run an agent that tries everything that a server offers, and fill the row."""
 
     def choose(messages: Any, header: Any) -> Any:
         if messages[0]["content"] != "Try everything.":

@@ -114,7 +114,7 @@ async def write(path: Path) -> str:
 
 
 def ask(path: Path) -> None:
-    """Let a call and a question wait for a person on the hostile record."""
+    """Begin a run on the hostile record whose call and question wait for a person."""
 
     async def program(verbs: gesta.Verbs, question: str) -> str:
         return str(await verbs.ask(question, question, {"enum": [question], "title": question}))

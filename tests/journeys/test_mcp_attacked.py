@@ -204,7 +204,7 @@ def place(transport: str, folder: Path) -> Iterator[Any]:
 
 
 def let_go(pipe: Path) -> None:
-    """Let a server go on that waits; it may have ended."""
+    """Release a server that waits; it may have ended."""
     with suppress(OSError):
         os.write(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK), b"go")
 

@@ -15,6 +15,8 @@ import importlib.util
 import json
 import os
 import runpy
+import select
+import signal
 import socket
 import struct
 import subprocess
@@ -25,7 +27,7 @@ from contextlib import contextmanager, suppress
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Self
 
 FOREIGN = [
     "asyncio",
@@ -96,7 +98,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 class ForkServer:
-    """A process that forks others, one at a time; it ends with the one that started it."""
+    """A process that forks others, and says how each ended; it ends with the one that started it."""
 
     def __init__(self, env: dict[str, str]) -> None:
         self._mine, its = socket.socketpair()
@@ -106,8 +108,12 @@ class ForkServer:
         self._process = subprocess.Popen(command, stdin=null, stdout=null, pass_fds=[number], cwd=ROOT, env=env)
         its.close()
 
-    def run(self, job: bytes, streams: list[int]) -> int:
-        """Run a program to its end, and return the status that `waitpid` gave."""
+    def start(self, job: bytes, streams: list[int]) -> int:
+        """Start a program, and return its id.
+
+        Args:
+            streams: input, output and errors, and where the status that `waitpid` gives is written at its end.
+        """
         socket.send_fds(self._mine, [SIZE.pack(len(job))], streams)
         self._mine.sendall(job)
         return SIZE.unpack(self._mine.recv(SIZE.size, socket.MSG_WAITALL))[0]
@@ -136,26 +142,90 @@ def run(
     Args:
         words: `-c` with code, `-m` with a module, or a file; and then its arguments.
     """
-    variables = dict(os.environ if env is None else env)
     if not hasattr(socket, "send_fds"):
         command = [sys.executable, *words]
         return subprocess.run(command, cwd=cwd, env=env, input=input, capture_output=True, text=True, check=False)
-    job = json.dumps({"words": words, "cwd": str(cwd or Path.cwd()), "env": variables}).encode()
-    at_start = tuple(f"{name}={variables[name]}" for name in sorted(variables) if name.startswith(AT_START))
     with tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         said.write(input.encode())
         said.seek(0)
-        server = fork_server(at_start)
-        try:
-            status = server.run(job, [said.fileno(), out.fileno(), err.fileno()])
-        except BaseException:  # its answer would be taken for the next one's
-            fork_server.cache_clear()
-            server.end()
-            raise
+        _, ending = _started(words, cwd, env, [said.fileno(), out.fileno(), err.fileno()])
+        code = _code(ending)
         out.seek(0)
         err.seek(0)
-        code = os.waitstatus_to_exitcode(status)
         return subprocess.CompletedProcess(words, code, out.read().decode(), err.read().decode())
+
+
+class Program:
+    """A process that runs beside the test, with a pipe to it and one from it, as a `subprocess.Popen` with such pipes."""
+
+    def __init__(self, words: list[str], *, cwd: Path | None = None, env: dict[str, str] | None = None) -> None:
+        """Start `python` with some words; see `run`. What it writes to its errors goes where those of the test go."""
+        said, mine = os.pipe()
+        its, told = os.pipe()
+        try:
+            self.pid, self._ending = _started(words, cwd, env, [said, told, 2])
+        finally:
+            os.close(said)
+            os.close(told)
+        self.stdin, self.stdout = os.fdopen(mine, "w"), os.fdopen(its)
+        self.returncode: int | None = None
+
+    def send_signal(self, sign: int) -> None:
+        """Send it a signal, unless it is known to have ended."""
+        if self.returncode is None:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, sign)
+
+    def kill(self) -> None:
+        """Kill it."""
+        self.send_signal(signal.SIGKILL)
+
+    def wait(self) -> int:
+        """Wait for its end, and return its exit code."""
+        if self.returncode is None:
+            self.returncode = _code(self._ending)
+        return self.returncode
+
+    def communicate(self, input: str = "") -> tuple[str, None]:
+        """Write to it for the last time, and return what it writes until its end."""
+        with self:
+            if not self.stdin.closed:
+                with suppress(BrokenPipeError):
+                    self.stdin.write(input)
+                    self.stdin.close()
+            return "" if self.stdout.closed else self.stdout.read(), None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stdout.close()
+        with suppress(BrokenPipeError):
+            self.stdin.close()
+        self.wait()
+
+
+def _started(words: list[str], cwd: Path | None, env: dict[str, str] | None, streams: list[int]) -> tuple[int, int]:
+    """Start a program, and return its id, and the descriptor from which its end is read."""
+    variables = dict(os.environ if env is None else env)
+    job = json.dumps({"words": words, "cwd": str(cwd or Path.cwd()), "env": variables}).encode()
+    server = fork_server(tuple(f"{name}={variables[name]}" for name in sorted(variables) if name.startswith(AT_START)))
+    ending, status = os.pipe()
+    try:
+        return server.start(job, [*streams, status]), ending
+    except BaseException:  # its answer would be taken for the next one's
+        os.close(ending)
+        fork_server.cache_clear()
+        server.end()
+        raise
+    finally:
+        os.close(status)
+
+
+def _code(ending: int) -> int:
+    """Wait for the end of a program, and return its exit code."""
+    with os.fdopen(ending, "rb") as status:
+        return os.waitstatus_to_exitcode(SIZE.unpack(status.read(SIZE.size))[0])
 
 
 class Hidden(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -235,17 +305,31 @@ def serve(connection: socket.socket) -> list[str]:
     gc.freeze()
     gc.set_threshold(*SELDOM)
     gc.enable()
+    ended, awake = os.pipe()
+    os.set_blocking(awake, False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(awake, warn_on_full_buffer=False)
+    started: dict[int, int] = {}
     while True:
-        start, streams, _, _ = socket.recv_fds(connection, SIZE.size, 3)
+        ready, _, _ = select.select([connection, ended], [], [])
+        if ended in ready:
+            os.read(ended, 4096)
+            tell_ends(started)
+        if connection not in ready:
+            continue
+        start, streams, _, _ = socket.recv_fds(connection, SIZE.size, 4)
         if not start:
             sys.exit()
         job = json.loads(connection.recv(SIZE.unpack(start)[0], socket.MSG_WAITALL))
         if child := os.fork():
-            for each in streams:
+            for each in streams[:3]:
                 os.close(each)
-            connection.sendall(SIZE.pack(os.waitpid(child, 0)[1]))
+            started[child] = streams[3]
+            connection.sendall(SIZE.pack(child))
             continue
-        for number, each in enumerate(streams):
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for number, each in enumerate(streams[:3]):
             os.dup2(each, number)
         connection.close()
         os.closerange(3, 256)
@@ -253,6 +337,16 @@ def serve(connection: socket.socket) -> list[str]:
         os.environ.clear()
         os.environ.update(job["env"])
         return list(job["words"])
+
+
+def tell_ends(started: dict[int, int]) -> None:
+    """Write the status of each process that has ended, and forget it."""
+    while started:
+        child, status = os.waitpid(-1, os.WNOHANG)
+        if not child:
+            return
+        with suppress(BrokenPipeError), os.fdopen(started.pop(child), "wb") as asked:
+            asked.write(SIZE.pack(status))
 
 
 def execute(words: list[str]) -> None:

@@ -3,10 +3,7 @@
 Runs with parents, bases and causes are drawn by lot, and so is what is to go.
 """
 
-import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -15,6 +12,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests import programs
 
 import gesta
 from gesta.address import drive, inline_store
@@ -126,10 +124,7 @@ def test_a_prune_that_is_killed_leaves_each_run_whole_or_gone(lines: int, tmp_pa
         drive(store.append(make_batch(lease, 1, 3)))
         drive(store.release(lease))
     drive(store.close())
-    environment = os.environ | {"PYTHONPATH": SOURCE}
-    command = [sys.executable, "-c", PRUNING, str(path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as child:
-        assert child.stdout is not None
+    with programs.Program(["-c", PRUNING, str(path)]) as child:
         for _ in range(lines):
             child.stdout.readline()
         time.sleep(0.0005 * lines)

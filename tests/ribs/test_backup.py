@@ -3,14 +3,13 @@
 import contextlib
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import apsw
 import msgspec
 import pytest
+from tests import programs
 
 import gesta
 from gesta.address import drive, inline_store
@@ -48,10 +47,7 @@ def names(folder: Path) -> list[str]:
 
 def test_a_copy_made_while_another_process_writes_is_whole_and_nobody_waits(tmp_path: Path):
     path = tmp_path / "a.gesta"
-    command = [sys.executable, "-c", WRITING, str(path)]
-    environment = os.environ | {"PYTHONPATH": SOURCE}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as writer:
-        assert writer.stdout is not None
+    with programs.Program(["-c", WRITING, str(path)]) as writer:
         for number in range(3):
             for _ in range(300):
                 before = int(writer.stdout.readline())

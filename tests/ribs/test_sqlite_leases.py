@@ -3,8 +3,6 @@
 import asyncio
 import itertools
 import os
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +14,7 @@ import anyio
 import anyio.lowlevel
 import apsw
 import pytest
+from tests import programs
 from tests.conftest import tried
 
 import gesta
@@ -50,11 +49,8 @@ def foreign(path: Path) -> Iterator[Callable[[], Callable[[], None]]]:
     """Another program, which opens a write transaction, until the function that it gives is called."""
 
     def begin() -> Callable[[], None]:
-        command = [sys.executable, "-c", WRITING, str(path)]
-        pipe = subprocess.PIPE
-        process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=os.environ | {"PYTHONPATH": SOURCE})
+        process = programs.Program(["-c", WRITING, str(path)])
         started.append(process)
-        assert process.stdout is not None
         assert process.stdout.readline() == "writing\n"
 
         def end() -> None:
@@ -62,7 +58,7 @@ def foreign(path: Path) -> Iterator[Callable[[], Callable[[], None]]]:
 
         return end
 
-    started: list[subprocess.Popen[str]] = []
+    started: list[programs.Program] = []
     yield begin
     for process in started:
         process.kill()
@@ -430,12 +426,9 @@ drive(store.close())
 
 
 def test_a_process_that_waits_writes_before_the_one_that_has_just_written(path: Path) -> None:
-    store, pipe = InlineSqliteStore.open(path), subprocess.PIPE
+    store = InlineSqliteStore.open(path)
     lease, looking = drive(store.lease("r")), path.open("rb+")
-    command = [sys.executable, "-c", SENDING, str(path)]
-    with looking, subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as other:
-        assert other.stdin is not None
-        assert other.stdout is not None
+    with looking, programs.Program(["-c", SENDING, str(path)]) as other:
         assert other.stdout.readline() == "open\n"
 
         go = other.stdin

@@ -6,8 +6,6 @@ import shutil
 import signal
 import sqlite3
 import stat
-import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -20,6 +18,7 @@ import anyio.lowlevel
 import apsw
 import msgspec
 import pytest
+from tests import programs
 
 import gesta
 from gesta.address import drive
@@ -104,24 +103,17 @@ class Child:
     def __init__(self, code: str, *arguments: object) -> None:
         prelude = "import os, sys, time, anyio\nfrom gesta.stores.sqlite import InlineSqliteStore, SqliteStore\n"
         prelude += "from gesta.testing import make_batch\nfrom gesta.sync import drive\n"
-        command = [sys.executable, "-c", prelude + code, *map(str, arguments)]
-        environment = os.environ | {"PYTHONPATH": SOURCE}
-        pipe = subprocess.PIPE
-        self.process = subprocess.Popen(command, stdout=pipe, stdin=pipe, text=True, env=environment)
+        self.process = programs.Program(["-c", prelude + code, *map(str, arguments)])
 
     def line(self) -> str:
-        assert self.process.stdout is not None
         return self.process.stdout.readline().strip()
 
     def go(self) -> None:
-        assert self.process.stdin is not None
         self.process.stdin.write("\n")
         self.process.stdin.flush()
 
     def rest(self) -> list[str]:
         """End what it waits for, and give the lines that it has told."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
         self.process.stdin.close()
         with self.process:
             return self.process.stdout.read().splitlines()
@@ -140,7 +132,7 @@ def child() -> Iterator[Callable[..., Child]]:
     started: list[Child] = []
     yield start
     for one in started:
-        if not one.process.stdout.closed:  # type: ignore[union-attr]  # it is a pipe
+        if not one.process.stdout.closed:
             one.kill()
 
 

@@ -17,6 +17,7 @@ from zlib import crc32
 
 import anyio
 import pytest
+from tests import programs
 from tests.conftest import sampled
 from tests.postgres import Server
 
@@ -353,21 +354,15 @@ class Child:
     """Python in a process of its own, that tells lines."""
 
     def __init__(self, code: str, address: str) -> None:
-        command = [sys.executable, "-c", PRELUDE + code, address]
-        pipe = subprocess.PIPE
-        self.process = subprocess.Popen(
-            command, stdout=pipe, stdin=pipe, text=True, env=os.environ | {"PYTHONPATH": SOURCE}
-        )
+        self.process = programs.Program(["-c", PRELUDE + code, address])
 
     def line(self) -> str:
-        assert self.process.stdout is not None
         return self.process.stdout.readline().strip()
 
     def kill(self) -> list[str]:
         """Kill it, and give the lines that it had told."""
         self.process.kill()
         with self.process:
-            assert self.process.stdout is not None
             return self.process.stdout.read().splitlines()
 
 
@@ -380,7 +375,7 @@ def child(address: str) -> Iterator[Callable[[str], Child]]:
     started: list[Child] = []
     yield start
     for one in started:
-        if not one.process.stdout.closed:  # type: ignore[union-attr]  # it is a pipe
+        if not one.process.stdout.closed:
             one.kill()
 
 

@@ -311,11 +311,11 @@ def serve(connection: socket.socket) -> list[str]:
     signal.set_wakeup_fd(awake, warn_on_full_buffer=False)
     started: dict[int, int] = {}
     while True:
-        ready, _, _ = select.select([connection, ended], [], [])
+        ready, _, _ = select.select([connection.fileno(), ended], [], [])
         if ended in ready:
             os.read(ended, 4096)
             tell_ends(started)
-        if connection not in ready:
+        if connection.fileno() not in ready:
             continue
         start, streams, _, _ = socket.recv_fds(connection, SIZE.size, 4)
         if not start:

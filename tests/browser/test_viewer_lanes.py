@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from tests.browser.test_viewer import CHROMIUM, aside, browser, page, record, said  # noqa: F401  # fixtures
+from tests.journeys.test_budgets import talker
 from tests.ribs.test_viewer_lanes import tree
 from tests.viewing import TOKEN, viewed
 
@@ -21,6 +22,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a record with an agent that called another thirty times at once, and with large values."""
     path = tmp_path_factory.mktemp("lanes") / "tree.gesta"
     said(tree(CALLS), "Go", path)
+    usage = {"prompt_tokens": 3000, "completion_tokens": 20, "prompt_tokens_details": {"cached_tokens": 2048}}
+    paid = talker(budget=gesta.Budget(usd=9.0), usage=usage, turns=1)
+    said(paid, "Look", path, "paid")
 
     def copied() -> None:
         with gesta.open_sync(path) as opened, opened.span("copied", session="copied") as span:
@@ -97,3 +101,18 @@ def test_large_values_are_one_line_and_what_a_source_says_is_marked(page: Any, a
     page.get_by_role("link", name="Timeline").click()
     page.locator(".lane", has_text="≈ 1.5 s").wait_for()
     assert page.locator("rect[data-said]").count() == 1
+
+
+def test_each_step_says_its_tokens_and_its_money(page: Any, address: str, made: Path) -> None:  # noqa: F811
+    page.goto(f"{address}/?token={TOKEN}")
+    page.goto(f"{address}/r/1/run/{runs(made)['paid']}")
+    page.locator(".answer .cost", has_text="$0.20").wait_for()
+    steps = page.locator(".cost").all_inner_texts()
+    assert [each.split("\n")[:2] for each in steps] == [["3,020 tok", "2,048 cached"]] * 2
+    assert all(each.endswith("$0.2000") for each in steps)
+    assert "6,040 tokens · 4,096 cached · $0.4000" in page.locator(".turn > header").inner_text()
+    assert "6,000 tokens read (4,096 cached), 40 written" in page.locator(".side-panel").inner_text()
+    page.get_by_role("link", name="Timeline").click()
+    turn = page.locator(".lane", has_text="Turn 1")
+    turn.wait_for()
+    assert turn.inner_text().split("\n")[-1] == "$0.4000"

@@ -240,6 +240,20 @@ async def test_an_entry_that_is_no_json_is_left_out_and_the_list_is_there(tmp_pa
     assert [(each.name, each.title) for each in found.sessions] == [("bob", "Well?"), ("anna", "What is it?")]
 
 
+async def test_names_and_texts_that_are_no_utf_8_are_listed_and_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "odd.gesta"
+    async with gesta.open(path) as opened:
+        await opened.run(desk(gesta.call("look", number=1), "A lamp."), "What is it?", session="anna")
+    changed = apsw.Connection(str(path))
+    for old, new in ((b"look", b"lo\xffk"), (b"anna", b"an\xffa")):
+        changed.execute("UPDATE entries SET content = CAST(replace(CAST(content AS BLOB), ?, ?) AS TEXT)", (old, new))
+    changed.close()
+    async with gesta.open(path, readonly=True) as opened:
+        assert await names(opened) == ["an?a"]
+        assert await names(opened, tool="lo?k") == ["an?a"]
+        assert await names(opened, agent="\udcff") == []
+
+
 async def test_a_record_that_was_not_read_to_its_end_shows_the_newest_and_says_so(record: gesta.Record) -> None:
     listing = Listing(record, slice_s=0.0)
     page = await listing.page(asked({}))

@@ -217,7 +217,7 @@ class RunIndex:
 
     async def _add(self, where: str, values: Sequence[Any] = ()) -> bool:
         rows = [row for row in await self._asked(FACTS, where, values) if isinstance(row[0], str)]
-        tools = await self._asked(TOOLS, where, values)
+        tools = [row for row in await self._asked(TOOLS, where, values) if isinstance(row[1], str)]
         with self.database:
             self.database.executemany(ADD, rows)
             self.all("DELETE FROM runs WHERE session = ? OR session IS NULL", (SESSION,))
@@ -234,4 +234,10 @@ class RunIndex:
 
     async def _asked(self, query: str, where: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
         text = query.format(where=where)
-        return (await self.store.sql(rewritten(text) if self._rewritten else text, values)).rows
+        rows = (await self.store.sql(rewritten(text) if self._rewritten else text, values)).rows
+        return [tuple(sayable(cell) if isinstance(cell, str) else cell for cell in row) for row in rows]
+
+
+def sayable(text: str) -> str:
+    """Return a text that SQLite can hold: a lone surrogate, which stands for a byte that is no UTF-8, becomes `?`."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()

@@ -17,7 +17,7 @@ from gesta.kinds import UserContent
 from gesta.log.journal import read
 from gesta.record.waits import waits_of
 from gesta.store import Store
-from gesta.stores.run_index import OPEN, RunIndex
+from gesta.stores.run_index import OPEN, RunIndex, sayable
 from gesta.views.sessions import TITLE, RunOf, Session, SessionFilter, SessionList, Standing, Totals
 
 FIRST = 12
@@ -117,7 +117,8 @@ def _tests(index: RunIndex, wanted: SessionFilter, chosen: Collection[str] | Non
     if chosen is not None:
         index.choose(chosen)
         tests.append(("session IN chosen AND ?", 1))
-    return " AND ".join(test for test, _ in tests) or "true", [value for _, value in tests]
+    given = [sayable(value) if isinstance(value, str) else value for _, value in tests]
+    return " AND ".join(test for test, _ in tests) or "true", given
 
 
 async def _look(index: RunIndex, now: datetime) -> None:

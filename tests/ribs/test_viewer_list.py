@@ -270,6 +270,18 @@ async def test_a_record_that_was_not_read_to_its_end_shows_the_newest_and_says_s
     assert [each["name"] for each in page.sessions] == ["dora"]
 
 
+@pytest.mark.parametrize("wanted", [{}, {"agent": "boss"}, {"words": "lamp"}])
+async def test_a_page_that_asks_again_and_again_has_read_all_in_the_end(
+    record: gesta.Record, wanted: dict[str, str]
+) -> None:
+    listing = Listing(record, large=0)
+    shares = [(await listing.page(asked(wanted))).read]
+    while shares[-1] < 1:
+        shares.append((await listing.page(asked(wanted))).read)
+        assert shares[-1] > shares[-2]
+    assert shares == sorted(shares)
+
+
 async def test_words_are_found_in_sessions_and_narrowed_by_the_other_filters(record: gesta.Record) -> None:
     listing = Listing(record)
     page = await listing.page(asked({"words": "lamp"}))

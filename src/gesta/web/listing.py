@@ -83,8 +83,8 @@ def asked(given: Mapping[str, str]) -> Asked:
 class Listing:
     """The sessions of one record."""
 
-    def __init__(self, record: Record, slice_s: float = SLICE_S) -> None:
-        self.record, self.slice_s = record, slice_s
+    def __init__(self, record: Record, slice_s: float = SLICE_S, large: int = LARGE) -> None:
+        self.record, self.slice_s, self.large = record, slice_s, large
         self.index = RunIndex(record.store)
         self.words = WordIndex(record.store)
         self._newest: tuple[int, RunIndex] | None = None
@@ -121,12 +121,12 @@ class Listing:
 
     async def _read(self, wanted: Asked) -> tuple[float, RunIndex | None]:
         """Return the share of entries that were read, and the index to list from; `None` if it must be whole first."""
-        first = not self.index.pos and await self.record.store.last() > LARGE  # somebody waits for the first page
-        share = await self.index.update(0.0 if first else self.slice_s)
+        narrow = replace(wanted.filter, after=0, limit=None) != SessionFilter(limit=None) or wanted.words
+        first = self._newest is None and not self.index.pos and await self.record.store.last() > self.large
+        share = await self.index.update(0.0 if first and not narrow else self.slice_s)
         if share >= 1 or self.index.whole:
             self._newest = None
             return 1.0, self.index
-        narrow = replace(wanted.filter, after=0, limit=None) != SessionFilter(limit=None) or wanted.words
         if narrow:
             return share, None
         last = await self.record.store.last()

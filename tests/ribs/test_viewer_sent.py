@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import anyio
 import httpx2
 import pytest
 from tests.commands import gesta_command
@@ -221,6 +222,19 @@ def test_a_request_of_a_formatter_of_one_s_own_is_shown_in_a_form_that_is_known(
         (row,) = client.get("/api/0/runs/last/requests").json()["requests"]
         facts = client.get(f"/api/0/runs/last/requests/{row['seq']}").json()
         assert (facts["unknown_form"], facts["form"]) == ("Own/1", "tool-calls")
+        assert facts["steps"][0]["message"]["text"] == "Hello"
+
+    async def write() -> None:
+        async with gesta.open(tmp_path / "odd.gesta") as record, record.span("odd", session="s") as span:
+            span.write(kinds.UserContent(value="Hello"))
+            span.write(kinds.RequestHeaderContent(meta={"model": "mine"}))
+            span.write(kinds.RequestContent(header=3, blocks=[[[2], "own/9+own/7"]], body_digest="-"))
+
+    anyio.run(write)
+    with viewed(tmp_path / "odd.gesta") as at, httpx2.Client(base_url=at, follow_redirects=True) as client:
+        client.get("/", params={"token": TOKEN})
+        facts = client.get("/api/0/runs/last/requests/4").json()
+        assert (facts["unknown_form"], facts["model"], facts["as_sent"]) == ("own/9", "mine", False)
         assert facts["steps"][0]["message"]["text"] == "Hello"
 
 

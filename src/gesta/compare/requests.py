@@ -28,6 +28,8 @@ class Wanted(Struct, frozen=True, kw_only=True):
     """Name of another formatter than that on record."""
     model: str | None = None
     """Another model than that on record, as `provider:model`."""
+    encoder: str | None = None
+    """Another encoder than that on record, if nothing here has that one; unused if a model is named."""
     whole: bool = False
     """Whether nothing is left out of the prompt."""
 
@@ -59,7 +61,9 @@ def _sent(entries: Sequence[Entry], seq: int, wanted: Wanted) -> Sent[HttpModel]
     form = formatter(wanted.form) if wanted.form is not None else _recorded(name)
     own = str(header_before(entries, seq).model or "") if wanted.model is None else ""
     models = [
-        unsent(wanted.model, stream=stream) if wanted.model is not None else recorded(own, encoder, stream=stream)
+        unsent(wanted.model, stream=stream)
+        if wanted.model is not None
+        else recorded(own, wanted.encoder or encoder, stream=stream)
         for stream in (True, False)
     ]
     asked = Asked(seq=seq, form=form, dressed=wanted.form is not None, models=models, whole=wanted.whole)

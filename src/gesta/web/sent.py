@@ -40,6 +40,8 @@ STEPS = 200
 """Greatest number of changed messages that are sent at once."""
 UNSAID = "tool-calls"
 """The formatter for a request that is not on record, as after an import."""
+ENCODER = "chat-completions/1"
+"""The encoder for a request whose own encoder is not known here."""
 
 
 class Listed(Struct):
@@ -182,6 +184,7 @@ def _made(entries: Sequence[Entry], wanted: Wanted) -> Made:
     own = any(entry.kind is Kind.Request for entry in entries)
     ways = [wanted] if own or wanted.anew else []
     ways += [replace(wanted, form=UNSAID)] if wanted.form is None else []
+    ways += [replace(way, encoder=ENCODER) for way in ways[-1:] if way.model is None]
     failures = list[BadAddress]()
     for way in ways:
         try:

@@ -22,7 +22,7 @@ export class Parts {
     const kept = facts.kept ? this.fold(`${count(facts.kept, "message")} as before`, (inside) => this.more(inside, 0, facts.kept)) : "";
     const added = facts.steps.filter((each) => each.change === "added").length, nothing = !facts.steps.length && !facts.changed.length;
     this.put(drawn, el("h2", { class: "unseen" }, "What changed"),
-      el("p", { class: "quiet" }, first ? `The first request of this run: ${count(facts.messages, "message")}.` : nothing ? "The same request again: nothing was added, changed or left out." : `Compared with the request in entry ${facts.before}: ${summary(facts)}.`),
+      el("p", { class: "quiet" }, first ? `The first request of this run: ${count(facts.messages, "message")}.` : nothing ? "The same request again: nothing was added, changed or left out." : `Compared with the request ${facts.exchange?.on_record === false ? "that led to" : "in"} entry ${facts.before}: ${summary(facts)}.`),
       head, kept, this.steps(facts.steps),
       facts.steps_total > facts.steps.length ? el("p", { class: "note" }, `The first ${facts.steps.length} of ${facts.steps_total.toLocaleString("en")} changed messages. “All of it” shows the others.`) : "",
       first && added && facts.tools ? el("p", { class: "note" }, `${count(facts.tools, "tool")} and the instructions go with it: see “All of it”.`) : "");

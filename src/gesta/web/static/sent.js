@@ -133,7 +133,7 @@ class Page {
 
   /** Show what the request is made of, what of it stayed the same, and what is lost in this form. */
   tell() {
-    const { facts } = this, tokens = facts.anew ? null : facts.tokens;
+    const { facts, way } = this, tokens = way.as || way.form || way.whole ? null : facts.tokens; // they were counted for what was sent
     const sums = [[facts.messages, facts.messages === 1 ? "message" : "messages"], [facts.bytes, "bytes"], [tokens?.input, "tokens read"], [tokens?.cache_read, "of them from the cache"], [tokens?.cache_write, "written to the cache"]].filter(([number]) => number !== undefined && number !== null);
     const unsaid = facts.exchange?.on_record === false || !facts.exchange;
     const said = facts.as_sent ? el("p", { class: "quiet small" }, "These are the bytes whose digest is on record.", !facts.exchange?.reply ? "" : !tokens ? " The reply has no count of tokens." : tokens.cache_read === null || tokens.cache_read === undefined ? " The provider does not say what it had in its cache." : "")

@@ -55,7 +55,7 @@ def views(record: Path) -> list[str]:
     runs = [f"/r/0/run/{each}" for each in (crashed, written)]
     parts = ("/why", "/time", "/sent", "/sent?show=all", "/sent?show=wire", *(f"?form={each}" for each in FORMS))
     of_crashed = [f"/r/0/run/{crashed}{each}" for each in parts]
-    return ["/r/0", "/r/0?words=refund", "/r/0/waiting", *runs, *of_crashed, "/r/0/run/nothing"]
+    return ["/r/0", "/r/0?words=refund", "/r/0/waiting", "/r/0/evidence", *runs, *of_crashed, "/r/0/run/nothing"]
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +65,7 @@ def record(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
     return path, aside(lambda: views(path))
 
 
-READY = "main .item, main .row, main .wait, main .card, main .empty, main .sent > *, main .form td, main .lane"
+READY = "main .item, main .row, main .wait, main .card, main .empty, main .sent > *, main .form td, main .lane, main .evidence"
 
 
 @pytest.mark.skipif(AXE is None, reason="pip install -e '.[browser]': axe-core comes with axe-playwright-python")

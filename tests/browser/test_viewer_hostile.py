@@ -140,6 +140,7 @@ def views(run: str) -> Iterator[str]:
     yield "/r/all"
     yield "/r/0?words=script&agent=%3Cscript%3E&stands=%22%3E"
     yield "/r/0/waiting"
+    yield "/r/0/evidence"
     yield f"/r/0/run/{run}"
     for each in (
         "/why",
@@ -193,7 +194,7 @@ def test_no_text_runs_or_loads_anything_in_any_view(browser: Any, record: tuple[
             page.goto(f"{address}{view}", wait_until="domcontentloaded")
             page.locator("main > *").first.wait_for()
             page.locator(
-                "main .item, main .row, main .wait, main .card, main .empty, main .sent > *, main .form td, main .warn, main .lane"
+                "main .item, main .row, main .wait, main .card, main .empty, main .sent > *, main .form td, main .warn, main .lane, main .evidence"
             ).first.wait_for(state="attached")
             before = page.url
             page.evaluate(OPEN)

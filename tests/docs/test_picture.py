@@ -55,3 +55,14 @@ def test_what_is_missing_is_said_on_the_first_screen():
     factor = re.search(r"costs ([\d.]+) times", missing)
     assert factor is not None
     assert f"1.5 times the floor | no: {factor[1]} times" in BENCHMARKS
+
+
+def test_the_pictures_of_the_viewer_are_small_described_and_drawn_by_one_command():
+    drawn = {each.name: each for each in (ROOT / "docs" / "img").glob("viewer-*.png")}
+    page = (ROOT / "docs" / "viewer.md").read_text(encoding="utf-8")
+    described = {path: said for said, path in re.findall(r"!\[([^\]]+)\]\(img/([\w.-]+)\)", page)}
+    assert set(described) == set(drawn)
+    assert all(len(said) > 60 for said in described.values())
+    assert all(each.stat().st_size < 150_000 for each in drawn.values())
+    script = (ROOT / "tests" / "pictures.py").read_text(encoding="utf-8")
+    assert all(f'"{name.removesuffix(".png")}":' in script for name in drawn)

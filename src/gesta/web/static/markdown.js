@@ -126,7 +126,7 @@ function paragraph(lines, at, marked) {
     own.push(lines[at]);
   }
   const words = own.map((each, place) => (place ? each : each.trimStart()).trimEnd()).join("\n");
-  return [el("p", {}, inline(words, marked)), at];
+  return [el("p", { class: /\n {2}/.test(words) ? "as-written" : undefined }, inline(words, marked)), at];
 }
 
 const WORDS = new RegExp([

@@ -71,7 +71,7 @@ FAILS = [
     ("elicitation|sampling", NEWEST, "", "no back-channel"),
     ("roots", "", "show_roots", "no back-channel"),
     ("snippets/servers/elicitation", "", "connect_service", "A person did not open the page"),
-    ("pagination", "", "read_resource", "Method not found"),
+    ("pagination|standalone", "", "read_resource", "Method not found"),
     ("desktop", "", "read_resource", "Error reading resource dir://desktop"),
     ("binary_resources", "", "", "No such file or directory: 'logo.png'"),
     ("embedded_resource|prompt_embedded|tool_errors", "", "", "codec can't decode|at least 3 characters|No such file"),
@@ -238,7 +238,7 @@ def over_http(python: str, path: Path, errors: Any, **options: Any) -> Iterator[
 
 
 def tried(python: str, path: Path, row: Row) -> Row | None:
-    """Start a server, and let an agent try everything that it offers. `None` if it does not serve like that."""
+    """Start a server, and have an agent try everything that it offers. `None` if it does not serve like that."""
     name, transport = row.server, row.transport
     headers = next((each for part, each in HEADERS.items() if part in name), {})
     with tempfile.TemporaryFile("w+") as errors:

@@ -45,6 +45,16 @@ class Shop:
         server = MCPServer("shop", version="2.0", request_state_security=RequestStateSecurity(keys=[key]))
         for tool in (self.order, self.compose, self.connect, self.nag):
             server.tool()(tool)
+
+        @server.tool()
+        async def grow(ctx: ServerContext) -> str:
+            """Have one more tool."""
+            if not self.effects:
+                self.effects.append("grown")
+                server.add_tool(self.connect, name="grown")
+                await ctx.notify_tools_changed()
+            return "grown"
+
         return serving(server, self.port)
 
     async def order(self, item: str, ctx: ServerContext) -> str | InputRequiredResult:
@@ -201,3 +211,17 @@ async def test_an_agent_that_nobody_answers_for_refuses_what_a_server_returns() 
             (result,) = of_kind(await record.read(outcome.run), ToolResultContent)
     assert outcome.answer == "Done."
     assert "wants what it cannot have: elicitation/create is not supported here" in result.tool_result
+
+
+async def test_a_server_that_tells_changes_to_subscribers_is_listed_again() -> None:
+    seen = list[bool]()
+
+    def choose(_: Any, header: Any) -> Any:
+        seen.append(any(tool["name"] == "grown" for tool in header.tools))
+        return "Done." if seen[-1] else gesta.call("grow")
+
+    with Shop().served() as port:
+        agent = gesta.Agent("buyer", model=gesta.function(choose), tools=[gesta.mcp(f"http://127.0.0.1:{port}/mcp")])
+        async with gesta.open() as record:
+            assert (await record.run(agent, "Go.")).answer == "Done."
+    assert (seen[0], seen[-1]) == (False, True)

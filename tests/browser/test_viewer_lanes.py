@@ -108,8 +108,8 @@ def test_each_step_says_its_tokens_and_its_money(page: Any, address: str, made: 
     page.goto(f"{address}/r/1/run/{runs(made)['paid']}")
     page.locator(".answer .cost", has_text="$0.20").wait_for()
     steps = page.locator(".cost").all_inner_texts()
-    assert [each.split("\n")[:2] for each in steps] == [["3,020 tok", "2,048 cached"]] * 2
-    assert all(each.endswith("$0.2000") for each in steps)
+    assert [each.split("\n")[1:] for each in steps] == [["2,048 cached", "$0.2000"]] * 2
+    assert all(each.startswith("3,020 tok · ") for each in steps)
     assert "6,040 tokens · 4,096 cached · $0.4000" in page.locator(".turn > header").inner_text()
     assert "6,000 tokens read (4,096 cached), 40 written" in page.locator(".side-panel").inner_text()
     page.get_by_role("link", name="Timeline").click()

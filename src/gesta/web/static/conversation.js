@@ -62,7 +62,8 @@ export class Conversation {
   cost(line) {
     if (line.part === "words") {
       const tokens = line.tokens ? line.tokens[0] + line.tokens[1] : 0, cached = line.cached ?? 0;
-      const parts = [tokens ? `${tokens.toLocaleString("en")} tok` : "", cached ? `${cached.toLocaleString("en")} cached` : "", line.latency_ms ? took(line.latency_ms) : ""].filter(Boolean);
+      const spent = [tokens ? `${tokens.toLocaleString("en")} tok` : "", line.latency_ms ? took(line.latency_ms) : ""].filter(Boolean).join(" · ");
+      const parts = [spent, cached ? `${cached.toLocaleString("en")} cached` : ""].filter(Boolean);
       const title = tokens ? `${line.model ?? "The model"}: ${line.tokens[0].toLocaleString("en")} tokens read${cached ? `, ${cached.toLocaleString("en")} of them from the cache` : ""}, ${line.tokens[1].toLocaleString("en")} written${line.latency_ms ? `, in ${took(line.latency_ms)}` : ""}` : undefined;
       const made = el("small", { class: "cost", title }, parts.map((each) => el("span", {}, each)));
       this.costs.set(line.seq, made);

@@ -14,7 +14,7 @@ const KINDS = { turn: "turn", span: "span", model: "model", tools: "tool", waiti
 export async function lanes(place, record, id, title) {
   const page = new Lanes(record, await api.glance(record, id), await api.time(record, id));
   const made = el("div", { class: "lanes" });
-  place.replaceChildren(forms(record, page.facts.run, "time") || el("p", { class: "forms" }, el("a", { href: `/r/${record}/run/${page.facts.run}` }, "Conversation")), made);
+  place.replaceChildren(forms(record, page.facts.run, "time"), made);
   page.place = made;
   title(page.facts);
   await page.start();
@@ -22,7 +22,7 @@ export async function lanes(place, record, id, title) {
   const refresh = async () => { try { await page.again(); title(page.facts); } catch { /* the connection says so, and comes back */ } };
   const leave = api.follow(record, { run: page.facts.run }, "lines", (lines) => {
     announce(count(lines.length, "new entry", "new entries"));
-    clearTimeout(timer); timer = setTimeout(refresh, 200);
+    clearTimeout(timer); timer = setTimeout(refresh, 200 + page.time.bars.length); // all bars are read anew: of a long run less often
   }, (state) => { connection(state); if (state === "open") refresh(); });
   return () => { clearTimeout(timer); leave(); };
 }

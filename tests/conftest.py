@@ -41,6 +41,8 @@ def tried(quick: T, ci: T, full: T) -> T:
 
 BROWSERS = Path(__file__).resolve().with_name("browser")
 """Each test here costs as much as a hundred others; `.ci/browser` runs them."""
+FEW = pytest.mark.sample(4).mark
+"""Of the cases of tests that are tried with each store, those on PostgreSQL that a quick run has."""
 MEMORY = Path("/dev/shm")
 """Where quick tests keep their files: nearly half of what a server's table costs is the work of a disk."""
 ENOUGH_BYTES = 2 * 2**30
@@ -53,18 +55,33 @@ def sampled(every: Iterable[T], step: int, first: int = 0) -> list[T]:
     return list(every) if FULL else list(every)[first % step :: step]
 
 
+def named_in(config: pytest.Config) -> set[Path]:
+    """Return the files and folders that are named on the command line, other than the folder of all tests."""
+    return {Path(each.partition("::")[0]).resolve() for each in config.args} - {BROWSERS.parent}
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not even load the tests in browsers where they are left out."""
+    left = QUICK and BROWSERS in collection_path.parents
+    return True if left and named_in(config).isdisjoint((collection_path, *collection_path.parents)) else None
+
+
 def left_out(config: pytest.Config, items: Iterable[pytest.Item]) -> Iterator[pytest.Item]:
     """Yield what quick runs leave out: slow tests, and of a sampled one all cases but each N-th.
 
-    Nothing of a file or folder that is named on the command line, other than the folder of all tests, is left out.
+    Nothing of a file or folder that is named on the command line is left out.
     """
-    named = {Path(each.partition("::")[0]).resolve() for each in config.args} - {BROWSERS.parent}
-    case: Counter[str] = Counter()
+    named, case = named_in(config), Counter[str]()
     for item in items:
         share = item.get_closest_marker("sample")
         over = share.kwargs.get("over") if share is not None else None
         test = item.parent.nodeid if over == "parent" and item.parent else item.nodeid.partition("[")[0]
-        slow = item.get_closest_marker("slow") is not None or BROWSERS in item.path.parents
+        values = (
+            item.callspec.params.values() if isinstance(item, pytest.Function) and hasattr(item, "callspec") else ()
+        )
+        if over is None and any(isinstance(each, str) and each.endswith("postgres") for each in values):
+            share, test = FEW, "postgres"  # the same test has SQLite and memory too
+        slow = item.get_closest_marker("slow") is not None
         beyond = share is not None and case[test] % share.args[0] != 0
         case[test] += not slow
         if (slow or beyond) and named.isdisjoint((item.path, *item.path.parents)):

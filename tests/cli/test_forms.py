@@ -130,6 +130,7 @@ def same(gesta: Gesta, found: Facts) -> None:
         assert replies == found.answers
 
 
+@pytest.mark.slow
 def test_the_demo_is_one_conversation_six_ways(gesta: Gesta, folder: Path, demo: Path):
     shutil.copy(demo, folder / "runs.gesta")
     found = facts(gesta)

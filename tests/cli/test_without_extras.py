@@ -47,6 +47,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_the_six_forms_of_a_run_need_no_extra(folder: Path):
     for form in ("activity", "steps", "task", "react", "codeact"):
         done = programs.run(["-c", COMMAND, "log", "last", "--as", form], cwd=folder)

@@ -15,7 +15,7 @@ SHOWN = re.compile(
 )
 
 
-@pytest.mark.sample(2)
+@pytest.mark.slow
 @pytest.mark.parametrize(("page", "count"), [("testing.md", 1), ("import-export.md", 1)])
 def test_pytest_says_what_the_page_shows(page: str, count: int, tmp_path: Path) -> None:
     text = (DOCS / page).read_text(encoding="utf-8")

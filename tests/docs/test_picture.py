@@ -13,6 +13,7 @@ BENCHMARKS = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
 CLAIM = re.compile(r"^- \*\*(.+?)\*\* (.*?)(?=^- |^$)", re.DOTALL | re.MULTILINE)
 
 
+@pytest.mark.slow
 def test_the_picture_is_drawn_from_a_run_of_the_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("GESTA_RECORD", raising=False)
     script = runpy.run_path(str(ROOT / ".ci" / "picture.py"))

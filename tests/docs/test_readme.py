@@ -147,6 +147,7 @@ def run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
     return programs.run(command[1:], cwd=folder, env=ENVIRONMENT)
 
 
+@pytest.mark.slow
 def test_the_other_commands_work_after_the_first_snippet(tmp_path: Path, address: str):
     snippet = marked("test:first", "python")
     (tmp_path / "guide.py").write_text(snippet, encoding="utf-8")

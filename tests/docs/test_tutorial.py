@@ -229,6 +229,7 @@ def test_what_is_done_and_seen_in_the_browser_stands_on_the_page() -> None:
     assert all(f"*{text}*" in prose or f"<{text}>" in prose for text in told)
 
 
+@pytest.mark.slow
 def test_the_served_page_does_what_it_shows(browser: Browser | Client, story: Story, tmp_path: Path) -> None:
     with reading(shutil.copytree(story.folder, tmp_path / "desk"), browser) as reader:
         wrong = reader.play(PAGES[4])

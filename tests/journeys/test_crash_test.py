@@ -82,6 +82,7 @@ def test_an_agent_is_killed_at_every_write_point_and_nothing_happens_twice(kept:
     assert (folder / "1/record.gesta").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [(), ("--cancel",)] if FULL else [()])
 def test_a_tool_that_says_wrongly_that_nothing_happened_is_found_out(words: tuple[str, ...], tmp_path: Path) -> None:
     (tmp_path / "liar.py").write_text(LIAR)

@@ -379,6 +379,7 @@ def server() -> Iterator[str]:
         listening.shutdown()
 
 
+@pytest.mark.slow
 def test_a_live_model_plays_both_parts(record: str, server: str) -> None:
     console = Typing()
     assert play(Choices(record=record, yes=True, full=True, model="any", base_url=f"{server}/99/v1"), console) == 0

@@ -298,6 +298,7 @@ agent = gesta.Agent("desk", model=gesta.scripted(gesta.call("weather", city="Rom
 """
 
 
+@pytest.mark.slow
 def test_a_served_turn_hangs_under_the_request_that_asked_and_is_sent_as_it_ends(tmp_path: Path) -> None:
     (tmp_path / "desk.py").write_text(SERVED)
     words = [sys.executable, "-c", benchmark.MAIN, "serve", "desk.py:agent", "--port", "0", "--json"]

@@ -19,7 +19,7 @@ from gesta.stores.postgres import InlinePostgresStore
 from gesta.stores.postgres_open import connect, located
 from gesta.testing import append_many, make_row
 
-pytestmark = pytest.mark.sample(2, over="parent")
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture

@@ -46,6 +46,7 @@ async def test_a_fork_of_every_prefix_ends_as_its_base_and_fires_nothing(address
         assert await record.verify(kept) == []
 
 
+@pytest.mark.slow
 async def test_a_changed_result_is_shown_and_a_call_that_is_not_on_record_waits(address: str) -> None:
     async with library.open(address) as record:
         first = await record.run(desk, "Pay my order.", session="s")

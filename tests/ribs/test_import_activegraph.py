@@ -309,6 +309,7 @@ async def test_the_empty_files_of_the_corpus_hold_nothing(corpus: Path, record: 
     assert (done.runs, done.oddities) == (0, {"no-conversations": 1})
 
 
+@pytest.mark.slow
 def test_whatever_stands_anywhere_in_an_event_is_kept(path: Path) -> None:
     assert unkept(path, SIMULATION[:20], activegraph.read, lines=True) == []
 

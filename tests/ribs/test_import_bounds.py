@@ -122,7 +122,7 @@ def backwards(count: int) -> list[dict[str, Any]]:
     return [{"role": "assistant", "content": None, "tool_calls": calls}, *results]
 
 
-@pytest.mark.sample(2)
+@pytest.mark.slow
 @pytest.mark.parametrize(("made", "size"), [(user, 5_000), (backwards, 2_500)])
 def test_a_conversation_costs_what_its_messages_cost_however_many_they_are(
     tmp_path: Path, made: Callable[[int], list[dict[str, Any]]], size: int

@@ -1035,6 +1035,7 @@ def opened(value: Any) -> Any:
     return value if inner is None else opened(inner)
 
 
+@pytest.mark.slow
 def test_whatever_stands_anywhere_in_a_trace_is_kept(path: Path) -> None:
     assert unkept(path, opened(WHOLE), langfuse.read) == []
 

@@ -118,6 +118,7 @@ def of_kind(entries: list[gesta.Entry], kind: Any) -> list[Any]:
     return [each.content for each in entries if isinstance(each.content, kind)]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("key", [b"k" * 32, b"another key of at least 32 bytes!"])
 async def test_another_process_goes_on_with_what_a_server_has_returned(key: bytes, tmp_path: Path) -> None:
     shop = Shop()

@@ -402,6 +402,7 @@ async def test_cookies_are_not_kept():
     assert "cookie" not in server.heads[1].lower()
 
 
+@pytest.mark.slow
 async def test_many_ask_at_once_and_share_connections():
     async with serving(chunked(STREAM, pause_s=0.01)) as server, asking(server) as model:
         async with anyio.create_task_group() as tasks:

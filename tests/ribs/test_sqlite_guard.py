@@ -1,5 +1,6 @@
 """Whatever else in our own process opens a record's file: nothing that was told to be on record is lost, nothing dies."""
 
+import gc
 import os
 import sqlite3
 import threading
@@ -21,6 +22,13 @@ from contextlib import closing
 with closing(sqlite3.connect(sys.argv[1])) as db:
     print(db.execute("SELECT count(*) FROM entries").fetchone()[0])
 """
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _small_heap() -> None:
+    """Leave what other tests made to no garbage collector: each check here may collect, for want of which it refuses."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

@@ -371,6 +371,7 @@ def test_threads_each_with_a_store_of_their_own_write_one_record(path: Path) -> 
     assert {file.name for file in path.parent.iterdir()} == {"a.gesta"}
 
 
+@pytest.mark.slow
 def test_processes_that_write_one_file_all_end_their_runs(tmp_path: Path) -> None:
     from benchmarks.contention import contend
 

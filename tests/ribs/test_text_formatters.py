@@ -362,7 +362,7 @@ HARD = [
 ]
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(11)
 @pytest.mark.parametrize("text", HARD, ids=lambda text: repr(text[:24]))
 def test_reading_is_linear(text: str) -> None:
     for kind in (ReActReader, CodeActReader):

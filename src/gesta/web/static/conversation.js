@@ -14,7 +14,7 @@ const BATCH = 8;
  * conversation stands inside another one, and its entries have no address on this page. */
 export class Conversation {
   constructor(record, run, turns, end, why) {
-    this.record = record; this.id = run; this.of = turns; this.end = end; this.why = why; this.costs = new Map(); this.below = new Map();
+    this.record = record; this.id = run; this.of = turns; this.end = end; this.why = why; this.costs = new Map(); this.below = new Map(); this.placed = new Map();
     this.items = new Map(); this.calls = new Map(); this.turns = new Map(); this.words = new Map(); this.spoken = new Set();
     this.answers = []; this.near = new Near();
   }
@@ -73,20 +73,18 @@ export class Conversation {
 
   /** Show at its call, or else at its edge, each run that this one started. */
   started(children) {
-    const at = new Map();
-    for (const each of children) {
-      const call = this.calls.get(each.call)?.line.tool === each.name ? this.calls.get(each.call).item : this.items.get(each.edge);
-      if (call) at.set(call, [...(at.get(call) ?? []), each]);
-    }
+    const place = (each) => (this.calls.get(each.call)?.line.tool === each.name ? this.calls.get(each.call).item : this.items.get(each.edge));
+    const fresh = new Set(children.filter((each) => this.placed.get(each.run) !== each.head).map(place).filter(Boolean)), at = new Map();
+    if (!fresh.size) return;
+    for (const each of children) { const item = place(each); if (fresh.has(item)) at.set(item, [...(at.get(item) ?? []), each]); }
     for (const [item, own] of at) {
-      const state = JSON.stringify(own.map((each) => [each.run, each.head]));
       const before = this.below.get(item);
-      if (before?.state === state) continue;
-      const made = boxes(this.record, own, (place, facts) => this.inside(place, facts));
-      if (before && !before.made.querySelector("details[open]")) before.made.replaceWith(made);
-      else if (!before) item.querySelector(".said").append(made);
-      else continue; // somebody reads it
-      this.below.set(item, { state, made });
+      if (before?.querySelector("details[open]")) continue; // somebody reads it
+      const made = boxes(this.record, own, (inside, facts) => this.inside(inside, facts));
+      if (before) before.replaceWith(made);
+      else item.querySelector(".said").append(made);
+      this.below.set(item, made);
+      for (const each of own) this.placed.set(each.run, each.head);
     }
   }
 

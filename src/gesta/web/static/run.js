@@ -11,6 +11,7 @@ import { markdown } from "./markdown.js";
 import { card } from "./waits.js";
 
 const PAGE = 200, AT_ONCE = 25; // entries in one answer, and drawn at once
+const SUMMED = 1000; // so many runs below are read at once, for their sums
 
 export async function run(place, record, id, title) {
   const facts = await api.glance(record, id);
@@ -121,7 +122,7 @@ class Page {
       this.conversation.draw({ text: "", who: "", ...line }); // what is empty is not sent
     }
     const { conversation } = this;
-    if (lines.length && this.facts.below) this.children.until(lines.at(-1).at, this.facts.below).then((all) => { conversation.started(all); this.beside.below(this.children); }, () => {});
+    if (lines.length && this.facts.below) this.children.until(this.facts.below > SUMMED ? lines.at(-1).at : "9999", this.facts.below).then((all) => { conversation.started(all); this.beside.below(this.children); }, () => {});
     this.proof.mark(this.conversation, this.to);
   }
 

@@ -53,11 +53,14 @@ class Measured(Struct, frozen=True):
     value: float
     unit: str
     target: float | None = None
+    cpu_s: float | None = None
+    """CPU of the server, which other programs on the machine do not change much."""
 
     def line(self) -> str:
         missed = self.target is not None and self.value > self.target
         bound = f"{'MISSED' if missed else ''} target {self.target:g}" if self.target is not None else ""
-        return f"{self.what:<58} {self.value:>10,.3f} {self.unit:<3} {bound}"
+        cpu = f"{self.cpu_s:.3f} s CPU" if self.cpu_s is not None else ""
+        return f"{self.what:<58} {self.value:>10,.3f} {self.unit:<3} {cpu:<14} {bound}"
 
 
 class Report:
@@ -66,21 +69,27 @@ class Report:
     def __init__(self, *, quiet: bool) -> None:
         self.quiet = quiet
         self.figures: list[Measured] = []
+        self.process = 0
+        """Number of the process of the server."""
 
     def add(self, what: str, value: float, unit: str = "s", target: float | None = None) -> None:
         """Keep a figure, and print it."""
-        self.figures.append(Measured(what, value, unit, target))
-        if not self.quiet:
-            print(self.figures[-1].line(), flush=True)
+        self._add(Measured(what, value, unit, target))
 
-    def best(self, what: str, work: Callable[[], Any], target: float | None = None) -> None:
-        """Time a function a few times, and keep the median: other programs may be at work on this machine."""
-        took = []
-        for _ in range(TRIES):
+    def time(self, what: str, work: Callable[[], Any], target: float | None = None, tries: int = TRIES) -> None:
+        """Time a function a few times, and keep the median; of the server, its CPU too."""
+        took, cpu = [], cpu_s(self.process)
+        for _ in range(tries):
             began = time.perf_counter()
             work()
             took.append(time.perf_counter() - began)
-        self.add(what, sorted(took)[TRIES // 2], target=target)
+        spent = (cpu_s(self.process) - cpu) / tries
+        self._add(Measured(what, sorted(took)[tries // 2], "s", target, spent))
+
+    def _add(self, figure: Measured) -> None:
+        self.figures.append(figure)
+        if not self.quiet:
+            print(figure.line(), flush=True)
 
 
 @contextmanager
@@ -102,6 +111,12 @@ def peak_mb(process: int) -> float:
     return int(found[1]) / 1024 if found else 0.0
 
 
+def cpu_s(process: int) -> float:
+    """Return the CPU that a process used until now, in seconds. Only on Linux."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def asked(client: httpx2.Client, report: Report) -> str:
     """Time what the server answers, and return the id of the long run."""
 
@@ -110,44 +125,36 @@ def asked(client: httpx2.Client, report: Report) -> str:
         answer.raise_for_status()
         return dict(answer.json())
 
-    began = time.perf_counter()
-    found = listed({})
-    report.add("list of a viewer that was just started", time.perf_counter() - began, target=0.5)
-    slices = [0.0]
-    while found["read"] < 1:
-        asked_at = time.perf_counter()
-        found = listed({})
-        slices.append(time.perf_counter() - asked_at)
-    report.add("until all of it was read, once for each start", time.perf_counter() - began)
-    report.add("the longest answer meanwhile", max(slices), target=0.5)
+    def whole(facts: dict[str, str]) -> None:
+        while listed(facts)["read"] < 1:
+            pass
+
+    report.time("list of a viewer that was just started", lambda: listed({}), 0.5, tries=1)
+    report.time("until all of it was read, once for each start", lambda: whole({}), tries=1)
     for name, facts in FILTERS:
-        report.best(f"list: {name}", lambda facts=facts: listed(facts), target=0.5)
-    began = time.perf_counter()
-    while (found := listed({"words": "refund"}))["read"] < 1:
-        pass
-    report.add("list: words, the first time: the index is made", time.perf_counter() - began)
+        report.time(f"list: {name}", lambda facts=facts: listed(facts), target=0.5)
+    report.time("list: words, the first time: the index is made", lambda: whole({"words": "refund"}), tries=1)
     for words in ("refund", "the", "xylophone", '"order details"'):
-        report.best(f"list: words {words}", lambda words=words: listed({"words": words}), target=0.5)
+        report.time(f"list: words {words}", lambda words=words: listed({"words": words}), target=0.5)
     longest = listed({"sort": "entries"})["sessions"]
     run = next(str(each["runs"][0]) for each in longest if each["name"] in ("long/talk", "long/10000"))
-    began = time.perf_counter()
-    client.get(f"/api/0/runs/{run}").raise_for_status()
-    report.add("a run of 10,000 entries at a glance, the first time", time.perf_counter() - began, target=0.3)
-    report.best("a run of 10,000 entries at a glance", lambda: client.get(f"/api/0/runs/{run}"), target=0.3)
-    report.best("200 of its lines", lambda: client.get(f"/api/0/runs/{run}/lines?after=5000&limit=200"), target=0.3)
-    report.best("a last answer of it, explained", lambda: client.get(f"/api/0/runs/{run}/why"))
-    report.best("what waits for a person", lambda: client.get("/api/0/waiting"), target=0.5)
+    report.time("a run of 10,000 entries, the first time", lambda: client.get(f"/api/0/runs/{run}"), 0.3, tries=1)
+    report.time("a run of 10,000 entries at a glance", lambda: client.get(f"/api/0/runs/{run}"), target=0.3)
+    report.time("200 of its lines", lambda: client.get(f"/api/0/runs/{run}/lines?after=5000&limit=200"), target=0.3)
+    report.time("a last answer of it, explained", lambda: client.get(f"/api/0/runs/{run}/why"))
+    report.time("what waits for a person", lambda: client.get("/api/0/waiting"), target=0.5)
     return run
 
 
-def measure(record: str, report: Report) -> None:
+def measure(record: str, report: Report, *, browser: bool) -> None:
     """Time the viewer on one record."""
     with viewed(record) as (process, opened):
         address, _, token = opened.partition("/?token=")
         with httpx2.Client(base_url=address, follow_redirects=True, timeout=600) as client:
             client.get("/", params={"token": token}).raise_for_status()
+            report.process = process
             run = asked(client, report)
-        for what, value, unit, target in scrolled(address, token, run):
+        for what, value, unit, target in scrolled(address, token, run) if browser else ():
             report.add(f"in the browser: {what}", value, unit, target)
         report.add("memory of the server, at most", peak_mb(process), "MB", 150)
 
@@ -159,6 +166,7 @@ def main() -> int:
     parser.add_argument("--record", help="a file that is made, or is there; or the address of a record in PostgreSQL")
     parser.add_argument("--corpus", type=Path, help="by default GESTA_CORPUS, else shared/corpus beside the repository")
     parser.add_argument("--postgres", action="store_true", help="on a PostgreSQL of the tests' wheel")
+    parser.add_argument("--server", action="store_true", help="without a browser")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     corpus = (given.corpus or Path(os.environ.get("GESTA_CORPUS") or BESIDE_US)).resolve()
@@ -175,7 +183,7 @@ def main() -> int:
             began = time.perf_counter()
             make(record, given.entries, corpus)
             report.add(f"made a record of {given.entries:,} entries", time.perf_counter() - began)
-        measure(record, report)
+        measure(record, report, browser=not given.server)
     if given.json:
         print(json.dumps(to_builtins(report.figures), indent=1))
     return int(any(each.target is not None and each.value > each.target for each in report.figures))

@@ -26,7 +26,7 @@ NEWEST = 2500
 """Number of the newest entries in which the newest runs are looked for while there is no index."""
 RUNS = 60
 """Greatest number of these runs."""
-MATCHES = 20_000
+MATCHES = 5_000
 """Number of the newest entries with the words that are looked at."""
 CHOICES = 300
 """Greatest number of agents, and of tools, among which a person chooses."""

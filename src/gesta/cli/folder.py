@@ -46,7 +46,7 @@ def write_folder(options: OnRecord, named: str | None, folder: Path, run: str, k
     if number := done.left_out.get("entries"):
         say(f"Left out: the whole text of {count(number, 'entry')}, which is very long.", DIM)
     if number := done.left_out.get("requests"):
-        say(f"Left out: all but the additions of {count(number, 'request')}, the earliest ones.", DIM)
+        say(f"Left out: what was sent in {count(number, 'request')}, the earliest ones.", DIM)
     if number := done.left_out.get("files"):
         say(f"Left out: {count(number, 'file')} that the record does not hold any more.", DIM)
     return 0

@@ -18,15 +18,15 @@ ROWS = 200
 """Number of rows of a form that a page asks for at once."""
 MESSAGES = 50
 """Number of messages of a request that a page asks for at once."""
-SENT_BYTES = 50_000_000
-"""Number of bytes of requests after which of the earlier ones only what each added is written."""
+SENT_BYTES = 20_000_000
+"""Number of bytes of requests after which the earlier ones are left out."""
 
 Said = Callable[[str], Awaitable[bytes]]
 Answers = AsyncIterator[tuple[str, bytes]]
 
 
 class Room(Struct):
-    """How many bytes of requests are written by now, and of how many requests a part was left out."""
+    """How many bytes of requests are written by now, and how many requests were left out."""
 
     taken: int = 0
     left_out: int = 0
@@ -63,7 +63,7 @@ async def forms(said: Said) -> Answers:
 
 
 async def sent(said: Said, head: int, room: Room) -> Answers:
-    """Yield what was sent to the model: what each request added, and all of the last ones, as long as there is room.
+    """Yield what was sent to the model: the list of the requests, and the last of them, as long as there is room.
 
     Args:
         head: seq of the last entry, which stands for the next request of a run without any.
@@ -78,13 +78,13 @@ async def sent(said: Said, head: int, room: Room) -> Answers:
         total = found["total"] if found["requests"] else 0
         seqs[after:] = [each["seq"] for each in found["requests"]]
     for seq in reversed(seqs or [head]):
-        answer = await _asked(said, f"requests/{seq}")
-        yield f"requests/{seq}", answer
-        facts = json.loads(answer)
         full = room.taken <= SENT_BYTES
         room.left_out += not full
+        answer = await _asked(said, f"requests/{seq}") if full else b"null"
+        yield f"requests/{seq}", answer
+        facts = json.loads(answer)
         if facts is not None:
-            async for address, each in _whole(said if full else _nothing, seq, facts):
+            async for address, each in _whole(said, seq, facts):
                 room.taken += len(each)
                 yield address, each
 
@@ -112,7 +112,3 @@ async def _asked(said: Said, address: str) -> bytes:
         return await said(address)
     except GestaError:
         return b"null"
-
-
-async def _nothing(_address: str) -> bytes:
-    return b"null"

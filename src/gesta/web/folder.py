@@ -42,7 +42,7 @@ OWN = re.compile(r"index\.html|gesta\.js|style\.css|icon\.svg|data|gesta-copy\.j
 DATA = re.compile(r"[a-z0-9.-]+\.(?:js|bin)")
 PAGE = 200
 """Number of entries in one file."""
-WHY_BYTES = 50_000_000
+WHY_BYTES = 20_000_000
 """Number of bytes of explanations after which those of older answers are left out."""
 LARGEST = 20_000_000
 """Greatest number of bytes of a single entry that is written whole."""

@@ -116,6 +116,7 @@ export class Conversation {
     const item = this.put(turn, line, line.who || turn.name, words, this.rest(line, words), files, this.why ? el("div", { class: "actions" }, el("button", { onclick: () => this.why(line.seq) }, "why?"), asked(this.record, this.id, line.spoken)) : "");
     item.classList.add("agent", "answer");
     item.words = words; item.line = line;
+    if (line.spoken) this.items.set(line.spoken, item); // the reply that was drawn before is the answer
     this.answers.push(line.seq);
   }
 

@@ -118,6 +118,7 @@ export class Conversation {
     item.words = words; item.line = line;
     if (line.spoken) this.items.set(line.spoken, item); // the reply that was drawn before is the answer
     this.answers.push(line.seq);
+    if (this.words.has(line.spoken)) this.items.set(line.spoken, item); // what the model said stands here now
   }
 
   said(line, turn) {

@@ -125,6 +125,18 @@ async def test_a_reply_of_http_that_is_no_answer_leaves_a_doubt(status: int, bod
     assert lines(tmp_path, "effects") == ["pay soup", "look soup"]
 
 
+@pytest.mark.skipif(not FULL, reason="64 MiB")
+async def test_a_reply_of_http_that_is_too_large_leaves_a_doubt(tmp_path: Path) -> None:
+    with http_shop(tmp_path) as url:
+        (tmp_path / "body").write_bytes(b" " * (65 << 20))
+        (tmp_path / "status").write_text("200")
+        async with gesta.open() as record:
+            outcome = await record.run(agent_of(gesta.mcp(url), gesta.call("pay", item="soup"), "Done."), "Buy.")
+            (fault,) = of_kind(await record.read(outcome.run), FaultContent)
+    assert [(each.what, each.tool) for each in outcome.waiting] == [("doubt", "pay")]
+    assert "the reply has more than 67108864 bytes" in fault.error.message
+
+
 @pytest.mark.parametrize("status", [401, 500, 503] if FULL else [503])
 async def test_a_status_of_http_that_refuses_is_read_by_the_model(status: int, tmp_path: Path) -> None:
     with http_shop(tmp_path) as url:

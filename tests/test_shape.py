@@ -269,7 +269,7 @@ def size(name: str) -> Found:
     lines, budget = len(FILES[name].read_text(encoding="utf-8").splitlines()), FILE_OF.get(name, FILE)
     if lines > budget:
         yield lines, f"found {lines} lines; the budget is {budget}"
-    for node in ast.walk(tree(name)):
+    for node, _ in walked(name):
         if isinstance(node, FUNCTIONS):
             lines, given = (node.end_lineno or node.lineno) - node.lineno + 1, node.args
             every = [*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg]

@@ -57,7 +57,7 @@ class List {
     if (found.agents) this.filters.choices(found.agents, found.tools);
     const whole = found.read >= 1;
     this.reading.hidden = whole;
-    if (!whole) this.reading.textContent = `${asked.words ? "The words of the record are" : "The record is"} read for the first time: ${percent(found.read)}. ${found.sessions.length ? "What was read is shown." : ""}`;
+    if (!whole) this.reading.textContent = `${asked.words ? "The words of the record are" : "The record is"} read for the first time: ${percent(found.read)}. ${found.sessions.length ? asked.words ? "What was found so far is shown." : "The newest sessions are shown." : ""}`;
     this.show(found, whole);
     if (!whole) { clearTimeout(this.timer); this.timer = setTimeout(() => this.again(), READS); }
     else announce(`${count(found.totals.sessions, "session")}, ${count(found.sessions.length, "session")} on this page`);
@@ -78,6 +78,7 @@ class List {
     focused?.focus({ preventScroll: true });
     this.sum(found.totals, whole);
     this.paged(found.totals.sessions, rows.length);
+    if (!whole) this.pager.hidden = true;
   }
 
   sum(totals, whole) {

@@ -14,7 +14,7 @@ export async function evidence(place, record) {
 
 class Page {
   constructor(record) {
-    this.record = record; this.said = el("div", { "aria-live": "polite" }); this.problem = el("p", { class: "warn", role: "alert" });
+    this.record = record; this.said = el("div"); this.problem = el("p", { class: "warn", role: "alert" });
     this.start = el("button", { class: "main", type: "button", onclick: () => this.ask("start") }, "Check the record");
     this.stop = el("button", { type: "button", hidden: true, onclick: () => this.ask("stop") }, "Stop");
     this.heads = el("textarea", { rows: 4, placeholder: "RUN.SEQ:DIGEST, one in a line", spellcheck: "false", "aria-label": "Heads that were kept elsewhere" });
@@ -41,7 +41,7 @@ class Page {
     this.start.disabled = runs; this.stop.hidden = !runs;
     this.known.textContent = heads ? `Compared with ${count(heads, "head")} that ${heads === 1 ? "was" : "were"} kept elsewhere` : "Compare with heads that were kept elsewhere";
     this.said.replaceChildren(...(check ? this.result(check) : [el("p", {}, "Nobody checked this record since the viewer started.")]));
-    if (!runs && this.ran) announce(this.said.textContent.slice(0, 200));
+    if (!runs && this.ran) announce(this.said.firstChild.textContent);
     this.ran = runs;
     if (runs) this.timer = setTimeout(() => this.load().catch((error) => { this.problem.textContent = error.message; this.timer = setTimeout(() => this.load().catch(() => {}), 2000); }), 250);
   }

@@ -104,7 +104,7 @@ class RequestContent(Base, frozen=True, kw_only=True, tag="request"):
 
 
 class ChatCompletionContent(Base, frozen=True, kw_only=True, tag="chat-completion"):
-    """A reply that a model generated; its only cause is its request."""
+    """A reply of a model. The only cause of its entry is the entry of the request that it answers."""
 
     kind: ClassVar[Kind] = Kind.ChatCompletion
     output: str

@@ -10,9 +10,9 @@ _HEADERS = msgspec.json.Encoder()
 
 
 def seal(salt: bytes, content: str, annotations: str | None) -> bytes:
-    """Return the digest of the part of a row that can be erased, 32 bytes. It is kept after the part is erased.
+    """Return the digest, 32 bytes, of the part of a row that can be erased.
 
-    Never changes.
+    The digest is kept after the part is erased. This function never changes: old records were made with it.
     """
     return sha256(b"%b%b\0%b" % (salt, content.encode(), annotations.encode() if annotations else b"")).digest()
 

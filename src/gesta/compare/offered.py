@@ -52,7 +52,7 @@ class Open(msgspec.Struct):
 
 
 class Offered:
-    """The source of all tools that servers offered in a recorded run."""
+    """Supplies the tools that servers, such as those of MCP, offered in a recorded run. It contacts no server."""
 
     holding = False
 

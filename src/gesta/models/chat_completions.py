@@ -51,7 +51,7 @@ class ChatDialect(Struct, frozen=True):
     """The part of the address after the provider's base address."""
 
     def __post_init__(self) -> None:
-        """Raise AgentError if the settings name members that are made from the record."""
+        """Raise AgentError if the settings name a member of the body that Gesta writes itself, such as `messages`."""
         refuse_own(self.model, self.settings, OWN)
 
     def encode(self, message: Message) -> bytes:

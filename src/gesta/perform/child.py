@@ -182,9 +182,10 @@ def refuse_deep(live: LiveRun, cause: int) -> None:
 
 
 def too_deep(reason: str | None, error: Error | None) -> bool:
-    """Return whether a turn was ended by the bound of depth; if so, the turn that called it ends too.
+    """Return whether a turn ended because agents called agents too deeply. If so, the turn that called it ends too.
 
-    Without this rule each turn above would call again, and the number of calls would be the product of all limits.
+    Without this rule the calling agent would try again, up to its own limit of calls. So would the agent that called
+    that one, and the numbers of calls would multiply.
     """
     return reason == "limit" and error is not None and error.type == DEPTH
 

@@ -376,7 +376,10 @@ def _wait_for(live: LiveRun, attempt: Entry, stop: BaseException) -> None:
 
 
 def _give_up(live: LiveRun, work: ReadyCall, attempt: Entry, thread: ThreadCall, error: Error) -> None:
-    """Stop waiting for a function that does not return. Write its result if it has just returned, else a doubt."""
+    """Stop waiting for a function that does not return.
+
+    If it has just returned, its result is written. Otherwise a fault is written, and the call is in doubt.
+    """
     returned = thread.leave() if thread.begun else None
     if returned is not None:
         assert isinstance(attempt.content, AttemptContent)

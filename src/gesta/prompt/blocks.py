@@ -67,7 +67,7 @@ class Shown(Struct, frozen=True, gc=False):
 
 
 class Prompt:
-    """The blocks of one run for one formatter and one way of encoding."""
+    """The messages of a run as one formatter writes them, each encoded as bytes for one model: its blocks."""
 
     def __init__(self, formatter: Formatter[Any], model: Model) -> None:
         self._formatter = formatter

@@ -39,7 +39,9 @@ LAST = "What was committed last stands in that log alone"
 
 
 def save(connection: apsw.Connection, guard: Guard, path: Path) -> tuple[WriteFailed, bool]:
-    """Save the committed entries. Return an error that says where they are now, and whether they are saved.
+    """Save the committed entries of a record whose log was removed while it was open.
+
+    Returns two values: an error whose message says where the entries are now, and whether they are saved.
 
     Cost: reads all entries, and may write them all.
     """

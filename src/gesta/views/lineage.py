@@ -112,10 +112,11 @@ class Lineage:
 
 
 def explain(entries: Iterable[Entry], seq: int, run: str | None = None) -> Explanation:
-    """Return the explanation of an entry, back to its question.
+    """Return what an entry was made from: its causes, their causes, and so on, back to the user's message.
 
     Args:
-        entries: entries of its run, and of runs that `elsewhere` of an earlier explanation named.
+        entries: the entries of its run. If an earlier explanation names other runs in its attribute `elsewhere`, add
+            the entries of those runs.
         seq: seq of the entry.
         run: run of the entry; by default that of the first entry in `entries`.
 

@@ -168,7 +168,10 @@ def _grouped(shown: Sequence[Node], in_parts: bool, runs: dict[str, RunFacts]) -
 def _nested(
     groups: list[Group], ends: Iterable[tuple[str, str]], runs: dict[str, RunFacts]
 ) -> tuple[list[Group], list[Group]]:
-    """Return the outermost groups, and all of them: the turns of a sub-agent are inside the turn that called it."""
+    """Put the turns of each sub-agent inside the turn that called it.
+
+    Returns two lists: the outermost groups, and the groups of every level. `ends` holds the two node ids of each edge.
+    """
     of = {node.id: group for group in groups for node in group.nodes}
     callers = defaultdict[str, list[Group]](list)
     for one, other in ends:

@@ -105,8 +105,8 @@ class Exporter:
         """Send the spans on record now, and return the counts.
 
         Raises:
-            TracingError: the receiver refuses this client or gives no good answer, the file of the stored place cannot
-                be read or written, or another exporter sends this record to the endpoint.
+            TracingError: the receiver refuses this client or answers with an error. Or the file that says how far the
+                export has come cannot be read or written. Or another exporter sends this record to the endpoint.
         """
         await self._follow(once=True)
         return self.counts

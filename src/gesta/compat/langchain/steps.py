@@ -77,9 +77,9 @@ class Made(Struct):
         return [_action(self.text, asked, said) for asked in self.calls]
 
     def _kept(self, kept: dict[str, Any]) -> list[AgentAction]:
-        """Return the actions that `contents` kept.
+        """Make the actions again from what the function `contents` wrote into the metadata of their reply.
 
-        Raises KeyError, TypeError or ValueError if `kept` has another form.
+        Raises KeyError, TypeError or ValueError if `kept` has another form than that function writes.
         """
         log = [message_of(each["type"], each) for each in kept["message_log"]]
         return [

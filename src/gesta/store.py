@@ -200,10 +200,12 @@ class Store(Protocol):
         """
 
     async def transact(self, effect: TransactionalEffect) -> None:
-        """Run an effect on the record's own tables, and commit its entries with it. Other writes wait meanwhile.
+        """Run the work of an effect in the record's database, and commit its changes and entries in one transaction.
+
+        Other writes wait meanwhile.
 
         Raises:
-            LeaseLost, WriteFailed: as `append`; nothing was committed. Every error of `work` is raised too.
+            LeaseLost, WriteFailed: as `append`; nothing was committed. Every error of `effect.work` is raised too.
         """
 
     async def read(self, run: str, after: int = 0, until: int | None = None, limit: int | None = None) -> list[Row]:

@@ -214,7 +214,7 @@ def _content(content: Any, pieces: Pieces, oddities: Oddities) -> None:
 
 
 def _part(part: Any, pieces: Pieces, oddities: Oddities) -> None:
-    """Add one part of a message, or an element that is a part itself, to the pieces."""
+    """Add one part of a message to the pieces. In the form Responses, an item of the list of messages can be a part."""
     if isinstance(part, str):
         pieces.texts.append(part)
         return

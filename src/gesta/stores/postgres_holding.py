@@ -156,7 +156,10 @@ class Holding:
 
 
 def present() -> tuple[Presence, str]:
-    """Lock a byte of the file of processes, and return it with the random name in that file. Raises OSError."""
+    """Lock a byte of the file of processes, which shows that this process lives.
+
+    Returns the lock, with the random name that the file holds. Raises OSError if no file can be opened and locked.
+    """
     failure = OSError("there is no folder for the file of processes")
     for folder in folders():
         try:

@@ -44,7 +44,7 @@ class Mirror(Struct, frozen=True):
 
 
 class Declare(Struct, frozen=True):
-    """A person's statement that a process has ended."""
+    """An operation that stores a person's statement that a process has ended, so that others may take its runs."""
 
     process: str
     by: str

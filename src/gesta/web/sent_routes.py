@@ -16,7 +16,7 @@ AT = "/api/{record:int}/runs/{run}/requests"
 
 
 class HasSent(Protocol):
-    """The pages of a record, as far as they are used here."""
+    """What the routes here need of the object that makes a record's pages."""
 
     @property
     def sent(self) -> SentPages:

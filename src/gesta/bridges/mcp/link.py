@@ -295,5 +295,5 @@ class Watched:
 
 
 def plain(value: Any) -> Any:
-    """Return an object of the library as plain JSON values."""
+    """Return an object of the `mcp` library as plain JSON values."""
     return value.model_dump(by_alias=True, mode="json", exclude_none=True)

@@ -80,13 +80,13 @@ def _value(value: AttributeValue) -> Message:
 
 
 def traces(spans: Sequence[Message], resource: Sequence[Message]) -> Message:
-    """Return the message of a request that holds spans."""
+    """Return the body of a request that sends spans, in the form of OTLP's JSON. `resource` is about this program."""
     held = {"scope": scope(), "spans": list(spans), "schemaUrl": SCHEMA}
     return {"resourceSpans": [{"resource": {"attributes": list(resource)}, "scopeSpans": [held], "schemaUrl": SCHEMA}]}
 
 
 def metrics(points: Iterable[Point], resource: Sequence[Message], since: datetime, at: datetime) -> Message:
-    """Return the message of a request that holds metrics.
+    """Return the body of a request that sends metrics, in the form of OTLP's JSON.
 
     Args:
         since: the time from which the metrics count.

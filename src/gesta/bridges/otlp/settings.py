@@ -116,7 +116,10 @@ def settings(
 
 
 def _headers(given: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
-    """Return the headers of each request, and add their values to the secrets that no text shows."""
+    """Return the headers of each request: those of the variables `given`, then `more`.
+
+    Their values become secrets, which are taken out of every text that is written or shown.
+    """
     told = _pairs(given.get(HEADERS, ""), HEADERS)
     told |= _pairs(given.get(TRACES_HEADERS, ""), TRACES_HEADERS) | {name.lower(): more[name] for name in more}
     for name, value in told.items():

@@ -352,7 +352,7 @@ class PatternTurn:
         return seq
 
     def _since(self, name: str) -> list[Cause]:
-        """Return the causes of a part: the note with this name, and the last entry made after it."""
+        """Return the causes of the next entry: the note with this name, and the newest entry after it."""
         noted = self._noted(name)
         return [noted, *([self.last] if self.last not in (noted, *self._parts) else [])]
 

@@ -4,7 +4,10 @@ import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
+
+import gesta
 
 CHROMIUM = shutil.which("chromium")
 NEEDED = "pip install -e '.[browser]': the pages are looked at there"
@@ -50,3 +53,8 @@ def aside(work: Callable[[], Any]) -> Any:
     """Call a function in a thread: Playwright keeps a loop running in this one."""
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(work).result()
+
+
+def said(agent: gesta.Agent[Any], text: str, record: Path, session: str = "s") -> str:
+    """Send a message to an agent, and return the id of its run."""
+    return str(aside(lambda: gesta.run_sync(agent, text, record=record, session=session).run))

@@ -18,6 +18,7 @@ from tests.conftest import tried
 
 import gesta
 from gesta.importers.file import TOGETHER, import_file
+from gesta.text.redactor import SECRETS
 
 FILES, FUNCTIONS = 46, 250
 """Of Gesta, in a turn of two model calls and a tool; by qualified names, without lambdas and comprehensions."""
@@ -58,6 +59,7 @@ async def test_a_turn_of_two_model_calls_and_a_tool_passes_few_files_and_functio
         if event == "call" and "/gesta/" in code.co_filename and "<" not in code.co_name:
             calls[code.co_filename.split("/gesta/")[-1], code.co_qualname] += 1
 
+    SECRETS.forget()  # those of other tests' servers, which are looked for in every text
     async with gesta.open(f"{tmp_path}/r.gesta", durability="normal") as record:
         await record.run(agent, "a", session="s")
         threading.setprofile(note)

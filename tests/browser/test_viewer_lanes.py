@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.browser.test_viewer import CHROMIUM, aside, browser, page, record, said  # noqa: F401  # fixtures
+from tests.browsing import CHROMIUM, NEEDED, NO_CHROMIUM, aside, said
 from tests.journeys.test_budgets import talker
 from tests.ribs.test_viewer_lanes import tree
 from tests.viewing import TOKEN, viewed
@@ -13,7 +13,8 @@ from tests.viewing import TOKEN, viewed
 import gesta
 from gesta.kinds import ChatCompletionContent
 
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: apt-get install chromium")
+pytest.importorskip("playwright.sync_api", reason=NEEDED)
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason=NO_CHROMIUM)
 CALLS = 30
 
 
@@ -36,7 +37,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def address(record: Path, made: Path) -> Iterator[str]:  # noqa: F811
+def address(record: Path, made: Path) -> Iterator[str]:
     with viewed(record, made) as at:
         yield at
 
@@ -51,7 +52,7 @@ def runs(path: Path) -> dict[str, str]:
     return dict(aside(look))
 
 
-def test_each_step_of_a_killed_run_stands_in_time_with_its_cost(page: Any, address: str, record: Path) -> None:  # noqa: F811
+def test_each_step_of_a_killed_run_stands_in_time_with_its_cost(page: Any, address: str, record: Path) -> None:
     page.goto(f"{address}/?token={TOKEN}")
     page.goto(f"{address}/r/0/run/{runs(record)['demo-1-crash']}/time")
     rows = page.locator(".lane")
@@ -69,7 +70,7 @@ def test_each_step_of_a_killed_run_stands_in_time_with_its_cost(page: Any, addre
     assert "reconcile of refund settled it: it had happened" in events
 
 
-def test_hundreds_of_sub_agents_are_folded_and_read_in_place(page: Any, address: str, made: Path) -> None:  # noqa: F811
+def test_hundreds_of_sub_agents_are_folded_and_read_in_place(page: Any, address: str, made: Path) -> None:
     page.goto(f"{address}/?token={TOKEN}")
     page.goto(f"{address}/r/1/run/{runs(made)['s']}")
     page.get_by_text(f"{CALLS - 8} more calls").wait_for()
@@ -91,7 +92,7 @@ def test_hundreds_of_sub_agents_are_folded_and_read_in_place(page: Any, address:
     page.locator(".item.here").wait_for()
 
 
-def test_large_values_are_one_line_and_what_a_source_says_is_marked(page: Any, address: str, made: Path) -> None:  # noqa: F811
+def test_large_values_are_one_line_and_what_a_source_says_is_marked(page: Any, address: str, made: Path) -> None:
     page.goto(f"{address}/?token={TOKEN}")
     page.goto(f"{address}/r/1/run/{runs(made)['copied']}")
     value = page.locator(".item", has_text="state").locator("details")
@@ -103,7 +104,7 @@ def test_large_values_are_one_line_and_what_a_source_says_is_marked(page: Any, a
     assert page.locator("rect[data-said]").count() == 1
 
 
-def test_each_step_says_its_tokens_and_its_money(page: Any, address: str, made: Path) -> None:  # noqa: F811
+def test_each_step_says_its_tokens_and_its_money(page: Any, address: str, made: Path) -> None:
     page.goto(f"{address}/?token={TOKEN}")
     page.goto(f"{address}/r/1/run/{runs(made)['paid']}")
     page.locator(".answer .cost", has_text="$0.20").wait_for()

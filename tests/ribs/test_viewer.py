@@ -14,8 +14,8 @@ from tests.viewing import TOKEN, viewed
 
 import gesta
 from gesta.entry import Entry
-from gesta.kinds import AssistantContent, Error, FaultContent, UserContent
-from gesta.views.lines import line
+from gesta.kinds import AssistantContent, ChatCompletionContent, Content, Error, FaultContent, UserContent
+from gesta.views.lines import line, needed
 from gesta.web.app import STATIC
 from gesta.web.gate import POLICY
 
@@ -225,3 +225,18 @@ def test_view_names_a_record_that_is_not_there() -> None:
     missing = gesta_command("view", "nowhere.gesta", "--no-open")
     assert missing.exit_code == 2
     assert "No record at 'nowhere.gesta'" in missing.stderr
+
+
+def test_a_reply_that_says_more_than_the_answer_taken_from_it_is_told_apart() -> None:
+    def entry(seq: int, content: Content, causes: tuple[int, ...] = ()) -> Entry:
+        return Entry(run="run", seq=seq, at=datetime.now(UTC), span=1, content=content, causes=causes)
+
+    for output, value, differs in (
+        ("Loaded. Error 400: filtered. FINAL ANSWER: 2", "2", True),
+        ("2 \n", "2", False),
+        ('{"birds": 2}', '{"birds":2}', False),
+        ("", "2", False),
+    ):
+        reply, answer = entry(5, ChatCompletionContent(output=output)), entry(6, AssistantContent(value=value), (5,))
+        assert needed(answer) >= {5}
+        assert (line(answer, {5: reply}).spoken, line(answer, {5: reply}).differs) == (5, differs)

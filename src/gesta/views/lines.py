@@ -69,7 +69,9 @@ class Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
     run: str | None = None
     """Id or name of the child run that an entry names."""
     spoken: int | None = None
-    """Seq of the completion that this message shows, or of the completion that made this call."""
+    """Seq of the completion that this message was taken from, or of the completion that made this call."""
+    differs: bool = False
+    """Whether the text of that completion is another than that of this message."""
     concluded: str = ""
     """For a result: the last sentence of the story of its call."""
     calls: tuple[int, ...] = ()
@@ -94,7 +96,8 @@ def link(entry: Entry) -> int | None:
 
 def needed(entry: Entry) -> set[int]:
     """Return the seqs of the entries of the run that the line of an entry is made from; see `known` of `lines`."""
-    causes = {cause for cause in entry.causes if isinstance(cause, int)} if entry.kind is Kind.ToolResult else set()
+    caused = entry.kind in (Kind.ToolResult, Kind.Assistant)
+    causes = {cause for cause in entry.causes if isinstance(cause, int)} if caused else set()
     return {seq for seq in (link(entry), entry.span, *causes) if seq}
 
 
@@ -190,7 +193,9 @@ def _facts(entry: Entry, known: Mapping[int, Entry]) -> dict[str, Any]:
         case kinds.AssistantContent(value=text):
             said = first(entry)
             who = _speaker(entry, known)
-            return {"part": "message", "who": who, "text": text, "spoken": said}
+            reply = content_of(known, said or 0)
+            differs = isinstance(reply, kinds.ChatCompletionContent) and _other(reply.output, text)
+            return {"part": "message", "who": who, "text": text, "spoken": said, "differs": differs}
         case kinds.SystemContent(value=text):
             who = " → ".join(content.source or ()) or "system"
             return {"part": "message", "who": who, "text": text}
@@ -228,6 +233,11 @@ def _facts(entry: Entry, known: Mapping[int, Entry]) -> dict[str, Any]:
             return asked(content)
         case _:
             return _work(content)
+
+
+def _other(reply: str, said: str) -> bool:
+    """Return whether a reply says something else than the answer that was taken from it. Space does not count."""
+    return bool(reply.strip()) and "".join(reply.split()) != "".join(said.split())
 
 
 def _speaker(entry: Entry, known: Mapping[int, Entry]) -> str:

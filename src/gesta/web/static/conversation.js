@@ -47,7 +47,7 @@ export class Conversation {
     if (line.who === "agent" && line.kind === "begin") return; // its name stands beside what it says
     if (line.kind === "edge" && this.calls.has(line.of)) { this.items.set(line.seq, this.calls.get(line.of).item); return; } // the run stands at the call
     if (line.who === "import") {
-      this.put(turn, line, "", el("details", { class: "fold" }, el("summary", {}, "what the importer was told"), shown(line.value)));
+      this.put(turn, line, "", el("details", { class: "fold" }, el("summary", {}, "what its source says of the run: outcome, score, price, as far as it knows them"), shown(line.value)));
       return;
     }
     this.put(turn, line, line.who, el("div", { class: "note" }, line.text, line.value !== undefined ? this.value(line) : "", this.files(line)));
@@ -112,13 +112,13 @@ export class Conversation {
   message(line, turn) {
     const words = el("div", {}, markdown(line.text)), files = this.files(line);
     if (line.kind !== "assistant") { this.put(turn, line, line.who, words, this.rest(line, words), files); return; }
-    if (line.spoken) { this.spoken.add(line.spoken); if (this.words.has(line.spoken)) this.near.remove(this.words.get(line.spoken)); }
+    const reply = line.differs ? null : line.spoken; // the reply that says the same is not drawn twice
+    if (reply) { this.spoken.add(reply); if (this.words.has(reply)) this.near.remove(this.words.get(reply)); }
     const item = this.put(turn, line, line.who || turn.name, words, this.rest(line, words), files, this.why ? el("div", { class: "actions" }, el("button", { onclick: () => this.why(line.seq) }, "why?"), asked(this.record, this.id, line.spoken)) : "");
     item.classList.add("agent", "answer");
     item.words = words; item.line = line;
-    if (line.spoken) this.items.set(line.spoken, item); // the reply that was drawn before is the answer
+    if (reply) this.items.set(reply, item); // what the model said stands here now
     this.answers.push(line.seq);
-    if (this.words.has(line.spoken)) this.items.set(line.spoken, item); // what the model said stands here now
   }
 
   said(line, turn) {

@@ -4,12 +4,19 @@ The sources of an entry may be in other runs, such as a child run, or the run wi
 runs to which causes lead are read.
 """
 
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
 from gesta.entry import Entry, fold
 from gesta.errors import GestaError
 from gesta.lineage import Key
 from gesta.log.journal import read
 from gesta.record.record import Record
 from gesta.views.lineage import Explanation, Lineage, Node, State, explanation, nodes_of
+
+T = TypeVar("T")
+Call = Callable[..., Awaitable[Any]]
+"""A function that calls another with its arguments."""
 
 
 async def explain(record: Record, entry: Entry | str | Key) -> Explanation:
@@ -27,19 +34,28 @@ async def explain(record: Record, entry: Entry | str | Key) -> Explanation:
     return await explain_run(record, row.run, seq)
 
 
-async def explain_run(record: Record, run: str, seq: int | None = None) -> Explanation:
-    """Return the explanation of one entry of a run: by default its last answer, else its last node or entry."""
+async def here(work: Callable[..., T], *args: Any) -> T:
+    """Call a function in this thread."""
+    return work(*args)
+
+
+async def explain_run(record: Record, run: str, seq: int | None = None, call: Call = here) -> Explanation:
+    """Return the explanation of one entry of a run: by default its last answer, else its last node or entry.
+
+    Args:
+        call: calls what takes long in a long run; a server passes a function that does so in another thread.
+    """
     entries = await record.read(run) if seq is None else await read(record.store, run, until=max(0, seq))
-    state = fold(Lineage(), entries)
+    state: State = await call(fold, Lineage(), entries)
     if seq is None:
         told = sorted(state.origins[run].nodes)
         seq = max((answer for _, answer in state.questions), default=told[-1] if told else len(state.entries))
     if (run, seq) not in state.entries:
         last, _ = await record.store.head(run)
         raise GestaError(f"No entry {seq} in run {run}. Its entries are 1 to {last}; `gesta log` shows them.")
-    found = explanation(state, (run, seq))
+    found: Explanation = await call(explanation, state, (run, seq))
     while await _read_more(record, state, found.elsewhere):
-        found = explanation(state, (run, seq))
+        found = await call(explanation, state, (run, seq))
     return found
 
 

@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 import msgspec
+from anyio import to_thread
 
 from gesta.address import Record
 from gesta.codec.rows import encode_content
@@ -130,10 +131,10 @@ class Pages:
 
     async def _explained(self, run: str, seq: int | None) -> tuple[Explanation, Sequence[Drawn], Collection[str]]:
         """Return the explanation of an entry, the passages of an answer, and the ids of the nodes that it drew on."""
-        found = await explain_run(self.record, run, seq)
+        found = await explain_run(self.record, run, seq, to_thread.run_sync)
         target = found.nodes[-1]
         answer = target.kind is Kind.Assistant or target.type == "Conclusion"
-        passages = drawn(found) if answer else ()
+        passages = await to_thread.run_sync(drawn, found) if answer else ()
         return found, passages, narrowed(found, passages) if passages else {node.id for node in found.nodes}
 
     async def entry(self, run: str, seq: int) -> dict[str, Any]:

@@ -78,7 +78,7 @@ class FormPages:
 
     async def _why(self, row: RunRow, entry: int | None) -> Form:
         """Return the explanation of an entry, by default of the last answer."""
-        found = await explain_run(self.record, row.run, entry)
+        found = await explain_run(self.record, row.run, entry, to_thread.run_sync)
         rows = [_node(node, row.run) for node in found.nodes]
         return Form(("entry", "what", "made from", "content"), rows)
 
@@ -86,7 +86,10 @@ class FormPages:
         """Return the data of a form, as `gesta log --as FORM --json` and `gesta why --json` write it."""
         row = await self.record.find(name)
         if form == WHY:
-            return "".join(f"{json_line(each)}\n" for each in nodes(await explain_run(self.record, row.run, entry)))
+            return "".join(
+                f"{json_line(each)}\n"
+                for each in nodes(await explain_run(self.record, row.run, entry, to_thread.run_sync))
+            )
         if form not in FORMS:
             raise Refused(404, "NoForm", f"No form {form!r}.{nearest(form, FORMS)}")
         return await to_thread.run_sync(_text, form, await FORMS[form].entries(self.record, row))

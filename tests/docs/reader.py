@@ -35,6 +35,9 @@ GESTA = "import sys; sys.stderr = sys.stdout; from gesta.cli import main; main()
 """The command `gesta`, which shows data and talk in the order in which they come, as a terminal does."""
 
 SAID = {"Question": "You", "Conclusion": "Desk"}
+STATES = ("Connected.", "The server is away.")
+"""What a page says of its connection, which only a browser sees."""
+
 TICK_S = 0.02
 
 
@@ -90,6 +93,9 @@ class Browser:
     def see(self, text: str) -> None:
         self._page.get_by_text(text).first.wait_for()
 
+    def hold(self) -> None:
+        """Keep the stream of events open, as the page does by itself."""
+
     def lines(self) -> list[str]:
         return self._page.locator("li").all_inner_texts()
 
@@ -106,7 +112,12 @@ class Client:
         httpx2.post(f"{self._session}/messages", json={"message": text, "key": "k1"}, timeout=15)
 
     def see(self, text: str) -> None:
-        assert text == "Connected." or any(text in line for line in self._lines())
+        assert text in STATES or any(text in line for line in self._lines())
+
+    def hold(self) -> None:
+        client = httpx2.Client()
+        self._held = client.send(client.build_request("GET", f"{self._session}/events"), stream=True)
+        assert next(self._held.iter_lines())
 
     def lines(self) -> list[str]:
         return list(self._lines("?until=end"))
@@ -156,6 +167,9 @@ class Reader:
             case ["kill", "-9", "$!"]:
                 self._at_work[-1].send_signal(signal.SIGKILL)
                 assert self._at_work[-1].wait() == -signal.SIGKILL
+            case ["kill", "$!"]:
+                self._at_work[-1].terminate()
+                assert self._at_work[-1].wait(10) == -signal.SIGTERM
             case ["cat", name]:
                 self._until(lambda: (self.folder / name).is_file() and (self.folder / name).read_text().endswith("\n"))
                 return (self.folder / name).read_text()

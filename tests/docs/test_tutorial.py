@@ -239,6 +239,12 @@ def test_the_served_page_does_what_it_shows(browser: Browser | Client, story: St
             "A colleague is asked.",
             "Desk: The money is paid back.",
         ]
+        browser.hold()
+        reader.run(["kill", "$!"])
+        browser.see("The server is away.")
+        (begin,) = {step.text for step in steps(PAGES[4]) if step.text.startswith("uvicorn ")}
+        reader.run(begin.split())
+        browser.see("Connected.")
     assert not wrong, "\n".join(wrong)
     assert refused == [404] * len(FOR_COLLEAGUES)
     assert (tmp_path / "desk" / "bank.txt").read_text().count("\n") == 3

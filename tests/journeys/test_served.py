@@ -18,6 +18,8 @@ import pytest
 from tests.postgres import Server
 from tests.serving import post
 
+import gesta
+
 MAIN = "from gesta.cli import main; main()"
 AGENT = '''
 from pathlib import Path
@@ -239,3 +241,30 @@ def test_a_server_that_is_asked_to_end_sees_calls_through_and_leaves_the_turn_fo
         send(address, "shop", heard).join(10)
     assert heard[0]["answer"] == "Order 7 is paid."
     assert len(keys(shop)) == 1
+
+
+def held(address: str, words: str) -> tuple[str, str, dict[str, str]]:
+    """Return the address, the path of a stream that has no end of its own, and its query."""
+    if words == "serve":
+        return address, "/sessions/anna/events", {}
+    at, token = address.split("/?token=")
+    return at, "/api/0/follow", {"token": token, "after": "0"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", ["serve", "view"])
+def test_a_server_that_is_asked_to_end_closes_the_streams_that_are_open(shop: Path, words: str) -> None:
+    with gesta.open_sync(shop / "shop.gesta") as record:
+        record.run(gesta.Agent("shop", model=gesta.scripted("Yes.")), "Is it open?", session="anna")
+    command = [] if words == "serve" else ["view", "shop.gesta", "--no-open"]
+    with serving(shop, *command) as (process, address):
+        at, path, asked = held(address, words)
+        with httpx2.Client(base_url=at, follow_redirects=True, timeout=10) as client:
+            client.get("/", params=asked)
+            with client.stream("GET", path, params=asked) as stream:
+                lines = stream.iter_lines()
+                assert stream.status_code == 200
+                assert next(lines)
+                process.send_signal(signal.SIGTERM)
+                list(lines)  # a stream that is cut off, or that stays open, is an error here
+        assert process.wait(5) == 0

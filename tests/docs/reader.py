@@ -170,6 +170,8 @@ class Reader:
             case ["kill", "$!"]:
                 self._at_work[-1].terminate()
                 assert self._at_work[-1].wait(10) == -signal.SIGTERM
+            case ["until", *_]:
+                subprocess.run(["bash", "-c", " ".join(words)], cwd=self.folder, check=True, timeout=20)
             case ["cat", name]:
                 self._until(lambda: (self.folder / name).is_file() and (self.folder / name).read_text().endswith("\n"))
                 return (self.folder / name).read_text()

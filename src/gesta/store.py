@@ -5,7 +5,7 @@ derived or temporary, and no digest covers them. Every implementation must pass 
 """
 
 from collections.abc import AsyncGenerator, Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from msgspec import Struct
 
@@ -23,6 +23,8 @@ class Info(Struct, frozen=True):
     created_at: str
     mark: int | None = None
     """For a copy of a record that was not adopted yet: the pos up to which it was copied. See `Store.adopt`."""
+    sql: Literal["sqlite", "postgresql"] = "sqlite"
+    """The database whose SQL `Store.sql` takes."""
 
 
 class BlobRow(Struct, frozen=True):

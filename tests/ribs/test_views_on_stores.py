@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import apsw
 import msgspec
 import pytest
 from tests.postgres import Server
@@ -13,10 +14,22 @@ import gesta
 from gesta.compare.forks import Change, Fork, fork, go_on
 from gesta.entry import Row
 from gesta.errors import NoRun
-from gesta.kinds import AssistantContent, ToolCallContent, ToolResultContent, UserContent
+from gesta.kinds import (
+    AssistantContent,
+    BeginContent,
+    ChatCompletionContent,
+    Opened,
+    RequestContent,
+    ToolCallContent,
+    ToolResultContent,
+    UserContent,
+)
+from gesta.log.journal import Journal, open_root
 from gesta.message import attached
+from gesta.model.usage import tokens
 from gesta.store import Table
 from gesta.stores.memory import MemoryStore
+from gesta.stores.views import OLDER
 
 USAGE = {"prompt_tokens": 30, "completion_tokens": 9}
 
@@ -84,6 +97,9 @@ VIEWS = (
 )
 
 
+COSTS = "SELECT tokens_in, tokens_out FROM costs ORDER BY request"
+
+
 async def picture(address: str) -> dict[str, Any]:
     """Return all that is shown of a record, without ids and times."""
     async with gesta.open(address) as record:
@@ -117,6 +133,52 @@ async def test_every_store_shows_the_same_of_the_same_record(tmp_path: Path, pos
     here = await picture(":memory:")
     assert await picture(str(tmp_path / "a.gesta")) == here
     assert await picture(postgres.address()) == here
+
+
+USAGES: tuple[Any, ...] = (
+    {"prompt_tokens": 30, "completion_tokens": 9},
+    {"input_tokens": 5, "output_tokens": 2, "cache_read_input_tokens": 100, "cache_creation_input_tokens": 7},
+    {"input_tokens": 5, "output_tokens": 2, "input_tokens_details": {"cached_tokens": 4}},
+    {"promptTokenCount": 11, "candidatesTokenCount": 3, "thoughtsTokenCount": 4, "toolUsePromptTokenCount": 1},
+    {"promptTokenCount": 11},
+    {"promptTokenCount": None, "candidatesTokenCount": 3},
+    {"prompt_tokens": "many", "completion_tokens": -4},
+    {"prompt_tokens": 10**30, "completion_tokens": 10**12},
+    "many",
+    ["many"],
+    None,
+)
+"""Usage in the words of each dialect, and usage that no provider sends."""
+
+
+@pytest.mark.parametrize("store", ["memory", "sqlite", "postgres"])
+async def test_costs_have_the_tokens_of_every_dialect(store: str, tmp_path: Path, postgres: Server) -> None:
+    address = {"memory": ":memory:", "sqlite": str(tmp_path / "a.gesta"), "postgres": postgres.address()}[store]
+    async with gesta.open(address) as record:
+        journal = Journal(record.store, await record.store.lease("raw"))
+        log = open_root(journal, BeginContent(name="raw"), Opened(session="s", name="raw", record=record.info.id))
+        for usage in USAGES:
+            log.write(RequestContent(header=1, blocks=[], body_digest="0" * 64))
+            log.write(ChatCompletionContent(output="Yes.", usage=usage))
+        await journal.durable()
+        await record.store.release(journal.lease)
+        found = [tuple(row) for row in (await record.store.sql(COSTS)).rows]
+    for usage, (read, wrote) in zip(USAGES, found, strict=True):
+        counts = tokens(usage)
+        assert (read, wrote) == (counts.input, counts.output) if counts is not None else None in (read, wrote), usage
+
+
+async def test_a_record_of_0_1_0_is_asked_through_the_views_of_this_release(tmp_path: Path) -> None:
+    usage = {"promptTokenCount": 11, "candidatesTokenCount": 3}
+    async with gesta.open(tmp_path / "a.gesta") as record:
+        await record.run(desk(gesta.reply("A lamp.", usage=usage)), "What is it?")
+    connection = apsw.Connection(str(tmp_path / "a.gesta"))
+    (older,) = [each for each in OLDER.split(";\n") if "VIEW IF NOT EXISTS costs" in each]
+    connection.execute(f"DROP VIEW costs; {older}")
+    assert connection.execute(COSTS).fetchall() == [(None, None)]
+    connection.close()
+    async with gesta.open(tmp_path / "a.gesta") as record:
+        assert (await record.store.sql(COSTS)).rows == [(11, 3)]
 
 
 async def test_sessions_say_who_took_part_and_how_each_stands() -> None:

@@ -5,6 +5,7 @@ Requests, calls and answers come from the agent, and a replay writes them again.
 """
 
 from collections.abc import Mapping, Sequence
+from typing import assert_never
 
 from gesta.entry import Entry
 from gesta.kinds import (
@@ -12,6 +13,7 @@ from gesta.kinds import (
     ApprovalContent,
     BeginContent,
     BudgetContent,
+    CompactionContent,
     EdgeContent,
     EndContent,
     KeyValueContent,
@@ -20,9 +22,11 @@ from gesta.kinds import (
     ResolutionContent,
     RetrievalContent,
     SignalContent,
+    SystemContent,
     ToolResultContent,
     UserContent,
 )
+from gesta.perform.late import Sayable
 from gesta.state.calls import EXPIRED
 from gesta.state.turn import AGENT
 
@@ -45,19 +49,24 @@ def by_tool(entry: Entry) -> int | None:
 
 def by_letter(entries: Sequence[Entry], entry: Entry) -> bool:
     """Return whether an entry was sent as a letter, which the holder of the run wrote into the log."""
-    match entry.content:
+    content = entry.content
+    if isinstance(content, ToolResultContent):
+        alone = entry.causes == (content.call,)
+        return content.outcome == "late" or (alone and (content.outcome == "ok" or _told(content)))
+    if not isinstance(content, Sayable):
+        return False
+    match content:
         case ApprovalContent(by=by):
             return by != EXPIRED
         case ResolutionContent(by=by):
             return not by.startswith(RECONCILED)
         case AnswerContent() | SignalContent():
             return _in_turn(entries, entry)
-        case ToolResultContent() as content:
-            alone = entry.causes == (content.call,)
-            return content.outcome == "late" or (alone and (content.outcome == "ok" or _told(content)))
         case UserContent():
             return not opens(entries, entry)
-    return False
+        case SystemContent() | KeyValueContent() | CompactionContent():
+            return False
+    assert_never(content)
 
 
 def from_outside(entries: Sequence[Entry], entry: Entry) -> bool:

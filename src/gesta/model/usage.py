@@ -16,7 +16,37 @@ BESIDE = ("cache_read_input_tokens", "cache_creation_input_tokens")
 the same names."""
 
 
-MAX_COUNT = 2**53
+class Counted(Struct, frozen=True, kw_only=True):
+    """How some providers count the tokens of a reply: the members of their usage."""
+
+    known_by: str = ""
+    """The member that only these providers have; empty for all others."""
+    read: tuple[str, ...]
+    """All tokens that the model read are the first of these members that is a count, …"""
+    read_beside: tuple[str, ...] = ()
+    """… and all of these together."""
+    wrote: tuple[str, ...] = ()
+    """All tokens that the model wrote, in the same way; with no names here, what it wrote is never unknown."""
+    wrote_beside: tuple[str, ...] = ()
+
+
+COUNTED = (
+    Counted(
+        known_by="promptTokenCount",
+        read=("promptTokenCount",),
+        read_beside=("toolUsePromptTokenCount",),
+        wrote_beside=("candidatesTokenCount", "thoughtsTokenCount"),
+    ),
+    Counted(
+        known_by="prompt_tokens",
+        read=("prompt_tokens", "input_tokens"),
+        wrote=("completion_tokens", "output_tokens"),
+    ),
+    Counted(read=("input_tokens",), read_beside=BESIDE, wrote=("completion_tokens", "output_tokens")),
+)
+"""The ways of counting; the first that knows a usage counts it. `tokens` and the SQL of all stores are made from it."""
+
+MAX_COUNT = 10**12
 """Greatest count of tokens that is accepted; a greater or negative number is ignored."""
 
 
@@ -39,20 +69,18 @@ def tokens(usage: Mapping[str, Any] | None) -> Tokens | None:
     """Return the tokens of a provider's usage; `None` if it lacks input or output tokens. Never raises."""
     if not usage or not isinstance(usage, Mapping):  # a record may hold any value there
         return None
-    read, wrote = _first(usage, "prompt_tokens", "input_tokens"), _first(usage, "completion_tokens", "output_tokens")
+    way = next(each for each in COUNTED if not each.known_by or each.known_by in usage)
+    read = _all(usage, way.read, way.read_beside)
+    wrote = _all(usage, way.wrote, way.wrote_beside)
+    if read is None or wrote is None:
+        return None
     details = ("completion_tokens_details", "output_tokens_details")
     thought = _inside(usage, details, "reasoning_tokens", "thinking_tokens")
     if "promptTokenCount" in usage:
         thought = _first(usage, "thoughtsTokenCount")
-        read = _sum(_first(usage, "promptTokenCount"), _first(usage, "toolUsePromptTokenCount"))
-        wrote = (_first(usage, "candidatesTokenCount") or 0) + (thought or 0)
-    if read is None or wrote is None:
-        return None
     cached = _first(usage, *CACHE_READ)
     if cached is None:
         cached = _inside(usage, ("prompt_tokens_details", "input_tokens_details"), "cached_tokens")
-    if "prompt_tokens" not in usage:
-        read += sum(_first(usage, name) or 0 for name in BESIDE)
     kept = _first(usage, *CACHE_WRITE)
     if kept is None:
         kept = _inside(usage, ("prompt_tokens_details", "input_tokens_details"), "cache_write_tokens")
@@ -70,5 +98,7 @@ def _inside(usage: Mapping[str, Any], groups: tuple[str, ...], *names: str) -> i
     return _first(inner, *names)
 
 
-def _sum(first: int | None, second: int | None) -> int | None:
-    return first if first is None else first + (second or 0)
+def _all(usage: Mapping[str, Any], names: tuple[str, ...], beside: tuple[str, ...]) -> int | None:
+    """Return the first count of some names and the sum of others; `None` if there are names and none has a count."""
+    first = _first(usage, *names) if names else 0
+    return None if first is None else first + sum(_first(usage, name) or 0 for name in beside)

@@ -14,6 +14,13 @@ from gesta.errors import BadAddress, nearest
 from gesta.text.redactor import SECRETS
 
 Speaks = Literal["chat-completions", "responses", "anthropic-messages", "gemini"]
+DIALECTS: dict[Speaks, str] = {
+    "chat-completions": "Chat Completions",
+    "responses": "Responses",
+    "anthropic-messages": "Messages (Anthropic)",
+    "gemini": "Gemini",
+}
+"""The dialects, with the name of each for people, in the order in which the viewer lists them."""
 
 
 class Provider(Struct, frozen=True):

@@ -4,6 +4,8 @@ The key of the letter names the attempt and the first characters of its idempote
 pruned and begun anew has the same id, and its entries have the same numbers.
 """
 
+from typing import get_args
+
 from msgspec.structs import replace
 
 from gesta.codec.rows import decode_content, encode_content
@@ -29,10 +31,17 @@ from gesta.state.calls import UNSTARTED, OpenCall
 from gesta.store import Letter, Store
 
 LATE = "late-"
-SAYABLE = (
-    *(AnswerContent, ApprovalContent, CompactionContent, KeyValueContent),
-    *(ResolutionContent, SignalContent, SystemContent, UserContent),
+Sayable = (
+    AnswerContent
+    | ApprovalContent
+    | CompactionContent
+    | KeyValueContent
+    | ResolutionContent
+    | SignalContent
+    | SystemContent
+    | UserContent
 )
+SAYABLE = get_args(Sayable)
 """Contents that a person or the application may send to an inbox. Only the run's holder writes all others."""
 STRAY = "gesta.stray"
 """Key of the entry that is written for a letter that fits no attempt of the run."""
@@ -81,7 +90,7 @@ def placed(content: Content, attempt: Entry | None, calls: dict[int, OpenCall]) 
         calls: the calls of the run that have no result, by seq.
     """
     moves = isinstance(content, SignalContent) and content.name == "moved"
-    if isinstance(content, SAYABLE) and not moves:
+    if isinstance(content, Sayable) and not moves:
         if not (own := own_fields(content)):
             return content
         return KeyValueContent(key=STRAY, value=f"a letter with a {content.kind} whose {own[0]!r} the run fills in")

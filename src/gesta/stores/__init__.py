@@ -8,6 +8,7 @@ survives a kill at any moment. A record in PostgreSQL is shared by many machines
 ORDER = (
     "common",
     "sharing",
+    "counted",
     "views",
     "tables",
     "sqlite_door",

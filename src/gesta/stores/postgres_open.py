@@ -272,7 +272,7 @@ def identity(connection: Connection, place: Place) -> Found:
         raise BrokenRecord(place.address, "its tables are not those of a record")
     if one["format"] > FORMAT:
         raise NewerRecord(repr(place.address), one["format"], FORMAT)
-    info = Info(one["id"], place.address, one["created_at"], one.get("mark"))
+    info = Info(one["id"], place.address, one["created_at"], one.get("mark"), "postgresql")
     return Found(info, one["format"], one.get("server"), one.get("views") == VIEWS_DIGEST)
 
 
@@ -354,7 +354,7 @@ def prepared(connection: Connection, place: Place, *, failover: bool) -> Info:
     try:
         found = identity(connection, place)
     except NoRecord:
-        make(connection, place, Info(new_id(), place.address, utc_text(utc_now())))
+        make(connection, place, Info(new_id(), place.address, utc_text(utc_now()), sql="postgresql"))
         found = identity(connection, place)
     if found.format < FORMAT:
         migrate(connection, place)

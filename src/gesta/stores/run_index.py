@@ -14,14 +14,12 @@ from anyio import Lock
 
 from gesta.errors import RecordError
 from gesta.integrity.tombstones import SESSION
-from gesta.model.usage import BESIDE
 from gesta.store import Store
+from gesta.stores.counted import READ, USAGE, WROTE
 from gesta.stores.postgres_tables import rewritten
 
 AT_ONCE = 10_000
 """Number of entries that one query reads."""
-MOST = 10**12
-"""Greatest number of tokens, or US dollars, of one entry that is counted."""
 ASKS = ("approval-request", "question", "timer", "attempt")
 """Kinds of entries without which the turn of a run waits for nobody."""
 
@@ -48,32 +46,9 @@ CREATE TEMP TABLE chosen(session TEXT PRIMARY KEY);
 """
 
 
-def _counted(name: str) -> str:
-    """Return an SQL expression for a count of tokens; NULL if it is none."""
-    number = f"CAST(json_extract(usage, '$.{name}') AS NUMERIC)"
-    return f"""CASE WHEN json_type(usage, '$.{name}') IN ('integer', 'number')
-        THEN CASE WHEN {number} BETWEEN 0 AND {MOST} THEN {number} END END"""
-
-
-def _first(*names: str) -> str:
-    return f"coalesce({', '.join(map(_counted, names))})"
-
-
-def _sum(*names: str) -> str:
-    return " + ".join(f"coalesce({_counted(name)}, 0)" for name in names)
-
-
-_GOOGLE = "json_type(usage, '$.promptTokenCount') IS NOT NULL"
-_READ = f"""CASE WHEN {_GOOGLE} THEN {_counted("promptTokenCount")} + {_sum("toolUsePromptTokenCount")}
-    WHEN json_type(usage, '$.prompt_tokens') IS NOT NULL THEN {_first("prompt_tokens", "input_tokens")}
-    ELSE {_counted("input_tokens")} + {_sum(*BESIDE)} END"""
-_WROTE = f"""CASE WHEN {_GOOGLE} THEN {_sum("candidatesTokenCount", "thoughtsTokenCount")}
-    ELSE {_first("completion_tokens", "output_tokens")} END"""
-"""The tokens of a reply in SQL, as `model.usage.tokens` counts them."""
-
 FACTS = f"""WITH read AS MATERIALIZED (
     SELECT run, seq, pos, kind, at,
-        CASE WHEN kind = 'chat-completion' THEN json_extract(content, '$.usage') END AS usage,
+        CASE WHEN kind = 'chat-completion' THEN {USAGE} END AS usage,
         CASE WHEN kind = 'begin' THEN json_extract(content, '$.opened') END AS opened,
         CASE WHEN kind = 'begin' THEN json_extract(content, '$.role') WHEN kind = 'end' THEN
             (SELECT json_extract(begun.content, '$.role') FROM entries AS begun
@@ -87,8 +62,8 @@ FACTS = f"""WITH read AS MATERIALIZED (
     FROM entries WHERE {{where}}
 ),
 counted AS (
-    SELECT read.*, CASE WHEN usage IS NOT NULL THEN {_READ} END AS tokens_in,
-        CASE WHEN usage IS NOT NULL THEN {_WROTE} END AS tokens_out
+    SELECT read.*, CASE WHEN usage IS NOT NULL THEN {READ} END AS tokens_in,
+        CASE WHEN usage IS NOT NULL THEN {WROTE} END AS tokens_out
     FROM read
 ),
 known AS (
@@ -154,7 +129,7 @@ class RunIndex:
         """The pos up to which entries are in the index."""
         self.whole = False
         """Whether all entries up to some time are in the index."""
-        self._rewritten = store.info.address.startswith(("postgres://", "postgresql://"))
+        self._rewritten = store.info.sql == "postgresql"
         self._lock = Lock()
         self._clear()
 

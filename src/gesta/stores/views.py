@@ -4,6 +4,8 @@ Every new record has them. They hold no data, so changing a view does not change
 them, or has the views of another release, `tables.ask` makes temporary views for the query.
 """
 
+from gesta.stores.counted import READ, USAGE, WROTE
+
 _MERGED = """CASE WHEN {own} IS NULL THEN {over} WHEN {over} IS NULL THEN {own} ELSE (
         SELECT json_group_object(key, CASE
             WHEN type IN ('object', 'array') THEN json(value) WHEN type IN ('true', 'false') THEN json(type)
@@ -40,6 +42,13 @@ _BY_ID = _PAIRS.format(way="id", key="id", given="true", taken="by_call")
 _BY_ORDER = _PAIRS.format(
     way="order", key="span", given="w.id IS NULL", taken="(SELECT * FROM by_call UNION ALL SELECT * FROM by_id)"
 )
+
+_ANSWERED = f"""answered AS MATERIALIZED (
+    SELECT run, request, CAST({READ} AS INTEGER) AS tokens_in, CAST({WROTE} AS INTEGER) AS tokens_out
+    FROM (SELECT r.run, r.request, {USAGE} AS usage
+        FROM asked AS r JOIN entries AS c ON c.run = r.run AND c.seq = r.seq
+        WHERE r.kind = 'chat-completion') AS replies
+)"""  # noqa: S608 - constants
 
 VIEWS = f"""
 CREATE VIEW IF NOT EXISTS spans AS
@@ -178,15 +187,7 @@ WITH asked AS MATERIALIZED (
         AND (kind <> 'begin' OR json_extract(content, '$.role') = 'turn')
     WINDOW so_far AS (PARTITION BY run ORDER BY seq)
 ),
-answered AS MATERIALIZED (
-    SELECT r.run, r.request,
-        CAST(coalesce(json_extract(content, '$.usage.prompt_tokens'),
-            json_extract(content, '$.usage.input_tokens')) AS INTEGER) AS tokens_in,
-        CAST(coalesce(json_extract(content, '$.usage.completion_tokens'),
-            json_extract(content, '$.usage.output_tokens')) AS INTEGER) AS tokens_out
-    FROM asked AS r JOIN entries AS c ON c.run = r.run AND c.seq = r.seq
-    WHERE r.kind = 'chat-completion'
-),
+{_ANSWERED},
 settled AS MATERIALIZED (
     SELECT run, CAST(json_extract(content, '$.of') AS INTEGER) AS request,
         CAST(json_extract(content, '$.spent.usd') AS DOUBLE PRECISION) AS usd,
@@ -223,5 +224,15 @@ _JOINED, _ASKED = (
     EACH["doubts"].split("\nAND NOT EXISTS")[0].split("\nAND ")[0],
     "json_extract(a.content, '$.extra.effect')",
 )
-OLDER = f"{_JOINED} AND {_ASKED} = 'once' AND NOT EXISTS{EACH['doubts'].split('AND NOT EXISTS')[1]}"
-"""Views of earlier releases that differ from those of this release: `doubts` of 0.1.0."""
+_OLD_ANSWERED = """answered AS MATERIALIZED (
+    SELECT r.run, r.request,
+        CAST(coalesce(json_extract(content, '$.usage.prompt_tokens'),
+            json_extract(content, '$.usage.input_tokens')) AS INTEGER) AS tokens_in,
+        CAST(coalesce(json_extract(content, '$.usage.completion_tokens'),
+            json_extract(content, '$.usage.output_tokens')) AS INTEGER) AS tokens_out
+    FROM asked AS r JOIN entries AS c ON c.run = r.run AND c.seq = r.seq
+    WHERE r.kind = 'chat-completion'
+)"""
+_OLD_COSTS = EACH["costs"].replace(_ANSWERED, _OLD_ANSWERED)
+OLDER = f"{_OLD_COSTS};\n{_JOINED} AND {_ASKED} = 'once' AND NOT EXISTS{EACH['doubts'].split('AND NOT EXISTS')[1]}"
+"""Views of earlier releases that differ from those of this release: `costs` and `doubts` of 0.1.0."""

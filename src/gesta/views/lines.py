@@ -5,7 +5,7 @@ in any order, even if it has only a part of the run. Events of a call are descri
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, assert_never
 
 import msgspec
 from msgspec import Struct
@@ -30,6 +30,19 @@ Part = Literal["turn", "end", "message", "words", "thought", "call", "story", "r
 """The role of a line. `words`: text that a model wrote beside its calls. `story`: an event of a call. `asked`: a person
 is asked. `machinery`: entries that only Gesta itself needs."""
 Tone = Literal["", "model", "tool", "waiting", "fault", "settled"]
+
+
+Work = (
+    kinds.DecisionContent
+    | kinds.PlanContent
+    | kinds.RetrievalContent
+    | kinds.ArtifactContent
+    | kinds.CompactionContent
+    | kinds.RequestHeaderContent
+    | kinds.RequestContent
+    | kinds.BudgetContent
+)
+"""Contents that are no talk, no call and no wait. A kind that has no line yet is an error of mypy in `_facts`."""
 
 
 class Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -321,7 +334,7 @@ def _scope(content: Any) -> dict[str, Any]:
     return {"part": "note"}
 
 
-def _work(content: Any) -> dict[str, Any]:
+def _work(content: Work) -> dict[str, Any]:
     """Return the fields for a plan, a decision, a retrieval, and for entries that only Gesta itself needs."""
     match content:
         case kinds.DecisionContent(choice=choice, candidates=candidates, rationale=why):
@@ -346,5 +359,4 @@ def _work(content: Any) -> dict[str, Any]:
             return {"part": "machinery", "who": "request", "text": f"{len(blocks)} new blocks{after}, try {number}"}
         case kinds.BudgetContent(spent=spent, reserved=reserved):
             return {"part": "machinery", "who": "budget", "value": spent or reserved, "of": content.of}
-        case _:
-            return {"part": "machinery"}
+    assert_never(content)

@@ -4,7 +4,7 @@ Each opens the record for writing, puts one letter into the inbox of a run, and 
 drives the run then continues it.
 """
 
-from typing import Any, Literal
+from typing import Any, Literal, assert_never
 
 import msgspec
 from msgspec import Struct
@@ -49,6 +49,8 @@ class Shown(Struct, frozen=True):
     visible: Any
     """The arguments, or the question, with marks in place of characters that nobody can see."""
     answerable: bool
+    until: str
+    """How the turn goes on, if nobody can answer on the page; else empty."""
     said: str
     """The last message of a person in the session; empty if there is none."""
 
@@ -65,7 +67,27 @@ async def shown(pages: Pages, wait: Waiting) -> Shown:
     """Return a wait with the facts that the person needs for the answer."""
     said = [each for each in await pages.record.history(wait.session) if each.role == "user"] if wait.session else []
     words = visible_value(msgspec.to_builtins(wait.args)) if wait.args is not None else visible(wait.question)
-    return Shown(wait, words, wait.what in ANSWERED, visible(str(said[-1].text)) if said else "")
+    return Shown(wait, words, wait.what in ANSWERED, _until(wait), visible(str(said[-1].text)) if said else "")
+
+
+def _until(wait: Waiting) -> str:
+    """Return how a turn goes on whose wait nobody can end on the page."""
+    match wait.what:
+        case "approval" | "question" | "budget" | "doubt":
+            return ""
+        case "timer":
+            return "It goes on when its time comes."
+        case "running":
+            return "A process may still be at work on it."
+        case "child":
+            return "A run below has to end first."
+        case "resume":
+            return "Continue it with gesta resume."
+        case "deaths":
+            return "Too many processes died in it: continue it with gesta resume."
+        case "copy":
+            return "This record is a copy: gesta adopt makes it go on."
+    assert_never(wait.what)
 
 
 async def answer(request: Request, pages: Pages) -> Response:

@@ -20,7 +20,7 @@ from gesta.errors import BadAddress
 from gesta.kinds import Kind
 from gesta.log.journal import read
 from gesta.message import part_text
-from gesta.models.providers import PROVIDERS
+from gesta.models.providers import DIALECTS, PROVIDERS
 from gesta.prompt.formatter import numbers_in_hex
 from gesta.serve.bodies import Refused
 from gesta.views.exchanges import Exchanges, ExchangesView
@@ -171,9 +171,12 @@ class SentPages:
 
 
 def ways() -> dict[str, Any]:
-    """Return the formatters and the providers for which a request can be made."""
-    providers = [{"name": each.name, "speaks": each.speaks} for each in PROVIDERS.values()]
-    return {"forms": FORMATTERS, "providers": providers}
+    """Return the formatters, and by dialect the providers, for which a request can be made."""
+    dialects = [
+        {"name": name, "providers": [each.name for each in PROVIDERS.values() if each.speaks == speaks]}
+        for speaks, name in DIALECTS.items()
+    ]
+    return {"forms": FORMATTERS, "dialects": dialects}
 
 
 def _made(entries: Sequence[Entry], wanted: Wanted) -> Made:

@@ -49,7 +49,7 @@ export async function get(address, word) {
   if (word !== undefined) throw new Failed("This is a copy: nothing can be changed here.");
   if (address === "/api/records") return [copy.about];
   if (address === "/api/0/waiting") return load("waiting");
-  if (address === "/api/0/ways") return { providers: [], forms: [] };
+  if (address === "/api/0/ways") return { dialects: [], forms: [] };
   const [where, facts] = address.split("?"), asked = new URLSearchParams(facts), parts = where.split("/");
   if (parts[5] === "lines" && copy.runs.includes(decodeURIComponent(parts[4]))) return lines(copy.runs.indexOf(decodeURIComponent(parts[4])), Number(asked.get("after")), Number(asked.get("limit")));
   if (parts[5] === "requests" && parts.length === 7) address = `${parts.slice(0, 6).join("/")}/${await request(copy.runs.indexOf(decodeURIComponent(parts[4])), Number(parts[6]))}?${facts ?? ""}`;

@@ -6,7 +6,6 @@ import { href, query } from "./source.js";
 import { forms } from "./switch.js";
 
 const VIEWS = [["", "What changed"], ["all", "All of it"], ["wire", "As the provider gets it"]];
-const SPEAKS = { "chat-completions": "Chat Completions", responses: "Responses", "anthropic-messages": "Messages (Anthropic)", gemini: "Gemini" };
 
 
 /** Show a request of a run: `seq` is that of the request, or of an entry after it; 0 is the last request. */
@@ -111,7 +110,7 @@ class Page {
       this.choice.querySelector("[aria-current]")?.focus();
     } }, words)));
     const [host, ...name] = this.way.as.split(":");
-    const groups = Object.entries(SPEAKS).map(([speaks, words]) => el("optgroup", { label: words }, this.ways.providers.filter((each) => each.speaks === speaks).map((each) => el("option", { value: each.name, selected: each.name === host }, each.name))));
+    const groups = this.ways.dialects.map((each) => el("optgroup", { label: each.name }, each.providers.map((provider) => el("option", { value: provider, selected: provider === host }, provider))));
     const model = el("input", { "aria-label": "Name of the model", value: name.join(":"), placeholder: "model", size: 14, onchange: (event) => this.change({ as: `${host}:${event.target.value || "model"}` }, "input") });
     const whole = this.run.turns && this.every.some((each) => each.compacted) ? el("label", {}, el("input", { type: "checkbox", checked: Boolean(this.way.whole), onchange: (event) => this.change({ whole: event.target.checked ? "1" : "" }, "[type=checkbox]") }), " with what was left out") : "";
     this.choice.replaceChildren(views, el("span", { class: "ways" },

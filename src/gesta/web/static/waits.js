@@ -34,7 +34,7 @@ export function card(record, each, by, done, linked = false) {
   for (const remark of wait.remarks) made.append(el("p", { class: "warn" }, remark));
   if (wait.refused) made.append(el("p", { class: "warn" }, wait.refused));
   if (each.answerable) made.append(answers(record, wait, by, made, done));
-  else made.append(el("p", { class: "quiet small" }, { timer: "It goes on when its time comes.", running: "A process may still be at work on it.", child: "A run below has to end first.", resume: "Continue it with gesta resume.", deaths: "Too many processes died in it: continue it with gesta resume.", copy: "This record is a copy: gesta adopt makes it go on." }[wait.what] ?? ""));
+  else made.append(el("p", { class: "quiet small" }, each.until));
   return made;
 }
 

@@ -30,7 +30,8 @@ from gesta.formatters.tool_calls import ToolCalls
 from gesta.formatters.transcript import Transcript
 from gesta.importers.file import import_file
 from gesta.importers.format import Format
-from gesta.importers.known import OWN, formats
+from gesta.importers.known import formats
+from gesta.importers.own import OWN
 from gesta.kinds import ApprovalContent
 from gesta.model.request import Model, Piece, ReplyCall
 from gesta.models.hosted import hosted

@@ -10,7 +10,8 @@ from tests.commands import gesta_command
 
 from gesta.address import open_record
 from gesta.importers.file import import_file
-from gesta.importers.known import OWN, find_format, formats, named
+from gesta.importers.known import find_format, formats, named
+from gesta.importers.own import OWN
 from gesta.importers.source import BadImport, Source
 
 DESK = """

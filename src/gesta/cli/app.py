@@ -8,7 +8,7 @@ import inspect
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Annotated, Any, ParamSpec, TypeVar
 
@@ -94,13 +94,14 @@ def root(
 
 
 def command(
-    shape: Callable[P, Options], *, example: str
+    shape: Callable[P, Options], *, example: str, lists: Mapping[str, str] | None = None
 ) -> Callable[[Callable[[Options], int | None]], Callable[[Options], int | None]]:
     """Make a command from a function: its name is the verb, its docstring is the help, `shape` holds the options.
 
     Args:
         shape: a dataclass with typer's annotations.
         example: one command line that a test runs.
+        lists: texts for the names in braces in the docstring.
     """
 
     def join(handle: Callable[[Options], int | None]) -> Callable[[Options], int | None]:
@@ -112,7 +113,7 @@ def command(
         name = handle.__name__.removesuffix("_")
         app.command(
             name,
-            help=inspect.getdoc(handle),
+            help=(inspect.getdoc(handle) or "").format(**lists) if lists else inspect.getdoc(handle),
             epilog=f"\b\nExample:\n  {example}",
             rich_help_panel=next(heading for heading, names in VERBS.items() if name in names),
         )(call)

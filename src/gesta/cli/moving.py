@@ -2,15 +2,14 @@
 
 from gesta.cli.app import command
 from gesta.cli.options import ExportOptions, ImportOptions, PushOptions, VerifyOptions
+from gesta.importers.own import OWN
 
 
-@command(ImportOptions, example="gesta import runs.jsonl --record copy.gesta")
+@command(ImportOptions, example="gesta import runs.jsonl --record copy.gesta", lists={"formats": ", ".join(OWN)})
 def import_(options: ImportOptions) -> int:
     """Read recorded conversations into a record.
 
-    The format of a file is recognised from its content. Formats: gesta, tau-bench, tau2-bench, tau2-voice,
-    tau-bench-few-shot, agentdojo, mini-swe-agent, swe-agent, swe-agent-interactions, inspect, langfuse, who-and-when,
-    activegraph, agent-catalog, openai-chat.
+    The format of a file is recognised from its content. Formats: {formats}.
     """
     from gesta.cli import files
 

@@ -29,6 +29,7 @@ ORDER = (
     "langfuse_generations",
     "langfuse",
     "research",
+    "own",
     "known",
     "file",
 )

@@ -16,29 +16,11 @@ from msgspec.structs import replace
 from gesta.errors import GestaError, nearest
 from gesta.importers.foreign import Foreign, Oddities, Read
 from gesta.importers.format import Format
+from gesta.importers.own import OWN
 from gesta.importers.source import BadImport, Source
 from gesta.kinds import BeginContent
 
 GROUP = "gesta.importers"
-OWN = {
-    "gesta": "gesta.bridges.jsonl",
-    "tau-bench": "gesta.importers.research.tau_bench",
-    "tau2-bench": "gesta.importers.research.tau2_bench",
-    "tau2-voice": "gesta.importers.research.tau2_voice",
-    "langfuse": "gesta.importers.langfuse",
-    "activegraph": "gesta.importers.research.activegraph",
-    "tau-bench-few-shot": "gesta.importers.research.tau_few_shot",
-    "who-and-when": "gesta.importers.research.who_and_when",
-    "agentdojo": "gesta.importers.research.agentdojo",
-    "mini-swe-agent": "gesta.importers.research.mini_swe_agent",
-    "swe-agent": "gesta.importers.research.swe_agent",
-    "inspect": "gesta.importers.inspect_log",
-    "swe-agent-interactions": "gesta.importers.research.swe_interactions",
-    "agent-catalog": "gesta.importers.agent_catalog",
-    "openai-chat": "gesta.importers.openai_chat",
-}
-"""The modules of Gesta's own formats, listed here so that they are found without an installed distribution. If a file
-fits two formats, the first one is used."""
 
 
 class Known(Struct):

@@ -18,7 +18,7 @@ from tests.conftest import FULL
 
 from gesta.address import bind, open_record
 from gesta.bridges.jsonl import export_all, export_run, import_lines
-from gesta.cli import moving
+from gesta.cli import application
 from gesta.codec.chain import link
 from gesta.codec.rows import blob_names
 from gesta.entry import GENESIS, VERSION, Entry, Row
@@ -1066,7 +1066,7 @@ async def test_a_document_is_read_in_pieces_as_whole(path: Path, size: int) -> N
 
 def test_every_format_is_named_in_the_help_and_on_the_page() -> None:
     page = (Path(__file__).resolve().parents[2] / "docs" / "import-export.md").read_text(encoding="utf-8")
-    told = moving.import_.__doc__ or ""
+    (told,) = [each.help or "" for each in application("import").registered_commands if each.name == "import"]
     for known in formats().formats:
         assert f"| `{known.name}` |" in page
         assert known.name in told

@@ -4,7 +4,7 @@ import json
 import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import anyio
 import apsw
@@ -13,6 +13,7 @@ from tests.commands import gesta_command
 
 import gesta
 from gesta import kinds
+from gesta.decide.waiting import BEGUN_BY, What
 from gesta.entry import run_id
 from gesta.importers.file import import_file
 from gesta.kinds import AgentRef, BeginContent, Content
@@ -20,7 +21,7 @@ from gesta.log.journal import Journal, open_root
 from gesta.model.usage import tokens
 from gesta.record.waits import state_of
 from gesta.stores.pruning import Choice, Pruner, plan, prune
-from gesta.stores.run_index import RunIndex
+from gesta.stores.run_index import ASKS, RunIndex
 from gesta.stores.session_list import listed
 from gesta.views.sessions import SessionFilter
 from gesta.web.listing import Asked, Listing, asked, everywhere
@@ -174,6 +175,11 @@ async def test_the_index_counts_as_the_folds_do_also_when_it_grows_entry_by_entr
         assert unknown == len(counts) - len(known)
         assert (turn is not None and (ended or 0) < turn) == state.open
         assert state.open or reason == (state.turn.reason if state.turn is not None else None)
+
+
+def test_every_kind_of_wait_says_with_which_entry_it_begins() -> None:
+    assert {*BEGUN_BY} == {*get_args(What)}, "lists of sessions show no wait of a kind that BEGUN_BY lacks"
+    assert {*ASKS} == {"approval-request", "attempt", "question", "timer"}
 
 
 async def test_an_imported_run_stands_as_its_last_turn_in_every_list(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import anyio
 import httpx2
@@ -16,6 +16,7 @@ import gesta
 from gesta import kinds
 from gesta.compat.kodeagent.react import ReActHistoryFormatter
 from gesta.kinds import Part
+from gesta.models.providers import DIALECTS, PROVIDERS, Speaks
 from gesta.policy import Compact
 
 HOSTILE = "<script>alert(1)</script> \u202eevil"
@@ -164,6 +165,13 @@ def test_another_provider_gets_the_same_words_and_what_cannot_be_said_there_is_n
     assert "question 2" in wire["body"]
     assert "\u202e" not in wire["body"]
     assert wire["body"].count(LONG) == (3 if "whole" in way else 1)
+
+
+def test_every_provider_is_offered_under_the_name_of_its_dialect(client: httpx2.Client) -> None:
+    offered = client.get("/api/0/ways").json()["dialects"]
+    assert {*DIALECTS} == {*get_args(Speaks)}, "the viewer offers no provider of a dialect that DIALECTS lacks"
+    assert [each["name"] for each in offered] == [*DIALECTS.values()]
+    assert sorted(name for each in offered for name in each["providers"]) == sorted(PROVIDERS)
 
 
 def test_a_long_body_comes_in_parts(client: httpx2.Client, run: str) -> None:

@@ -12,11 +12,27 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gesta.codec.rows import digest_of
-from gesta.kinds import TimerContent, ToolServer
+from gesta.kinds import Kind, TimerContent, ToolServer
 from gesta.state.calls import WAITING, OpenCall, Try
 from gesta.state.run import RunState
 from gesta.text.visible import remarks
 
+What = Literal["approval", "doubt", "running", "child", "question", "budget", "timer", "resume", "deaths", "copy"]
+"""The kinds of waits; see `Waiting.what`."""
+BEGUN_BY: dict[What, Kind | None] = {
+    "approval": Kind.ApprovalRequest,
+    "doubt": Kind.Attempt,
+    "running": Kind.Attempt,
+    "child": Kind.Attempt,
+    "question": Kind.Question,
+    "budget": Kind.Question,
+    "timer": Kind.Timer,
+    "resume": None,
+    "deaths": None,
+    "copy": None,
+}
+"""The kind of the entry with which each kind of wait begins; `None` if it needs no entry of its own. Lists of sessions
+look for waits only in turns that have such an entry."""
 PERSON = frozenset({"approval", "question", "budget", "doubt"})
 """Kinds of waits that only a person can end."""
 
@@ -24,7 +40,7 @@ PERSON = frozenset({"approval", "question", "budget", "doubt"})
 class Waiting(Struct, frozen=True):
     """One wait of an open turn."""
 
-    what: Literal["approval", "doubt", "running", "child", "question", "budget", "timer", "resume", "deaths", "copy"]
+    what: What
     """`approval`, `question`, `doubt`: a person's answer. `running`: the end of an attempt whose process may still run.
     `budget`: a person's answer whether the turn may spend more. `child`: a run below, of which nothing else is known.
     `timer`: a time. `resume`: its program stopped waiting, and any process may continue it. `deaths`: a person has to

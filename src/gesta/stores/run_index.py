@@ -12,6 +12,7 @@ from typing import Any
 import apsw
 from anyio import Lock
 
+from gesta.decide.waiting import BEGUN_BY
 from gesta.errors import RecordError
 from gesta.integrity.tombstones import SESSION
 from gesta.store import Store
@@ -20,7 +21,7 @@ from gesta.stores.postgres_tables import rewritten
 
 AT_ONCE = 10_000
 """Number of entries that one query reads."""
-ASKS = ("approval-request", "question", "timer", "attempt")
+ASKS = tuple(dict.fromkeys(kind.value for kind in BEGUN_BY.values() if kind is not None))
 """Kinds of entries without which the turn of a run waits for nobody."""
 
 TABLES = """

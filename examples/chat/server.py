@@ -1,7 +1,7 @@
 """A web chat whose agent asks a person before it pays. Its server can be killed at any time, and goes on afterwards.
 
     pip install 'gesta[serve]' fastapi
-    uvicorn server:app --app-dir examples/chat
+    uvicorn server:app --app-dir examples/chat --timeout-graceful-shutdown 1
 
 Open http://127.0.0.1:8000, ask for a refund, kill the server with `kill -9`, start it again, and approve the call.
 """

@@ -13,7 +13,7 @@ from tests.commands import gesta_command
 
 import gesta
 from gesta import kinds
-from gesta.decide.waiting import BEGUN_BY, What
+from gesta.decide.waiting import BEGUN_BY, PERSON, Waiting, What
 from gesta.entry import run_id
 from gesta.importers.file import import_file
 from gesta.kinds import AgentRef, BeginContent, Content
@@ -25,6 +25,7 @@ from gesta.stores.run_index import ASKS, RunIndex
 from gesta.stores.session_list import listed
 from gesta.views.sessions import SessionFilter
 from gesta.web.listing import Asked, Listing, asked, everywhere
+from gesta.web.people import until
 
 pytestmark = pytest.mark.anyio
 USAGES: tuple[Any, ...] = (
@@ -180,6 +181,10 @@ async def test_the_index_counts_as_the_folds_do_also_when_it_grows_entry_by_entr
 def test_every_kind_of_wait_says_with_which_entry_it_begins() -> None:
     assert {*BEGUN_BY} == {*get_args(What)}, "lists of sessions show no wait of a kind that BEGUN_BY lacks"
     assert {*ASKS} == {"approval-request", "attempt", "question", "timer"}
+
+
+def test_a_wait_on_a_page_has_a_form_or_says_how_the_turn_goes_on() -> None:
+    assert {what for what in get_args(What) if not until(Waiting(what))} == PERSON
 
 
 async def test_an_imported_run_stands_as_its_last_turn_in_every_list(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from gesta.address import open_record
 from gesta.cli.approving import Verdict, give, who
-from gesta.decide.waiting import Waiting
+from gesta.decide.waiting import PERSON, Waiting
 from gesta.errors import AgentError, NotWaiting
 from gesta.record.answers import Receipt
 from gesta.record.record import Record
@@ -22,9 +22,6 @@ from gesta.stores.session_list import listed
 from gesta.text.visible import visible, visible_value
 from gesta.views.sessions import SessionFilter
 from gesta.web.data import Pages
-
-ANSWERED = ("approval", "question", "budget", "doubt")
-"""Waits that a person ends by an answer on the page."""
 
 
 class Word(Received, frozen=True, kw_only=True):
@@ -67,10 +64,10 @@ async def shown(pages: Pages, wait: Waiting) -> Shown:
     """Return a wait with the facts that the person needs for the answer."""
     said = [each for each in await pages.record.history(wait.session) if each.role == "user"] if wait.session else []
     words = visible_value(msgspec.to_builtins(wait.args)) if wait.args is not None else visible(wait.question)
-    return Shown(wait, words, wait.what in ANSWERED, _until(wait), visible(str(said[-1].text)) if said else "")
+    return Shown(wait, words, wait.what in PERSON, until(wait), visible(str(said[-1].text)) if said else "")
 
 
-def _until(wait: Waiting) -> str:
+def until(wait: Waiting) -> str:
     """Return how a turn goes on whose wait nobody can end on the page."""
     match wait.what:
         case "approval" | "question" | "budget" | "doubt":

@@ -106,7 +106,7 @@ class Page:
         if missing:
             told = ", ".join(f"{number} {type_}" for type_, number in missing.most_common())
             if self._passages:
-                told = f"{count(missing.total(), 'entry')} of which nothing stands in it"
+                told = f"{count(missing.total(), 'entry')} from which it repeats nothing"
             yield self._cut(f"left out: {told} (--all shows them)", self._width)
 
     def _fitting(self) -> dict[str, Node]:

@@ -19,7 +19,10 @@ sync_api = pytest.importorskip(
     "playwright.sync_api", reason="pip install -e '.[browser]': the pages are looked at there"
 )
 CHROMIUM = shutil.which("chromium")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: apt-get install chromium")
+pytestmark = [
+    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: apt-get install chromium"),
+    pytest.mark.timeout(120),
+]
 HOSTILE = (
     """</script><script>alert(1)</script><img src=x onerror="alert(2)"><!--<script>\u2028\u2029";alert(3)//\\');alert(4)//"""
     "`${alert(5)}` \ud800 javascript:alert(6)"
@@ -125,7 +128,7 @@ def test_a_long_run_is_read_from_one_file_after_another(page: Any, tmp_path: Pat
     aside(write)
     address = written(record, tmp_path / "site")
     page.goto(address)
-    page.get_by_text("message 10 ").wait_for()
+    page.get_by_text("message 10 word").wait_for()
     assert page.get_by_text("message 380").count() == 0
     page.goto(f"{address}?/r/0/run/{record_run(record)}#382")
     page.get_by_text("message 380").wait_for()

@@ -17,7 +17,10 @@ sync_api = pytest.importorskip(
     "playwright.sync_api", reason="pip install -e '.[browser]': the pages are looked at there"
 )
 CHROMIUM = shutil.which("chromium")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: apt-get install chromium")
+pytestmark = [
+    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: apt-get install chromium"),
+    pytest.mark.timeout(120),
+]
 LONG = 700
 
 

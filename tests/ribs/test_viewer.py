@@ -1,6 +1,7 @@
 """The viewer: who gets in, and what its pages are told of a record."""
 
 import json
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -94,6 +95,16 @@ def test_the_pages_load_nothing_from_elsewhere_and_are_small(client: httpx2.Clie
     assert all("http://" not in text.replace("http://www.w3.org/2000/svg", "") for text in files.values())
     assert all(word not in text for text in files.values() for word in ("https://", "innerHTML", "eval("))
     assert sum(len(text) for text in files.values()) < 300_000
+
+
+def test_a_page_asks_for_one_script_once(client: httpx2.Client) -> None:
+    page = client.get("/").text
+    (address,) = re.findall(r'<script defer src="(/static/gesta\.js\?[0-9a-f]{16})"></script>', page)
+    answer = client.get(address)
+    assert "immutable" in answer.headers["cache-control"]
+    assert answer.headers["content-type"].startswith("text/javascript")
+    assert 'modules["app.js"]' in answer.text and "import " not in re.sub(r"//.*", "", answer.text).partition("\n")[0]
+    assert "immutable" not in client.get("/static/gesta.js").headers.get("cache-control", "")
 
 
 def test_sessions_are_listed_and_found_by_words_state_and_agent(client: httpx2.Client) -> None:

@@ -24,7 +24,7 @@ from gesta.cli.talk import Stop
 from gesta.entry import utc_text
 from gesta.errors import GestaError
 from gesta.store import RunRow
-from gesta.web.app import STATIC, Viewer
+from gesta.web.app import MODULE, STATIC, Viewer, modules
 from gesta.web.copied import MESSAGES, Room, forms, sent, timeline
 from gesta.web.data import Pages
 from gesta.web.one_script import BadModule, one_script
@@ -247,17 +247,15 @@ def _check(folder: Path) -> None:
 
 def _pages(facts: dict[str, Any]) -> list[tuple[str, bytes]]:
     """Return the files that are alike in every folder: page, script, style; and the mark."""
-    modules = {each.name: each.read_text(encoding="utf-8") for each in STATIC.iterdir() if each.name.endswith(".js")}
     page = (STATIC / "index.html").read_text(encoding="utf-8")
-    module = '<script type="module" src="/static/app.js"></script>'
-    if module not in page:
-        raise BadModule(f"index.html does not load the pages by {module}.")
+    if MODULE not in page:
+        raise BadModule(f"index.html does not load the pages by {MODULE}.")
     copy = html.escape(json.dumps(facts))
-    page = page.replace(module, f'<script defer src="gesta.js" data-copy="{copy}"></script>').replace("/static/", "")
+    page = page.replace(MODULE, f'<script defer src="gesta.js" data-copy="{copy}"></script>').replace("/static/", "")
     policy = f'<meta http-equiv="Content-Security-Policy" content="{html.escape(POLICY)}">\n'
     page = page.replace('<meta charset="utf-8">\n', f'<meta charset="utf-8">\n{policy}', 1)
     kept = {name: (STATIC / name).read_text(encoding="utf-8") for name in ("style.css", "icon.svg")}
-    script = one_script(modules, "app.js", {"source.js": "folder.js"})
+    script = one_script(modules(), "app.js", {"source.js": "folder.js"})
     what = {"what": "A copy of a part of a Gesta record, to be looked at.", "at": facts["at"], "record": facts["about"]}
     texts = kept | {"gesta.js": script, "index.html": page, MARK: f"{json.dumps(what, indent=1)}\n"}
     return [(name, text.encode()) for name, text in texts.items()]

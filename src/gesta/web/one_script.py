@@ -1,4 +1,6 @@
-"""Makes one classic script of the modules of the pages, because a browser loads no module from a file of a disk.
+"""Makes one classic script of the modules of the pages.
+
+A browser loads no module from a file of a disk, and asks a server for each module by itself.
 
 Each module becomes a function that returns what the module exports, and the functions are called in the order of the
 imports. Nothing else is changed, so the lines of a module are found again in the script.

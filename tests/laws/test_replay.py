@@ -6,6 +6,7 @@ from typing import Any
 
 import anyio
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.conftest import COSTLY
@@ -15,11 +16,20 @@ from tests.laws.scenes import agent as actor
 from tests.laws.test_everything import lived
 from tests.laws.test_resume import scripts
 
+import gesta
 from gesta import address
 from gesta.address import Record
 from gesta.compare.replaying import Replayed, replay_run
 from gesta.entry import Entry
-from gesta.kinds import ToolCallContent
+from gesta.kinds import (
+    CompactionContent,
+    Content,
+    KeyValueContent,
+    SignalContent,
+    SystemContent,
+    ToolCallContent,
+    UserContent,
+)
 from gesta.stores.memory import MemoryStore
 
 
@@ -66,6 +76,36 @@ def test_every_prefix_of_a_run_is_replayed(script: list[Any]) -> None:
         assert world.fired == fired
 
     anyio.run(main)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        UserContent(value="Quick!"),
+        SystemContent(value="Be brief."),
+        KeyValueContent(key="customer", value=7),
+        CompactionContent(from_seq=2, to_seq=2, summary="Pay."),
+        SignalContent(name="wake", by="ann"),
+    ],
+    ids=lambda said: str(said.kind),
+)
+@pytest.mark.anyio
+async def test_what_was_sent_to_a_run_is_sent_to_its_replay(said: Content) -> None:
+    @gesta.tool(effect="once", approval=True)
+    def pay(euros: int) -> str:
+        """Pay."""
+        return f"{euros} paid"
+
+    clerk = gesta.Agent("clerk", model=gesta.scripted(gesta.call("pay", euros=5), "Paid."), tools=[pay])
+    async with gesta.open() as record:
+        waits = await record.run(clerk, "Pay.", session="s")
+        await record.send(waits.run, said, key="said")
+        await record.approve("s", by="ann")
+        done = await record.resume(waits.run, clerk)
+        entries = await record.read(done.run)
+        found = await replay_run({done.run: entries}, done.run, clerk)
+    assert found.first is None, described(found)
+    assert (found.entries, said.kind in [each.kind for each in entries]) == (len(entries), True)
 
 
 @given(scripts, st.data())

@@ -65,7 +65,7 @@ def by_letter(entries: Sequence[Entry], entry: Entry) -> bool:
         case UserContent():
             return not opens(entries, entry)
         case SystemContent() | KeyValueContent() | CompactionContent():
-            return False
+            return _uncaused(entries, entry) and getattr(content, "key", "") != AGENT
     assert_never(content)
 
 
@@ -89,7 +89,9 @@ def from_outside(entries: Sequence[Entry], entry: Entry) -> bool:
                 entries[cause - 1].kind is Kind.Signal for cause in entry.causes if isinstance(cause, int)
             )
         case KeyValueContent():
-            return content.key == AGENT
+            return content.key == AGENT or by_letter(entries, entry)
+        case SystemContent() | CompactionContent():
+            return by_letter(entries, entry)
         case QuestionContent():
             return content.attempt is not None
     return entry.kind is Kind.User and not opens(entries, entry)
@@ -104,6 +106,12 @@ def opens(entries: Sequence[Entry], entry: Entry) -> bool:
     """Return whether an entry is the message that opened its turn."""
     before = entries[entry.seq - 2] if entry.seq > 1 else None
     return before is not None and begins_turn(before) and before.seq == entry.span
+
+
+def _uncaused(entries: Sequence[Entry], entry: Entry) -> bool:
+    """Return whether an entry lies directly in a turn, without a cause or name, and did not open it."""
+    direct = begins_turn(entries[entry.span - 1]) and not opens(entries, entry)
+    return direct and not entry.causes and not entry.annotations
 
 
 def begins_turn(entry: Entry) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 
 import anyio
 import pytest
+from anyio.lowlevel import checkpoint
 from tests import programs
 
 import gesta
@@ -895,3 +896,35 @@ async def test_a_process_that_stood_still_before_it_called_a_function_looks_agai
     entries = await record.read(outcome.run)
     assert (outcome.answer, tried) == ("ok", [1])
     assert [fault.error.type for fault in found(entries, FaultContent) if fault.error.type != "lost"] == ["unstarted"]
+
+
+@pytest.mark.parametrize("settled", ["late", "by a person"])
+async def test_a_doubt_that_was_settled_after_its_turn_ended_asks_for_no_approval_any_more(settled: str) -> None:
+    gate, paid = threading.Event(), list[int]()
+
+    @gesta.tool(effect="once", timeout_s=0.05, on_doubt="tell")
+    def pay(number: int) -> str:
+        """Pay."""
+        if number == 1:
+            gate.wait(10)
+        paid.append(number)
+        return f"paid {number}"
+
+    script = (gesta.call("pay", number=1), "One?", "Yes.", gesta.call("pay", number=2), "Two.")
+    agent = gesta.Agent("desk", model=gesta.scripted(*script), tools=[pay])
+    async with gesta.open() as record:
+        first = await record.run(agent, "Pay one.", session="s")
+        assert (first.answer, (await record.state("s")).doubts()) == ("One?", {"pay"})
+        if settled == "late":
+            gate.set()
+            while not await record.store.inbox(first.run):
+                await checkpoint()
+        else:
+            attempt = next(each.seq for each in await record.read("s") if each.kind == "attempt")
+            verdict = ResolutionContent(of=attempt, verdict="done", by="Ada", result="paid 1")
+            assert await record.send(first.run, verdict, key="told")
+        await record.run(agent, "And?", session="s")
+        assert (await record.state("s")).doubts() == set()
+        last = await record.run(agent, "Pay two.", session="s")
+        assert (last.reason, last.answer) == ("answered", "Two.")
+        gate.set()

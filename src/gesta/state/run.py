@@ -1,7 +1,6 @@
 """The state of a run is a fold over its entries; no status is stored beside the log.
 
-`RunState` holds what `decide` needs. A call leaves it when it has a result, so only the keys of messages grow with the
-run.
+`RunState` holds what `decide` needs. A call leaves it with its result, so only the keys of messages grow with a run.
 """
 
 from collections.abc import Callable
@@ -61,7 +60,7 @@ class RunState(Struct):
     calls: dict[int, OpenCall] = field(default_factory=dict)
     """Calls without a result by seq, also those of earlier turns."""
     unknown: dict[int, tuple[str, int]] = field(default_factory=dict)
-    """Tool and last attempt of each call whose result is `unknown` and which nobody has settled since."""
+    """Tool and last attempt of each call of unknown outcome, which nobody has settled since."""
     doubtful: set[str] = field(default_factory=set)
     """Names of tools with a call of unknown outcome in runs above and below."""
     mark: int | None = None
@@ -95,16 +94,16 @@ class RunState(Struct):
         return self.mark is not None and self.turn is not None and 0 < self.turn.pos <= self.mark
 
     def doubts(self) -> set[str]:
-        """Return the names of tools with a call of unknown outcome.
-
-        Every further call of these tools needs approval.
-        """
+        """Return the names of tools with a call of unknown outcome. Every further call of these needs approval."""
         return self.doubtful | {tool for tool, _ in self.unknown.values()} if self.unknown else self.doubtful
 
     def left_in_doubt(self) -> list[str]:
         """Return the names of the tools that would have a call of unknown outcome if the turn ended now, sorted."""
-        tried = (call for call in self.calls.values() if call.last is not None and call.last.effect != "pure")
-        return sorted(self.doubts() | {call.name for call in tried})
+        return sorted(self.doubts() | {tool for tool, _ in self.tried().values()})
+
+    def tried(self) -> dict[int, tuple[str, int]]:
+        """Return tool and last attempt of each unanswered call that may have had an effect."""
+        return {c.seq: (c.name, c.last.seq) for c in self.calls.values() if c.last and c.last.effect != "pure"}
 
     def call(self, seq: int | None) -> OpenCall | None:
         """Return the unanswered call with a seq; `None` if there is none."""
@@ -153,8 +152,7 @@ def _fold_begin(state: RunState, entry: Entry, content: BeginContent) -> None:
         state.began.append(entry.seq)
         agent = content.agent.digest if content.agent is not None else ""
         spending = Spending(allowed=content.allowance if isinstance(content.allowance, dict) else None)
-        turn = Turn(begin=entry.seq, key=content.key, name=content.name, agent=agent, spending=spending)
-        turn.pos, state.turn = entry.pos, turn
+        state.turn = Turn(entry.seq, pos=entry.pos, key=content.key, name=content.name, agent=agent, spending=spending)
         if content.key is not None:
             state.turns[content.key] = state.turn
     else:
@@ -173,8 +171,8 @@ def _fold_end(state: RunState, entry: Entry, content: EndContent) -> None:
     state.spans.discard(entry.span)
     if content.status == "success" and state.turn is not None:  # a step of a program brings its turn on
         state.turn.deaths = 0
-    state.doubtful.update(content.doubts or ())
     if state.turn is not None and entry.span == state.turn.begin:
+        state.unknown |= state.tried()  # what settles one of these later settles the doubt too
         state.turn.reason = content.reason or ("answered" if content.status == "success" else "failed")
         state.questions.clear()
         state.turn.doubts = tuple(content.doubts or ())
@@ -182,6 +180,8 @@ def _fold_end(state: RunState, entry: Entry, content: EndContent) -> None:
         state.turn.null = given = content.null is True
         if (given or content.state is not None) and content.status == "success" and state.turn.assistant is None:
             state.turn.text = given_text(content.state)
+    else:
+        state.doubtful.update(content.doubts or ())  # of a run that a step called
 
 
 def _fold_message(state: RunState, entry: Entry, content: UserContent | SystemContent) -> None:
@@ -265,8 +265,8 @@ def _fold_result(state: RunState, entry: Entry, content: ToolResultContent) -> N
         state.turn.returned(entry)
     call = state.calls.pop(content.call, None) if content.call is not None else None
     state.doubtful.update(content.doubts or ())
-    if content.outcome == "late" and content.call is not None:
-        state.unknown.pop(content.call, None)
+    if content.outcome != "unknown":
+        state.unknown.pop(content.call or 0, None)
     if content.outcome == "ok" and isinstance(content.state, str):
         state.tool_state = content.state
     if content.ends_turn is not False and call is not None and state.turn is not None and call.seq > state.turn.begin:

@@ -163,7 +163,7 @@ def own() -> tuple[set[str], set[str]]:
     tags |= {"ol", "ul", "th", "td", "h3", "h4", "h5", "h6"}  # these are chosen by a script of the pages
     index = (STATIC / "index.html").read_text()
     tags |= set(re.findall(r"<([a-z]\w*)", index))
-    attributes = set(re.findall(r'\b([a-z-]+)="', index)) | {"hidden", "disabled", "open"}
+    attributes = set(re.findall(r'\b([a-z-]+)="', index)) | {"hidden", "disabled", "open", "defer"}
     return tags, attributes | set(re.findall(r"""[\s{"]([A-Za-z][\w-]*)"?:""", source)) | set(
         re.findall(r'setAttribute\("([\w-]+)"', source)
     )

@@ -99,7 +99,7 @@ class RunState(Struct):
 
     def left_in_doubt(self) -> list[str]:
         """Return the names of the tools that would have a call of unknown outcome if the turn ended now, sorted."""
-        return sorted(self.doubts() | {tool for tool, _ in self.tried().values()})
+        return sorted(self.doubts() | ({tool for tool, _ in self.tried().values()} if self.calls else set()))
 
     def tried(self) -> dict[int, tuple[str, int]]:
         """Return tool and last attempt of each unanswered call that may have had an effect."""
@@ -172,7 +172,7 @@ def _fold_end(state: RunState, entry: Entry, content: EndContent) -> None:
     if content.status == "success" and state.turn is not None:  # a step of a program brings its turn on
         state.turn.deaths = 0
     if state.turn is not None and entry.span == state.turn.begin:
-        state.unknown |= state.tried()  # what settles one of these later settles the doubt too
+        state.unknown |= state.tried() if state.calls else {}  # what settles one of these settles the doubt too
         state.turn.reason = content.reason or ("answered" if content.status == "success" else "failed")
         state.questions.clear()
         state.turn.doubts = tuple(content.doubts or ())

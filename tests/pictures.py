@@ -4,6 +4,7 @@ It needs Debian's Chromium, Playwright (`pip install -e '.[test,browser]'`) and 
 """
 
 import base64
+import importlib
 import os
 import struct
 import tempfile
@@ -12,7 +13,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from playwright import sync_api
 from tests.browsing import aside, browsing, looking
 from tests.commands import gesta_command
 from tests.conftest import CORPUS
@@ -108,6 +108,7 @@ def packed(browser: Any, data: bytes) -> bytes:
 
 
 def main() -> None:
+    sync_api = importlib.import_module("playwright.sync_api")  # of the extra `browser`
     with tempfile.TemporaryDirectory() as folder, browsing(sync_api) as browser:
         shop, recorded, run = aside(lambda: made(Path(folder)))
         with viewed(shop, recorded) as address:

@@ -36,8 +36,8 @@ def choose(messages: list[dict[str, Any]], _header: Any) -> Any:
 desk = gesta.Agent("desk", model=gesta.function(choose), tools=[refund], instructions="Refunds orders.")
 
 
-async def approve(_context: Any, asked: Any) -> ElicitResult:
-    print(f"asked: {asked.message}")
+async def approve(context: Any, params: Any) -> ElicitResult:  # noqa: ARG001 - `mcp` names both
+    print(f"asked: {params.message}")
     return ElicitResult(action="accept", content={"approve": True})
 
 

@@ -80,7 +80,7 @@ def test_a_folder_shows_the_story_of_a_killed_refund_and_why_its_answer_was_give
     page.locator("svg.graph .card").first.wait_for()
     before = page.locator("svg.graph .card").count()
     page.get_by_role("button", name="Everything before it").click()
-    page.wait_for_function("before => document.querySelectorAll('svg.graph .card').length > before", arg=before)
+    page.locator("svg.graph .card").nth(before).wait_for(state="attached")
     page.get_by_role("link", name="in the conversation").click()
     page.locator(".item.here").wait_for()
     assert page.get_by_role("search").count() == 0
@@ -166,6 +166,7 @@ def test_whatever_was_said_stays_text_in_the_files_too(page: Any, tmp_path: Path
     page.locator(".note dd", has_text="<!--<script>").first.wait_for()
     assert page.locator("main script, main [onerror], main img:not([src^='data/0-entries-'])").count() == 0
     page.locator("details.call summary").first.click()
-    page.wait_for_function("document.querySelector('main img').naturalWidth === 2")
+    image = page.locator("main img").first
+    assert image.evaluate("(image) => image.decode().then(() => image.naturalWidth)") == 2
     assert page.locator(".file a[download]").first.get_attribute("href") == "data/0-entries-5-files-1.bin"
     assert page.evaluate("({}).class") is None

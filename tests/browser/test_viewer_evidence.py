@@ -1,5 +1,6 @@
 """The page of evidence in a real browser: a check against heads that were kept elsewhere, and the way to the entry."""
 
+import re
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -44,7 +45,7 @@ def test_a_cut_run_is_found_against_heads_on_the_page_and_shown_where_it_was_cut
         page.locator(".whole-chain", has_text="3 entries checked: nothing was changed.").wait_for()
         page.get_by_text("Compare with heads").click()
         page.get_by_label("A file of heads").set_input_files(str(heads))
-        page.wait_for_function("document.querySelector('textarea').value.includes('.4:')")
+        sync_api.expect(page.locator("textarea")).to_have_value(re.compile(r"\.4:"))
         page.get_by_role("button", name="Check the record").click()
         page.get_by_text("the last entries of the record are removed").wait_for(state="attached")
         page.get_by_role("link", name="entry 4").click()

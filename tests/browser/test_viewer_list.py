@@ -144,7 +144,7 @@ def test_of_a_long_run_only_what_is_near_the_screen_is_in_the_page(page: Any, ad
         }""",
         LONG + 1,
     )
-    page.wait_for_function("document.querySelectorAll('.item').length < 250")
+    page.locator(".item").nth(249).wait_for(state="detached")
     assert most < LONG
     page.evaluate("scrollTo(0, 0)")
     page.locator("#e2").wait_for()

@@ -25,7 +25,7 @@ class Receiver(BaseHTTPRequestHandler):
     """Keeps the spans that come."""
 
     def do_POST(self) -> None:
-        """Take one message."""
+        """Answer one message, and keep its spans."""
         body = self.rfile.read(int(self.headers["content-length"]))
         if self.path == "/v1/traces":
             told = ExportTraceServiceRequest.FromString(body).resource_spans

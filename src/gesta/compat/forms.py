@@ -1,7 +1,8 @@
-"""One run in the forms that other systems use: rows of cells for people, and the data that the other systems read.
+"""Shows one run in the forms of other agent systems.
 
-`activity` is the form of agent-catalog, `steps` of LangChain, `task` of Langroid, `react` and `codeact` of KodeAgent.
-None of the forms is stored: each is computed from the entries. Contract: no text is cut.
+A form has two outputs: a table of text for people (`Form`), and the data that the other system itself reads. The forms
+are `activity` (agent-catalog), `steps` (LangChain), `task` (Langroid), `react` and `codeact` (both KodeAgent). No form
+is stored: each is computed from the run's entries, which are the items of its log. Contract: no text is cut.
 """
 
 import json
@@ -30,38 +31,38 @@ from gesta.store import RunRow
 from gesta.text.visible import call_text
 
 PAGE = ("mark", "task", "responder", "recipient", "tool", "content")
-"""Columns of a task that are shown if they hold anything. The data has all columns."""
+"""The columns of the `task` table. A column that is empty in every row is not shown."""
 Cells = tuple[str, ...]
 
 
 class FormRow(Struct, frozen=True, omit_defaults=True):
-    """One row of a form."""
+    """One row of a form's table."""
 
     cells: Cells
     run: str = ""
-    """The run of the entry that the row shows; empty if the row belongs to no single entry."""
+    """Id of the run that contains the entry shown in this row; empty if the row shows no single entry."""
     seq: int | None = None
     notes: dict[str, Any] = {}
-    """Annotations, in an activity log."""
+    """The annotations of a line of an activity log. Empty in all other forms."""
 
 
 class Form(Struct, frozen=True):
-    """A run in one form."""
+    """The table of a run in one of the forms."""
 
     headings: Cells
-    """The names of the columns; the last column holds the long texts."""
+    """Names of the columns. The last column contains the long texts."""
     rows: list[FormRow]
 
 
 # ---------------------------------------------------------------------------------------------------- activity
 def activity(entries: list[Entry]) -> Form:
-    """Return the run as agent-catalog's activity log."""
+    """Return a run as a table with one row for each line of agent-catalog's activity log."""
     rows = [_activity(line.rstrip("\n"), entries[0].run) for line in run_lines(entries)]
     return Form(("time", "kind", "span", "content"), rows)
 
 
 def _activity(text: str, run: str) -> FormRow:
-    """Return the row of a line of an activity log. For a line of another form: only its text."""
+    """Return the row of one activity log line, given as JSON text. A text in any other format is shown as it is."""
     try:
         line = json.loads(text)
         content, at, path = line["content"], str(line.get("timestamp"))[11:19], "/".join(line["span"]["name"])
@@ -74,7 +75,7 @@ def _activity(text: str, run: str) -> FormRow:
 
 
 def _told(content: dict[str, Any]) -> str:
-    """Return the text to show for the content of an activity log's line."""
+    """Return the text to show for the content of an activity log line."""
     match content:
         case {"kind": "tool-call", "tool_name": name, "tool_args": dict(args)}:
             return call_text(name, args)
@@ -92,18 +93,18 @@ def _told(content: dict[str, Any]) -> str:
 
 # ------------------------------------------------------------------------------------------------------- steps
 def step_lines(entries: list[Entry]) -> list[str]:
-    """Return LangChain's steps and finishes, each as JSON in the lc form."""
+    """Return LangChain's steps and finishes of a run, each as JSON text in the format of LangChain's `dumps`."""
     return [to_lc(step) for step in steps(entries)]
 
 
 def actions(entries: list[Entry]) -> Form:
-    """Return the run as LangChain's actions, steps and finishes."""
+    """Return a run as a table of LangChain's actions, steps and finishes."""
     rows = [each for turn in _turns(entries) for each in turn]
     return Form(("turn", "entry", "shape", "content"), rows)
 
 
 def _turns(entries: list[Entry]) -> Iterator[Iterator[FormRow]]:
-    """Yield the rows of each turn; turn 0 has the entries before the first turn."""
+    """Yield one iterator of rows for each turn. Turn 0 contains the entries before the first turn."""
     begins = [n for n, each in enumerate(entries) if isinstance(each.content, BeginContent)]
     begins = [n for n in begins if getattr(entries[n].content, "role", None) == "turn"]
     known = {step.action.entry: step.action for step in steps(entries) if isinstance(step, AgentStep)}
@@ -112,7 +113,11 @@ def _turns(entries: list[Entry]) -> Iterator[Iterator[FormRow]]:
 
 
 def _steps(entries: list[Entry], known: dict[str | None, AgentAction]) -> list[AgentStep | AgentFinish]:
-    """Return the steps of a turn. A late result of a call of an earlier turn becomes a step with that call's action."""
+    """Return the steps and finishes of one turn.
+
+    A late result may answer a call of an earlier turn. Its step then gets that call's action from `known`, in which the
+    key is the id of the call's entry.
+    """
     found, seqs = steps(entries), {entry.seq for entry in entries}
     results = [(each.run, each.content.call) for each in entries if isinstance(each.content, ToolResultContent)]
     strays = [n for n, each in enumerate(found) if isinstance(each, AgentStep) and each.action.entry is None]
@@ -125,7 +130,7 @@ def _steps(entries: list[Entry], known: dict[str | None, AgentAction]) -> list[A
 
 
 def _shapes(turn: int, found: list[AgentStep | AgentFinish]) -> Iterator[FormRow]:
-    """Yield the rows of some steps. Actions of one reply come below the log of that reply."""
+    """Yield the rows of one turn. The text of a model's reply comes in a row above the actions of that reply."""
     number = str(turn or "")
     for item in rounds(found):
         if isinstance(item, AgentFinish):
@@ -145,7 +150,7 @@ def _shapes(turn: int, found: list[AgentStep | AgentFinish]) -> Iterator[FormRow
 
 
 def _said(item: Round, number: int) -> str | None:
-    """Return the log from which the actions of a reply were parsed; `None` if it has no text."""
+    """Return the text of the reply from which a group of actions was parsed; `None` if the reply has no text."""
     if not isinstance(item.first, AgentActionMessageLog):
         return item.first.log
     text = "\n".join(observation_text(message.content) for message in item.first.messages).strip()
@@ -155,13 +160,13 @@ def _said(item: Round, number: int) -> str | None:
 
 # -------------------------------------------------------------------------------------------------------- task
 def task_lines(entries: list[Entry]) -> list[dict[str, Any]]:
-    """Return the lines of a task as data."""
+    """Return the lines of a task's log, each as a dict."""
     found = task_log(entries)
     return [each.cells() | {"mark": each.mark, "depth": each.depth, "run": each.run, "seq": each.seq} for each in found]
 
 
 def task(entries: list[Entry]) -> Form:
-    """Return a task and its sub-tasks, which are indented."""
+    """Return a task as a table. The names of sub-tasks are indented by their depth."""
     found = task_log(entries)
     cells = [each.cells() | {"task": "  " * each.depth + each.task} for each in found]
     kept = tuple(name for name in PAGE if any(each[name] for each in cells))
@@ -173,9 +178,9 @@ def task(entries: list[Entry]) -> Form:
 
 # --------------------------------------------------------------------------------------------- react and codeact
 def history(formatter: HistoryFormatter) -> Callable[[list[Entry]], Form]:
-    """Return a function that returns a run as the history that a formatter makes.
+    """Return a function that makes a table from the history that a KodeAgent formatter builds for a run.
 
-    A message becomes several rows: thought, action and arguments, or code; observation; answer.
+    One message becomes one or more rows: thought, action and arguments (or code), observation, answer.
     """
 
     def rows(entries: list[Entry]) -> Form:
@@ -189,12 +194,12 @@ def history(formatter: HistoryFormatter) -> Callable[[list[Entry]], Form]:
 
 
 def history_lines(formatter: HistoryFormatter) -> Callable[[list[Entry]], list[dict[str, Any]]]:
-    """Return a function that returns the messages of such a history."""
+    """Return a function that returns the messages which a KodeAgent formatter builds for a run, each as a dict."""
     return lambda entries: [dict(message) for message in formatter.history(entries)]
 
 
 def _message(message: LLMMessage) -> Iterator[Cells]:
-    """Yield the rows of a message."""
+    """Yield the rows of one message of a KodeAgent history."""
     text = text_of(message.get("content"))
     match message:
         case {"tool_calls": [{"function": {"name": name, "arguments": arguments}}, *_]}:
@@ -215,17 +220,20 @@ def _message(message: LLMMessage) -> Iterator[Cells]:
 
 # ------------------------------------------------------------------------------------------------------- forms
 class Shape(Struct, frozen=True):
-    """How a form is made from the entries of a run."""
+    """The functions that make one form from the entries of a run."""
 
     form: Callable[[list[Entry]], Form]
-    """Returns the rows for people."""
+    """Returns the table for people."""
     lines: Callable[[list[Entry]], Iterable[Any]]
-    """Returns the data that the other system reads: lines of JSON as text, or as dicts."""
+    """Returns the data that the other system reads, as JSON texts or as dicts."""
     below: bool = False
-    """Whether the entries of the runs below belong to it, run by run."""
+    """Whether the form also includes the entries of child runs and of their child runs, one run after the other."""
 
     async def entries(self, record: Record, row: RunRow) -> list[Entry]:
-        """Return the entries that the form is made from, read in pages, so that other tasks go on. Raises NoRun."""
+        """Return the entries that the form needs. Raises NoRun if there are none.
+
+        They are read page by page, so that other async tasks can run in between.
+        """
         runs = [row.run]
         rows = await record.store.runs() if self.below else []
         for run in runs:
@@ -244,4 +252,4 @@ FORMS = {
     "react": Shape(history(REACT), history_lines(REACT)),
     "codeact": Shape(history(CODEACT), history_lines(CODEACT)),
 }
-"""The forms by their names."""
+"""The forms by name."""

@@ -1,4 +1,4 @@
-"""agent-catalog: its contents, spans and catalog under the names that its programs use, and its activity log."""
+"""The classes of agent-catalog (contents, spans, catalog) under its own names, and the export of its activity log."""
 
 from gesta.compat.agent_catalog.contents import (
     AssistantContent,

@@ -1,7 +1,8 @@
 """The contents of an activity log under agent-catalog's names. They are used like pydantic's models, without pydantic.
 
-Each class is a subclass of one of Gesta's own contents, so any span can record it, but it takes only the fields that
-agent-catalog knows. JSON holds the values that a record would read back. Values of every size and type are accepted.
+Each class is a subclass of one of Gesta's own content classes, so any span can record it, but its constructor accepts
+only the fields that agent-catalog knows. `model_dump(mode="json")` returns the values that a record would read back.
+Values of every size and type are accepted.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -21,15 +22,15 @@ from gesta.importers.unpacked import DECODER
 
 
 class BadContent(GestaError, ValueError):
-    """Members from which no content can be made. agent-catalog raises pydantic's error, which is a ValueError too."""
+    """Malformed members of a content. A ValueError, as is the error that pydantic raises in agent-catalog."""
 
 
 class Field(NamedTuple):
-    """One value of `model_fields`: the type and the default of a field."""
+    """The type and the default of one field, as a value of `model_fields`."""
 
     annotation: Any
     default: Any
-    """`msgspec.NODEFAULT` if it is required."""
+    """The default value; `msgspec.NODEFAULT` if the field is required."""
 
     def is_required(self) -> bool:
         """Return whether the field must be passed."""
@@ -37,11 +38,11 @@ class Field(NamedTuple):
 
 
 class Checked(msgspec.StructMeta):
-    """Metaclass that checks the values of a new instance as pydantic does, and also accepts the keyword `kind`."""
+    """Metaclass whose classes check new instances as pydantic does, and also accept the keyword `kind`."""
 
     @property
     def model_fields(self) -> dict[str, Field]:
-        """The fields that agent-catalog knows, in the order in which it has them."""
+        """The fields that agent-catalog knows, by name, in agent-catalog's order."""
         known = {field.name: field for field in msgspec.structs.fields(self)}  # type: ignore[arg-type]
         kind: Any = getattr(self, "kind", None)
         names = tuple(known) if kind is None else ("extra", *FIELDS[kind])
@@ -52,7 +53,7 @@ class Checked(msgspec.StructMeta):
 
     @property
     def __signature__(self) -> Signature:
-        """The signature of the constructor: keywords only."""
+        """The signature of the constructor, which accepts keywords only."""
         fields = self.model_fields.items()
         empty = Parameter.empty
         return Signature(
@@ -65,7 +66,7 @@ class Checked(msgspec.StructMeta):
     if not TYPE_CHECKING:  # checkers read the fields themselves
 
         def __call__(self, *args: Any, **kwargs: Any) -> Any:
-            """Make an instance. Raises TypeError for a wrong keyword, and BadContent for a missing or wrong value."""
+            """Make an instance. Raises TypeError for an unknown keyword, BadContent for a missing or wrong value."""
             expected = getattr(self, "kind", None)
             if expected is not None and (kind := kwargs.pop("kind", expected)) != expected:
                 raise BadContent(f"{self.__name__}: found kind={kind!r:.60}, expected {str(expected)!r}.")
@@ -87,14 +88,14 @@ class Checked(msgspec.StructMeta):
 
 
 class Model(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
-    """The methods of pydantic's models that programs call on contents."""
+    """Base class with the methods of pydantic's models that programs call on contents."""
 
     @classmethod
     def model_validate(cls, obj: Any) -> Self:
-        """Make an instance from a mapping, whose unknown members are ignored. An instance is returned unchanged.
+        """Make an instance from a mapping, ignoring unknown members. An instance of this class is returned unchanged.
 
         Raises:
-            BadContent: a member is missing or of a wrong type.
+            BadContent: the value is no mapping, or a member is missing or of a wrong type.
         """
         if isinstance(obj, cls):
             return obj
@@ -104,7 +105,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
 
     @classmethod
     def model_validate_json(cls, json_data: str | bytes) -> Self:
-        """Make an instance from JSON text; see `model_validate`."""
+        """Make an instance from the text of a JSON object. Raises BadContent, as `model_validate` does."""
         try:
             text = json_data if isinstance(json_data, str) else json_data.decode()
             return cls.model_validate(DECODER.decode(text))
@@ -121,7 +122,15 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
         exclude_defaults: bool = False,
         exclude_none: bool = False,
     ) -> dict[str, Any]:
-        """Return the members as they were passed; with `mode="json"`, as values that JSON can hold."""
+        """Return the members as a dict of the values that were passed.
+
+        Args:
+            mode: `json` for values that JSON can hold.
+            include: the only members to return; by default all.
+            exclude: members to leave out.
+            exclude_unset: leave out members that equal their default, as `exclude_defaults` does.
+            exclude_none: leave out members that are `None`.
+        """
         given = {name: getattr(self, name) for name in type(self).model_fields}
         if mode == "json":
             given = self._as_json(given)
@@ -142,7 +151,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
         exclude_defaults: bool = False,
         exclude_none: bool = False,
     ) -> str:
-        """Return the members as JSON text. Never raises, whatever the values are."""
+        """Return the members as JSON text, whatever their values are. It never raises."""
         left_out = {"exclude_unset": exclude_unset, "exclude_defaults": exclude_defaults, "exclude_none": exclude_none}
         members = self.model_dump(mode="json", include=include, exclude=exclude, **left_out)
         return dumps(members, indent=indent, ensure_ascii=False, separators=(",", ":" if indent is None else ": "))
@@ -164,18 +173,18 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
 
 
 class BaseContent(Model, kinds.Base, frozen=True, kw_only=True):
-    """Base of all contents."""
+    """Base class of all contents."""
 
     kind: ClassVar[Kind]
 
     @staticmethod
     def _safe_serialize(obj: Any) -> Any:
-        """Return a value in a form that JSON can hold, as `plain` does."""
+        """Return a value in a form that JSON can hold, as `plain` in the module `export` does."""
         return KeyValueContent(key="", value=obj).model_dump(mode="json")["value"]
 
     @classmethod
     def __get_pydantic_core_schema__(cls, _source: Any, _handler: Any) -> dict[str, Any]:
-        """Return the schema by which pydantic, if it is installed, checks and writes fields of this class."""
+        """Return the schema with which pydantic, if installed, validates and serializes fields of this class."""
         written = {"type": "function-plain", "function": lambda one: one.model_dump(mode="json"), "when_used": "json"}
         checks = {"type": "no-info", "function": cls.model_validate}
         return {"type": "function-plain", "function": checks, "serialization": written}
@@ -187,7 +196,7 @@ class BaseContent(Model, kinds.Base, frozen=True, kw_only=True):
 
 
 class SystemContent(BaseContent, kinds.SystemContent, frozen=True, kw_only=True):
-    """Text that the application made."""
+    """Text that the application generated."""
 
 
 class ToolCallContent(BaseContent, kinds.ToolCallContent, frozen=True, kw_only=True):
@@ -203,7 +212,7 @@ class ChatCompletionContent(BaseContent, kinds.ChatCompletionContent, frozen=Tru
 
 
 class Tool(Model, frozen=True, kw_only=True):
-    """A tool that a model is offered."""
+    """The description of a tool that the model may call."""
 
     name: str
     description: str
@@ -211,7 +220,7 @@ class Tool(Model, frozen=True, kw_only=True):
 
 
 class RequestHeaderContent(BaseContent, kinds.RequestHeaderContent, frozen=True, kw_only=True):
-    """Tools and output type of the requests that follow."""
+    """The tools and the output type that apply to all following model requests."""
 
     tools: list[Tool] | None = None  # type: ignore[assignment]  # on record they are dicts
     Tool = Tool
@@ -222,23 +231,23 @@ class UserContent(BaseContent, kinds.UserContent, frozen=True, kw_only=True):
 
 
 class AssistantContent(BaseContent, kinds.AssistantContent, frozen=True, kw_only=True):
-    """An answer that the person was shown."""
+    """An answer that was shown to the person."""
 
 
 class EdgeContent(BaseContent, kinds.EdgeContent, frozen=True, kw_only=True):
-    """One unit of work calls another, or hands over to it."""
+    """A unit of work called another unit, or handed over to it."""
 
 
 class BeginContent(BaseContent, kinds.BeginContent, frozen=True, kw_only=True):
-    """A span starts."""
+    """The start of a span."""
 
 
 class EndContent(BaseContent, kinds.EndContent, frozen=True, kw_only=True):
-    """A span ends."""
+    """The end of a span."""
 
 
 class KeyValueContent(BaseContent, kinds.KeyValueContent, frozen=True, kw_only=True):
-    """A value that a program records under a name."""
+    """A value that a program recorded under a key."""
 
 
 Content = (
@@ -258,10 +267,10 @@ CLASSES: Mapping[str, type[BaseContent]] = {str(one.kind): one for one in Conten
 
 
 def content_of(members: Any) -> BaseContent:
-    """Make a content from its members; `kind` names its class. A content is returned unchanged.
+    """Make a content from a mapping of its members, where `kind` selects the class. A content is returned unchanged.
 
     Raises:
-        BadContent: there is no such kind, or a member is missing or of a wrong type.
+        BadContent: the kind is unknown, or a member is missing or of a wrong type.
     """
     if isinstance(members, BaseContent):
         return members
@@ -272,7 +281,7 @@ def content_of(members: Any) -> BaseContent:
 
 
 def _dumped(value: Any) -> Any:
-    """Return the value of a member, in which models are turned into dicts."""
+    """Return a member's value. In a list, models become dicts."""
     if isinstance(value, list):
         return [one.model_dump() if isinstance(one, Model) else one for one in value]
     return value

@@ -1,7 +1,7 @@
-"""Writes a run as an activity log of agent-catalog, with one line for each entry.
+"""Writes a run as an activity log of agent-catalog: JSON lines, one for each entry of the run.
 
-Kinds that agent-catalog does not know become key-values, and fields that it does not know become members of `extra`. A
-run that was imported from an activity log is exported as the imported lines.
+Kinds of content that agent-catalog lacks become key-values. Fields that it lacks become members of `extra`. If the run
+was imported from an activity log, the export writes the original lines again.
 """
 
 import json
@@ -23,17 +23,17 @@ from gesta.record.record import Record
 from gesta.state.run import UNFIT
 
 IMPLIED = {"inferred": ["entry"]}
-"""Annotations of an entry that has no line in a log."""
+"""Annotations of an inferred entry, for which the export writes no line."""
 OF_TEXT = ("Decimal", "PosixPath", "PurePosixPath", "PureWindowsPath", "UUID", "WindowsPath")
-"""Names of classes whose values pydantic writes as the text that their constructor takes."""
+"""Classes whose constructor takes one text. pydantic writes their values as that text, and so does this export."""
 
 
 async def export_run(record: Record, run: str) -> AsyncIterator[str]:
-    """Yield a run as lines that agent-catalog reads, with line ends; for an imported run, the lines of the import.
+    """Yield the lines of a run's activity log, each with its line end. For an imported run, yield the original lines.
 
     Raises:
         NoRun: there is no run of that id.
-        BrokenRecord: an entry or blob is not as it was written.
+        BrokenRecord: an entry or blob was changed after it was written.
     """
     entries = await record.read(run)
     if not entries:
@@ -43,7 +43,7 @@ async def export_run(record: Record, run: str) -> AsyncIterator[str]:
 
 
 def run_lines(entries: list[Entry]) -> Iterator[str]:
-    """Yield the lines of a run without their line ends. Raises BrokenRecord, as `export_run` does."""
+    """Yield the lines of a run's activity log, without line ends. Raises BrokenRecord if an entry is malformed."""
     writer = _Writer(entries)
     for entry in entries:
         try:
@@ -55,7 +55,7 @@ def run_lines(entries: list[Entry]) -> Iterator[str]:
 
 
 def plain(value: Any) -> Any:
-    """Return a value in the form that agent-catalog writes.
+    """Return a value as agent-catalog would write it to JSON.
 
     Most values that JSON cannot hold become their Python `repr`.
     """
@@ -85,7 +85,10 @@ def plain(value: Any) -> Any:
 
 
 def _about(entries: list[Entry]) -> Line | None:
-    """Return the facts about a session that an import wrote: in the first begin, or in a key-value of older records."""
+    """Return what an import recorded about the session of a run; `None` if the run was not imported.
+
+    The facts are stored in the first begin entry or, in older records, in a key-value entry.
+    """
     for content in (entry.content for entry in entries[:2]):
         told = content.state if isinstance(content, BeginContent) and content.role == "import" else None
         told = told.get(NAME) if isinstance(told, dict) else None
@@ -97,7 +100,7 @@ def _about(entries: list[Entry]) -> Line | None:
 
 
 class _Writer:
-    """Turns the entries of one run into lines."""
+    """A converter of one run's entries to activity log lines."""
 
     def __init__(self, entries: list[Entry]) -> None:
         self._begins = {entry.seq: entry for entry in entries if isinstance(entry.content, BeginContent)}
@@ -119,7 +122,7 @@ class _Writer:
             self._session, self._version = about.get("session"), about.get("catalog_version")
 
     def line(self, entry: Entry) -> Line | str | None:
-        """Return the line of an entry; `None` if the entry has no line in the log."""
+        """Return the line of an entry: a dict, or the original text of an imported line. `None` if it is inferred."""
         notes = dict(entry.annotations or {})
         only = notes.pop(NAME, None)
         if self._imported and isinstance(only, dict):
@@ -153,7 +156,7 @@ class _Writer:
         self._notes[begin.seq] = {**self._notes.get(content.parent or 0, {}), **(content.annotations or {})}
 
     def _content(self, entry: Entry) -> Line:
-        """Return a content in agent-catalog's form. Fields that it does not know go into `extra`."""
+        """Return an entry's content as agent-catalog writes it. Fields that agent-catalog lacks go into `extra`."""
         content = entry.content
         kind, fields = str(content.kind), content.__struct_fields__
         values = {name: getattr(content, name) for name in fields if name != "extra"}
@@ -182,7 +185,7 @@ class _Writer:
 
 
 def _text(data: bytes) -> str:
-    """Return bytes decoded as UTF-8; their Python `repr` if they are no UTF-8."""
+    """Return bytes decoded as UTF-8, or their Python `repr` if they are not valid UTF-8."""
     try:
         return data.decode()
     except UnicodeDecodeError:
@@ -190,13 +193,13 @@ def _text(data: bytes) -> str:
 
 
 def _named(value: Unheld) -> str:
-    """Return the text inside the `repr` of a value of a class in `OF_TEXT`; for any other value, the whole `repr`."""
+    """Return the text of a value of a class in `OF_TEXT`, read from its `repr`. For other values, return the `repr`."""
     text = value.repr[len(value.type) + 2 : -2]
     return text if value.type in OF_TEXT and value.repr == f"{value.type}({text!r})" else value.repr
 
 
 def _version(agent: AgentRef | None) -> Line:
-    """Return the catalog version that a log names: the version of the agent's catalog, else the digest of the agent."""
+    """Return the `catalog_version` of a line: the version of the agent's catalog, or else the digest of the agent."""
     if agent is None:
         return {"is_dirty": True, "version_system": "raw"}
     if agent.catalog is None:

@@ -1,8 +1,9 @@
-"""agent-catalog's spans and the catalog that makes them. Every log is written as an entry of a record.
+"""agent-catalog's spans, and the catalog that makes them. Each logged content is written to a record as an entry.
 
-A span begins when it is entered. If a program logs into a span that is not open, the span begins before that log. It
-ends with the span around it, or when the program no longer holds the root span. The begin and the end of a span like
-that are marked as inferred, and exports leave them out.
+A span begins when it is entered. A program may also log into a span that is not open: the span then begins just before
+that log. It ends when the span around it ends, or when the root span is garbage-collected. The begin and the end that
+were written in this way are marked as inferred, and exports leave them out, because agent-catalog would not have
+written them.
 """
 
 import os
@@ -32,7 +33,7 @@ from gesta.store import Store
 
 
 class Identifier(Struct, frozen=True):
-    """The identifier of a span: its path and its session."""
+    """The path and the session of a span, which together identify it."""
 
     name: list[str]
     """Names of the spans from the root to this span."""
@@ -40,7 +41,7 @@ class Identifier(Struct, frozen=True):
 
 
 class Log(Struct, frozen=True, kw_only=True):
-    """One line of an activity log."""
+    """One line of an activity log, as agent-catalog's programs read it."""
 
     identifier: str
     span: Identifier
@@ -51,11 +52,11 @@ class Log(Struct, frozen=True, kw_only=True):
 
 
 class Catalog:
-    """Makes spans that write to a record, and finds the tools and prompts of a folder.
+    """A factory of spans that write to a record, and an index of the tools and prompts in a folder.
 
     Args:
         record: a record, or the address of a store; by default the address in `GESTA_RECORD`, else `runs.gesta`.
-        folder: the folder of the tools and prompts; if it is passed, all logs have its version.
+        folder: the folder of the tools and prompts. If it is passed, each log line names the version of this folder.
     """
 
     def __init__(self, record: Record | Address | None = None, *, folder: str | os.PathLike[str] | None = None) -> None:
@@ -70,12 +71,12 @@ class Catalog:
 
     @property
     def index(self) -> Index:
-        """The tools and prompts of the folder, which is read again at each use."""
+        """Index of the tools and prompts in the folder. Each use reads the folder again."""
         return index(os.fspath(self._folder or "."))
 
     @property
     def version(self) -> Version:
-        """Version of the folder."""
+        """The current version of the folder."""
         return self.index.version
 
     def find(
@@ -86,7 +87,13 @@ class Catalog:
         annotations: Mapping[str, str] | None = None,
         limit: int | None = 1,
     ) -> Any:
-        """Return the item with a name, or a list of items that a search finds: tools as `Tool`, prompts as `Item`."""
+        """Return the item called `name`, or, if no name is passed, a list of the items that a search for `query` finds.
+
+        Args:
+            kind: `tool` or `prompt`, also in the plural. Tools are returned as `Tool`, prompts as `Item`.
+            annotations: annotations that a found item must have.
+            limit: the longest list to return; `None` for no limit.
+        """
         found = self.index
         sort: Any = kind.removesuffix("s")
         items = [found.item(name, sort)] if name is not None else []
@@ -104,7 +111,7 @@ class Catalog:
         blacklist: Collection[Kind | str] | None = None,
         **kwargs: Any,
     ) -> "GlobalSpan":
-        """Return a root span of a session, by default of a new session. `Span.new` describes the other parameters."""
+        """Return a new root span, in a new session if none is named. `Span.new` describes the other parameters."""
         key = session or uuid4().hex, name
         version = None if self._folder is None else self.version
         run = self._runs.get(key) or Run(self.record, *key)
@@ -114,7 +121,7 @@ class Catalog:
 
 
 class Run:
-    """Writes one run. It holds the lease of the run while a span is open."""
+    """The writer of one run. It holds the run's lease, its exclusive right to write, while any span is open."""
 
     def __init__(self, record: Record, session: str, name: str) -> None:
         self.record, self.session, self.name = record, session, name
@@ -123,10 +130,17 @@ class Run:
         self._journal: Journal | None = None
         self._opened: Opened | None = None
         self._open: dict[int, tuple[tuple[str, ...], bool]] = {}
-        """For each open span, by the seq of its begin: its path, and whether its begin is inferred."""
+        """Open spans. The key is the seq of a begin entry, the value its path and whether that begin is inferred."""
 
     def begin(self, span: "Span", parent: int | None, *, implied: bool) -> int:
-        """Write the begin of a span, and return its seq. The first begin of a run opens the run."""
+        """Write the begin entry of a span, and return its seq (its number in the run).
+
+        The first begin also opens the run.
+
+        Args:
+            parent: seq of the begin entry of the span around it; `None` for a root span.
+            implied: whether the program never entered the span, so that its begin is inferred.
+        """
         with self._lock:
             if self._journal is None:
                 self._held = writing(self.record, self.session, self.name)
@@ -139,7 +153,7 @@ class Run:
             return seq
 
     def write(self, content: Any, span: int, notes: dict[str, Any] | None = None) -> int:
-        """Write an entry in a span, commit it, and return its seq."""
+        """Write an entry into the span that began at seq `span`, commit it, and return its seq."""
         with self._lock:
             assert self._journal is not None
             seq = self._journal.write(content, span, (), notes).seq
@@ -147,7 +161,7 @@ class Run:
             return seq
 
     def end(self, span: int, content: EndContent) -> None:
-        """Write the end of a span and of the inferred spans in it. If no span is open then, release the run."""
+        """End a span and the inferred spans inside it. If no span is open afterwards, release the run's lease."""
         with self._lock:
             around, _ = self._open[span]
             inside = [seq for seq, (path, implied) in self._open.items() if implied and path[: len(around)] == around]
@@ -159,7 +173,7 @@ class Run:
                 self.free()
 
     def free(self) -> None:
-        """Write the ends of all open spans, and release the run."""
+        """End all open spans, and release the run's lease."""
         with self._lock:
             for seq in sorted(self._open, reverse=True):
                 self.write(EndContent(), seq, IMPLIED if self._open.pop(seq)[1] else None)
@@ -168,26 +182,29 @@ class Run:
                 drive(held.__aexit__(None, None, None))
 
     def is_open(self, span: int) -> bool:
-        """Return whether a span has begun and not ended."""
+        """Return whether the span that began at this seq is still open."""
         return span in self._open
 
 
 class Span:
-    """A span. A program logs into it, assigns keys to it and makes spans in it; `with span:` begins and ends it."""
+    """A named scope of a program's logs. `with span:` begins and ends it.
+
+    `log` and `span[key] = value` write into the span. `new` makes a span inside it.
+    """
 
     def __init__(self, run: Run, name: str, parent: "Span | None", options: dict[str, Any]) -> None:
         self._run, self._begun = run, 0
         self.name, self.parent = name, parent
         self.state = options["state"]
-        """Value that is written with the begin of the span and, in its form at that time, with the end."""
+        """A value written with the begin entry. The end entry gets the value as it is at that time."""
         self.iterable: bool = options["iterable"]
         self.blacklist: set[str] = {str(kind) for kind in options["blacklist"] or ()}
         """Kinds of content that are not recorded in this span and in the spans inside it."""
         self.kwargs: dict[str, Any] = options["kwargs"]
-        """Annotations of this span. The annotations of the spans around it apply too."""
+        """Annotations of this span. Those of the spans around it also apply to its logs."""
         self._first = 0
         self.ref: AgentRef | None = None
-        """In a root span: the reference that names the version of the catalog on record."""
+        """Only in a root span of a catalog with a folder: the version of the folder, as the record stores it."""
 
     @property
     def path(self) -> tuple[str, ...]:
@@ -210,8 +227,8 @@ class Span:
         """Return a new span inside this span.
 
         Args:
-            state: value that is written with its begin and end; by default the state of this span, if it is no root.
-            iterable: has no effect, because all logs are on record.
+            state: value that is written with its begin and end. By default the state of this span, unless it is a root.
+            iterable: has no effect, because logs can always be read back from the record.
             blacklist: kinds that are not recorded, in addition to those of this span.
             kwargs: annotations of all logs in the new span.
         """
@@ -221,14 +238,17 @@ class Span:
         return Span(self._run, name, self, given)
 
     def log(self, content: Base | Mapping[str, Any], **kwargs: Any) -> None:
-        """Write a content, or a mapping of its members, with annotations. Raises BadContent for bad members."""
+        """Write a content, or a mapping of its members, with annotations. Raises BadContent for bad members.
+
+        A content whose kind is on the blacklist is not written.
+        """
         made: Any = content if isinstance(content, Base) else content_of(content)
         refuse_own(made, "log(...)")
         if str(made.kind) not in self.blacklist:
             self._run.write(made, self._now(), kwargs or None)
 
     def enter(self) -> Self:
-        """Begin the span."""
+        """Begin the span, unless begins are on the blacklist."""
         if str(Kind.Begin) not in self.blacklist:
             parent = self.parent._now() if self.parent is not None else None  # noqa: SLF001 - of this class
             self._begun = self._run.begin(self, parent, implied=False)
@@ -236,13 +256,13 @@ class Span:
         return self
 
     def exit(self, error: BaseException | None = None) -> None:
-        """End the span. An exception that left the span is written with the end; agent-catalog writes no end then."""
+        """End the span. An exception that left it is written with the end, whereas agent-catalog then writes no end."""
         failure = None if error is None else Error(type=type(error).__name__, message=message_of(error))
         ended = EndContent(state=self.state, status="error" if failure else "success", error=failure)
         self._run.end(self._now(), ended)
 
     def logs(self) -> list[Log]:
-        """Return the logs of this span and of the spans inside it, read from the record."""
+        """Return the logs of this span and of the spans inside it, in the order of writing, read from the record."""
         run, path = self._run, list(self.path)
         if not self._first:
             return []
@@ -263,15 +283,15 @@ class Span:
         self.exit(error)
 
     def __setitem__(self, key: str, value: Any) -> None:
-        """Write a key-value. Assigning a key twice writes two entries."""
+        """Write a key-value entry. Assigning the same key twice writes two entries."""
         self.log(KeyValueContent(key=key, value=value))
 
     def __iter__(self) -> Iterator[Log]:
-        """Yield the logs that `logs` returns."""
+        """Yield the same logs as `logs`."""
         return iter(self.logs())
 
     def _now(self) -> int:
-        """Return the seq of the span's begin. If the span is not open, begin it first."""
+        """Return the seq of the span's begin entry. If the span is not open, begin it first, marked as inferred."""
         if not self._run.is_open(self._begun):
             parent = self.parent._now() if self.parent is not None else None  # noqa: SLF001 - of this class
             self._begun = self._run.begin(self, parent, implied=True)
@@ -280,7 +300,7 @@ class Span:
 
 
 class GlobalSpan(Span):
-    """A root span of a session."""
+    """The root span of a run. When it is garbage-collected, all spans of the run end."""
 
     def __init__(self, run: Run, name: str, options: dict[str, Any], version: Version | None) -> None:
         super().__init__(run, name, None, options)
@@ -290,12 +310,12 @@ class GlobalSpan(Span):
 
     @property
     def session(self) -> str:
-        """Name of the session."""
+        """Id of the session."""
         return self._run.session
 
 
 def log_of(line: Mapping[str, Any]) -> Log:
-    """Return a line of an activity log as a `Log`. Raises BadContent if its members make no content."""
+    """Return the `Log` for a line of an activity log, given as a dict. Raises BadContent for a malformed content."""
     return Log(
         identifier=line["identifier"],
         span=Identifier(line["span"]["name"], line["span"]["session"]),
@@ -307,5 +327,5 @@ def log_of(line: Mapping[str, Any]) -> Log:
 
 
 def _close(store: Store) -> None:
-    """Close a store when the record is no longer used, or at the latest when the program ends."""
+    """Close a record's store. It runs when the record is garbage-collected, at the latest when the program ends."""
     drive(store.close())

@@ -1,4 +1,4 @@
-"""KodeAgent: histories in its formats, made from any run, and written back as entries."""
+"""KodeAgent's history formatters, messages and models under its own names. They work on every run of Gesta."""
 
 from gesta.compat.kodeagent.history_formatter import (
     CODE_ACT_PSEUDO_TOOL_NAME,

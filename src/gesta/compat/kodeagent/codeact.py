@@ -1,4 +1,7 @@
-"""CodeAct: a message is a thought with code, or an answer; code is sent as a call of a pseudo tool."""
+"""CodeAct: each assistant message is a thought with either code or an answer.
+
+Code is sent to the model as a call of a pseudo tool, whose only argument is the code.
+"""
 
 import json
 from collections.abc import Mapping
@@ -14,20 +17,23 @@ __all__ = ["CODE_ACT_PSEUDO_TOOL_NAME", "CodeActHistoryFormatter"]
 
 
 class CodeActHistoryFormatter(HistoryFormatter):
-    """Formatter of CodeAct histories; a native call of a tool is shown as the code that calls it."""
+    """A formatter of CodeAct histories. A call of a real tool is shown as Python code that calls the tool."""
 
     def should_format_as_tool_call(self, msg: ChatMessage) -> bool:
-        """Return whether an assistant message has code. An answer, even an empty one, has no code."""
+        """Return whether an assistant message has code and no answer. An empty text is an answer, too."""
         coded = bool(getattr(msg, "code", None))
         return msg.role == "assistant" and coded and getattr(msg, "final_answer", None) is None
 
     def format_tool_call(self, msg: ChatMessage, state: dict[str, Any]) -> dict[str, Any]:
-        """Make a tool call from code. As in KodeAgent, `state` does not note that a result is pending."""
+        """Return a message that calls the pseudo tool with the code, and note the call's id in `state`.
+
+        As in KodeAgent, `pending_tool_call` stays unchanged.
+        """
         arguments = json.dumps({"code": getattr(msg, "code", None) or ""})
         return self._tool_call(msg, state, CODE_ACT_PSEUDO_TOOL_NAME, arguments)
 
     def view(self, msg: ChatMessage, args: Mapping[str, Any]) -> ChatMessage:
-        """Return a message with its call as Python code. A message that has code is returned unchanged."""
+        """Return a message whose call is replaced by Python code. A message that has code is returned unchanged."""
         return msg if msg.code else msgspec.structs.replace(msg, code=code_of(str(msg.action), args))
 
     def _get_tool_call_metadata(self, msg: ChatMessage) -> dict[str, Any]:

@@ -1,9 +1,9 @@
-"""A history formatter passes a run to hooks, one message at a time, and sends the messages that the hooks return.
+"""The base of KodeAgent's history formatters: a run becomes a list of messages, and hooks decide the form of each.
 
-Results are matched to calls as in `tool_calls`. Parallel calls become one message each, every message followed by its
-result. Whatever the hooks return, the history is valid: a call has an id that was not used before, and exactly one
-result, which is a placeholder if no result is on record. Thoughts that the model wrote in its text are shown to the
-model again; reasoning outside of its text is not.
+Results are matched to calls as in `gesta.formatters.tool_calls`. Parallel calls become one message each, followed by
+its result. Whatever the hooks return, the history is valid: a call has an id that was not used before, and exactly one
+result, which is a placeholder if no result is on record. A thought in the text of a reply is shown to the model again;
+the provider's hidden reasoning is not. A "segment" is the part of a run that is formatted at one time.
 """
 
 import hashlib
@@ -41,81 +41,84 @@ from gesta.prompt.formatter import Reader
 __all__ = ["CODE_ACT_PSEUDO_TOOL_NAME", "ChatMessage", "HistoryFormatter", "State"]
 
 NO_ID = "call_00000000"
-"""The id that a hook gets if it asks for an id without a message. It is replaced before the message is sent."""
+"""The id that a hook gets if it asks for an id and passes no message. It is replaced before the message is sent."""
 NOT_IN_NAMES = re.compile("[^a-zA-Z0-9_-]")
 
 
 class State(dict[str, Any]):
-    """The state after earlier segments: `last_tool_call_id`, `pending_tool_call`, and attributes for this module."""
+    """What formatting needs to know about earlier segments of a run.
+
+    The keys `last_tool_call_id` and `pending_tool_call` are KodeAgent's, for hooks. The attributes are for this module.
+    """
 
     def __init__(self) -> None:
         super().__init__(last_tool_call_id=None, pending_tool_call=False)
         self.paired = Paired()
         self.used: set[str] = set()
-        """Ids of the calls that were sent."""
+        """Ids of the calls that were sent, none of which may be used again."""
 
 
 class Said(Struct):
-    """The entries of one segment, and the thoughts and answers of its completions."""
+    """The entries of one segment, with the thoughts and answers found in the model's replies."""
 
     by_seq: dict[int, Entry]
     thoughts: dict[int, str]
-    """The agent's thoughts, by the seq of the completion whose text holds them."""
+    """The thought that a reply contains. The key is the seq of the reply's entry."""
     answers: dict[int, str]
-    """The part of a completion that was the answer, by the seq of the completion."""
+    """The part of a reply that is the answer. The key is the seq of the reply's entry."""
 
 
 Sent = tuple[LLMMessage, Message]
-"""A message in the form that hooks made, and in the form for the model."""
+"""One message twice: as a dict that the hooks made, and as Gesta's message that is sent to the model."""
 
 
 class HistoryFormatter(ABC):
-    """Base of formatters with hooks. A subclass must define the two hooks that are abstract."""
+    """Base class of formatters with hooks. A subclass defines which messages are tool calls, and their form."""
 
     version = 1
-    """A number to increase when a changed hook changes the messages that are sent."""
+    """Number to increase whenever a change of a hook changes the messages that are sent."""
 
     @property
     def name(self) -> str:
-        """Name of the class and version."""
+        """The name and the version of the class, as in `ReActHistoryFormatter/1`."""
         return f"{type(self).__name__}/{self.version}"
 
     def start(self) -> State:
-        """Make the state before the first segment."""
+        """Return the state before the first segment of a run."""
         return State()
 
     def dress(self, header: RequestHeaderContent) -> RequestHeaderContent:
-        """Return the header unchanged: tools are sent natively."""
+        """Return the request header unchanged, because tools are offered through the provider's own tool interface."""
         return header
 
     def reader(self) -> Reader | None:
-        """Return `None`: the provider reports calls itself."""
+        """Return `None`: the model's text needs no parsing, because the provider reports tool calls itself."""
         return None
 
     def format(self, entries: Sequence[Entry], state: State) -> list[Message]:
-        """Return the messages of one segment."""
+        """Return the messages for the model that one segment of a run becomes, and update `state`."""
         return [message for _, message in self._sent(entries, state)]
 
     def history(self, entries: Sequence[Entry]) -> list[LLMMessage]:
-        """Return a whole run as dicts with metadata, for programs that send the messages themselves."""
+        """Return the messages of a whole run as dicts with metadata, for programs that call the model themselves."""
         return [made for made, _ in self._sent(entries, self.start())]
 
     def sourced(self, entries: Sequence[Entry]) -> list[tuple[LLMMessage, tuple[int, ...]]]:
-        """Return the same messages, each with the seqs of the entries that it was made from."""
+        """Return the messages of `history`, each with the seqs of the entries from which it was made."""
         return [(made, message.sources) for made, message in self._sent(entries, self.start())]
 
     # hooks
 
     @abstractmethod
     def should_format_as_tool_call(self, msg: ChatMessage) -> bool:
-        """Return whether a message is sent as a tool call."""
+        """Return whether to send a message as a tool call."""
 
     @abstractmethod
     def format_tool_call(self, msg: ChatMessage, state: dict[str, Any]) -> dict[str, Any]:
-        """Make a message with a tool call, and note in `state` its id and that its result is pending."""
+        """Return a message with a tool call. In `state`, note the id of the call and that its result is pending."""
 
     def pydantic_to_dict(self, msg: ChatMessage) -> LLMMessage:
-        """Return the dict that is sent for a message: a tool call, a final answer, or else its role and content."""
+        """Return the dict to send for a message: a tool call, else the final answer, else its role and content."""
         state = getattr(msg, "state", None)
         if self.should_format_as_tool_call(msg):
             made = self.format_tool_call(msg, State() if state is None else state)
@@ -130,11 +133,15 @@ class HistoryFormatter(ABC):
         return self._format_user_or_generic(msg, extra_metadata=self._get_extra_metadata(msg))
 
     def view(self, msg: ChatMessage, args: Mapping[str, Any]) -> ChatMessage:
-        """Return the message of a call on record, with these arguments, as it is shown to the hooks."""
+        """Return the message of a recorded call as the hooks shall see it. By default, it is unchanged.
+
+        Args:
+            args: the arguments of the call.
+        """
         return msg
 
     def _generate_tool_call_id(self, msg: ChatMessage | None = None) -> str:
-        """Return the message's own call id, or else an id made from its text, which is always the same."""
+        """Return the call id that the message has, or else an id derived from its text: the same text, the same id."""
         if msg is None:
             return NO_ID
         parts = [getattr(msg, name, None) for name in ("thought", "action", "args", "code")]
@@ -198,7 +205,7 @@ class HistoryFormatter(ABC):
         state: State,
         on_record: tuple[Call, int, Message] | None = None,
     ) -> Iterator[Sent]:
-        """Yield one message. If it is a call, or was made from a call on record, also yield the result of the call."""
+        """Yield one message and, if it calls a tool or was made from a recorded call, the result of that call."""
         msg = msgspec.structs.replace(msg, state=state)
         made = _merged({}, self.pydantic_to_dict(msg))
         call = _call(made, msg, on_record[0] if on_record else None)
@@ -223,7 +230,7 @@ class HistoryFormatter(ABC):
         state["last_tool_call_id"], state["pending_tool_call"] = None, False
 
     def _answer(self, made: LLMMessage, answer: ChatMessage, sources: tuple[int, ...]) -> Sent:
-        """Return a result as a tool message; as a user's message if its call was not sent as a call."""
+        """Return a tool result as a tool message, or as a user message if its call was not sent as a tool call."""
         text, name = text_of(made.get("content")), answer.action or ""
         if answer.tool_call_id is not None:
             made.update(role="tool", tool_call_id=answer.tool_call_id, name=name)
@@ -236,7 +243,7 @@ class HistoryFormatter(ABC):
         return made, Message(role="user", text=text, sources=sources)
 
     def _own(self, call: Call, msg: ChatMessage, state: State) -> Call:
-        """Return a call with an unused id. An id that a hook chose is kept if it can be sent."""
+        """Return the call with an id that is not in use. An id that a hook chose is kept if it is valid and unused."""
         own = [call.id, msg.tool_call_id or ""]
         long = hashlib.sha256(f"{own}|{len(state.used)}".encode()).hexdigest()
         own += [f"call_{long[:end]}" for end in range(8, 36)]
@@ -247,9 +254,10 @@ class HistoryFormatter(ABC):
     # and back
 
     def write(self, log: Log, msg: ChatMessage, call: int | None = None) -> list[Entry]:
-        """Write a message as entries, from which the same message is read again.
+        """Write a message as entries, from which the same message can be read again. Return the entries.
 
-        An assistant message becomes a completion, then a thought and a call or answer that the completion caused.
+        An assistant message becomes a completion (the model's reply). The completion is recorded as the cause of the
+        entries after it: a thought, and a tool call or an answer.
 
         Args:
             log: the log of the span in which the entries are written.
@@ -299,7 +307,7 @@ def _said(entries: Sequence[Entry]) -> Said:
 
 
 def _stands(text: str, output: str) -> bool:
-    """Return whether a text is part of a model's output, unchanged or inside JSON."""
+    """Return whether a model's output contains a text, either unchanged or escaped as in a JSON string."""
     return any(form in output for form in (text, json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]))
 
 
@@ -330,7 +338,10 @@ def _called(call: Call, content: ToolCallContent, thought: str | None) -> ChatMe
 
 
 def _call(made: LLMMessage, msg: ChatMessage, on_record: Call | None) -> Call | None:
-    """Return the first call in a message of a hook. Arguments that the hook did not change are those on record."""
+    """Return the first tool call in a dict that a hook made; `None` if it has no call.
+
+    If the hook did not change the text of the arguments, the recorded arguments are used.
+    """
     match made.get("tool_calls"):
         case [{"function": {"name": str(name), **more}} as found, *_]:
             text = more.get("arguments")

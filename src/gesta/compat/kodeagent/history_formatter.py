@@ -1,4 +1,4 @@
-"""The names of `kodeagent.history_formatter`, in a module of that name."""
+"""The names of KodeAgent's module `history_formatter`, so that programs only change the package they import from."""
 
 from gesta.compat.kodeagent.codeact import CODE_ACT_PSEUDO_TOOL_NAME, CodeActHistoryFormatter
 from gesta.compat.kodeagent.history import HistoryFormatter

@@ -1,4 +1,4 @@
-"""Makes and reads the content of messages: texts and files as parts, and arguments as JSON."""
+"""Functions that make and read the content of messages: texts and files as parts, and tool arguments as JSON."""
 
 import base64
 import json
@@ -13,19 +13,20 @@ from gesta.models.jsontext import compact
 from gesta.prompt.formatter import numbers_in_hex
 
 INLINED = 5000
-"""Longest text file, in characters, that is shown; a longer file is only named."""
+"""Length, in characters, of the longest text file whose content is shown. Of a longer file, only the name is shown."""
 IMAGE_BYTES = 5_000_000
-"""Greatest size of an image, in bytes, that is sent along; a larger image is only named."""
+"""Size, in bytes, of the largest image that is sent. Of a larger image, only the name is sent."""
 
 
 def make_user_message(content: Any, files: str | Part | Iterable[str | Part] | None = None) -> list[LLMMessage]:
-    """Make a message that holds a text and files as parts. As in KodeAgent, it is returned in a list.
+    """Return a list with one user message, whose parts are a text and files. KodeAgent returns a list, too.
 
-    Nothing is fetched: an address is an image if its path ends like an image's name. Local images are sent along, and
-    short UTF-8 text is shown; any other file is only named. A file on record is written as `blob:NAME`.
+    No address is fetched: it becomes an image if its path ends like the name of an image, else its text is shown. Of
+    local files, images are sent and short UTF-8 texts are shown; of any other file, only the name is shown. A file that
+    is stored in the record is written as `blob:NAME`.
 
     Args:
-        content: text, or parts as they are sent.
+        content: a text, or a list of parts in the form that providers accept.
         files: paths, addresses, or parts of an entry.
     """
     parts = (
@@ -39,7 +40,7 @@ def make_user_message(content: Any, files: str | Part | Iterable[str | Part] | N
 
 
 def blob_of(part: Any) -> str | None:
-    """Return the blob name in a part that `make_user_message` made from a file on record; `None` for other parts."""
+    """Return the blob name in a part that `make_user_message` made from a recorded file; `None` for other parts."""
     match part:
         case {"type": "image_url", "image_url": {"url": str(url)}} if url.startswith("blob:"):
             return url.removeprefix("blob:")
@@ -49,7 +50,7 @@ def blob_of(part: Any) -> str | None:
 
 
 def text_of(content: Any) -> str:
-    """Return the content of a message as text: its text parts, and a note for any other part."""
+    """Return the content of a message as text: its text parts, and a short note in place of each other part."""
     if content is None or isinstance(content, str):
         return content or ""
     if not isinstance(content, Sequence):
@@ -61,7 +62,12 @@ def text_of(content: Any) -> str:
 
 
 def parts_of(content: Sequence[Any], files: Any) -> tuple[str, tuple[Part, ...]]:
-    """Return the text of a user's message, and its other parts as they are on record."""
+    """Return the first text of a user message, and all its other parts in the form in which entries store them.
+
+    Args:
+        content: the parts of the message, as `make_user_message` makes them.
+        files: the files of the message. A blob's part is taken from here if it is among them.
+    """
     known = {file.blob: file for file in files or () if isinstance(file, Part)}
     texts: list[str] = []
     parts: list[Part] = []
@@ -78,7 +84,7 @@ def parts_of(content: Sequence[Any], files: Any) -> tuple[str, tuple[Part, ...]]
 
 
 def object_of(text: Any) -> dict[str, Any] | None:
-    """Return the JSON object that a text is; `None` if the text is no JSON object."""
+    """Return the dict for the text of a JSON object; `None` if the text is no JSON object. A dict is copied."""
     try:
         found = json.loads(text) if isinstance(text, str) else text
     except (ValueError, RecursionError):
@@ -87,7 +93,7 @@ def object_of(text: Any) -> dict[str, Any] | None:
 
 
 def args_text(args: Mapping[str, Any]) -> str:
-    """Return arguments as the text of a JSON object. Values that JSON lacks, such as NaN, become text. Never raises."""
+    """Return arguments as the text of a JSON object. Values that JSON lacks, such as NaN, become texts."""
     try:
         text = json.dumps(args, ensure_ascii=False, allow_nan=False)
         text.encode()
@@ -97,7 +103,10 @@ def args_text(args: Mapping[str, Any]) -> str:
 
 
 def sound_args(text: Any) -> str:
-    """Return arguments unchanged if they are the text of a JSON object, else the nearest object, which may be empty."""
+    """Return the text of arguments unchanged if it is a valid JSON object, else the text of a valid one.
+
+    Values that JSON lacks, such as NaN, become texts. A text that is no JSON object becomes `{}`.
+    """
     try:
         if isinstance(text, str) and text.encode() and isinstance(json.loads(text, parse_constant=_refuse), dict):
             return text
@@ -111,7 +120,7 @@ def _refuse(constant: str) -> NoReturn:
 
 
 def note_of(part: Any) -> str:
-    """Return a short text that stands for a part which cannot be shown."""
+    """Return a short text to show in place of a part that is no text."""
     match part:
         case str():
             return part

@@ -1,6 +1,6 @@
-"""A message as a dict for a provider, with metadata that is not part of the wire format and that no provider sees.
+"""A chat message as a dict, with metadata that is never sent to a provider.
 
-Programs choose the keywords themselves, so no signature can list them. The name and the behaviour are KodeAgent's.
+The name and the behaviour are KodeAgent's. Programs choose the keyword arguments, so no signature can list them.
 """
 
 from collections.abc import Mapping
@@ -8,11 +8,11 @@ from typing import Any, ClassVar, Self
 
 
 class LLMMessage(dict[str, Any]):
-    """A message whose keys are the keys of the wire format; every other field is metadata.
+    """A dict with the fields of a chat message (`role`, `content`, …). Every other field is metadata.
 
-    Metadata is reached by `[]`, `get`, `in` and attribute, and shown by `repr`. Iteration, `len`, `dict()`, `**`,
-    `keys`, `values`, `items` and JSON see only the message. Two messages are equal if their keys and their metadata are
-    equal. A message equals a plain dict if its keys do.
+    `[]`, `get`, `in` and attributes reach both; `repr` shows both. Iteration, `len`, `dict()`, `**`, `keys`, `values`,
+    `items` and JSON see only the message. Two messages are equal if their fields and their metadata are equal. To equal
+    a plain dict, a message needs the same fields; its metadata is not compared.
     """
 
     __slots__ = ("__more",)
@@ -20,7 +20,7 @@ class LLMMessage(dict[str, Any]):
     _ALLOWED_KEYS: ClassVar[frozenset[str]] = frozenset({"role", "content", "tool_calls", "tool_call_id", "name"})
 
     def __new__(cls, *_args: Any, **_kwargs: Any) -> Self:
-        """Make the dict for the metadata before any other method can read it."""
+        """Make the dict for the metadata, so that other methods can use it even before `__init__` runs."""
         made = super().__new__(cls)
         object.__setattr__(made, "_LLMMessage__more", {})
         return made
@@ -100,35 +100,35 @@ class LLMMessage(dict[str, Any]):
         return made
 
     def copy(self) -> Self:
-        """Return a copy of the message and of its metadata, each one level deep."""
+        """Return a shallow copy of the message and of its metadata."""
         return self._made(dict(self), self.__more)
 
     __copy__ = copy
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Return a field of the message or of its metadata; the default if there is no such field."""
+        """Return a field or metadata; the default if there is none of that name."""
         try:
             return self[key]
         except KeyError:
             return default
 
     def pop(self, key: str, *default: Any) -> Any:
-        """Remove and return a field or metadata. Raises KeyError if there is no such field and no default."""
+        """Remove and return a field or metadata. Raises KeyError if there is none of that name and no default."""
         return super().pop(key, *default) if key in self._ALLOWED_KEYS else self.__more.pop(key, *default)
 
     def setdefault(self, key: str, default: Any = None) -> Any:
-        """Return a field of the message or of its metadata. A missing field is set first."""
+        """Return a field or metadata. If there is none of that name, first set it to the default."""
         if key not in self:
             self[key] = default
         return self[key]
 
     def clear(self) -> None:
-        """Remove all fields of the message and of its metadata."""
+        """Remove all fields and all metadata."""
         super().clear()
         self.__more.clear()
 
     def update(self, *args: Any, **kwargs: Any) -> None:
-        """Set fields from a mapping or pairs, then from keywords. Of another LLMMessage, the metadata is copied too."""
+        """Set fields and metadata from a mapping or pairs, then from keywords. An LLMMessage's metadata is included."""
         if len(args) > 1:
             raise TypeError(f"update expected at most 1 arguments, got {len(args)}")
         other = args[0] if args else ()

@@ -1,7 +1,7 @@
-"""Messages of an agent, its plan, and the response of an observer, with KodeAgent's names, fields and rules.
+"""KodeAgent's messages, plan and observer's response, with its names, fields and validation rules.
 
-A broken rule raises ValueError, as in KodeAgent, whose models are pydantic's. The hooks of a formatter see each message
-of a run as a `ChatMessage`, so this class has the fields of all other messages.
+An instance that breaks a rule raises ValueError, as in KodeAgent, whose classes are pydantic models. Formatter hooks
+receive every message of a run as a `ChatMessage`, so this class also has the fields of all other message classes.
 """
 
 import json
@@ -24,14 +24,14 @@ else:
     LACKING = None
 
 FINISH = "FINISH"
-"""The action of a message that is an answer."""
+"""The value of `action` in a message that contains the final answer."""
 
 
 class Model(Struct, kw_only=True):
-    """Base of all models."""
+    """Base class of messages, plans and observer's responses, with the methods of pydantic models."""
 
     def model_dump(self) -> dict[str, Any]:
-        """Return the fields as a dict."""
+        """Return the fields as a dict of plain Python values."""
         found: dict[str, Any] = msgspec.to_builtins({name: getattr(self, name) for name in self._dumped()})
         return found
 
@@ -39,17 +39,17 @@ class Model(Struct, kw_only=True):
         return self.__struct_fields__
 
     def model_dump_json(self, *, indent: int | None = None) -> str:
-        """Return the fields as JSON."""
+        """Return the fields as JSON text."""
         return json.dumps(self.model_dump(), ensure_ascii=False, indent=indent)
 
     @classmethod
     def model_validate(cls, obj: Any) -> Self:
-        """Return the model that a dict describes. Raises ValueError if it breaks a rule."""
+        """Return an instance with the fields of a dict or object. Raises ValueError if it breaks a rule."""
         return msgspec.convert(obj, cls, from_attributes=True)
 
     @classmethod
     def model_validate_json(cls, json_data: str | bytes) -> Self:
-        """Return the model that a JSON object describes. Raises ValueError if it breaks a rule."""
+        """Return an instance with the fields of a JSON object. Raises ValueError if it breaks a rule."""
         return msgspec.json.decode(json_data, type=cls)
 
 
@@ -61,13 +61,13 @@ class PlanStep(Model, kw_only=True):
 
 
 class AgentPlan(Model, kw_only=True):
-    """A plan: its steps, each with a mark whether it is done."""
+    """A plan: a list of steps, each either done or not."""
 
     steps: list[PlanStep]
 
 
 class ObserverResponse(Model, kw_only=True):
-    """The response of an observer to an agent's work."""
+    """An observer's judgement of an agent's work, with a correction for the agent if it needs one."""
 
     is_progressing: bool
     is_in_loop: bool
@@ -76,30 +76,30 @@ class ObserverResponse(Model, kw_only=True):
 
 
 class ChatMessage(Model, kw_only=True):
-    """One message of a run, as hooks see it."""
+    """One message of a run, as formatter hooks receive it."""
 
     OWN: ClassVar[tuple[str, ...]] = ("role", "content", "files")
-    """Fields that KodeAgent's message has. Other fields are dumped only if they are not empty."""
+    """Fields of KodeAgent's own class. `model_dump` leaves out any other field that is empty."""
 
     role: Role
     content: Any = None
     thought: str | None = None
     """The text that the model wrote before it acted."""
     action: str | None = None
-    """The tool that is called; in a tool message, the tool that answers."""
+    """Name of the tool that is called; in a tool message, name of the tool that returned the result."""
     args: str | None = None
     """The arguments as the text of a JSON object."""
     code: str | None = None
     final_answer: str | None = None
-    """The final answer. Empty text is an answer; `None` is not."""
+    """The final answer, which may be empty; `None` if the message contains no answer."""
     files: Sequence[str | Part] | None = None
     task_successful: bool | None = None
     tool_call_id: str | None = None
-    """Id of the call, which is unique in the run and which every provider accepts."""
+    """Id of the tool call. It is unique in the run, and every provider accepts it."""
     own_id: str | None = None
-    """The provider's own id of the call, if it is a different id."""
+    """The provider's id of the tool call, if it differs from `tool_call_id`."""
     state: dict[str, Any] | None = None
-    """State that earlier messages left, for hooks to change; `None` for a message outside of a history."""
+    """The formatter's state, which hooks may change; `None` if the message is not being formatted."""
 
     def _dumped(self) -> list[str]:
         more = [name for name in self.__struct_fields__ if name not in (*self.OWN, "own_id", "state")]
@@ -110,7 +110,7 @@ class ChatMessage(Model, kw_only=True):
 
 
 class ReActChatMessage(ChatMessage, kw_only=True):
-    """A thought with an action and its arguments, or with the answer."""
+    """A thought with either an action and its arguments, or the final answer."""
 
     OWN = ("role", "files", "thought", "action", "args", "final_answer", "task_successful")
 
@@ -137,7 +137,7 @@ class ReActChatMessage(ChatMessage, kw_only=True):
 
     @property
     def is_final(self) -> bool:
-        """Whether the message is an answer."""
+        """Whether the message contains the final answer."""
         return self.action == FINISH and self.final_answer is not None
 
     def __str__(self) -> str:
@@ -146,7 +146,7 @@ class ReActChatMessage(ChatMessage, kw_only=True):
 
 
 class CodeActChatMessage(ChatMessage, kw_only=True):
-    """A thought with code, or with the answer."""
+    """A thought with either code or the final answer."""
 
     OWN = ("role", "files", "thought", "code", "final_answer", "task_successful")
 
@@ -168,7 +168,7 @@ class CodeActChatMessage(ChatMessage, kw_only=True):
 
     @property
     def is_final(self) -> bool:
-        """Whether the message is an answer."""
+        """Whether the message contains the final answer."""
         return self.final_answer is not None
 
     def __str__(self) -> str:
@@ -187,14 +187,20 @@ def _lines(said: dict[str, str | None]) -> str:
 
 
 def _repaired(args: str) -> dict[str, Any] | None:
-    """Return the object that arguments were meant to be; `None` if that is not clear. Raises MissingExtra."""
+    """Return the object in a text that is malformed JSON; `None` if the text is ambiguous.
+
+    Raises MissingExtra if the package `json-repair` is not installed.
+    """
     if LACKING is not None:
         raise MissingExtra("Reading arguments that are no JSON", "json-repair", "repair") from LACKING
     return repair(args)
 
 
 def _object(args: str | None) -> str | None:
-    """Return arguments as a JSON object, repaired if needed. Raises ValueError if the meaning is not clear."""
+    """Return arguments as the text of a JSON object, repaired if malformed; `None` for no arguments.
+
+    Raises ValueError if the text cannot be repaired.
+    """
     if args is None or not args.strip():
         return None
     inner = args[args.find("{") : args.rfind("}") + 1]  # fences and words around it do no harm

@@ -1,4 +1,7 @@
-"""ReAct: a message is a thought with an action and its arguments, or an answer; an action is sent as a tool call."""
+"""ReAct: each assistant message is a thought with either an action and its arguments, or an answer.
+
+An action is sent to the model as a tool call.
+"""
 
 from typing import Any
 
@@ -8,16 +11,16 @@ from gesta.compat.kodeagent.models import FINISH, ChatMessage
 
 
 class ReActHistoryFormatter(HistoryFormatter):
-    """Formatter of ReAct histories."""
+    """A formatter of ReAct histories."""
 
     def should_format_as_tool_call(self, msg: ChatMessage) -> bool:
-        """Return whether an assistant message has an action. An answer, even an empty one, has no action."""
+        """Return whether an assistant message has an action and no answer. An empty text is an answer, too."""
         action, args = getattr(msg, "action", None), getattr(msg, "args", None)
         called = bool(action) and not (action == FINISH and args is None)
         return msg.role == "assistant" and called and getattr(msg, "final_answer", None) is None
 
     def format_tool_call(self, msg: ChatMessage, state: dict[str, Any]) -> dict[str, Any]:
-        """Make a tool call from an action, and note in `state` that its result is pending."""
+        """Return a message with a call of the action's tool. In `state`, note its id and that its result is pending."""
         made = self._tool_call(msg, state, str(msg.action), sound_args(getattr(msg, "args", None)))
         state["pending_tool_call"] = True
         return made

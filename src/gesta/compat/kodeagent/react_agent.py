@@ -1,8 +1,9 @@
-"""KodeAgent's loop as a workflow: a plan is written as entries, an observer corrects the agent, loops are detected.
+"""KodeAgent's loop: an agent plans, acts step by step, and is watched by an observer that corrects it.
 
-Each iteration is a turn of one child run, with one request: the agent thinks and acts, and then its plan is updated.
-Corrections are sent to the agent with the next iteration. All state is read from entries, so a task that is interrupted
-continues where it was. A task without an answer ends with a summary of the findings.
+Each iteration is one turn of a child run, with one model request: the agent thinks and acts, then its plan is updated.
+A correction is sent to the agent with the next iteration. An agent that repeats the same call is warned, then stopped.
+All state is read from the record, so an interrupted task continues where it was. A task without an answer ends with a
+summary of the findings.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,12 +26,15 @@ from gesta.patterns.roles import Prompts, ask, offer, role, take
 from gesta.workflow.verbs import Verbs
 
 SHOWN = 1000
-"""How many characters of a message the observer and the author of the summary read."""
+"""How many characters of each message the observer and the author of the summary receive."""
 NUDGES = (
     "You have made the same call {count} times in a row: {call}. Its result will not change. Try something else.",
     "STOP: {call} again, {count} times in a row. Answer with what you know, or act in another way.",
 )
-"""Messages to an agent that repeats a call, for the first and the second time; the third time it is stopped."""
+"""Warnings to an agent that has made `threshold` equal calls in a row, and to one that makes one more.
+
+If the agent makes the same call yet again, the task ends.
+"""
 PROMPTS = {
     "work": "You solve a task step by step. Each time, think first, then call one tool, or give the final answer. You "
     "may be told how far the plan is, and what to do otherwise.",
@@ -48,7 +52,7 @@ PROMPTS = {
     "summary": "A task was not solved. You read one JSON object: the task and the agent's history. Write down what was "
     "done, what was found out, and what is left, in plain text, short, with names and numbers. No excuses.",
 }
-"""Prompts of the roles, by name."""
+"""The instructions of each role."""
 
 
 def react_agent(
@@ -60,13 +64,14 @@ def react_agent(
     threshold: int | None = 3,
     prompts: Prompts | None = None,
 ) -> Agent:
-    """Make an agent that plans, acts, is observed, and summarises its findings if it has no answer.
+    """Return an agent that plans, acts, is observed, and summarises its findings if it finds no answer.
 
     Args:
-        max_iterations: requests that it may make, beside the requests for plans, observations and the summary.
-        threshold: how many iterations lie between two corrections at least, and how many equal calls in a row count as
-            a loop; `None` turns both off.
-        prompts: texts that replace those in `PROMPTS`; an empty `plan` leaves the planner out.
+        max_iterations: largest number of requests for the task itself. Requests for plans, observations and the summary
+            are not counted.
+        threshold: smallest number of iterations between two corrections, and the number of equal calls in a row that
+            count as a loop; `None` turns both off.
+        prompts: instructions that replace those in `PROMPTS`. An empty `plan` turns planning off.
     """
 
     async def program(verbs: Verbs, question: str) -> str:
@@ -101,7 +106,7 @@ def react_agent(
 
 
 class Task:
-    """Asks the roles of one task. It holds no state of the task."""
+    """Asks the models that work on one task: worker, planner, observer, author of the summary. It stores no state."""
 
     def __init__(self, verbs: Verbs, question: str, words: Prompts) -> None:
         self.verbs, self.question, self.words = verbs, question, words
@@ -111,13 +116,13 @@ class Task:
         self.thread = f"work-{verbs.question}"
 
     async def history(self, iterations: int) -> list[LLMMessage]:
-        """Return the messages of the first iterations, read from the record."""
+        """Return the messages of the first `iterations` iterations, read from the record."""
         live = self.verbs.live
         entries = await read(live.log.journal.store, await live.host.child_run(self.thread, live))
         return ReActHistoryFormatter().history(first_turns(entries, iterations))
 
     async def plan(self) -> AgentPlan | None:
-        """Ask for a plan, write it and return it; `None` if there is no planner, or no plan that can be read."""
+        """Ask for a plan, record it and return it; `None` if planning is off or the reply is not a readable plan."""
         if not self.words["plan"]:
             return None
         planner, given = role(self.verbs, "plan", self.words), {"task": self.question, "tools": offer(self.worker)}
@@ -128,7 +133,7 @@ class Task:
         return asked.value
 
     async def update(self, n: int, plan: AgentPlan | None, history: Sequence[LLMMessage], seq: int) -> AgentPlan | None:
-        """Ask for the updated plan, write it and return it. If the answer cannot be read, the plan stays as it was."""
+        """Ask for the updated plan, record it and return it. If the reply is unreadable, keep the old plan."""
         if plan is None:
             return None
         told = max(place for place, message in enumerate(history) if message["role"] == "user")
@@ -145,7 +150,7 @@ class Task:
     async def observe(
         self, n: int, plans: Sequence[AgentPlan | None], history: Sequence[LLMMessage], seq: int
     ) -> str | None:
-        """Ask the observer, write its decision, and return the correction for the agent; `None` if it needs none."""
+        """Ask the observer, record its decision, and return a correction for the agent; `None` if it needs none."""
         before, after = ("" if plan is None else checklist(plan) for plan in plans)
         tools, observer = offer(self.worker), role(self.verbs, "observe", self.words)
         given = {"task": self.question, "tools": tools, "plan_before": before, "plan_after": after}
@@ -162,14 +167,14 @@ class Task:
         return None if good else f"{correction}\nYour tools: {names}" if names else correction
 
     async def summary(self, n: int, history: Sequence[LLMMessage]) -> str:
-        """Ask a model to summarise the findings, and return its words."""
+        """Ask a model to summarise the findings, and return the text of the summary."""
         given = {"task": self.question, "history": shown(history)}
         said = await self.verbs.call(role(self.verbs, "summary", self.words), given, "summary", role="synthesis")
         return f"No answer after {n} steps. {said.text}"
 
 
 def first_turns(entries: Sequence[Entry], count: int) -> list[Entry]:
-    """Return the entries of the first turns of a run."""
+    """Return the entries of the first `count` turns of a run, and those before the first turn."""
     begun, found = 0, []
     for entry in entries:
         begun += isinstance(entry.content, BeginContent) and entry.content.role == "turn"
@@ -180,7 +185,7 @@ def first_turns(entries: Sequence[Entry], count: int) -> list[Entry]:
 
 
 def repeats(history: Sequence[Mapping[str, Any]]) -> int:
-    """Return how often the last call was made in a row: the same tool with the same arguments."""
+    """Return how many times in a row the last call was made, with the same tool and arguments; 0 without calls."""
     calls = [call["function"] for message in history for call in message.get("tool_calls") or ()]
     count = 0
     while count < len(calls) and calls[-1 - count] == calls[-1]:
@@ -189,7 +194,7 @@ def repeats(history: Sequence[Mapping[str, Any]]) -> int:
 
 
 def shown(history: Sequence[Mapping[str, Any]]) -> str:
-    """Return messages as text for another model: their roles, their texts (long texts are cut) and every call."""
+    """Return messages as text for another model: role, text and calls of each. Long texts are cut."""
     lines = []
     for message in history:
         text = text_of(message.get("content"))
@@ -201,5 +206,5 @@ def shown(history: Sequence[Mapping[str, Any]]) -> str:
 
 
 def checklist(plan: AgentPlan) -> str:
-    """Return a plan as a list in Markdown, in which the finished steps are ticked."""
+    """Return a plan as a Markdown checklist in which the finished steps are ticked."""
     return "\n".join(f"- [{'x' if step.is_done else ' '}] {step.description}" for step in plan.steps)

@@ -1,4 +1,4 @@
-"""LangChain: steps of an agent as actions and observations, and as LangChain's own serialized objects."""
+"""LangChain: its agent classes (actions, steps, finishes, messages), its JSON form of them, and its scratchpads."""
 
 from gesta.compat.langchain.agents import AgentAction, AgentActionMessageLog, AgentFinish, AgentStep
 from gesta.compat.langchain.lc import from_lc, to_lc

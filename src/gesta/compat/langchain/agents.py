@@ -1,8 +1,9 @@
-"""LangChain's actions, steps and finishes. The names of the classes and of this module are LangChain's.
+"""LangChain's actions (requests to run a tool), steps (an action and its observation) and finishes (final answers).
 
-The fields, the positional arguments and `messages` are LangChain's too. Some members are added: `entry` names the entry
-of a call, `outcome` says how the call ended, and the message of a native call's result keeps the id of the call.
-Contract: two actions are the same only if they are one entry; nothing here merges actions that are merely equal.
+The names of the classes and of this module, the fields, the positional arguments and `messages` are LangChain's. Added
+are: `entry`, the id of the log entry of a call; `outcome`, how the call ended; and the call's id in the message of its
+result. A "native" call is one that the provider's API reports as a tool call; other calls are parsed from text.
+Contract: two actions are the same only if they come from one entry. Equal actions are never merged.
 """
 
 from collections.abc import Sequence
@@ -34,12 +35,12 @@ class AgentAction(Serializable, frozen=True, kw_only=False):
 
     tool: str
     tool_input: str | dict[str, Any]
-    """The arguments; or a text, for a tool with one argument or for arguments that are no JSON object."""
+    """The arguments as a dict; a text if the tool takes one argument, or if the arguments are no JSON object."""
     log: str
-    """The model's whole text before it was parsed; for a native call, also a line that names the call."""
+    """The whole text that the model wrote. For a native call, a line that names the call is added."""
     type: Literal["AgentAction", "AgentActionMessageLog"] = "AgentAction"
     entry: str | None = None
-    """Id of the tool-call entry that it was read from."""
+    """Id of the tool-call entry from which the action was made; `None` if it does not come from a record."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.tool_input, str | dict):
@@ -48,18 +49,18 @@ class AgentAction(Serializable, frozen=True, kw_only=False):
 
     @property
     def messages(self) -> Sequence[BaseMessage]:
-        """The reply of the model, as messages."""
+        """The model's reply, from which the action was parsed, as messages."""
         return [AIMessage(self.log)]
 
 
 class AgentActionMessageLog(AgentAction, frozen=True, kw_only=True):
-    """An action with the messages that it was parsed from."""
+    """An action with the messages from which it was parsed."""
 
     message_log: Sequence[BaseMessage]
-    """A list. Messages of LangChain's own classes are not converted."""
+    """The messages. Objects of LangChain's own classes stay as they are."""
     type: Literal["AgentAction", "AgentActionMessageLog"] = "AgentActionMessageLog"
     tool_call_id: str | None = None
-    """Id of a native tool call, as in LangChain's `ToolAgentAction`. The calls of one reply share one log."""
+    """Id of a native tool call, as in LangChain's `ToolAgentAction`. All calls of one reply share a `message_log`."""
 
     def __post_init__(self) -> None:
         AgentAction.__post_init__(self)
@@ -70,48 +71,48 @@ class AgentActionMessageLog(AgentAction, frozen=True, kw_only=True):
             force_setattr(self, "message_log", log)  # else calls of one reply go on sharing one
 
     def lc_members(self) -> tuple[str, dict[str, Any]]:
-        """Return the class name and the members of the lc form, in LangChain's order."""
+        """Return the class name and the fields for the lc form, in LangChain's order."""
         name, found = super().lc_members()
         return name if self.tool_call_id is None else "ToolAgentAction", found
 
     @property
     def messages(self) -> Sequence[BaseMessage]:
-        """The reply of the model, as messages."""
+        """The model's reply, from which the action was parsed, as messages."""
         return self.message_log
 
 
 class AgentStep(Serializable, frozen=True, kw_only=False):
-    """An action and its observation."""
+    """An action and its observation, the result of the tool."""
 
     action: AgentAction
     observation: Any
     outcome: Outcome | None = None
-    """How the call ended; `None` if that is not known."""
+    """How the tool call ended; `None` if that is unknown."""
 
     def __post_init__(self) -> None:
         force_setattr(self, "action", expected(self.action, AgentAction))
 
     def lc_members(self) -> tuple[str, dict[str, Any]]:
-        """Return the class name and the members of the lc form, with the entry's id.
+        """Return the class name and the fields of the lc form, and the entry id of the action.
 
-        LangChain has no lc form of steps.
+        LangChain has no lc form of steps, so this form is Gesta's own.
         """
         name, found = super().lc_members()
         return name, found if self.action.entry is None else {**found, "entry": self.action.entry}
 
     @property
     def messages(self) -> Sequence[BaseMessage]:
-        """The observation as the model reads it; for a native call, a tool message with the id of the call."""
+        """The observation as the model reads it. For a native call, a tool message with the id of the call."""
         return _convert_agent_observation_to_messages(self.action, self.observation)
 
 
 class AgentFinish(Serializable, frozen=True, kw_only=False):
-    """The answer of an agent at its end."""
+    """The final answer of an agent."""
 
     return_values: dict[str, Any]
-    """The values that the agent returns; `output` is the answer."""
+    """The values that the agent returns. The key `output` has the answer."""
     log: str
-    """The model's whole text."""
+    """The whole text that the model wrote."""
     type: Literal["AgentFinish"] = "AgentFinish"
 
     def __post_init__(self) -> None:
@@ -121,7 +122,7 @@ class AgentFinish(Serializable, frozen=True, kw_only=False):
 
     @property
     def messages(self) -> Sequence[BaseMessage]:
-        """The reply of the model, as messages."""
+        """The model's final reply, as messages."""
         return [AIMessage(self.log)]
 
 
@@ -129,22 +130,22 @@ SHAPES: dict[str, type[Serializable]] = {
     **MESSAGES,
     **{shape.__name__: shape for shape in (BaseMessage, AgentAction, AgentActionMessageLog, AgentStep, AgentFinish)},
 }
-"""Classes by their names, which are LangChain's."""
+"""The classes of this package by name. The names are LangChain's."""
 
 
 def taken(value: Any) -> Any:
-    """Convert an object of a LangChain class to the class of the same name here; return anything else unchanged."""
+    """Convert an object of a LangChain class to this package's class of that name. Return other values unchanged."""
     names = foreign_names(value) or ()
     return next((SHAPES[name].taken(value) for name in names if name in SHAPES), value)
 
 
 def said(action: AgentAction) -> list[BaseMessage]:
-    """Return the message log of an action, all as messages of Gesta; an empty list if the action has no log."""
+    """Return an action's message log with all messages converted to this package's classes; empty without a log."""
     return [taken(each) for each in action.messages] if isinstance(action, AgentActionMessageLog) else []
 
 
 def expected(value: Any, shape: type[T]) -> T:
-    """Convert a value to the class that it must have. As in LangChain, the value may be a dict of the members.
+    """Return a value as an instance of a class: unchanged, or converted from LangChain's object or a dict of fields.
 
     Raises:
         TypeError: the value cannot be converted.
@@ -167,12 +168,12 @@ def _check_texts(shape: Struct, *names: str) -> None:
 
 
 def _convert_agent_action_to_messages(agent_action: Any) -> Sequence[BaseMessage]:
-    """Return, as messages, the reply of the model that asked for an action."""
+    """Return the model's reply that an action was parsed from, as messages."""
     return expected(agent_action, AgentAction).messages
 
 
 def _convert_agent_observation_to_messages(agent_action: Any, observation: Any) -> Sequence[BaseMessage]:
-    """Return an observation as the messages that the model reads."""
+    """Return the messages in which the model reads the observation of an action."""
     action = expected(agent_action, AgentAction)
     if not isinstance(action, AgentActionMessageLog):
         return [HumanMessage(observation_text(observation))]
@@ -184,5 +185,5 @@ def _convert_agent_observation_to_messages(agent_action: Any, observation: Any) 
 
 
 def _create_function_message(agent_action: Any, observation: Any) -> FunctionMessage:
-    """Return an observation as a message with the name of the tool."""
+    """Return an observation as a function message with the name of the action's tool."""
     return FunctionMessage(observation_text(observation), name=expected(agent_action, AgentAction).tool)

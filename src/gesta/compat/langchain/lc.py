@@ -1,7 +1,7 @@
-"""LangChain's own JSON form of actions, finishes and messages, without LangChain.
+"""LangChain's own JSON form ("lc form") of actions, finishes and messages, written and read without LangChain.
 
-`to_lc` writes the same bytes as `dumps` of langchain-core 1.7, and `from_lc` reads them. An `AgentStep`, which
-LangChain cannot load, has a form here too. JSON is read as data alone: no class is looked up by a path in it.
+`to_lc` writes the same bytes as `dumps` of langchain-core 1.7, and `from_lc` reads them. `AgentStep`, which LangChain
+cannot load, has a form of its own here. JSON is only read as data: no class is imported by a path in it.
 """
 
 import json
@@ -17,7 +17,7 @@ AGENTS = ("AgentAction", "AgentActionMessageLog", "ToolAgentAction", "AgentStep"
 
 
 def to_lc(value: Any, *, pretty: bool = False) -> str:
-    """Write a value that may hold actions, steps, finishes and messages as lc JSON.
+    """Return a value as JSON text. Actions, steps, finishes and messages in it are written in their lc form.
 
     A value that JSON cannot hold is written as a `not_implemented` stub with its `repr`, as in LangChain.
 
@@ -31,11 +31,11 @@ def to_lc(value: Any, *, pretty: bool = False) -> str:
 
 
 def from_lc(text: str | bytes) -> Any:
-    """Read lc JSON. A `not_implemented` stub comes back as `gesta.codec.rows.PythonValue`.
+    """Return the value in a text of lc JSON. A `not_implemented` stub is returned as `gesta.codec.rows.PythonValue`.
 
     Raises:
-        ValueError: the text is not JSON, is nested too deeply, or holds an object of another kind, a secret, or
-            fields that do not fit.
+        ValueError: the text is not JSON, is nested too deeply, or contains an object of an unknown class, a secret, or
+            members that do not fit their class.
     """
     try:
         return _read(json.loads(text))
@@ -66,7 +66,7 @@ def _written(value: Any) -> Any:
 
 
 def _escaped(value: Any) -> Any:
-    """Return a value for a place where objects are not read. An object of this package becomes a stub there."""
+    """Return a copy of an escaped value. LangChain reads it as plain data, so objects inside it become stubs."""
     match value:
         case dict() if _has_names(value):
             return {key: _escaped(each) for key, each in value.items()}
@@ -78,12 +78,12 @@ def _escaped(value: Any) -> Any:
 
 
 def _has_names(value: dict[Any, Any]) -> bool:
-    """Return whether all keys of a dict can be keys in JSON."""
+    """Return whether JSON accepts all keys of a dict."""
     return all(key is None or isinstance(key, str | float) or isinstance(numbers_in_hex(key), int) for key in value)
 
 
 def _stub(value: Any) -> dict[str, Any]:
-    """Return the stub of a value that JSON cannot hold."""
+    """Return the stub that is written for a value that JSON cannot hold: its class and its `repr`."""
     named = value if hasattr(value, "__name__") else type(value)
     path = [*str(getattr(named, "__module__", "")).split("."), named.__name__]
     try:
@@ -112,7 +112,7 @@ def _read(value: Any) -> Any:
 
 
 def _made(name: str, kwargs: dict[str, Any]) -> Any:
-    """Make the object that an lc constructor describes. Raises ValueError if its members do not fit."""
+    """Return the object that an lc form describes. Raises ValueError for an unknown class or unsuitable members."""
     message = name.removesuffix("Chunk") in MESSAGES
     if not message and name not in AGENTS:
         raise ValueError(f"found an lc object {name!r}; expected one of {', '.join((*AGENTS, *MESSAGES))}")

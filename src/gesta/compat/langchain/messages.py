@@ -1,6 +1,7 @@
-"""LangChain's messages as data, with its names, fields and defaults, and the base class of all shapes of this package.
+"""LangChain's messages as data, with its names, fields and defaults, and the base class of all classes in this package.
 
-LangChain need not be installed. Its own messages are accepted wherever these messages are: see `taken` in `agents`.
+LangChain need not be installed. LangChain's own message objects are accepted wherever these messages are accepted: see
+`taken` in `agents`. "lc form" means LangChain's JSON form of an object, which its `dumps` writes.
 """
 
 import json
@@ -11,31 +12,31 @@ from msgspec import Struct, StructMeta, field
 from msgspec.structs import force_setattr
 
 COLLECTIONS = ("additional_kwargs", "response_metadata", "tool_calls", "invalid_tool_calls", "tool_call_chunks")
-"""Members that are not written if they are empty."""
+"""Fields that an lc form leaves out when they are empty."""
 INVALID = ("type", "id", "name", "args", "error")
-"""Members of a call that could not be read."""
+"""Fields of a tool call whose arguments could not be parsed."""
 CALL = ("name", "args", "id")
 LIBRARIES = ("langchain_core", "langchain_classic", "langchain")
-"""Packages whose objects are accepted."""
+"""Packages of LangChain, whose objects are accepted in place of those of this package."""
 BASE = ("content", "additional_kwargs", "response_metadata", "type", "name", "id")
-"""Members of a message of any type."""
+"""Fields that every class of message has."""
 
 
 class Keywords(StructMeta):
-    """Metaclass that makes the fields of a program's own subclass keyword-only, so that they need no default."""
+    """Metaclass that makes new fields keyword-only, so that a field without default may follow fields with one."""
 
     def __new__(
         mcls, name: str, bases: tuple[type, ...], members: dict[str, Any], *, frozen: bool = True, kw_only: bool = True
     ) -> Any:
-        """Make a class. By default it is frozen, and its own fields are keyword-only."""
+        """Make a class that is frozen and has keyword-only fields, unless the class statement says otherwise."""
         return super().__new__(mcls, name, bases, members, frozen=frozen, kw_only=kw_only)
 
 
 class Serializable(Struct, metaclass=Keywords, frozen=True):
-    """Base class of messages, actions, steps and finishes."""
+    """Base class of messages, actions, steps and finishes. An instance can be compared with LangChain's own object."""
 
     MORE: ClassVar[tuple[str, ...]] = ("entry", "tool_call_id", "outcome", "rest")
-    """Members that LangChain's class lacks. They are dumped only if they are not empty."""
+    """Fields that LangChain's class lacks. `model_dump` leaves them out when they are empty."""
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
@@ -49,7 +50,7 @@ class Serializable(Struct, metaclass=Keywords, frozen=True):
 
     @classmethod
     def taken(cls, value: Any) -> Any:
-        """Convert LangChain's own object of this class to an instance of it; return any other value unchanged."""
+        """Convert LangChain's object of the class with the same name. Any other value is returned unchanged."""
         if cls.__name__ not in (foreign_names(value) or ()):
             return value
         known = {name: getattr(value, name) for name in cls.__struct_fields__ if hasattr(value, name)}
@@ -59,41 +60,41 @@ class Serializable(Struct, metaclass=Keywords, frozen=True):
 
     @classmethod
     def is_lc_serializable(cls) -> bool:
-        """Return True: every class here has an lc form."""
+        """Return True, because every class here has an lc form."""
         return True
 
     @classmethod
     def get_lc_namespace(cls) -> list[str]:
-        """Return the module path of the class in lc forms."""
+        """Return the module path that names this class in an lc form."""
         return ["langchain", "schema", "agent"]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the outer dict of the lc form. Its `kwargs` still hold objects."""
+        """Return the lc form as a dict. Messages and actions in its `kwargs` are still objects, not dicts."""
         name, kwargs = self.lc_members()
         return {"lc": 1, "type": "constructor", "id": [*self.get_lc_namespace(), name], "kwargs": kwargs}
 
     def lc_members(self) -> tuple[str, dict[str, Any]]:
-        """Return the class name and the members of the lc form, in LangChain's order."""
+        """Return the class name and the fields for the lc form, in LangChain's order."""
         return type(self).__name__, {name: getattr(self, name) for name in self._dumped()}
 
     def _dumped(self) -> list[str]:
         return [name for name in self.__struct_fields__ if name not in self.MORE or getattr(self, name)]
 
     def model_dump(self) -> dict[str, Any]:
-        """Return the members as a dict, with messages and actions inside them as dicts too."""
+        """Return the fields as a dict in which messages, actions, steps and finishes are dicts, too."""
         return {name: _plain(getattr(self, name)) for name in self._dumped()}
 
     def model_dump_json(self, *, indent: int | None = None) -> str:
-        """Return the members as JSON. Raises TypeError for a value that JSON cannot hold."""
+        """Return the fields as JSON text. Raises TypeError for a value that JSON cannot hold."""
         separators = (",", ":") if indent is None else None
         return json.dumps(self.model_dump(), ensure_ascii=False, indent=indent, separators=separators)
 
     @classmethod
     def model_validate(cls, obj: Any) -> Self:
-        """Return the instance that a dict describes. An instance is returned unchanged.
+        """Return an instance with the fields of a dict. An instance of this class is returned unchanged.
 
         Raises:
-            TypeError: members are missing, are too many, or are of another type.
+            TypeError: a field is missing, unknown or of a wrong type.
         """
         if isinstance(obj, cls):
             return obj
@@ -103,16 +104,16 @@ class Serializable(Struct, metaclass=Keywords, frozen=True):
 
 
 class Said(Serializable, frozen=True, kw_only=False):
-    """Base of messages, which has only their content."""
+    """Base class of messages that has only their content, so that the content can be passed by position."""
 
     content: str | list[Any]
 
 
 class BaseMessage(Said, frozen=True, kw_only=True):
-    """A message of any type, also of a chunk or of a type that has no class here."""
+    """A message. This class itself is used for chunks of messages, and for types of message without a class here."""
 
     OWN: ClassVar[tuple[str, ...]] = ()
-    """Members that this class has in addition to the members of every message."""
+    """Fields that this class has in addition to those of every message."""
 
     additional_kwargs: dict[str, Any] = field(default_factory=dict)
     response_metadata: dict[str, Any] = field(default_factory=dict)
@@ -123,7 +124,7 @@ class BaseMessage(Said, frozen=True, kw_only=True):
     tool_calls: list[dict[str, Any]] = field(default_factory=list)
     """Each call is `{name, args, id}`."""
     invalid_tool_calls: list[dict[str, Any]] = field(default_factory=list)
-    """Each call is `{name, args, id, error}`, where `args` is a text that could not be read."""
+    """Each call is `{name, args, id, error}`, where `args` is the text that could not be parsed."""
     usage_metadata: dict[str, Any] | None = None
     tool_call_chunks: list[dict[str, Any]] = field(default_factory=list)
     chunk_position: str | None = None
@@ -133,7 +134,7 @@ class BaseMessage(Said, frozen=True, kw_only=True):
     """In a tool message, `success` or `error`."""
     role: str | None = None
     rest: dict[str, Any] = field(default_factory=dict)
-    """Members of any other name."""
+    """Fields of the original message that have no field here, by name."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.content, str | list):
@@ -150,16 +151,16 @@ class BaseMessage(Said, frozen=True, kw_only=True):
 
     @property
     def kind(self) -> str:
-        """The type of the message; for a chunk, the type of the message that it is a part of."""
+        """The type of the message. For a chunk, the type of the message that the chunk belongs to."""
         return self.type.removesuffix("MessageChunk").lower()
 
     @classmethod
     def get_lc_namespace(cls) -> list[str]:
-        """Return the module path of the class in lc forms."""
+        """Return the module path that names this class in an lc form."""
         return ["langchain", "schema", "messages"]
 
     def lc_members(self) -> tuple[str, dict[str, Any]]:
-        """Return the class name and the members that LangChain would write, in LangChain's order."""
+        """Return the class name and the fields for the lc form, with those that LangChain would write, in its order."""
         every = {**{name: getattr(self, name) for name in self.__struct_fields__ if name != "rest"}, **self.rest}
         found = {
             key: each
@@ -177,46 +178,46 @@ class BaseMessage(Said, frozen=True, kw_only=True):
 
 
 class AIMessage(BaseMessage, frozen=True, kw_only=True):
-    """A message of a model."""
+    """A message that the model wrote."""
 
     OWN = ("tool_calls", "invalid_tool_calls", "usage_metadata")
     type: str = "ai"
 
 
 class HumanMessage(BaseMessage, frozen=True, kw_only=True):
-    """A message of a person, or the observation of an action."""
+    """A message from a person, or the observation of an action that is shown to the model as such a message."""
 
     type: str = "human"
 
 
 class SystemMessage(BaseMessage, frozen=True, kw_only=True):
-    """Instructions that hold for a whole conversation."""
+    """Instructions for the model that apply to the whole conversation."""
 
     type: str = "system"
 
 
 class ToolMessage(BaseMessage, frozen=True, kw_only=True):
-    """The result of the tool call that `tool_call_id` names."""
+    """The result of a tool call. `tool_call_id` is the id of that call."""
 
     OWN = ("tool_call_id", "artifact", "status")
     type: str = "tool"
 
 
 class FunctionMessage(BaseMessage, frozen=True, kw_only=True):
-    """The result of the function that `name` names."""
+    """The result of a function call. `name` is the name of the function."""
 
     type: str = "function"
 
 
 class ChatMessage(BaseMessage, frozen=True, kw_only=True):
-    """A message of any other role."""
+    """A message of a role that has no class of its own."""
 
     OWN = ("role",)
     type: str = "chat"
 
 
 class RemoveMessage(BaseMessage, frozen=True, kw_only=True):
-    """A request to remove the message that `id` names."""
+    """A request to remove the message whose id is `id`."""
 
     content: str | list[Any] = ""
     type: str = "remove"
@@ -230,7 +231,7 @@ TYPES = {made: made.__name__.removesuffix("Message").lower() for made in MESSAGE
 
 
 def foreign_names(value: Any) -> tuple[str, ...] | None:
-    """Return the names of an object's LangChain classes, nearest first; `None` if it has no class of LangChain."""
+    """Return the names of the LangChain classes of an object, most specific first; `None` if it has none."""
     if isinstance(value, Serializable):
         return None
     theirs = [base.__name__ for base in type(value).__mro__ if base.__module__.partition(".")[0] in LIBRARIES]
@@ -240,7 +241,7 @@ def foreign_names(value: Any) -> tuple[str, ...] | None:
 
 
 def message_of(name: str, members: Mapping[str, Any]) -> BaseMessage:
-    """Return the message of a class name or type. Members that its class does not have go into `rest`."""
+    """Return a message made from a class name or a type, and its fields. Unknown fields go into `rest`."""
     shape = next((made for made in MESSAGES.values() if name in (made.__name__, TYPES[made])), BaseMessage)
     every = {**members, **members.get("rest", {})}
     known = {key: each for key, each in every.items() if key in shape.__struct_fields__ and key != "rest"}
@@ -249,7 +250,7 @@ def message_of(name: str, members: Mapping[str, Any]) -> BaseMessage:
 
 
 def _calls_of(raw: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return the calls in a provider's own form, and the calls whose arguments cannot be read."""
+    """Return the tool calls in OpenAI's form as two lists: parsed calls, and calls whose arguments are malformed."""
     calls: list[dict[str, Any]] = []
     invalid: list[dict[str, Any]] = []
     for call in raw if isinstance(raw, list) else ():
@@ -265,7 +266,7 @@ def _calls_of(raw: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value in which all messages, actions, steps and finishes are dicts."""
+    """Return a value in which all messages, actions, steps and finishes are dicts, at every depth."""
     match value:
         case Serializable():
             return value.model_dump()

@@ -1,7 +1,8 @@
-"""The scratchpads of LangChain's agents: steps as the text or the messages that a model continues.
+"""LangChain's scratchpads: functions that show the steps so far to the model, as text or as messages.
 
-No scratchpad drops an observation, merges equal rounds or leaves a call without an answer. Steps may be LangChain's
-own, or pairs of an action and its observation. The messages are of the classes in `gesta.compat.langchain.messages`.
+No function drops an observation, merges equal steps or leaves a tool call without a result. Steps may be objects of
+LangChain's own classes, or pairs of an action and its observation. The messages returned are of the classes in
+`gesta.compat.langchain.messages`.
 """
 
 from collections.abc import Iterable
@@ -20,13 +21,13 @@ from gesta.compat.langchain.steps import UNANSWERED, Round, rounds
 from gesta.prompt.formatter import observation_text
 
 Pairs = Iterable[AgentStep | tuple[AgentAction, Any]]
-"""Steps, or pairs of an action and its observation, of Gesta or of LangChain."""
+"""Steps, or pairs of an action and its observation. The objects may be Gesta's or LangChain's."""
 TAGS = str.maketrans("<>", "[]")
 XML = tuple(f"<{end}{tag}>" for tag in ("tool", "tool_input", "observation", "final_answer") for end in ("", "/"))
 
 
 def format_log_to_str(steps: Pairs, observation_prefix: str = "Observation: ", llm_prefix: str = "Thought: ") -> str:
-    """Return the logs and the observations as one text that the model continues."""
+    """Return each action's log and observation as one text that ends with `llm_prefix`, for the model to continue."""
     return "".join(
         f"{step.action.log}\n{observation_prefix}{observation_text(step.observation)}\n{llm_prefix}"
         for step in _steps(steps)
@@ -34,7 +35,11 @@ def format_log_to_str(steps: Pairs, observation_prefix: str = "Observation: ", l
 
 
 def format_log_to_messages(steps: Pairs, template_tool_response: str = "{observation}") -> list[BaseMessage]:
-    """Return each log as an ai message, and each observation, in the template, as a human message."""
+    """Return two messages for each step: the log as an ai message, and the observation as a human message.
+
+    Args:
+        template_tool_response: text of the human message; `{observation}` in it is replaced.
+    """
     found: list[BaseMessage] = []
     for step in _steps(steps):
         text = template_tool_response.format(observation=observation_text(step.observation))
@@ -43,7 +48,10 @@ def format_log_to_messages(steps: Pairs, template_tool_response: str = "{observa
 
 
 def format_to_openai_function_messages(steps: Pairs) -> list[BaseMessage]:
-    """Return each message log and a function message; the observation of a plain action is a human message."""
+    """Return, for each step, the messages of its action and then its observation.
+
+    The observation is a function message if the action has a message log, else a human message.
+    """
     found: list[BaseMessage] = []
     for step in _steps(steps):
         action, log = step.action, said(step.action)
@@ -54,7 +62,10 @@ def format_to_openai_function_messages(steps: Pairs) -> list[BaseMessage]:
 
 
 def format_to_tool_messages(steps: Pairs) -> list[BaseMessage]:
-    """Return each reply once, then one tool message for each call. For a call without a step, the message says so."""
+    """Return each reply once, and after it one tool message for each of its calls.
+
+    The tool message of a call without a step says that there is no result. A late result is a human message.
+    """
     found: list[BaseMessage] = []
     for item in rounds(_steps(steps)):
         if isinstance(item, Round):
@@ -67,7 +78,12 @@ def format_to_tool_messages(steps: Pairs) -> list[BaseMessage]:
 
 
 def format_xml(steps: Pairs, *, escape_format: str | None = "minimal") -> str:
-    """Return tools, inputs and observations in tags. If `escape_format` is `minimal`, tags in them become `[[tag]]`."""
+    """Return the tool, the input and the observation of each step as text in XML tags.
+
+    Args:
+        escape_format: with `minimal`, these tags inside a text are written with square brackets (`[[tool]]`), so that
+            they do not end an element; `None` leaves texts unchanged.
+    """
     found = ""
     for step in _steps(steps):
         texts = step.action.tool, observation_text(step.action.tool_input), observation_text(step.observation)

@@ -1,7 +1,7 @@
-"""Reads any run as LangChain's steps and finishes, and turns steps and finishes into the contents of a run.
+"""Reads any run as LangChain's steps and finishes, and turns steps and finishes back into the contents of a run.
 
-Contract: two actions are the same only if they are one entry; nothing here or in `scratchpads` merges actions that are
-merely equal.
+A finish is an agent's final answer. Contract: two actions are the same only if they come from one entry. Neither this
+module nor `scratchpads` merges actions that are merely equal.
 """
 
 import hashlib
@@ -35,7 +35,7 @@ ID = re.compile(r"[!-~]{1,40}")
 
 
 class Asked(Struct):
-    """One call of a reply."""
+    """One tool call of a model's reply, with its result if there is one."""
 
     content: ToolCallContent
     call_id: str | None
@@ -44,19 +44,19 @@ class Asked(Struct):
 
 
 class Made(Struct):
-    """A model's reply, with the calls and the answer in it."""
+    """A model's reply with its tool calls and, if it was an answer, the answer."""
 
     text: str = ""
     span: int = 0
     reason: str | None = None
     kept: dict[str, Any] | None = None
-    """The actions as `contents` wrote them, if they cannot be derived from the text and the calls."""
+    """The actions as `contents` recorded them, if they cannot be derived from the text and the calls; else `None`."""
     calls: list[Asked] = field(default_factory=list)
     answer: AssistantContent | None = None
-    late: "tuple[Made, int, ToolResultContent] | None" = None  # only that: one more result of a call
+    late: "tuple[Made, int, ToolResultContent] | None" = None  # a further result of another reply's call; then no more
 
     def message_log(self) -> list[BaseMessage]:
-        """Return the messages that the reply's actions were parsed from."""
+        """Return the messages from which the actions of the reply were parsed."""
         calls, invalid = [], []
         for asked in self.calls:
             name, meta = asked.content.tool_name, asked.content.meta or {}
@@ -67,7 +67,7 @@ class Made(Struct):
         return [AIMessage(self.text, tool_calls=calls, invalid_tool_calls=invalid)]
 
     def actions(self) -> list[AgentAction]:
-        """Return the actions of the calls: as `contents` kept them, else as they are derived from the reply."""
+        """Return one action for each call: the recorded action if it is usable, else one derived from the reply."""
         with suppress(KeyError, TypeError, ValueError):  # what was kept may be anything by now, or nothing
             return self._kept(self.kept or {})
         native = len(self.calls) > 1 or self.reason in CALLING or any(each.content.tool_call_id for each in self.calls)
@@ -77,9 +77,9 @@ class Made(Struct):
         return [_action(self.text, asked, said) for asked in self.calls]
 
     def _kept(self, kept: dict[str, Any]) -> list[AgentAction]:
-        """Make the actions again from what the function `contents` wrote into the metadata of their reply.
+        """Return the actions that the function `contents` recorded in the metadata of the reply.
 
-        Raises KeyError, TypeError or ValueError if `kept` has another form than that function writes.
+        Raises KeyError, TypeError or ValueError if `kept` does not have the form that `contents` writes.
         """
         log = [message_of(each["type"], each) for each in kept["message_log"]]
         return [
@@ -88,7 +88,7 @@ class Made(Struct):
         ]
 
     def steps(self) -> list[AgentStep | AgentFinish]:
-        """Return the steps of the calls, then the finish if the reply was an answer."""
+        """Return a step for each call, then a finish if the reply was an answer."""
         if self.late is not None:
             made, place, result = self.late
             return [replace(_step(made.actions()[place], result), outcome="late")]
@@ -102,7 +102,7 @@ class Made(Struct):
 
 
 class State(Struct):
-    """The part of a run that was read so far, as replies and results."""
+    """The replies, tool calls and ids that were found in the entries read so far."""
 
     items: list[Made] = field(default_factory=list)
     completions: dict[int, Made] = field(default_factory=dict)
@@ -111,14 +111,18 @@ class State(Struct):
     last: Made = field(default_factory=lambda: Made(span=-1))
 
     def add(self, made: Made) -> Made:
-        """Add a reply, and return it."""
+        """Add a reply as the newest one, and return it."""
         self.items.append(made)
         self.last = made
         return made
 
 
 def steps(entries: Iterable[Entry]) -> list[AgentStep | AgentFinish]:
-    """Return the steps and finishes of a run. A call without result is `unanswered`; a late result is its own step."""
+    """Return the steps and finishes of a run.
+
+    A call without a result becomes a step with the outcome `unanswered`. A late result, which is a further result of a
+    call, becomes a step of its own.
+    """
     state = State()
     for entry in entries:
         match entry.content:
@@ -135,7 +139,7 @@ def steps(entries: Iterable[Entry]) -> list[AgentStep | AgentFinish]:
 
 
 def _reply(state: State, entry: Entry) -> Made | None:
-    """Return the reply that is among an entry's causes; `None` if there is none."""
+    """Return the reply that caused an entry; `None` if no reply is among its causes."""
     known = state.completions
     return next((known[cause] for cause in entry.causes if isinstance(cause, int) and cause in known), None)
 
@@ -150,7 +154,10 @@ def _call(state: State, entry: Entry, content: ToolCallContent) -> None:
 
 
 def _call_id(state: State, run: str, own: str | None) -> str:
-    """Return the provider's id. If it is missing, invalid or used before, return an id made as formatters make it."""
+    """Return the provider's id of a call, or a new id if the provider's is missing, invalid or already used.
+
+    A new id is made by the same rule as in the formatters.
+    """
     if not (own and ID.fullmatch(own) and own not in state.used):
         digest = hashlib.sha256(f"{run}|{len(state.calls) + 1}".encode()).hexdigest()
         own = next(made for end in range(8, 65) if (made := f"call_{digest[:end]}") not in state.used)
@@ -159,7 +166,11 @@ def _call_id(state: State, run: str, own: str | None) -> str:
 
 
 def _result(state: State, content: ToolResultContent) -> None:
-    """Add a result to its call, found by seq or id, else to the first call without a result in the last reply."""
+    """Add a result to its call, found by seq, else by id, else to the first open call.
+
+    An open call is a call of the last reply that has no result yet. If the call already has a result, the new result
+    is added as a late one.
+    """
     found = state.calls.get(content.call or 0)
     if content.call is None:
         waits = [(state.last, n) for n, asked in enumerate(state.last.calls) if asked.result is None]
@@ -184,7 +195,7 @@ def _answer(state: State, entry: Entry, content: AssistantContent) -> None:
 
 
 def _action(text: str, asked: Asked, log: list[BaseMessage] | None) -> AgentAction:
-    """Make the action of a call, without a message log if it was parsed from text."""
+    """Return the action of a call. If `log` is `None`, the call was parsed from text and gets no message log."""
     call, raw = asked.content, (asked.content.meta or {}).get("raw_args")
     one = call.tool_args.get(ONE) if len(call.tool_args) == 1 else None
     tool_input = next((each for each in (raw, one) if isinstance(each, str)), call.tool_args)
@@ -204,14 +215,14 @@ def _step(action: AgentAction, result: ToolResultContent | None) -> AgentStep:
 
 
 class Round(Struct):
-    """Steps of one reply."""
+    """The steps of all tool calls in one model reply."""
 
     first: AgentAction
     asked: list[dict[str, Any]]  # calls of the reply, as its last message has them
     steps: dict[int, AgentStep] = field(default_factory=dict)  # by the place of their call, else at 0
 
     def claim(self, step: AgentStep) -> bool:
-        """Add a step if a call of this reply is its call and has no step yet, and return whether the step was added."""
+        """Add a step if its call is a call of this reply and has no step yet. Return whether the step was added."""
         action = step.action
         if not isinstance(action, AgentActionMessageLog) or action.messages != self.first.messages:
             return False
@@ -224,7 +235,7 @@ class Round(Struct):
 
 
 def rounds(steps: Iterable[AgentStep | AgentFinish]) -> list[Round | AgentStep | AgentFinish]:
-    """Return the steps grouped by reply. A step outside of all groups is a late result."""
+    """Return the steps, grouped into one `Round` for each reply. Finishes and late results are in no group."""
     found: list[Round | AgentStep | AgentFinish] = []
     for step in map(taken, steps):
         if not isinstance(step, AgentStep | AgentFinish):
@@ -243,7 +254,10 @@ def rounds(steps: Iterable[AgentStep | AgentFinish]) -> list[Round | AgentStep |
 
 
 def contents(steps: Iterable[AgentStep | AgentFinish]) -> list[Content]:
-    """Return the contents that a run of these steps would write. `steps` reads them; results name their calls by id."""
+    """Return the contents that a run with these steps would have recorded. `steps` reads the same steps from them.
+
+    A result refers to its call by the provider's call id.
+    """
     found: list[Content | None] = []
     for item in rounds(steps):
         if isinstance(item, Round):
@@ -262,7 +276,7 @@ def contents(steps: Iterable[AgentStep | AgentFinish]) -> list[Content]:
 
 
 def _made(round_: Round) -> Made:
-    """Return the reply that a round was made from, with the actions that cannot be derived from the reply."""
+    """Return the reply of a round. It has the round's actions in `kept` if they cannot be derived from the reply."""
     first = round_.first
     log = said(first)
     text = log[-1].content if log else first.log
@@ -288,7 +302,7 @@ def _made(round_: Round) -> Made:
 
 
 def _written(step: AgentStep) -> ToolResultContent | None:
-    """Return the observation of a step as a tool result; `None` if its call was never answered."""
+    """Return the observation of a step as a tool result; `None` if the call was never answered."""
     if step.outcome == "unanswered":
         return None
     outcome, call_id = step.outcome, getattr(step.action, "tool_call_id", None)

@@ -1,6 +1,6 @@
-"""TrustGraph: patterns (agents that work step by step), their messages, and the RDF triples that explain the steps.
+"""TrustGraph: its patterns (agents that work step by step), its messages, and RDF triples that explain each step.
 
-The modules have the paths that a program for TrustGraph imports, with `gesta.compat` before them:
+The modules have TrustGraph's paths after `gesta.compat`, so a program only adds that prefix to its imports:
 `trustgraph.schema`, `trustgraph.provenance`, `trustgraph.agent.orchestrator.pattern_base` and so on.
 """
 
@@ -48,7 +48,7 @@ from gesta.compat.trustgraph.schema import (
 )
 
 ORDER = ("requests", "schema", "wire", "provenance", "context", "agent", "pattern")
-"""The modules in order: each imports only modules before it."""
+"""The modules in reading order: each imports only modules before it."""
 
 __all__ = [
     "GRAPH_RETRIEVAL",

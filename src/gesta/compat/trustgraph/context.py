@@ -1,4 +1,4 @@
-"""The objects passed to a step of a pattern: a callback for responses, a callback for the next step, and services."""
+"""The objects that a pattern's step receives: a callback for responses, a callback for the next step, and services."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
@@ -12,14 +12,14 @@ from gesta.log.journal import utc_now
 Respond = Callable[[AgentResponse], Awaitable[None]]
 Next = Callable[[AgentRequest], Awaitable[None]]
 Flow = Callable[[str], Any]
-"""A function that returns a service by its name."""
+"""A function that returns a service by name."""
 Say = Callable[..., Awaitable[None]]
 USER_AWARE = ("structured-query-request", "row-embeddings-query-request")
-"""Names of the services that are told the name of the user."""
+"""Names of the services that also receive the name of the user."""
 
 
 class Action(Struct):
-    """An action of an agent, and its observation."""
+    """An action of an agent, with the thought before it and its observation."""
 
     thought: str = ""
     name: str = ""
@@ -28,28 +28,28 @@ class Action(Struct):
 
 
 class Final(Struct):
-    """The final answer of an agent."""
+    """An agent's final answer, with the thought before it."""
 
     thought: str = ""
     final: Any = ""
 
 
 class UserAwareContext:
-    """A flow, with the name of its user and the callback for responses."""
+    """A flow with facts about the current turn: its user, the callback for responses, the clock and others."""
 
     def __init__(self, flow: Flow, user: str, respond: Respond | None = None, streaming: bool = False) -> None:  # noqa: FBT001, FBT002 - as its users write it
         self._flow, self._user = flow, user
         self.respond = respond
         self.streaming = streaming
         self.current_explain_uri: str | None = None
-        """Id of the entry that the current work derives from."""
+        """Id of the newest entry of the turn, from which the current work derives."""
         self.key = ""
-        """Idempotency key, 64 hex: the same however often the turn is resumed."""
+        """Idempotency key of the turn: 64 hexadecimal digits, which stay the same when the turn is resumed."""
         self.clock: Callable[[], datetime] = utc_now
         self.cancelled: Callable[[], bool] = lambda: False
 
     def __call__(self, service_name: str) -> Any:
-        """Return a service by its name. A service named in `USER_AWARE` is told the name of the user."""
+        """Return a service by name. A service named in `USER_AWARE` also receives the name of the user."""
         client = self._flow(service_name)
         if service_name in USER_AWARE:
             client._current_user = self._user  # noqa: SLF001 - the name that these services read
@@ -57,7 +57,7 @@ class UserAwareContext:
 
 
 class Prompted(Protocol):
-    """A service that answers prompts."""
+    """A service that asks a model with a named prompt."""
 
     async def prompt(
         self,
@@ -66,4 +66,4 @@ class Prompted(Protocol):
         streaming: bool = False,  # noqa: FBT001, FBT002 - as its users write it
         chunk_callback: Callable[[str, bool], Awaitable[None]] | None = None,
     ) -> str:
-        """Return the answer to a prompt. When streaming, pieces of it are passed to `chunk_callback`."""
+        """Return the model's answer to the prompt named `id`. When streaming, also send pieces to `chunk_callback`."""

@@ -1,7 +1,7 @@
-"""A pattern and its turn in one object: the methods of `PatternBase`, and the verbs of a workflow.
+"""A pattern and its turn in one object, which has the methods of `PatternBase` and those of a workflow.
 
-Its `emit_` methods need neither a flow nor URIs: `await self.emit_iteration(1, act)`. New code does not need this
-class: a workflow, which is an async function of the verbs, does the same.
+Its `emit_` methods need no flow and no URIs: `await self.emit_iteration(1, act)`. New code does not need this class: a
+workflow, an async function that gets the same methods as an argument, does the same.
 """
 
 from typing import Any
@@ -13,7 +13,7 @@ from gesta.workflow.verbs import Verbs
 
 
 class Pattern(PatternTurn, PatternBase):
-    """A pattern that is its own flow."""
+    """A pattern that also offers the services which other patterns get as their argument `flow`."""
 
     def __init__(self, verbs: Verbs) -> None:
         cls = type(self)
@@ -23,7 +23,7 @@ class Pattern(PatternTurn, PatternBase):
 
     @property
     def flow(self) -> PatternTurn:
-        """Return this object, which has the services of the turn."""
+        """This object, which offers the services of the turn."""
         return self
 
     @classmethod

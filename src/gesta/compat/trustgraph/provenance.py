@@ -1,6 +1,7 @@
 """The RDF triples about an agent's steps that TrustGraph's patterns send, and the URIs of the entities in them.
 
-A pattern that was ported to Gesta sends these triples. `gesta.views.prov` exports a record with the same vocabulary.
+Patterns that were ported to Gesta send these triples. `gesta.views.prov` exports a whole record with the same
+vocabulary.
 """
 
 import dataclasses
@@ -20,7 +21,7 @@ DERIVED = PROV + "wasDerivedFrom"
 
 
 def agent_session_uri(session_id: str | None = None) -> str:
-    """Return the URI of a session; without `session_id`, the URI of a new session."""
+    """Return the URI of a session. Without `session_id`, return the URI of a new session."""
     return SESSION + (str(uuid4()) if session_id is None else session_id)
 
 
@@ -30,47 +31,47 @@ def agent_iteration_uri(session_id: str, iteration_num: int) -> str:
 
 
 def agent_thought_uri(session_id: str, iteration_num: int) -> str:
-    """Return the URI of the thought of an iteration."""
+    """Return the URI of the thought of an iteration. Iterations are counted from 1."""
     return f"{SESSION}{session_id}/i{iteration_num}/thought"
 
 
 def agent_observation_uri(session_id: str, iteration_num: int) -> str:
-    """Return the URI of the observation of an iteration."""
+    """Return the URI of the observation of an iteration. Iterations are counted from 1."""
     return f"{SESSION}{session_id}/i{iteration_num}/observation"
 
 
 def agent_final_uri(session_id: str) -> str:
-    """Return the URI of the answer of a session."""
+    """Return the URI of the final answer of a session."""
     return f"{SESSION}{session_id}/final"
 
 
 def agent_decomposition_uri(session_id: str) -> str:
-    """Return the URI of a decomposition: the goals that a question was divided into."""
+    """Return the URI of a session's decomposition: the goals into which its question was divided."""
     return f"{SESSION}{session_id}/decompose"
 
 
 def agent_finding_uri(session_id: str, index: int) -> str:
-    """Return the URI of a finding, which is the result of one goal. Findings are counted from 0."""
+    """Return the URI of a finding, the result of one goal of the decomposition. Findings are counted from 0."""
     return f"{SESSION}{session_id}/finding/{index}"
 
 
 def agent_plan_uri(session_id: str) -> str:
-    """Return the URI of a plan."""
+    """Return the URI of a session's plan."""
     return f"{SESSION}{session_id}/plan"
 
 
 def agent_step_result_uri(session_id: str, index: int) -> str:
-    """Return the URI of the result of a step of a plan. Steps are counted from 0."""
+    """Return the URI of the result of one step of the plan. Steps are counted from 0."""
     return f"{SESSION}{session_id}/step/{index}"
 
 
 def agent_synthesis_uri(session_id: str) -> str:
-    """Return the URI of a synthesis: the answer made from all findings or step results."""
+    """Return the URI of a session's synthesis: the answer made from all findings or step results."""
     return f"{SESSION}{session_id}/synthesis"
 
 
 def agent_session_triples(session_uri: str, query: str, timestamp: str | None = None) -> list[Triple]:
-    """Return the triples about a question.
+    """Return the triples about a question, the first entity of a session.
 
     Args:
         timestamp: ISO 8601; the current time by default.
@@ -92,8 +93,8 @@ def agent_iteration_triples(
     """Return the triples about an iteration: its action, and the thought before the action.
 
     Args:
-        question_uri: the question, for the first iteration.
-        previous_uri: the observation before this iteration, for a later iteration.
+        question_uri: only for the first iteration: the question that it answers.
+        previous_uri: only for a later iteration: the observation before it.
     """
     said = [(TG + "action", action), (TG + "arguments", json.dumps(arguments or {}))]
     source = question_uri or previous_uri
@@ -101,13 +102,13 @@ def agent_iteration_triples(
     if thought_uri:
         made.append(_named(iteration_uri, TG + "thought", thought_uri))
         thought = _entity(thought_uri, ("Reflection", "Thought"), "Thought", iteration_uri)
-        made += thought[1:]  # it is no prov:Entity there
+        made += thought[1:]  # TrustGraph does not type a thought as prov:Entity
         made += _document(thought_uri, thought_document_id)
     return made
 
 
 def agent_observation_triples(observation_uri: str, iteration_uri: str, document_id: str | None = None) -> list[Triple]:
-    """Return the triples about the observation of an iteration."""
+    """Return the triples about the observation that an iteration led to."""
     made = _entity(observation_uri, ("Observation",), "Observation", iteration_uri)
     return made + _document(observation_uri, document_id)
 
@@ -115,32 +116,32 @@ def agent_observation_triples(observation_uri: str, iteration_uri: str, document
 def agent_final_triples(
     final_uri: str, question_uri: str | None = None, previous_uri: str | None = None, document_id: str | None = None
 ) -> list[Triple]:
-    """Return the triples about an answer. The arguments are those of `agent_iteration_triples`."""
+    """Return the triples about the final answer. `question_uri` is used if there was no iteration before the answer."""
     made = _entity(final_uri, ("Conclusion", "Answer"), "Conclusion", question_uri or previous_uri)
     return made + _document(final_uri, document_id)
 
 
 def agent_decomposition_triples(uri: str, session_uri: str, goals: Iterable[str]) -> list[Triple]:
-    """Return the triples about the goals that a question was divided into."""
+    """Return the triples about the goals into which a question was divided."""
     said = [(TG + "subagentGoal", goal) for goal in goals]
     return _entity(uri, ("Decomposition",), f"Decomposed into {len(said)} research threads", session_uri, said)
 
 
 def agent_finding_triples(uri: str, decomposition_uri: str, goal: str, document_id: str | None = None) -> list[Triple]:
-    """Return the triples about the finding of a goal."""
+    """Return the triples about a finding, the result of one goal of the decomposition."""
     said = [(TG + "subagentGoal", goal)]
     made = _entity(uri, ("Finding", "Answer"), f"Finding: {goal[:TITLE]}", decomposition_uri, said)
     return made + _document(uri, document_id)
 
 
 def agent_plan_triples(uri: str, session_uri: str, steps: Iterable[str]) -> list[Triple]:
-    """Return the triples about a plan."""
+    """Return the triples about a plan and its steps."""
     said = [(TG + "planStep", step) for step in steps]
     return _entity(uri, ("Plan",), f"Plan with {len(said)} steps", session_uri, said)
 
 
 def agent_step_result_triples(uri: str, plan_uri: str, goal: str, document_id: str | None = None) -> list[Triple]:
-    """Return the triples about the result of a step of a plan."""
+    """Return the triples about the result of one step of a plan."""
     said = [(TG + "planStep", goal)]
     made = _entity(uri, ("StepResult", "Answer"), f"Step result: {goal[:TITLE]}", plan_uri, said)
     return made + _document(uri, document_id)
@@ -152,7 +153,7 @@ def agent_synthesis_triples(
     """Return the triples about the answer made from all findings or step results.
 
     Args:
-        previous_uri: the entity, or the entities, that the answer derives from.
+        previous_uri: one or more entities from which the answer derives.
     """
     sources = [previous_uri] if isinstance(previous_uri, str) else list(previous_uri)
     made = _entity(uri, ("Synthesis", "Answer"), "Synthesis", None)
@@ -161,14 +162,20 @@ def agent_synthesis_triples(
 
 
 def set_graph(triples: Iterable[Triple], graph: str) -> list[Triple]:
-    """Return copies of the triples, placed in a graph."""
+    """Return copies of the triples with `graph` as the name of their graph."""
     return [dataclasses.replace(each, g=graph) for each in triples]
 
 
 def _entity(
     uri: str, types: Iterable[str], label: str, source: str | None, said: Iterable[tuple[str, str]] = ()
 ) -> list[Triple]:
-    """Return the triples that each entity has: its types, its label, its source, and some literal values."""
+    """Return the triples that every entity has.
+
+    Args:
+        types: names of its classes in TrustGraph's vocabulary.
+        source: URI of the entity from which it derives.
+        said: pairs of a predicate and a literal value.
+    """
     made = [_named(uri, RDF_TYPE, each) for each in (ENTITY, *(TG + each for each in types))]
     made += [_said(uri, predicate, value) for predicate, value in ((LABEL, label), *said)]
     return made + ([_named(uri, DERIVED, source)] if source else [])

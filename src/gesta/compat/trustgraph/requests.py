@@ -1,11 +1,11 @@
-"""TrustGraph's messages as structs, and functions that make them from a record.
+"""TrustGraph's messages (requests to an agent, and its responses), and functions that make them from a record.
 
-`to_json` and `from_json` follow TrustGraph's rules. A response leaves out empty members, except its two flags. The type
-of a response is read from `message_type` or the older `chunk_type`, and written as `message_type`.
+`to_json` and `from_json` follow TrustGraph's rules. JSON of a response leaves out empty members, except its two flags.
+The type of a response is read from `message_type` or from the older `chunk_type`, and is written as `message_type`.
 
-A request carries a whole history, because TrustGraph's services keep none. Here the record keeps it: `request_of`
-makes a request from entries, and `contents_of` makes contents from a history. Members that have no meaning here are
-kept and ignored; see docs/patterns.md.
+A request contains the whole history, because TrustGraph's services store none. Gesta stores it in the record:
+`request_of` makes a request from the entries of a run, and `contents_of` makes entry contents from a history. Members
+that mean nothing to Gesta are kept and ignored; see docs/patterns.md.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -34,14 +34,14 @@ from gesta.model.usage import tokens
 from gesta.prompt.formatter import observation_text
 
 RETRIEVAL = "urn:graph:retrieval"
-"""The name of the graph of explanations."""
+"""The name of the RDF graph that contains the explanations."""
 RESPONSES = frozenset({"thought", "observation", "answer", "explain", "error", "retract"})
-"""Types of events that become responses. TrustGraph has no message for a call, a wait, a retry or an end."""
+"""Types of events for which there is a response. TrustGraph has no message for a call, a wait, a retry or an end."""
 FAILED = "agent-error"
 
 
 class PlanStep(Struct, kw_only=True):
-    """A step of a plan in a history."""
+    """A step of a plan, as a request's history contains it."""
 
     goal: str = ""
     tool_hint: str = ""
@@ -52,7 +52,7 @@ class PlanStep(Struct, kw_only=True):
 
 
 class HistoryStep(Struct, kw_only=True):
-    """A step of a history: a thought, an action and its observation. TrustGraph calls it `AgentStep`."""
+    """An item of a request's history: a thought, an action and its observation. TrustGraph calls it `AgentStep`."""
 
     thought: str = ""
     action: str = ""
@@ -63,16 +63,16 @@ class HistoryStep(Struct, kw_only=True):
     """Empty, `plan`, `execute`, `synthesise` or `subagent-completion`."""
     plan: list[PlanStep] = []
     subagent_results: dict[str, str] = {}
-    """Answers of sub-agents by goal."""
+    """Only in a step of type `synthesise`: the answers of sub-agents, by the goal that each one worked on."""
 
 
 class AgentRequest(Struct, kw_only=True):
-    """A request to an agent for its next step."""
+    """A request to an agent to do its next step."""
 
     question: str = ""
     state: str = ""
     group: list[str] | None = None
-    """Groups of tools. `None` means the group `default`; an empty list means no tools."""
+    """Groups of tools that the agent may use. `None` means the group `default`; an empty list means no tools."""
     history: list[HistoryStep] = []
     user: str = ""
     collection: str = "default"
@@ -83,36 +83,36 @@ class AgentRequest(Struct, kw_only=True):
     task_type: str = ""
     framing: str = ""
     correlation_id: str = ""
-    """Not empty if the request is for a sub-agent."""
+    """Id of the request that started this sub-agent; empty if the request is not for a sub-agent."""
     parent_session_id: str = ""
     subagent_goal: str = ""
     expected_siblings: int = 0
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
-        """Read a request. Unknown members are ignored.
+        """Return the request in a JSON text. Unknown members are ignored.
 
-        Raises msgspec.ValidationError, which names the path of the error.
+        Raises msgspec.ValidationError, which names the path of the wrong member.
         """
         return msgspec.json.decode(text, type=cls)
 
     def to_json(self) -> str:
-        """Return the request as JSON, with all members."""
+        """Return the request as JSON text, with all members."""
         return msgspec.json.encode(self).decode()
 
 
 class Problem(Struct, kw_only=True):
-    """An error in a response."""
+    """The error that a response reports."""
 
     type: str = FAILED
     message: str = ""
 
 
 class Used(Struct, frozen=True):
-    """Number of tokens used, and the model that used them."""
+    """The numbers of tokens used, and the model that used them."""
 
     in_token: int | None = None
-    """`None` if the provider did not report the tokens of every reply."""
+    """Tokens sent to the model; `None` if the provider did not report the tokens of every reply."""
     out_token: int | None = None
     model: str | None = None
     """The model of the last reply."""
@@ -127,7 +127,7 @@ class AgentResponse(Struct, kw_only=True):
     Gesta adds `retract`, which takes back the words of a lost stream.
     """
     chunk_type: str = ""
-    """The older name of `message_type`. Setting either when a response is made sets both."""
+    """The older name of `message_type`. The constructor sets both to the one that is passed."""
     content: str = ""
     end_of_message: bool = False
     end_of_dialog: bool = False
@@ -141,24 +141,24 @@ class AgentResponse(Struct, kw_only=True):
     model: str | None = None
 
     def __post_init__(self) -> None:
-        """Set both names of the type to the same value."""
+        """Set `message_type` and `chunk_type` to the same value."""
         self.message_type = self.chunk_type = self.message_type or self.chunk_type
 
     @property
     def final(self) -> bool:
-        """Whether the response is the last of the dialogue."""
+        """Whether the response is the last one of the dialogue."""
         return self.end_of_dialog
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
-        """Read a response, with either name of its type.
+        """Return the response in a JSON text, which has its type under either name.
 
-        Raises msgspec.ValidationError, which names the path of the error.
+        Raises msgspec.ValidationError, which names the path of the wrong member.
         """
         return msgspec.json.decode(text, type=cls)
 
     def to_json(self) -> str:
-        """Return the response as JSON. Empty members are left out, except the two flags."""
+        """Return the response as JSON text. Empty members are left out, except the two flags."""
         given = msgspec.to_builtins(self)
         kept = {name: value for name, value in given.items() if value not in ("", None, []) and name != "chunk_type"}
         return msgspec.json.encode(kept).decode()
@@ -171,12 +171,12 @@ def request_of(
     agent: Agent[Any] | None = None,
     parent: Iterable[Entry] = (),
 ) -> AgentRequest:
-    """Return the request for the next step of a run: the question of its last turn, and the steps of that turn.
+    """Return the request for the next step of a run. It contains the question of the last turn, and that turn's steps.
 
     Args:
-        before: read only entries with a lower seq than this.
-        agent: the agent that took the turn. Its groups, its instructions and its first state are not in the entries.
-        parent: entries of the parent run, if the run is a sub-agent's. They hold the number of sub-agents.
+        before: use only entries with a lower seq.
+        agent: the agent of the turn. Its groups, instructions and first state are not in the entries.
+        parent: entries of the parent run, if the run is a sub-agent's. They show the number of sub-agents.
     """
     known = [entry for entry in entries if before is None or entry.seq < before]
     opened = next((each.content.opened for each in known if isinstance(each.content, BeginContent)), None)
@@ -205,7 +205,7 @@ def request_of(
 
 
 def history_step(step: AgentStep) -> HistoryStep:
-    """Return a step of a run as an item of a history."""
+    """Return a step of a run as an item of a request's history."""
     action, observation = step.action, observation_text(step.observation)
     arguments = action.tool_input if isinstance(action.tool_input, dict) else {"input": action.tool_input}
     thought = next((said.content for said in action.messages if isinstance(said.content, str)), "")
@@ -213,7 +213,7 @@ def history_step(step: AgentStep) -> HistoryStep:
 
 
 def contents_of(history: Iterable[HistoryStep]) -> list[Content]:
-    """Return a history as contents, in order: replies, calls and their results."""
+    """Return the entry contents for a history, in order: model replies, tool calls and their results."""
     acted = [each for each in history if each.action and each.step_type != "subagent-completion"]
     return contents(
         [AgentStep(AgentAction(each.action, each.arguments, each.thought), each.observation) for each in acted]
@@ -226,7 +226,7 @@ def agent_for(
     otherwise: Agent[Any],
     rights: Mapping[str, Collection[str]] | None = None,
 ) -> Agent[Any]:
-    """Return the agent for a request, with the groups and the state of the request.
+    """Return the agent that a request asks for, with the request's groups, state and framing.
 
     Args:
         patterns: agents by the name of their pattern.
@@ -242,12 +242,12 @@ def agent_for(
 
 
 def entitled(agent: Agent[Any], user: str, rights: Mapping[str, Collection[str]]) -> Agent[Any]:
-    """Return a copy of an agent that may use only the groups of tools that its user has a right to.
+    """Return a copy of an agent that may use only the groups of tools that its user may use.
 
-    The limit also holds for the agents that this agent calls. The program must verify who the user is.
+    The limit also applies to the agents that this agent calls. The program itself must verify who the user is.
 
     Args:
-        rights: groups by user. The group `*` means all groups. A user who is not listed has no right to any group.
+        rights: groups by user. The group `*` means all groups. A user who is not listed may use no group.
     """
     asked = ("default",) if agent.groups is None else tuple(agent.groups)
     granted = rights.get(user, ())
@@ -258,7 +258,7 @@ def entitled(agent: Agent[Any], user: str, rights: Mapping[str, Collection[str]]
 
 
 def by_goal(found: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Return findings by goal. If several agents had the same goal, the names of the later findings get a number."""
+    """Return the results of pairs of a goal and a result, by goal. A repeated goal gets a number: `goal (2)`."""
     results: dict[str, str] = {}
     for goal, result in found:
         name, number = goal, 1
@@ -270,7 +270,10 @@ def by_goal(found: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 
 def used_of(entries: Iterable[Entry]) -> Used:
-    """Return the sum of the tokens in these entries, and the last model. Entries of child runs may be included."""
+    """Return the sum of the tokens of all model replies in these entries, and the model of the last reply.
+
+    The entries may also include those of child runs.
+    """
     replies = [each.content for each in entries if isinstance(each.content, ChatCompletionContent)]
     counts = [count for each in replies if (count := tokens(each.usage)) is not None]
     model = next((each.model for each in reversed(replies) if each.model), None)
@@ -280,10 +283,10 @@ def used_of(entries: Iterable[Entry]) -> Used:
 
 
 def response_of(event: Event, used: Used | None = None) -> AgentResponse:
-    """Return an event as a response. The type of the event must be in `RESPONSES`.
+    """Return the response for an event. The type of the event must be in `RESPONSES`.
 
     Args:
-        used: token counts, which are set on the response that ends the dialogue.
+        used: token counts to set on a response that ends the dialogue.
     """
     response = AgentResponse(message_type=event.type, content=event.content)
     response.end_of_message, response.end_of_dialog = event.end_of_message, event.end_of_dialog
@@ -299,7 +302,7 @@ def response_of(event: Event, used: Used | None = None) -> AgentResponse:
 
 
 def responses_of(events: Iterable[Event], used: Used | None = None) -> list[AgentResponse]:
-    """Return the events of a turn as responses. Events whose type is not in `RESPONSES` are left out."""
+    """Return the responses for the events of a turn. Events whose type is not in `RESPONSES` are left out."""
     return [response_of(event, used) for event in events if event.type in RESPONSES]
 
 
@@ -308,14 +311,14 @@ def _opens(content: Content) -> bool:
 
 
 def _state(content: Content) -> str:
-    """Return the state that a tool set in its result; an empty string if it set none."""
+    """Return the state that a tool's result set; an empty string if the content is no tool result or set no state."""
     return content.state if isinstance(content, ToolResultContent) and isinstance(content.state, str) else ""
 
 
 def _planned(turn: Iterable[Entry]) -> list[HistoryStep]:
-    """Return the last plan of a turn as an item of a history, with the results of its steps.
+    """Return the last plan of a turn as a history of one item, with the results of its steps; empty without a plan.
 
-    For a decomposition the item holds the answers by goal instead.
+    If the question was divided into goals instead, the item contains the answers by goal.
     """
     found: list[PlanStep] = []
     divided = False

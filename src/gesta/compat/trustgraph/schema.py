@@ -1,4 +1,4 @@
-"""The messages of TrustGraph under the names of `trustgraph.schema`, and the RDF triples of its explanations."""
+"""TrustGraph's module `trustgraph.schema`: the names of its messages, and the RDF triples of its explanations."""
 
 from dataclasses import dataclass, field
 
@@ -12,10 +12,10 @@ IRI, BLANK, LITERAL, TRIPLE = "i", "b", "l", "t"
 
 @dataclass
 class Term:
-    """A node or a literal of an RDF graph."""
+    """A node or a literal value in an RDF graph."""
 
     type: str = ""
-    """`IRI`, `BLANK`, `LITERAL` or `TRIPLE`; it decides which of the other fields have a value."""
+    """`IRI`, `BLANK`, `LITERAL` or `TRIPLE`. The type determines which of the other fields are used."""
     iri: str = ""
     id: str = ""
     value: str = ""
@@ -32,12 +32,12 @@ class Triple:
     p: Term | None = None
     o: Term | None = None
     g: str | None = None
-    """The graph that the triple belongs to; `None` for the default graph."""
+    """Name of the graph that contains the triple; `None` for the default graph."""
 
 
 @dataclass
 class Metadata:
-    """The id of the entity that triples are about, and the user and collection that they were made for."""
+    """What a batch of triples is about: the id of the entity, its user and its collection."""
 
     id: str = ""
     root: str = ""
@@ -47,7 +47,7 @@ class Metadata:
 
 @dataclass
 class Triples:
-    """A batch of triples, in the form that the service `explainability` expects."""
+    """A batch of triples, as TrustGraph's service `explainability` expects it."""
 
     metadata: Metadata | None = None
     triples: list[Triple] = field(default_factory=list)

@@ -1,8 +1,8 @@
-"""RDF triples in the short JSON of TrustGraph's gateway.
+"""Converts RDF triples to and from the short JSON of TrustGraph's gateway.
 
 A term has the keys `t` (type), `i` (IRI), `d` (blank node), `v`, `dt` and `ln` (literal, its datatype and language)
-and `tr` (triple inside a triple). A triple has `s`, `p`, `o`, and `g` for its graph. The long keys of older messages
-are read too.
+and `tr` (nested triple). A triple has `s`, `p`, `o`, and `g` for its graph. The long keys of older messages can be
+read, too.
 """
 
 from collections.abc import Mapping
@@ -11,19 +11,19 @@ from typing import Any
 from gesta.compat.trustgraph.schema import BLANK, IRI, LITERAL, TRIPLE, Term, Triple
 
 KEYS = {IRI: (("i", "iri"),), BLANK: (("d", "id"),), LITERAL: (("v", "value"), ("dt", "datatype"), ("ln", "language"))}
-"""Pairs of a short key and the name of its field, by type of term."""
+"""For each type of term: its keys in JSON, each with the name of the field in `Term`."""
 LONG = {"type": "t", "iri": "i", "id": "d", "value": "v", "datatype": "dt", "language": "ln", "triple": "tr"}
 TYPES = {"iri": IRI, "blank": BLANK, "literal": LITERAL, "triple": TRIPLE}
 
 
 def triple_to_wire(triple: Triple) -> dict[str, Any]:
-    """Return a triple as JSON values. Missing terms and an empty graph are left out."""
+    """Return a triple as a dict for JSON. Missing terms and an empty graph are left out."""
     terms = {name: _term_to_wire(term) for name in "spo" if (term := getattr(triple, name)) is not None}
     return terms | ({"g": triple.g} if triple.g else {})
 
 
 def triple_from_wire(data: Mapping[str, Any]) -> Triple:
-    """Return the triple that JSON values describe."""
+    """Return the triple that a dict from JSON describes."""
     terms = {name: _term_from_wire(data[name]) for name in "spo" if data.get(name)}
     return Triple(**terms, g=data.get("g"))
 

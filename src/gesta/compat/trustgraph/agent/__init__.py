@@ -1,4 +1,4 @@
-"""Names of `trustgraph.agent`, under the paths from which programs import them."""
+"""The names of TrustGraph's package `trustgraph.agent`, at the paths from which programs import them."""
 
 ORDER = ("react", "tool_filter", "orchestrator")
-"""The modules in order: each imports only modules before it."""
+"""The modules in reading order: each imports only modules before it."""

@@ -1,6 +1,6 @@
-"""Functions that choose the tools of a request by its groups and its state.
+"""Functions that select the tools of a request by its groups of tools and by the state of its run.
 
-Gesta's engine makes the same choice before each request to a model.
+Gesta itself makes the same selection before each request to a model.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,13 +10,13 @@ from gesta.function_tool.tool import Tool
 
 T = TypeVar("T")
 UNDEFINED = "undefined"
-"""The state of a run in which no tool has set one."""
+"""The state of a run before any tool has set one."""
 
 
 def filter_tools_by_group_and_state(
     tools: Mapping[str, T], requested_groups: Sequence[str] | None = None, current_state: str | None = None
 ) -> dict[str, T]:
-    """Return the tools that belong to a requested group and apply in the current state.
+    """Return the tools that belong to a requested group and can be used in the current state.
 
     Args:
         requested_groups: `None` means the group `default`; `*` means all groups; an empty sequence means no tools.
@@ -27,12 +27,12 @@ def filter_tools_by_group_and_state(
 
 
 def get_next_state(tool: Any, current_state: str) -> str:
-    """Return the state of a run after a tool has succeeded: the tool's state, else the current state."""
+    """Return the state of a run after a tool has succeeded: the state that the tool sets, else the current state."""
     return str(_config(tool).get("state") or current_state)
 
 
 def validate_tool_config(config: Mapping[str, Any]) -> None:
-    """Check the groups and states of a tool. Raises ValueError if they are not strings or lists of strings."""
+    """Check the groups and states of a tool. Raises ValueError if one of them has a wrong type."""
     for name, what in (("group", "group"), ("applicable-states", "state")):
         value = config.get(name, [])
         if not isinstance(value, list):
@@ -50,7 +50,7 @@ def _available(tool: Any, groups: set[str], state: str) -> bool:
 
 
 def _config(tool: Any) -> Mapping[str, Any]:
-    """Return the groups and states of a tool, which may be TrustGraph's or Gesta's."""
+    """Return the groups and states of a tool as a dict. The tool may be TrustGraph's or Gesta's."""
     if isinstance(tool, Tool):
         made = {"group": list(tool.group), "applicable-states": list(tool.applicable_states), "state": tool.state}
         return {name: value for name, value in made.items() if value}

@@ -1,4 +1,4 @@
-"""Names of `trustgraph.agent.orchestrator`."""
+"""The names of TrustGraph's package `trustgraph.agent.orchestrator`."""
 
 ORDER = ("fan_out", "turn", "processor", "pattern_base")
-"""The modules in order: each imports only modules before it."""
+"""The modules in reading order: each imports only modules before it."""

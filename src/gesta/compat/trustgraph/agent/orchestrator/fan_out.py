@@ -1,7 +1,8 @@
-"""Sub-agents of a pattern: each request to a sub-agent is a child run, and one request holds all their findings.
+"""Sub-agents of a pattern: each one works on one request, and their findings go into one further request.
 
-TrustGraph counts the findings that arrive with a queue in memory. Here each sub-agent is a workflow step of the turn,
-named by its place. So no finding is lost by a crash, by a sub-agent that fails, or by two equal goals.
+In TrustGraph, a queue in memory counts the findings that arrive. Here each sub-agent is a child run that is started by
+a workflow step, and the step's name contains its place. So a finding is not lost when the process crashes, when another
+sub-agent fails, or when two sub-agents have the same goal.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,18 +16,18 @@ from gesta.entry import Cause
 from gesta.workflow.verbs import Result, Verbs
 
 Found = Sequence[tuple[str, Result]]
-"""Pairs of a goal and the result of the sub-agent that worked on it."""
+"""Pairs of a goal and the result of the sub-agent that worked on the goal."""
 
 
 async def fan_out(
     verbs: Verbs, sent: Sequence[AgentRequest], workers: Mapping[str, Agent], first: int, cause: Cause
 ) -> Found:
-    """Run one sub-agent for each request, all at the same time, and return the findings in the order of the requests.
+    """Run one sub-agent for each request, all at the same time. Return the findings in the order of the requests.
 
     Args:
         workers: agents by the name of the pattern in a request; see `worker`.
-        first: place of the first request among all findings of the turn, from 0.
-        cause: the entry that the requests were made from.
+        first: place of the first request among all findings of the turn, counted from 0.
+        cause: the entry from which the requests were made.
     """
     found: dict[int, Result] = {}
 
@@ -41,9 +42,9 @@ async def fan_out(
 
 
 def worker(own: Agent, request: AgentRequest, workers: Mapping[str, Agent]) -> Agent:
-    """Return the agent for a request: a copy of the pattern's agent that runs the program of the named pattern.
+    """Return the agent for a request to a sub-agent. It runs the program of the pattern that the request names.
 
-    The copy may not use groups of tools that the pattern's agent may not use.
+    In all else it is a copy of the calling pattern's agent, and it may not use more groups of tools than that agent.
     """
     named = workers.get(request.pattern)
     program = named.program if named is not None else None
@@ -53,7 +54,7 @@ def worker(own: Agent, request: AgentRequest, workers: Mapping[str, Agent]) -> A
 
 
 def synthesis_request(request: AgentRequest, found: Found) -> AgentRequest:
-    """Return a request that asks a pattern for an answer made from all findings."""
+    """Return a request for an answer that sums up all findings."""
     results = by_goal((goal, result.text) for goal, result in found)
     step = HistoryStep(
         thought="All sub-agents have ended.",

@@ -1,8 +1,8 @@
 """The base class of patterns, with the method names and parameters of TrustGraph's class.
 
-An instance keeps no state. In a turn of a record its `flow` is a `PatternTurn`. There each `emit_` method writes an
-entry, saves the content and sends the triples as TrustGraph does; the explain event is sent once the entry is durable.
-With any other flow an `emit_` method only saves the content and sends the triples.
+An instance stores nothing between steps. In a recorded turn, the argument `flow` is a `PatternTurn`: each `emit_`
+method then writes an entry before it saves the content and sends the triples, as TrustGraph does. The `explain` event
+is sent when the entry is safely stored. With any other flow, no entry is written.
 """
 # ruff: noqa: FBT001, FBT002 - as its users write it
 
@@ -28,14 +28,14 @@ LIMIT = 10
 
 
 class PatternBase:
-    """Base of all patterns. Each pattern defines its own `iterate`."""
+    """Base class of patterns. A pattern is a subclass that defines `iterate`, the method that does one step."""
 
     limit: ClassVar[int] = LIMIT
-    """Maximum number of steps in a turn."""
+    """Largest number of steps in a turn."""
     prompts: ClassVar[Mapping[str, Any]] = {}
-    """Prompts by name: texts, or mappings with `prompt` and `response-type` (`text` or `json`)."""
+    """Prompts by name. Each is a text, or a mapping with `prompt` and `response-type` (`text` or `json`)."""
     patterns: ClassVar[Mapping[str, "type[PatternBase]"]] = {}
-    """Classes of sub-agents, by the pattern that a request names; by default a plain agent with the same tools."""
+    """Patterns of sub-agents, by the name in a request. Any other name means a plain agent with the same tools."""
 
     def __init__(self, processor: Any) -> None:
         self.processor = processor
@@ -53,7 +53,7 @@ class PatternBase:
         """Return an agent whose turns are run by this pattern.
 
         Args:
-            processor: must have `save_answer_content`. By default contents are kept in the record only.
+            processor: object with `save_answer_content`. By default, contents are stored in the record only.
         """
 
         async def program(verbs: Verbs, question: str) -> str:
@@ -66,7 +66,7 @@ class PatternBase:
 
     @classmethod
     def _at_work(cls, verbs: Verbs, processor: Any) -> tuple[PatternTurn, "PatternBase"]:
-        """Return the turn of a pattern, and the pattern itself."""
+        """Return a new turn, and the pattern whose steps it runs."""
         turn = PatternTurn(verbs, cls.prompts, cls.limit)
         return turn, cls(processor if processor is not None else Processor(turn))
 
@@ -75,13 +75,13 @@ class PatternBase:
         return bool(getattr(request, "correlation_id", ""))
 
     async def emit_subagent_completion(self, request: AgentRequest, next: Next, answer_text: str) -> None:
-        """End the work of a sub-agent. The `end` entry of its run holds the answer, which is the finding."""
+        """End the work of a sub-agent by calling `next` with its answer. The end of its run records the answer."""
         done = AgentStep(thought="Subagent completed", action="complete", observation=answer_text, step_type=COMPLETION)
         fresh = {"state": "", "pattern": "", "task_type": "", "framing": "", "streaming": False}
         await next(_request(request, {"history": [done], **fresh}))
 
     def filter_tools(self, tools: Any, request: AgentRequest) -> Any:
-        """Return the tools that a request may use: a mapping if `tools` is a mapping, else a list."""
+        """Return those of the tools that a request may use: a mapping if `tools` is a mapping, else a list."""
         groups, state = getattr(request, "group", None), getattr(request, "state", None)
         if isinstance(tools, Mapping):
             return filter_tools_by_group_and_state(tools=tools, requested_groups=groups, current_state=state)
@@ -90,7 +90,7 @@ class PatternBase:
     def make_context(
         self, flow: Flow, user: str, respond: Respond | None = None, streaming: bool = False
     ) -> UserAwareContext:
-        """Return a flow with the name of its user."""
+        """Return a flow that also has the name of its user and the facts of the current turn."""
         made = UserAwareContext(flow, user, respond=respond, streaming=streaming)
         turn = _turn(flow, self)
         if turn is not None:
@@ -105,7 +105,7 @@ class PatternBase:
         ]
 
     def make_think_callback(self, respond: Respond, streaming: bool, message_id: str = "") -> Say:
-        """Return the callback that sends thoughts: in pieces when streaming, else whole."""
+        """Return a callback that sends a thought. When streaming, each call sends one piece of it."""
 
         async def think(x: str, is_final: bool = False) -> None:
             await respond(_message("thought", x, is_final or not streaming, message_id))
@@ -113,7 +113,7 @@ class PatternBase:
         return think
 
     def make_observe_callback(self, respond: Respond, streaming: bool, message_id: str = "") -> Say:
-        """Return the callback that sends observations: in pieces when streaming, else whole."""
+        """Return a callback that sends an observation. When streaming, each call sends one piece of it."""
 
         async def observe(x: str, is_final: bool = False) -> None:
             await respond(_message("observation", x, is_final or not streaming, message_id))
@@ -123,7 +123,7 @@ class PatternBase:
     def make_answer_callback(
         self, respond: Respond, streaming: bool, message_id: str = ""
     ) -> Callable[[str], Awaitable[None]]:
-        """Return the callback that sends the answer, or pieces of the answer when streaming."""
+        """Return a callback that sends the answer. When streaming, each call sends one piece of it."""
 
         async def answer(x: str) -> None:
             await respond(_message("answer", x, not streaming, message_id))
@@ -140,7 +140,7 @@ class PatternBase:
         respond: Respond,
         streaming: bool,
     ) -> None:
-        """Send the triples about a question. The question itself was written as the turn began."""
+        """Send the triples about the question, which was recorded when the turn began."""
         turn = _turn(flow, self)
         entry = turn.verbs.handed() if turn is not None else None
         at = entry.at if entry is not None else datetime.now(UTC)
@@ -158,7 +158,7 @@ class PatternBase:
         respond: Respond,
         streaming: bool,
     ) -> None:
-        """Write an action before it runs, and send the triples about it."""
+        """Record an action before it runs, save its thought, and send the triples about both."""
         if (turn := _turn(flow, self)) is not None:
             await turn.emit_iteration(iteration_num, act)
         uri, thought = prov.agent_iteration_uri(session_id, iteration_num), None
@@ -183,7 +183,7 @@ class PatternBase:
         request: AgentRequest,
         respond: Respond,
     ) -> None:
-        """Write the observation of an iteration, and send the triples about it."""
+        """Record the observation of an iteration, save it, and send the triples about it."""
         if (turn := _turn(flow, self)) is not None:
             await turn.emit_observation(iteration_num, observation_text)
         uri, document = prov.agent_observation_uri(session_id, iteration_num), None
@@ -203,7 +203,7 @@ class PatternBase:
         respond: Respond,
         streaming: bool,
     ) -> None:
-        """Set the causes of the answer, save the answer, and send the triples about it."""
+        """Set the answer and its causes for the record, save the answer, and send the triples about it."""
         if (turn := _turn(flow, self)) is not None:
             await turn.emit_final(answer_text)
         uri, document = prov.agent_final_uri(session_id), None
@@ -224,7 +224,7 @@ class PatternBase:
         respond: Respond,
         streaming: bool,
     ) -> None:
-        """Write the goals that a question was divided into, and send the triples about them."""
+        """Record the goals into which a question was divided, and send the triples about them."""
         if (turn := _turn(flow, self)) is not None:
             await turn.emit_decomposition(goals)
         uri = prov.agent_decomposition_uri(session_id)
@@ -243,7 +243,7 @@ class PatternBase:
         respond: Respond,
         streaming: bool,
     ) -> None:
-        """Write the finding of a goal, and send the triples about it."""
+        """Record the finding for a goal, save it, and send the triples about it."""
         if (turn := _turn(flow, self)) is not None:
             await turn.emit_finding(index, goal, answer_text)
         uri, made_of = prov.agent_finding_uri(session_id, index), prov.agent_decomposition_uri(session_id)
@@ -262,7 +262,7 @@ class PatternBase:
         respond: Respond,
         streaming: bool,
     ) -> None:
-        """Write a plan, and send the triples about it."""
+        """Record a plan, and send the triples about it."""
         if (turn := _turn(flow, self)) is not None:
             await turn.emit_plan(steps)
         uri = prov.agent_plan_uri(session_id)
@@ -281,7 +281,7 @@ class PatternBase:
         respond: Respond,
         streaming: bool,
     ) -> None:
-        """Write the result of a step of a plan, and send the triples about it."""
+        """Record the result of one step of a plan, save it, and send the triples about it."""
         if (turn := _turn(flow, self)) is not None:
             await turn.emit_step_result(index, goal, answer_text)
         uri, made_of = prov.agent_step_result_uri(session_id, index), prov.agent_plan_uri(session_id)
@@ -300,7 +300,7 @@ class PatternBase:
         respond: Respond,
         streaming: bool,
     ) -> None:
-        """Write the answer made from all findings, and send the triples about it."""
+        """Record the answer made from all findings, save it, and send the triples about it."""
         if (turn := _turn(flow, self)) is not None:
             await turn.emit_synthesis(answer_text)
         uri = prov.agent_synthesis_uri(session_id)
@@ -311,7 +311,7 @@ class PatternBase:
     async def prompt_as_answer(
         self, client: Prompted, prompt_id: str, variables: Mapping[str, Any], respond: Respond, streaming: bool
     ) -> str:
-        """Return the answer to a prompt. When streaming, pieces of it are sent as they arrive."""
+        """Return the answer to a prompt. When streaming, also send each piece as a part of the agent's answer."""
         if not streaming:
             return await client.prompt(id=prompt_id, variables=variables)
         told: list[str] = []
@@ -322,12 +322,12 @@ class PatternBase:
                 await respond(_message("answer", text, last=False))
 
         whole = await client.prompt(id=prompt_id, variables=variables, streaming=True, chunk_callback=on_chunk)
-        return whole if isinstance(client, PatternTurn) else "".join(told)  # of a stream that was lost, words went out
+        return whole if isinstance(client, PatternTurn) else "".join(told)  # `told` may include a lost stream's words
 
     async def send_final_response(
         self, respond: Respond, streaming: bool, answer_text: str, already_streamed: bool = False
     ) -> None:
-        """Send the answer and end the dialogue. An answer that was streamed before is not sent again."""
+        """Send the response that ends the dialogue. An answer that was already streamed is not sent again."""
         if streaming and not already_streamed and answer_text:
             await respond(_message("answer", answer_text, last=False))
         whole = "" if streaming else answer_text
@@ -342,7 +342,7 @@ class PatternBase:
         streaming: bool,
         next_state: str,
     ) -> AgentRequest:
-        """Return the request for the next step, with a new history and state. All other fields are copied."""
+        """Return a copy of a request for the next step, in which the other arguments replace the fields."""
         taken = [
             AgentStep(thought=each.thought, action=each.name, arguments=each.arguments, observation=each.observation)
             for each in history
@@ -351,11 +351,11 @@ class PatternBase:
         return _request(request, {"history": taken, **changed})
 
     async def iterate(self, request: AgentRequest, respond: Respond, next: Next, flow: Flow) -> None:
-        """Do one step: answer, or ask for the next step by calling `next`."""
+        """Run one step: either send the final answer, or call `next` with the request for the next step."""
         raise NotImplementedError(f"{type(self).__name__} has no iterate(request, respond, next, flow)")
 
     async def _save(self, id: str, user: str, content: str, title: str) -> str | None:
-        """Save a content and return its id. Return `None` if saving failed; then the entry alone holds the content."""
+        """Save a content and return its id. If saving fails, log a warning and return `None`."""
         try:
             await self.processor.save_answer_content(doc_id=id, user=user, content=content, title=title)
         except Exception:
@@ -365,18 +365,18 @@ class PatternBase:
 
 
 def _turn(flow: Any, pattern: PatternBase) -> PatternTurn | None:
-    """Return the turn of a record that a pattern works in; `None` if it works outside of a record."""
+    """Return the recorded turn in which a pattern works; `None` if it works without a record."""
     return next((each for each in (flow, pattern) if isinstance(each, PatternTurn)), None)
 
 
 async def _send(flow: Flow, respond: Respond, about: Metadata, triples: Sequence[Triple]) -> None:
-    """Send triples, and then the explain response about them."""
+    """Send triples to the service `explainability`, then send a response that announces them."""
     await flow("explainability").send(Triples(metadata=about, triples=set_graph(triples, GRAPH_RETRIEVAL)))
     await respond(AgentResponse(chunk_type="explain", explain_id=about.id, explain_graph=GRAPH_RETRIEVAL))
 
 
 def _source(session_id: str, iteration_num: int, session_uri: str) -> dict[str, str]:
-    """Return the source of an iteration or a final answer: the question, or the observation before it."""
+    """Return the URI from which an iteration or answer derives: the question, or the observation before it."""
     if iteration_num > 1:
         return {"previous_uri": prov.agent_observation_uri(session_id, iteration_num - 1)}
     return {"question_uri": session_uri}
@@ -391,7 +391,7 @@ def _message(kind: str, text: str, last: bool, message_id: str = "") -> AgentRes
 
 
 def _request(request: AgentRequest, fields: Mapping[str, Any]) -> AgentRequest:
-    """Return a copy of a request, which may be of any class, with other values for some fields."""
+    """Return a copy of a request with other values for some fields. The request may be of any class."""
     plain = AgentRequest()
     kept = {name: getattr(request, name, getattr(plain, name)) for name in AgentRequest.__struct_fields__}
     return AgentRequest(**{**kept, **fields})

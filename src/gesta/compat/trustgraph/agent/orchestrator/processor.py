@@ -1,4 +1,4 @@
-"""The processor of a pattern in a turn: the limit of the pattern, its tools, and the methods that save contents."""
+"""The `processor` that a pattern expects: its limit of steps, its tools, and the methods that save contents."""
 
 from typing import Any
 
@@ -10,16 +10,16 @@ from gesta.function_tool.tool import Tool
 
 
 class Processor:
-    """The processor of a pattern in a turn. Contents are kept in the record only."""
+    """The default processor of a pattern. It saves nothing, because the record already contains every content."""
 
     def __init__(self, turn: PatternTurn) -> None:
         self.turn = turn
         self.max_iterations = turn.most
         self.additional_context = ""
         self.agent = self
-        """The object that has the tools."""
+        """The object that has the tools; TrustGraph's patterns read `processor.agent.tools`."""
         self.aggregator = self
-        """The object that is notified of sub-agents."""
+        """The object with `register_fanout`, which TrustGraph's patterns call when they start sub-agents."""
         self.tools = {tool.name: described(tool, turn) for tool in turn.verbs.agent.tools}
         """The agent's tools, by name."""
 
@@ -31,36 +31,36 @@ class Processor:
         title: str | None = None,
         timeout: float = 120,  # noqa: ASYNC109 - as its users write it
     ) -> str:
-        """Return the document's id. Nothing is saved, because an entry of the record holds the content."""
+        """Return the document's id without saving anything: an entry of the record contains the content."""
         return doc_id
 
     def provenance_session_uri(self, session_id: str) -> str:
-        """Return the URI of a session."""
+        """Return the URI of the session with this id."""
         return agent_session_uri(session_id)
 
     def register_fanout(
         self, correlation_id: str, parent_session_id: str, expected_siblings: int, request_template: Any = None
     ) -> None:
-        """Do nothing: the record holds which sub-agents were asked and what each of them found."""
+        """Do nothing: the record shows which sub-agents were asked and what each of them found."""
 
 
 class Implementation:
-    """A callable that runs one tool in a turn."""
+    """A tool that is bound to the turn in which it runs."""
 
     def __init__(self, tool: Tool, turn: PatternTurn) -> None:
         self.tool, self.turn = tool, turn
 
     def __call__(self, context: Any) -> "Implementation":
-        """Return this object: the context is known from the turn."""
+        """Return this object. The context is not used, because the turn is already known."""
         return self
 
     async def invoke(self, **arguments: Any) -> str:
-        """Run the tool once, and return its result as text."""
+        """Run the tool and return its result as text. If the turn is resumed, a recorded result is returned instead."""
         return await self.turn.use(self.tool, arguments)
 
 
 def described(tool: Tool, turn: PatternTurn) -> Described:
-    """Return the description of a tool in TrustGraph's form."""
+    """Return TrustGraph's description of a tool that runs in a turn."""
     properties: dict[str, Any] = tool.args_schema.get("properties", {})
     arguments = [
         Argument(name, str(said.get("type", "")), str(said.get("description", ""))) for name, said in properties.items()

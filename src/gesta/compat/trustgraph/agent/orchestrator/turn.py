@@ -1,8 +1,8 @@
-"""A turn of a record as the `flow` that TrustGraph's patterns expect.
+"""A turn of a run, as the `flow` (the source of services) that TrustGraph's patterns expect.
 
-All work that a pattern does through the flow is on record: a prompt is a child run, the use of a tool is a call with
-its attempt, and an emitted step is an entry. So an interrupted pattern is run again from its start and repeats no work.
-`next` starts the next step of the same turn.
+All work that a pattern does through the flow is recorded: a prompt is a child run, the use of a tool is a tool call,
+and an emitted step is an entry. So an interrupted pattern is run again from its start, but repeats no recorded work.
+A pattern asks for its next step by calling `next`; that step belongs to the same turn.
 """
 # ruff: noqa: FBT001, FBT002, FBT003 - as its users write it
 
@@ -55,38 +55,38 @@ class Stepping(Protocol):
 
     @property
     def iterate(self) -> Callable[..., Awaitable[None]]:
-        """Return the function that runs one step."""
+        """The function that runs one step."""
 
     @property
     def emit_finding_triples(self) -> Callable[..., Awaitable[None]]:
-        """Return the function that saves a finding and sends the statements about it."""
+        """The function that saves a sub-agent's finding and sends the triples about it."""
 
 
 class PatternTurn:
-    """One turn of a pattern: the verbs of a workflow, under the names of a flow."""
+    """One turn of a pattern. It runs the pattern's steps, and records what they do."""
 
     def __init__(self, verbs: Verbs, prompts: Mapping[str, Any], limit: int) -> None:
         self.verbs = verbs
         self.most = limit
-        """Maximum number of steps in the turn."""
+        """Largest number of steps in the turn."""
         self.texts: Prompts = {
             name: text if isinstance(text, str) else text["prompt"] for name, text in prompts.items()
         }
         self._typed = {name for name, text in prompts.items() if not isinstance(text, str) and _typed(text)}
-        """Prompts whose answer is JSON."""
+        """Names of the prompts whose answer is JSON."""
         self.answer: str | None = None
-        """Set by the response that ends the dialogue."""
+        """The answer; `None` until the response that ends the dialogue has set it."""
         self._final: str | None = None
         self._told: list[str] = []
-        """Words of the answer that were streamed."""
+        """Pieces of the answer that were streamed to listeners."""
         self._seen: str | None = None
-        """The last observation that the engine sent to listeners."""
+        """A tool's result that listeners have already received. The pattern's observation of it is not sent again."""
         self._asked: dict[str, int] = {}
         self.last: Cause = verbs.question
-        """The entry that the next entry derives from, unless other causes are passed."""
+        """The newest entry of the pattern. It is the cause of the next entry, unless other causes are passed."""
         self._parts: list[Cause] = []
         self._read: list[Cause] = []
-        """The findings of sub-agents, which are the causes of the next prompt."""
+        """Findings of sub-agents that no prompt has used yet. They are the causes of the next prompt."""
         self._context: UserAwareContext | None = None
 
     async def advance(self, question: str, pattern: Stepping, workers: Mapping[str, Agent]) -> str:
@@ -99,7 +99,7 @@ class PatternTurn:
             Stopped: `most` steps were run without an answer.
             Unanswered: a step neither answered nor asked for another step.
         """
-        await self.verbs.live.log.durable()  # whoever listens hears of the question before the first words
+        await self.verbs.live.log.durable()  # listeners receive the question before the first words
         waiting, sent = [self.first_request(question)], list[AgentRequest]()
 
         async def go_on(request: AgentRequest) -> None:
@@ -125,7 +125,7 @@ class PatternTurn:
     async def _joined(
         self, request: AgentRequest, sent: Sequence[AgentRequest], pattern: Stepping, workers: Mapping[str, Agent]
     ) -> AgentRequest:
-        """Run the sub-agents of the requests that were sent. Return the next request, which holds their findings."""
+        """Run a sub-agent for each request in `sent`. Return the next request, which contains their findings."""
         first = len(self._parts)
         found = await fan_out(self.verbs, sent, workers, first, self.last)
         self._read = [result.seq for _, result in found]
@@ -135,7 +135,7 @@ class PatternTurn:
         return synthesis_request(request, found)
 
     def first_request(self, question: str) -> AgentRequest:
-        """Return the request for the first step of the turn."""
+        """Return the request for the first step of the turn, made from its question and its agent."""
         agent, live = self.verbs.agent, self.verbs.live
         opened = live.state.opened
         assert opened is not None
@@ -155,7 +155,10 @@ class PatternTurn:
         )
 
     async def respond(self, response: AgentResponse) -> None:
-        """Send a response to the listeners. The answer itself is sent by the engine, once it is durable."""
+        """Send a response to the listeners. An answer that ends the dialogue is only kept in `answer`.
+
+        The engine sends it after it is safely stored. Raises Unanswered for an error response.
+        """
         live, told, text = self.verbs.live, "".join(self._told), response.content
         match response.message_type:
             case "answer" if response.end_of_dialog:
@@ -165,13 +168,13 @@ class PatternTurn:
             case "answer":
                 self._told.append(text)
                 self.verbs.aloud(AnswerEvent(content=text))
-            case "observation" if text == self._seen:  # the engine told it with the result
+            case "observation" if text == self._seen:  # the engine sent it with the result
                 self._seen = None
             case "thought" | "observation" as kind:
                 live.tell(TOLD[kind], text, last=response.end_of_message)
             case "error":
                 raise Unanswered(text)
-            case _:  # explain events go out with the entries that they tell of
+            case _:  # explain events are sent together with the entries that they describe
                 pass
 
     def _take_back(self) -> None:
@@ -179,25 +182,28 @@ class PatternTurn:
         self.verbs.aloud(RetractEvent())
 
     def __call__(self, service_name: str) -> Any:
-        """Return a service: `prompt`, which asks a role, or `explainability`, which accepts triples.
+        """Return the service of this name. This object itself is both of them: `prompt` and `explainability`.
 
         Raises:
-            LookupError: there is no other service. For another, pass a flow of your own to `make_context`.
+            LookupError: the service is unknown. For other services, pass a flow of your own to `make_context`.
         """
         if service_name in (*PROMPT, EXPLAIN):
             return self
         raise LookupError(f"No service {service_name!r}. Known: {', '.join((*PROMPT, EXPLAIN))}.")
 
     async def send(self, triples: Triples) -> None:
-        """Ignore the triples: their facts are on record, and `gesta export` writes them as triples."""
+        """Ignore the triples: the record already has their facts, and `gesta export` writes them as triples."""
 
     async def prompt(
         self, id: str, variables: Mapping[str, Any], streaming: bool = False, chunk_callback: Chunk | None = None
     ) -> Any:
-        """Ask a role once, and return its answer. The variables are passed as typed JSON. Raises Unanswered.
+        """Ask a model with a named prompt, and return its answer. An answer that is on record is returned at once.
 
         Returns:
             The text of the answer, or its JSON value if the prompt has the `response-type` `json`.
+
+        Raises:
+            Unanswered: the model gave no answer.
         """
         agent = role(self.verbs, id, self.texts)
         send, receive = anyio.create_memory_object_stream[Event](float("inf"))
@@ -220,7 +226,7 @@ class PatternTurn:
         self.last = said.seq
         answer = answer_of(said)
         if chunk_callback is not None and streaming:
-            if not heard:  # it stood on record
+            if not heard:  # the answer was already on record
                 await chunk_callback(answer, False)
             await chunk_callback("", True)
         return take(answer, Any) if id in self._typed else answer
@@ -228,14 +234,13 @@ class PatternTurn:
     async def agent_react(
         self, variables: Mapping[str, Any], streaming: bool = False, chunk_callback: Chunk | None = None
     ) -> str:
-        """Return the answer to the prompt `agent-react`; see `prompt`."""
+        """Return the answer to the prompt named `agent-react`, as `prompt` does."""
         return str(await self.prompt("agent-react", variables, streaming, chunk_callback))
 
     async def use(self, tool: Tool, arguments: Mapping[str, Any]) -> str:
-        """Run a tool once, and return its result as text. An error of the tool is returned as its result.
+        """Run a tool and return its result, or its error, as text. A result that is on record is returned at once.
 
-        The call that was emitted last is used if it is a call of this tool without a result; else a new call is
-        written.
+        If the pattern's newest entry is a call of this tool without a result, that call is run. Else a new call is recorded.
         """
         emitted, agent = self._open(tool.name), msgspec.structs.replace(self.verbs.agent, tools=[tool])
 
@@ -249,7 +254,7 @@ class PatternTurn:
             while seq in live.state.calls:
                 move, made = await step(agent, live, decide_calls)
                 entries += made
-                if move is None:  # it was denied, or cannot be carried out
+                if move is None:  # the call was denied, or cannot be carried out
                     entries += await perform(agent, Close((placeholder(agent, live.state.calls[seq]),), None), live)
                 if isinstance(move, Wait):
                     raise self.verbs.wait(move.what)
@@ -265,18 +270,18 @@ class PatternTurn:
         return str(written.end.state)
 
     def _open(self, tool: str) -> int:
-        """Return the call of a tool that was emitted last and has no result; 0 if there is none."""
+        """Return the seq of the newest entry if that entry is a call of this tool without a result; else 0."""
         calls = self.verbs.live.state.calls
         return next((seq for seq in reversed(calls) if seq == self.last and calls[seq].name == tool), 0)
 
     def _named(self, name: str, given: Mapping[str, Any]) -> str:
-        """Return the name of a workflow step, made from its input. The name of a repeated input gets a number."""
+        """Return the name of a workflow step for this input. If the same input comes again, a number is added."""
         name = f"{name} {digest_of([name, given])[:8]}"
         self._asked[name] = number = self._asked.get(name, 0) + 1
         return name if number == 1 else f"{name} ({number})"
 
     def dress(self, context: UserAwareContext) -> None:
-        """Set the fields of a context that come from the turn: last entry, key, clock, and the check for a cancel."""
+        """Set the fields of a context that depend on the turn: newest entry, key, clock, test for cancellation."""
         live = self.verbs.live
         opened = live.state.opened
         assert opened is not None
@@ -291,11 +296,11 @@ class PatternTurn:
         return f"{run}.{seq}"
 
     async def emit_session(self) -> int:
-        """Return the seq of the question, which was written as the turn began."""
+        """Return the seq of the question, which was recorded when the turn began."""
         return self.verbs.question
 
     async def emit_iteration(self, iteration_num: int, act: Action, causes: Sequence[Cause] = ()) -> int:
-        """Write an action before it runs. Without `causes`, the last entry that the pattern made is its cause."""
+        """Record an action before it runs, and return its seq. By default its cause is the pattern's newest entry."""
         content = ToolCallContent(tool_name=act.name, tool_args=act.arguments)
         seq = await self._emit(f"iteration {iteration_num}", content, causes or [self.last])
         if act.thought:
@@ -304,7 +309,7 @@ class PatternTurn:
         return seq
 
     async def emit_observation(self, iteration_num: int, observation: Any, error: str | None = None) -> int:
-        """Write the observation of an iteration, unless a tool call of the iteration has written it."""
+        """Record the observation of an iteration, and return its seq. If a tool call has recorded it, write nothing."""
         call, name = self._noted(f"iteration {iteration_num}"), f"observation {iteration_num}"
         if call != self.verbs.question and call not in self.verbs.live.state.calls and not self._written(name):
             return self.last if isinstance(self.last, int) else self.last[1]
@@ -315,49 +320,49 @@ class PatternTurn:
         return await self._emit(name, content, [call])
 
     async def emit_final(self, answer_text: str, causes: Sequence[Cause] = ()) -> None:
-        """Set the causes of the answer. The engine writes and sends the answer as the turn ends."""
+        """Set the answer's text and its causes. The engine records and sends the answer when the turn ends."""
         self._final = answer_text
         self.verbs.sources = tuple(causes or [self.last])
 
     async def emit_decomposition(self, goals: Sequence[str], causes: Sequence[Cause] = ()) -> int:
-        """Write the goals that a question was divided into."""
+        """Record the goals into which a question was divided, and return the seq of the entry."""
         content = PlanContent(role="decomposition", steps=[Step(goal=goal) for goal in goals])
         return await self._emit("decomposition", content, causes or [self.last])
 
     async def emit_plan(self, steps: Sequence[Step | str], causes: Sequence[Cause] = ()) -> int:
-        """Write a plan."""
+        """Record a plan, and return the seq of the entry."""
         content = PlanContent(
             role="plan", steps=[each if isinstance(each, Step) else Step(goal=each) for each in steps]
         )
         return await self._emit("plan", content, causes or [self.last])
 
     async def emit_finding(self, index: int, goal: str, answer_text: str, causes: Sequence[Cause] = ()) -> int:
-        """Write the finding of a goal, unless a `call` with the role `finding` has written it."""
+        """Record the finding for a goal, unless a sub-agent has recorded it. Return the seq of the entry."""
         named = causes or self._since("decomposition")
         return await self._gave("finding", f"finding {index}", (goal, answer_text), named)
 
     async def emit_step_result(self, index: int, goal: str, answer_text: str, causes: Sequence[Cause] = ()) -> int:
-        """Write the result of a step of a plan, unless a `call` with the role `step` has written it.
+        """Record the result of a plan's step, unless a sub-agent has recorded it. Return the seq of the entry.
 
         Args:
-            causes: by default the plan, and the last entry made after it.
+            causes: by default the plan, and the newest entry if it is no other step's result.
         """
         return await self._gave("step", f"step {index}", (goal, answer_text), causes or self._since("plan"))
 
     async def emit_synthesis(self, answer_text: str, causes: Sequence[Cause] = ()) -> int:
-        """Write the answer made from all findings, unless a `call` with the role `synthesis` has written it."""
+        """Record the answer made from all findings, unless a sub-agent has recorded it. Return the seq of the entry."""
         named = causes or [*self._parts, *([self.last] if self.last not in self._parts else [])]
         seq = await self._gave("synthesis", "synthesis", ("", answer_text), named)
         self.verbs.sources = (seq,)
         return seq
 
     def _since(self, name: str) -> list[Cause]:
-        """Return the causes of the next entry: the note with this name, and the newest entry after it."""
+        """Return default causes: the note with this name, and the newest entry if it is no finding or step result."""
         noted = self._noted(name)
         return [noted, *([self.last] if self.last not in (noted, *self._parts) else [])]
 
     async def _emit(self, name: str, content: Content, causes: Sequence[Cause]) -> int:
-        """Write a note, wait until it is durable, and return its seq."""
+        """Write an entry under a name, wait until it is safely stored, and return its seq."""
         _, entry = self.verbs.note(name, content, causes)
         self.last = entry.seq
         if self._context is not None:
@@ -366,14 +371,14 @@ class PatternTurn:
         return entry.seq
 
     async def _gave(self, role: str, name: str, said: tuple[str, str], causes: Sequence[Cause]) -> int:
-        """Write a step whose result is a text, unless a child run has written it. Return the seq of its end."""
+        """Record a step whose result is a text, unless a child run has recorded it. Return the seq of its end."""
         goal, text = said
         written = self.verbs.live.state.steps.named.get(name)
 
         async def work(_live: LiveRun, _step: WorkflowStep) -> Ended:
             return EndContent(state=text, goal=goal or None), tuple(causes)
 
-        if written is None or written.edge is None:  # no child run gave it
+        if written is None or written.edge is None:  # no child run recorded the result
             written = await self.verbs.step(name, work, role=role)
         await self.verbs.live.log.durable()
         self.last = written.end_seq

@@ -1,3 +1,3 @@
-"""Names of `trustgraph.agent.react`."""
+"""The names of TrustGraph's package `trustgraph.agent.react`."""
 
 ORDER = ("types",)

@@ -1,4 +1,4 @@
-"""Actions, final answers, arguments and tools, in the form of TrustGraph's patterns."""
+"""TrustGraph's classes for actions, final answers, tools and the arguments of tools."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -8,7 +8,7 @@ from gesta.compat.trustgraph.context import Action, Final
 
 @dataclass
 class Argument:
-    """An argument of a tool."""
+    """The description of one argument of a tool."""
 
     name: str
     type: str
@@ -17,7 +17,7 @@ class Argument:
 
 @dataclass
 class Tool:
-    """A tool. `implementation(context).invoke(...)` runs it."""
+    """A tool as a pattern sees it. `await implementation(context).invoke(...)` runs it."""
 
     name: str
     description: str

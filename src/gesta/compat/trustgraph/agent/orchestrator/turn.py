@@ -240,7 +240,7 @@ class PatternTurn:
     async def use(self, tool: Tool, arguments: Mapping[str, Any]) -> str:
         """Run a tool and return its result, or its error, as text. A result that is on record is returned at once.
 
-        If the pattern's newest entry is a call of this tool without a result, that call is run. Else a new call is recorded.
+        If the pattern's newest entry is a call of this tool without a result, it is run. Else a new call is recorded.
         """
         emitted, agent = self._open(tool.name), msgspec.structs.replace(self.verbs.agent, tools=[tool])
 

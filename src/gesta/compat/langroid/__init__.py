@@ -1,6 +1,7 @@
-"""Langroid's interface: chat agents and tasks, tools as messages, and the documents that agents and tasks exchange.
+"""Langroid: chat agents, tasks, tool messages, and the documents (messages with metadata) that agents exchange.
 
-`import gesta.compat.langroid as lr` offers the names of `import langroid as lr`, as far as Gesta has them.
+`import gesta.compat.langroid as lr` replaces `import langroid as lr`. It has those of Langroid's names that Gesta
+implements.
 """
 
 from gesta.compat.langroid import agent, exceptions, language_models, mytypes, utils

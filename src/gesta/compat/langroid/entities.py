@@ -1,10 +1,10 @@
-"""The entities that can send a message in a task, and the statuses with which a task can end."""
+"""Langroid's enumerations: who can send a message in a task, how a task can end, and the roles of messages."""
 
 import enum
 
 
 class Entity(enum.StrEnum):
-    """An entity that can send a message; an entity is equal to its name, and case does not matter."""
+    """A possible sender of a message in a task. An entity equals its name as text, in upper or lower case."""
 
     AGENT = "Agent"
     LLM = "LLM"
@@ -44,7 +44,7 @@ class StatusCode(enum.StrEnum):
 
 
 class Role(enum.StrEnum):
-    """The role of a message in a history."""
+    """The role of a message in the history that a model is shown."""
 
     USER = "user"
     SYSTEM = "system"
@@ -54,7 +54,7 @@ class Role(enum.StrEnum):
 
 
 class StreamEventType(enum.StrEnum):
-    """The kind of the words that a callback receives while a model answers."""
+    """What a piece of a model's streamed answer contains: text of the answer, or reasoning."""
 
     TEXT = "text"
     REASONING = "reasoning"

@@ -1,11 +1,11 @@
-"""The exceptions that programs written for Langroid catch."""
+"""Langroid's exceptions, for programs that catch them."""
 
 from gesta.errors import BadArguments, GestaError
 
 
 class InfiniteLoopException(GestaError):
-    """The messages of a task repeat without end."""
+    """A task ended because its messages repeat without end."""
 
 
 class XMLException(BadArguments):
-    """A tool message in XML that a program parses does not fit its class; a model that wrote it is told the problem."""
+    """A tool message in XML does not fit its class. Raised when a program parses the XML; a model is told instead."""

@@ -1,4 +1,4 @@
-"""A home is the record and the session that hold a chat agent's runs; by default, the record is a new one in memory.
+"""Holds the place of a chat agent's runs: a record and a session in it. By default the record is a new one in memory.
 
 No other module of this folder opens a record, so no other module imports `gesta.address`.
 """
@@ -25,12 +25,12 @@ T = TypeVar("T")
 
 
 def _close(store: Store) -> None:
-    """Close the store of a home. Called when the record is no longer used, or when the program ends."""
+    """Close the store of a record that a home opened, when the record is garbage-collected or the program ends."""
     drive(store.close())
 
 
 class Home:
-    """The record and the session of a chat agent."""
+    """The record and the session that contain the runs of a chat agent."""
 
     def __init__(self, record: Record | str | None = None, session: str = "") -> None:
         self._given = record
@@ -40,7 +40,7 @@ class Home:
 
     @property
     def record(self) -> Record:
-        """The record, opened when it is first needed."""
+        """The record. It is opened at its first use."""
         if self._record is None:
             store = inline_store(self._given if isinstance(self._given, str) else ":memory:")
             self._record = Record(store, partial(bind, models=self._models))
@@ -48,27 +48,28 @@ class Home:
         return self._record
 
     async def rest(self) -> None:
-        """Close the models of the record, because their connections belong to this event loop."""
+        """Close the connections of the record's models, because they belong to the event loop that is about to end."""
         models, self._models = list(self._models.values()), self._models
         self._models.clear()
         for made in models:
             await getattr(made, "aclose", anyio.lowlevel.checkpoint)()
 
     def end_now(self, work: Coroutine[Any, Any, T], twin: str) -> T:
-        """Run work that awaits only the record.
+        """Run a coroutine that awaits only the record, and return its result.
 
-        If the home opened the record, this also works while an event loop is running.
+        If the home opened the record itself, this also works while an event loop is running.
         """
         return self.wait_for(lambda: work, twin) if isinstance(self._given, Record) else drive(work)
 
     def wait_for(self, work: Callable[[], Awaitable[T]], twin: str, token: Any = None) -> T:
-        """Run asynchronous work in a new event loop, or from a thread in the event loop of a run.
+        """Run asynchronous work and return its result. It runs in a new event loop, or in the one that `token` names.
 
         Args:
-            token: token of the run's event loop; `None` for a new event loop.
+            twin: name of the asynchronous method that does the same, for the error message.
+            token: token of a run's event loop, for a call from one of its threads; `None` for a new event loop.
 
         Raises:
-            GestaError: an event loop is running in this thread; `twin` names what to await there.
+            GestaError: an event loop is running in this thread, so waiting would block it.
         """
         try:
             anyio.get_current_task()
@@ -89,9 +90,9 @@ class Home:
 
 
 async def kill_session(record: Record, session_id: str, task: str | None = None) -> None:
-    """Cancel the open turns in a session: those of all runs, or those of a task and the runs below it."""
+    """Cancel the open turns of all runs in a session, or only those of a task and of the runs that it started."""
     rows, ended = await record.store.runs(session_id), set[str]()
-    for row in rows:  # parents come before what they called
+    for row in rows:  # a parent run comes before its child runs
         if task is not None and not (row.parent_run in ended or (row.parent_run is None and row.name == task)):
             continue
         ended.add(row.run)

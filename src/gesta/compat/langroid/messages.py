@@ -1,7 +1,8 @@
-"""Makes the documents that responders exchange, and reads the tool messages in documents and texts.
+"""Makes the documents that responders exchange, and finds the tool messages in documents and texts.
 
-From words that come from outside, only tools that the model may use are read. So nobody outside can start a tool that
-is meant for programs. A document is marked if its words come from outside, and so is each document made from it.
+A responder is an agent's own methods, its model, a person, or a sub-task. A document is tainted if it contains words
+from outside, or was made from a tainted document. From a tainted document, only tools that the model may use are read,
+so that nobody outside can start a tool that is meant for programs only.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -30,12 +31,12 @@ Said = str | ChatDocument | None
 
 
 def _made_by(e: Entity, method: Callable[Concatenate[Any, Entity, P], R]) -> Callable[Concatenate[Any, P], R]:
-    """Return a method that calls `method` for one entity; all other parameters are the same."""
+    """Return a method that calls `method` with this entity. All other parameters stay the same."""
     return cast("Callable[Concatenate[Any, P], R]", partialmethod(method, e))
 
 
 class Messages(Histories):
-    """Makes and reads the messages of a chat agent."""
+    """The methods of a chat agent that make documents and find tool messages."""
 
     def response_template(
         self,
@@ -52,12 +53,12 @@ class Messages(Histories):
         files: Sequence[Part] = (),
         tainted: bool = False,
     ) -> ChatDocument:
-        """Make a document from an entity. A person's text counts as text from outside.
+        """Return a new document from an entity. A document from a person is always tainted.
 
         Args:
-            content: a text; any other value is kept in `content_any` and also written as text.
+            content: a text. Any other value is stored in `content_any`, and also converted to text.
             recipient: name of the responder that the document is for; empty for any responder.
-            tainted: whether the document holds text from outside, whoever its sender is.
+            tainted: whether the document contains text from outside, although its sender is not a person.
         """
         if content is not None and not isinstance(content, str):
             content, content_any = observation_text(plain(content)), content
@@ -81,11 +82,11 @@ class Messages(Histories):
         )
 
     create_agent_response = _made_by(Entity.AGENT, response_template)
-    """Makes a document as if it came from the agent."""
+    """Returns a document whose sender is the agent."""
     create_llm_response = _made_by(Entity.LLM, response_template)
-    """Makes a document as if it came from the model."""
+    """Returns a document whose sender is the model."""
     create_user_response = _made_by(Entity.USER, response_template)
-    """Makes a document as if it came from a person."""
+    """Returns a document whose sender is a person."""
 
     def to_ChatDocument(  # noqa: N802 - the name that users know, here and below
         self,
@@ -94,8 +95,11 @@ class Messages(Histories):
         chat_doc: ChatDocument | None = None,
         author_entity: Entity = Entity.AGENT,
     ) -> ChatDocument | None:
-        """Return the value of a responder or a handler as a document, with a tool message among its `tool_messages`."""
-        del orig_tool_name  # a tool's own message is told by the handler that returns it
+        """Return the result of a responder or tool handler as a document. `None` and documents are returned unchanged.
+
+        A tool message becomes the only member of `tool_messages`; any other value becomes the content.
+        """
+        del orig_tool_name  # not needed: the handler that returns a tool message knows its tool
         if msg is None or isinstance(msg, ChatDocument):
             return msg
         parent = chat_doc.metadata.id if chat_doc is not None else ""
@@ -107,7 +111,7 @@ class Messages(Histories):
         return doc
 
     def from_ChatDocument(self, msg: ChatDocument, output_type: Any) -> Any:  # noqa: N802
-        """Find a value of a type in a document; see `gesta.compat.langroid.chat_document`."""
+        """Return a value of a type found in a document; see the function of this name in `chat_document`."""
         return from_ChatDocument(msg, output_type)
 
     def process_tool_results(
@@ -116,11 +120,11 @@ class Messages(Histories):
         id2result: Mapping[str, str] | None,
         tool_calls: Sequence[OpenAIToolCall] | None = None,
     ) -> tuple[str, dict[str, str] | None, str | None]:
-        """Pair the results of tools with calls; see `gesta.compat.langroid.chat_document`."""
+        """Pair tool results with their calls; see the function of this name in `chat_document`."""
         return process_tool_results(results, id2result, tool_calls)
 
     def get_tool_messages(self, msg: Said, all_tools: bool = False) -> list[ToolForm]:  # noqa: FBT001, FBT002
-        """Return the tool messages in a message: all, or those for this agent that it handles."""
+        """Return the tool messages in a message: by default those that this agent handles, else all of them."""
         if msg is None:
             return []
         if not isinstance(msg, ChatDocument):
@@ -131,38 +135,38 @@ class Messages(Histories):
         return [each for each in found if all_tools or self._is_mine(each)]
 
     def _filter_user_origin_tools(self, msg: Said, tools: Sequence[ToolForm]) -> list[ToolForm]:
-        """Return the tools; if the message holds text from outside, only those that the model may use."""
+        """Return the tools. If the message is tainted, return only those that the model may use."""
         meta = msg.metadata if isinstance(msg, ChatDocument) else None
         outside = meta is not None and (meta.tainted or (meta.sender == Entity.USER and not meta.tools_from_agent))
         return [each for each in tools if not outside or facts_of(type(each)).name in self.llm_tools_usable]
 
     def _tools_in(self, msg: ChatDocument) -> list[ToolForm]:
-        """Read the tool messages from the calls of a document, or else from its text."""
+        """Return the tool messages made from the calls in a document or, if it has no calls, from its text."""
         called = self.get_function_call_class(msg)
         native = self.get_oai_tool_calls_classes(msg) or ([called] if called is not None else [])
         return native or self.get_json_tool_messages(msg.content)
 
     def get_json_tool_messages(self, input_str: str) -> list[ToolForm]:
-        """Return the tool messages in a text, as JSON or in a form that a tool defines."""
+        """Return the tool messages in a text, written as JSON or in a format that a tool defines."""
         return [one.tool for one in attempts(input_str, self.llm_tools_map) if one.tool is not None]
 
     get_formatted_tool_messages = get_json_tool_messages
 
     def get_function_call_class(self, msg: ChatDocument) -> ToolForm | None:
-        """Return the tool message in the `function_call` of a document; `None` if no known tool fits the call."""
+        """Return the tool message for a document's `function_call`; `None` if it has none, or if no known tool fits."""
         if msg.function_call is None:
             return None
         tried = attempt(msg.function_call.name, msg.function_call.arguments or {}, self.llm_tools_map)
         return tried.tool
 
     def get_oai_tool_calls_classes(self, msg: ChatDocument) -> list[ToolForm]:
-        """Return the tool messages of the native calls in a document."""
+        """Return the tool messages for the native calls in a document (calls that the provider reports as such)."""
         calls = [call.function for call in msg.oai_tool_calls or ()]
         tried = [attempt(call.name, call.arguments or {}, self.llm_tools_map) for call in calls]
         return [one.tool for one in tried if one.tool is not None]
 
     def has_tool_message_attempt(self, msg: Said) -> bool:
-        """Return whether a message tries to use a tool, also if its call is not valid."""
+        """Return whether a message tries to use a tool, even if the call is invalid."""
         if isinstance(msg, ChatDocument):
             if msg.tool_messages or msg.oai_tool_calls or msg.metadata.calls:
                 return True
@@ -170,11 +174,11 @@ class Messages(Histories):
         return msg is not None and bool(attempts(msg, self.llm_tools_map))
 
     def has_only_unhandled_tools(self, msg: Said) -> bool:
-        """Return whether a message has tools, but no tool that this agent handles."""
+        """Return whether a message has tool messages, and this agent handles none of them."""
         return bool(self.get_tool_messages(msg, all_tools=True)) and not self.get_tool_messages(msg)
 
     def tool_validation_error(self, ve: Exception) -> str:
-        """Return a text that names the wrong fields of a tool message, and asks the model to send the message again."""
+        """Return the text that tells the model which fields of its tool message are wrong."""
         return str(ve)
 
     def _is_mine(self, message: ToolForm) -> bool:

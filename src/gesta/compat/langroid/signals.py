@@ -1,10 +1,10 @@
-"""Reads the signals in a text: exact words by which a text steers a task.
+"""Finds signals in a text: exact words by which a model or a person controls a task.
 
 DONE and __PASS__ count only as the whole text, or as its first or last word; DO-NOT-KNOW must be the whole text. So
-"I am not DONE yet" holds no signal; "DONE: 42", "The answer is 42. DONE" and "I am not DONE" do. Words in lower case
-are no signals. An address counts at the beginning of a word, and the last of several addresses counts. The text after
-the address is sent, or the text before it if nothing follows. The rest of a text does not change. Results of tools are
-data, so they should not be read for signals.
+"I am not DONE yet" contains no signal; "DONE: 42", "The answer is 42. DONE" and "I am not DONE" do. Words in lower case
+are no signals. An address (such as `__SEND__:name`) counts at the beginning of a word. Of several addresses, the last
+one counts: the text after it is sent, or, if nothing follows it, the text before it. The rest of a text is unchanged.
+Do not pass results of tools: they are data, which may contain such words by chance.
 """
 
 import re
@@ -17,12 +17,12 @@ PASS = "__PASS__"  # noqa: S105 - a word, no secret
 PASS_TO = PASS + ":"
 SEND_TO = "__SEND__:"
 WORDS = (DONE, PASS, SEND_TO, NO_ANSWER)
-"""A text with none of these words and without an address holds no signal."""
+"""A text with none of these words, and without the address prefix of the task, contains no signal."""
 AT = "|@|"
-"""A good choice for the prefix of addresses. By default no prefix is set."""
+"""A usual prefix of addresses, for `TaskConfig.addressing_prefix`. By default no prefix is set."""
 TOOL = "TOOL"
 USER_QUIT_STRINGS = ("q", "x", "quit", "exit", "bye", DONE)
-"""The answers by which a person ends a task that a person can end."""
+"""Answers with which a person ends a task."""
 
 TO = re.compile(r"\s*TO\[([^\[\]\n]{1,100})\]:[ \t]*")
 FIRST = r"\s*(?P<mark>[*_`\"']{{0,4}}){}[:,.;!]{{0,3}}(?P=mark)[:,.;!]{{0,3}}(?:(?<=:)|(?!\S))\s*"
@@ -33,20 +33,20 @@ STARTS, ENDS = (
 
 
 class Routing(Struct, frozen=True, kw_only=True):
-    """The signals of a text, and the text without them."""
+    """The signals found in a text, and the text without them."""
 
     content: str
-    """The text without its signals; empty where another message is passed on."""
+    """The text without its signals; empty if the waiting message is passed on instead."""
     done: bool = False
     passes: bool = False
-    """Whether the message that waits for an answer is passed on in place of this text."""
+    """Whether the waiting message is passed on instead of this text."""
     recipient: str = ""
     no_answer: bool = False
-    """Whether the text says that there is no answer."""
+    """Whether the text says that its author has no answer."""
 
 
 def parse_routing(text: str, addressing_prefix: str = "") -> Routing:
-    """Read the signals of a text that a model, a person or an agent's own method wrote.
+    """Return the signals in a text that a model, a person or a method of an agent wrote.
 
     Args:
         addressing_prefix: prefix of a name in an address, such as `AT`; empty for no prefix.
@@ -67,13 +67,13 @@ def parse_routing(text: str, addressing_prefix: str = "") -> Routing:
 
 
 def parse_recipient(text: str) -> tuple[str, str]:
-    """Return name and text of `TO[name]: text`. For any other text the name is empty."""
+    """Return the name and the text of `TO[name]: text`. For any other text, return an empty name and the text."""
     found = TO.match(text)
     return (found[1].strip(), text[found.end() :]) if found else ("", text)
 
 
 def _without(text: str, signal: str) -> str | None:
-    """Return a text without a signal at its ends; `None` if the signal is at neither end."""
+    """Return a text without a signal at its beginning and end; `None` if it has the signal at neither place."""
     rest, found = text, False
     if signal in text:
         if first := STARTS[signal].match(rest):
@@ -84,7 +84,7 @@ def _without(text: str, signal: str) -> str | None:
 
 
 def _address(text: str, prefix: str) -> Routing | None:
-    """Read the last address of a text; return `None` if the text has no address."""
+    """Return the routing by the last address in a text; `None` if the text has no address."""
     forms = [form for form in (PASS_TO, SEND_TO, prefix) if form and form in text]
     if not forms:
         return None

@@ -1,4 +1,7 @@
-"""Changes a document in which a message steers the task, as the `_effect` of that message demands."""
+"""Applies a tool message that steers the task (ends it, forwards a message, …) to the document that contains it.
+
+The `_effect` of the tool message, described in `orchestration`, says what to change in the document.
+"""
 
 from collections.abc import Sequence
 
@@ -17,11 +20,11 @@ from gesta.prompt.formatter import observation_text
 
 
 def steer(doc: ChatDocument, trail: Sequence[ChatDocument]) -> None:
-    """Change content, tools, sender, recipient and status of a document as a steering message in it demands.
+    """Change the content, tools, sender, recipient and status of a document as its first steering tool message demands.
 
     Args:
-        doc: an answer of an agent; only a document with a message that steers the task is changed.
-        trail: the messages that waited for an answer, newest last.
+        doc: an agent's response. A document from another sender, or without a steering message, is left unchanged.
+        trail: the documents that waited for an answer in the task, newest last.
     """
     found = [(each, effect) for each in doc.tool_messages if (effect := effect_of(each)) is not None]
     if doc.metadata.sender != Entity.AGENT or not found:
@@ -33,7 +36,7 @@ def steer(doc: ChatDocument, trail: Sequence[ChatDocument]) -> None:
             _pass_on(doc, next((each for each in reversed(trail) if not _passes(each)), None))
             doc.metadata.block = Entity.LLM if not effect.to and not effect.ends else None
         case "rewind":
-            doc.tool_messages = [message]  # the history is changed where it can be read
+            doc.tool_messages = [message]  # `ChatAgent.rewind` changes the history
         case "unsent":
             text, tainted = _unsent(trail)
             if not text:
@@ -57,14 +60,14 @@ def steer(doc: ChatDocument, trail: Sequence[ChatDocument]) -> None:
 
 
 def unsent(message: ToolForm) -> bool:
-    """Return whether a message holds a text without a recipient, or names the recipient of an earlier text."""
+    """Return whether a message contains a text without a recipient, or names the recipient of an earlier text."""
     return isinstance(message, AddRecipientTool) or (
         isinstance(message, RecipientTool) and not message.intended_recipient
     )
 
 
 def _pass_on(doc: ChatDocument, before: ChatDocument | None) -> None:
-    """Replace content and tools of an answer by those of the message that waited for the answer."""
+    """Replace the content and the tools of a response by those of the document that it answers."""
     doc.content = before.content if before is not None else ""
     doc.tool_messages = list(before.tool_messages) if before is not None else []
     doc.metadata.tools_from_agent = before is not None and before.metadata.tools_from_agent
@@ -72,7 +75,7 @@ def _pass_on(doc: ChatDocument, before: ChatDocument | None) -> None:
 
 
 def _ask(doc: ChatDocument, text: str) -> None:
-    """Replace an answer by a text that is addressed to the model."""
+    """Replace a response by a text that is addressed to the model."""
     doc.content, doc.tool_messages, doc.metadata.recipient = text, [], str(Entity.LLM)
     doc.metadata.source = UNSENT if text == TO_WHOM else ""
 
@@ -83,7 +86,10 @@ def _passes(doc: ChatDocument) -> bool:
 
 
 def _unsent(trail: Sequence[ChatDocument]) -> tuple[str, bool]:
-    """Return the text that still needs a recipient, or an empty text; and whether words from outside are in it."""
+    """Return the text that still needs a recipient, or an empty text; and whether that text is tainted.
+
+    A text is tainted if it contains words from a person or from outside.
+    """
     asked = max((n for n, each in enumerate(trail) if each.metadata.source == UNSENT), default=0)
     used = [each for each in trail[asked + 1 : -1] for tool in each.tool_messages if isinstance(tool, AddRecipientTool)]
     if not asked or used:

@@ -1,4 +1,4 @@
-"""Names of `langroid.agent`, under the paths from which programs import them."""
+"""The names of Langroid's package `langroid.agent`, at the paths from which programs import them."""
 
 from gesta.compat.langroid.agent import (
     base,

@@ -1,4 +1,4 @@
-"""Names of `langroid.agent.batch`."""
+"""The names of Langroid's module `langroid.agent.batch`, at the same path after `gesta.compat`."""
 
 from gesta.compat.langroid.batch import (
     ExceptionHandling,

@@ -1,4 +1,4 @@
-"""Names of `langroid.agent.chat_agent`."""
+"""The names of Langroid's module `langroid.agent.chat_agent`, at the same path after `gesta.compat`."""
 
 from gesta.compat.langroid.chat import ChatAgent
 from gesta.compat.langroid.chat_config import ChatAgentConfig

@@ -1,4 +1,4 @@
-"""Names of `langroid.agent.chat_document`."""
+"""The names of Langroid's module `langroid.agent.chat_document`, at the same path after `gesta.compat`."""
 
 from gesta.compat.langroid.chat_document import ChatDocAttachment, ChatDocMetaData, ChatDocument
 from gesta.compat.langroid.entities import StatusCode

@@ -1,4 +1,4 @@
-"""Names of `langroid.agent.done_sequence_parser`."""
+"""The names of Langroid's module `langroid.agent.done_sequence_parser`, at the same path after `gesta.compat`."""
 
 from gesta.compat.langroid.done_sequences import parse_done_sequence, parse_done_sequences
 

@@ -1,4 +1,4 @@
-"""Names of `langroid.agent.task`."""
+"""The names of Langroid's module `langroid.agent.task`, at the same path after `gesta.compat`."""
 
 from gesta.compat.langroid.chat_config import Responder, TaskConfig
 from gesta.compat.langroid.done_sequences import AgentEvent, DoneSequence, EventType

@@ -1,4 +1,4 @@
-"""Names of `langroid.agent.tool_message`."""
+"""The names of Langroid's module `langroid.agent.tool_message`, at the same path after `gesta.compat`."""
 
 from gesta.compat.langroid.tool_message import LLMFunctionSpec, ToolMessage
 

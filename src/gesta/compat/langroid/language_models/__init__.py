@@ -1,4 +1,4 @@
-"""Names of `langroid.language_models`."""
+"""The names of Langroid's package `langroid.language_models`, at the same path after `gesta.compat`."""
 
 from gesta.compat.langroid.language_models import base, mock_lm, openai_gpt
 from gesta.compat.langroid.language_models.base import (
@@ -15,7 +15,7 @@ from gesta.compat.langroid.language_models.mock_lm import MockLMConfig
 from gesta.compat.langroid.language_models.openai_gpt import OpenAIGPTConfig
 
 ORDER = ("base", "mock_lm", "openai_gpt")
-"""Files in reading order: each imports only files before it."""
+"""The modules in reading order: each imports only modules before it."""
 
 __all__ = [
     "LLMConfig",

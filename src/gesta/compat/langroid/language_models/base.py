@@ -1,4 +1,7 @@
-"""Names of `langroid.language_models.base`. Messages and replies are Gesta's own; a config makes a model."""
+"""The names of Langroid's module `langroid.language_models.base`.
+
+Messages and replies are Gesta's own classes. A config describes a model, and `LLMConfig.model` makes it.
+"""
 
 from typing import Any
 
@@ -28,7 +31,7 @@ __all__ = [
 
 
 class LLMMessage(Message, frozen=True, kw_only=True):
-    """A message of a history, whose fields also have Langroid's names."""
+    """Gesta's message in a history, whose fields can also be read under Langroid's names."""
 
     content: str | None = None
     """The same as `text`."""
@@ -36,7 +39,7 @@ class LLMMessage(Message, frozen=True, kw_only=True):
     """The same as `call_id`."""
 
     def __post_init__(self) -> None:
-        """Set `text` and `content` to the same value, and `call_id` and `tool_call_id` too."""
+        """Make `content` equal to `text`, and `tool_call_id` equal to `call_id`, whichever of each pair was passed."""
         for own, theirs in (("text", "content"), ("call_id", "tool_call_id")):
             value = getattr(self, theirs) or getattr(self, own)
             msgspec.structs.force_setattr(self, own, value)
@@ -44,18 +47,18 @@ class LLMMessage(Message, frozen=True, kw_only=True):
 
     @staticmethod
     def of(message: Message) -> "LLMMessage":
-        """Return a copy of a message whose fields also have Langroid's names."""
+        """Return a copy of a message as an `LLMMessage`."""
         return LLMMessage(**{name: getattr(message, name) for name in message.__struct_fields__})
 
     @property
     def tool_calls(self) -> list[OpenAIToolCall] | None:
-        """The calls in the message."""
+        """The tool calls in the message; `None` if it has none."""
         calls = [(each.id, LLMFunctionCall(each.name, dict(each.args))) for each in self.calls]
         return [OpenAIToolCall(id=id_, function=function) for id_, function in calls] or None
 
 
 class Defaults(Spelled):
-    """A metaclass that allows mutable defaults, as pydantic does: each instance gets a copy of the default."""
+    """A metaclass that accepts mutable defaults, as pydantic does: each instance gets its own copy of a default."""
 
     def __new__(mcls, name: str, bases: Any, namespace: Any, *, kw_only: bool = True) -> Any:  # noqa: D102
         settle_defaults(namespace)
@@ -63,25 +66,25 @@ class Defaults(Spelled):
 
 
 class LLMConfig(Struct, kw_only=True, metaclass=Defaults):
-    """A model, and the settings of its requests."""
+    """The description of a model, with the settings of its requests."""
 
     chat_model: str = ""
-    """Name of the model, or its address `provider:model`; `provider/model` means the same."""
+    """Name of the model, or its address `provider:model` or `provider/model`."""
     temperature: float | None = None
-    """The temperature in the provider's sense; `None` for the provider's default."""
+    """The temperature as the provider defines it; `None` for the provider's default."""
     max_output_tokens: int | None = None
     """Longest answer in tokens; `None` for the provider's default."""
 
     def model(self) -> Model | str:
-        """Return the model, or its address."""
+        """Return the model, or its address `provider:model`."""
         host, slash, name = self.chat_model.partition("/")
         return f"{host}:{name}" if slash else self.chat_model
 
     def price(self) -> Price | None:
-        """Return the price of the model's tokens; `None` to use the list of prices."""
+        """Return the price of the model's tokens; `None` to look it up in Gesta's list of prices."""
         return None
 
     def settings(self) -> dict[str, Any]:
-        """Return the settings of the model's requests."""
+        """Return the settings to send with each request of the model."""
         given = {"temperature": self.temperature, "max_completion_tokens": self.max_output_tokens}
         return {name: value for name, value in given.items() if value is not None}

@@ -1,4 +1,4 @@
-"""A model for tests, under the names of `langroid.language_models.mock_lm`: a function of the last message."""
+"""Langroid's model for tests (`langroid.language_models.mock_lm`), whose answer depends on the last message only."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -13,34 +13,34 @@ from gesta.perform.result import plain
 from gesta.prompt.formatter import observation_text
 
 OBSERVED = "Observation: "
-"""The words before each tool result where calls are written as text; a mock model reads the result without them."""
+"""The words before a tool result in a history whose calls are written as text. A mock model does not see them."""
 
 __all__ = ["MockLMConfig"]
 
 
 class Free:
-    """The price of mock models."""
+    """A price list by which every model costs nothing."""
 
     dated = "free"
 
     def usd(self, usage: dict[str, Any]) -> float:
-        """Return 0."""
+        """Return 0.0, the cost in US dollars."""
         del usage
         return 0.0
 
 
 class MockLMConfig(LLMConfig, kw_only=True):
-    """A model that answers from a dict, or else by a function, or else with a fixed text."""
+    """A model that looks its answer up in a dict, else asks a function, else answers with a fixed text."""
 
     response_dict: dict[str, Any] = field(default_factory=dict)
-    """Answers by the whole text of the last message."""
+    """Answers by the exact text of the last message."""
     response_fn: Callable[[str], Any] | None = None
     response_fn_async: Callable[[str], Awaitable[Any]] | None = None
-    """The same as `response_fn`, as an async function; it has precedence over `response_fn`."""
+    """An async function in place of `response_fn`. If both are set, only this one is called."""
     default_response: str = "Mock response"
 
     def model(self) -> Model:
-        """Return the model."""
+        """Return a model that calls no provider."""
         return function(self._answer, "mock")
 
     def price(self) -> Free:

@@ -1,4 +1,4 @@
-"""Names of `langroid.utils`."""
+"""The names of Langroid's package `langroid.utils`, at the same path after `gesta.compat`."""
 
 from gesta.compat.langroid.utils import constants
 

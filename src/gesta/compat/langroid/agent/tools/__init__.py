@@ -1,4 +1,4 @@
-"""Names of `langroid.agent.tools`."""
+"""The names of Langroid's package `langroid.agent.tools`, at the same path after `gesta.compat`."""
 
 from gesta.compat.langroid.agent.tools import orchestration, recipient_tool, rewind_tool, task_tool
 from gesta.compat.langroid.agent.tools.orchestration import (

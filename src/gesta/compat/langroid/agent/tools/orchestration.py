@@ -1,4 +1,4 @@
-"""Names of `langroid.agent.tools.orchestration`."""
+"""The names of Langroid's module `langroid.agent.tools.orchestration`, at the same path after `gesta.compat`."""
 
 from gesta.compat.langroid.orchestration import (
     AgentDoneTool,

@@ -1,4 +1,4 @@
-"""Names of `langroid.agent.tools.recipient_tool`."""
+"""The names of Langroid's module `langroid.agent.tools.recipient_tool`, at the same path after `gesta.compat`."""
 
 from gesta.compat.langroid.orchestration import AddRecipientTool, RecipientTool
 

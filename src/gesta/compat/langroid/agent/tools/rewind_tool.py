@@ -1,4 +1,4 @@
-"""Names of `langroid.agent.tools.rewind_tool`."""
+"""The names of Langroid's module `langroid.agent.tools.rewind_tool`, at the same path after `gesta.compat`."""
 
 from gesta.compat.langroid.orchestration import RewindTool
 

@@ -1,8 +1,7 @@
-"""Implementations of `gesta.store.Store`: memory, SQLite in one file, and PostgreSQL.
+"""Implementations of `gesta.store.Store`, which keeps a record: in memory, in one SQLite file, and in PostgreSQL.
 
-A record in memory ends with the process; the store shows in plain Python what the contract means. A record in SQLite
-survives a kill at any moment. A record in PostgreSQL is shared by many machines. All three pass
-`gesta.testing.StoreContract`.
+A record in memory ends with the process. A record in SQLite survives a kill of the process at any moment. A record in
+PostgreSQL is shared by many machines. All three pass `gesta.testing.StoreContract`.
 """
 
 ORDER = (

@@ -1,4 +1,9 @@
-"""Code that all stores share: checks of a batch before its commit, and the wait for new entries."""
+"""Code that all stores share: checks of a batch before its commit, and the wait for new entries.
+
+A run is a list of entries that one agent wrote, and a row is an encoded entry. Its `seq` is its number in the run, from
+1. Its `pos` is its number in the whole store. A lease is the right of one process to write a run. A letter is a message
+that waits in a run's inbox. A blob is a large value that is stored apart from its entry.
+"""
 
 import os
 import secrets
@@ -14,14 +19,17 @@ from gesta.errors import BrokenRecord
 from gesta.log.shared import base_of
 from gesta.store import Batch, BlobRow, Letter
 
-PAGE = 500  # rows that a tail gives at once, at most
+PAGE = 500  # greatest number of rows that a tail yields at once
 PRIVATE = 0o600
 """Mode of a record's file: only its owner reads and writes it. SQLite uses the same mode for the files beside it."""
-FIRST_S, LONGEST_S = 0.005, 0.2  # a tail looks this soon after news, and this seldom when there is none
+FIRST_S, LONGEST_S = 0.005, 0.2  # seconds between the queries of a tail: shortly after new rows, and at most
 
 
 def private(path: str | os.PathLike[str], flags: int = os.O_RDWR | os.O_CREAT) -> int:
-    """Open a file. A new file can be read by its owner only. Used as the `opener` of `open`. Raises OSError."""
+    """Open a file, and return its descriptor. A file that this call creates can be read by its owner only.
+
+    This function is meant as the `opener` of Python's `open`. Raises OSError.
+    """
     return os.open(path, flags, PRIVATE)
 
 
@@ -31,7 +39,7 @@ def new_id() -> str:
 
 
 def checked(batch: Batch) -> Batch:
-    """Check a batch before its commit, so that a gap can never be committed, and return the batch.
+    """Check a batch before its commit, and return it. Without the check, a commit could leave a gap in a run.
 
     Raises:
         ValueError: a row is of another run than the lease, or does not follow the row before it; runs are pruned
@@ -59,16 +67,16 @@ def batches_of(batch: Batch) -> Sequence[Batch]:
 
 
 def forks(batch: Batch) -> bool:
-    """Return whether a batch begins a fork: its first row follows the last entry that the fork shares with its base.
+    """Return whether a batch begins a fork: a new run whose first row follows an entry that it shares with another run.
 
-    If a batch follows entries that are missing for any other reason, the server has lost them.
+    The result tells a fork from a lost entry: in all other cases, a batch follows an entry of its own run.
     """
     base = base_of(batch.rows[0]) if batch.rows else None
     return base is not None and base.seq == batch.head
 
 
 def blob_of(address: str, run: str, name: str, rows: Sequence[tuple[Any, ...]]) -> BlobRow:
-    """Return the blob that a query found.
+    """Return the blob that a query found, from the rows of its result.
 
     Raises:
         BrokenRecord: the run has no such blob, its salt or data has another type, or its salt has the wrong length.
@@ -85,7 +93,10 @@ def blob_of(address: str, run: str, name: str, rows: Sequence[tuple[Any, ...]]) 
 
 
 def letters_of(address: str, rows: Iterable[tuple[Any, ...]]) -> list[Letter]:
-    """Return the letters that a query found. Raises BrokenRecord if a column of one holds another type."""
+    """Return the letters that a query found, from the rows of its result.
+
+    Raises BrokenRecord if the key, content or time of a letter is not text.
+    """
     found = [Letter(*row) for row in rows]
     for each in found:
         if not (isinstance(each.key, str) and isinstance(each.content, str) and isinstance(each.at, str)):
@@ -100,11 +111,14 @@ class News:
 
     def __init__(self) -> None:
         self.over = False
-        """Whether the store was closed, so that no more entries will come."""
-        self._bells: dict[anyio.Event, int] = {}  # of listeners, with the thread that each waits in
+        """Whether the store was closed. A closed store gets no more entries."""
+        self._bells: dict[anyio.Event, int] = {}  # one event for each waiting task, with the id of its thread
 
     def ring(self) -> None:
-        """Wake the tasks that wait in this thread. Tasks in other threads query the store when their wait is over."""
+        """Wake the tasks that wait in this thread.
+
+        Tasks in other threads are not woken: they query the store when the time of their wait is over.
+        """
         if self._bells:
             here = threading.get_ident()
             for bell, thread in list(self._bells.items()):
@@ -130,8 +144,12 @@ class News:
 async def follow(page: Callable[[int, int], list[Row]], news: News, after: int) -> AsyncGenerator[list[Row], None]:
     """Yield pages of rows in the order of their pos, until the store is closed.
 
-    A commit through the same store ends the wait. Other commits are found by queries, which become rarer the longer no
-    rows come.
+    A commit through the same store ends the wait for the next page at once. Commits of other stores and processes are
+    found by queries, every 5 ms at first and every 200 ms at last, while no rows come.
+
+    Args:
+        page: returns the rows after a pos, at most as many as its second argument says.
+        after: the pos after which the first page begins.
     """
     wait_s = FIRST_S
     while not news.over:

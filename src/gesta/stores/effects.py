@@ -1,10 +1,10 @@
-"""SQL that a transactional tool runs inside the commit of its own result.
+"""SQL that a transactional tool runs in the record's own database, so that its changes and its result commit together.
 
 The tool's tables are in the record's file. While the tool runs, SQLite itself refuses statements that would break other
 commits: statements that end or nest transactions, attach files or set pragmas, make temporary objects (which would hide
 the record's tables of the same name), or change an object that has a name of Gesta's. A conflict clause or a trigger
-can still end the transaction. `Sql` notices that after each statement: then every further statement is refused, and
-none of the tool's changes is kept.
+can still end the transaction. `Sql` checks for that after each statement. It then refuses all further statements, and
+no change of the tool is kept.
 """
 
 import re
@@ -40,10 +40,10 @@ TEMPORARY = frozenset(
 SCHEMA = frozenset({"sqlite_master", "sqlite_schema", "sqlite_temp_master", "sqlite_temp_schema"})
 """SQLite's tables about the schema. SQLite changes them when the schema changes, and refuses all other changes."""
 TELLING = PRAGMAS | {"data_version"}
-"""Pragmas that change nothing. SQLite's full-text search runs `data_version` itself."""
+"""Names of pragmas that change nothing. SQLite's full-text search runs `data_version` itself."""
 CHANGING = frozenset({apsw.SQLITE_INSERT, apsw.SQLITE_UPDATE, apsw.SQLITE_DELETE})
-"""Actions that change rows. A statement that changes the schema has further actions."""
-STEPS = 20_000  # of SQLite's machine between two looks at the clock
+"""SQLite's codes of the actions that change rows. A statement that changes the schema has other actions too."""
+STEPS = 20_000  # steps of SQLite's virtual machine between two checks of the time limit
 ENDED = (
     "A statement has ended the whole transaction (ON CONFLICT ROLLBACK, RAISE(ROLLBACK), a full disk or a write that "
     "was broken off do that), so nothing of what this call did is kept. Use ABORT in place of ROLLBACK"
@@ -51,11 +51,11 @@ ENDED = (
 
 
 class Refused(GestaError):
-    """A statement of a transactional tool would use tables that are not the tool's own, or comes too late."""
+    """Raised for a statement of a transactional tool that reaches beyond the tool's own tables, or comes too late."""
 
 
 class Sql:
-    """Runs the SQL of a transactional tool, on that tool's tables only."""
+    """Runs the SQL of a transactional tool in SQLite. It refuses changes of tables that are not the tool's own."""
 
     def __init__(self, connection: apsw.Connection) -> None:
         self._connection = connection
@@ -63,13 +63,14 @@ class Sql:
         self._over = ""
         self.refused = ""
         self.makes = False
-        """Whether a statement changed the schema."""
+        """Whether a statement of the tool changed the schema, for example created a table."""
 
     def __call__(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Run one statement, and return its rows.
 
         Raises:
-            Refused: the statement would use other tables than the tool's own, time is up, or the transaction was ended.
+            Refused: the statement would change tables other than the tool's own, its time is up, or an earlier
+                statement ended the transaction.
             Exception: an error of SQLite, such as a violated constraint, or a statement that is not SQL.
         """
         if threading.get_ident() != self._thread:
@@ -88,7 +89,11 @@ class Sql:
                 self._over = ENDED
 
     def check(self) -> None:
-        """Check that the statements so far can be committed; see `Statements.check`. Raises Refused."""
+        """Raise Refused if the changes so far cannot be committed.
+
+        That is so if a statement ended the transaction, made an object on Gesta's own tables, or broke a deferred
+        foreign key.
+        """
         if not self._connection.in_transaction:
             raise Refused(f"{ENDED}.")
         if self.makes:
@@ -103,7 +108,13 @@ class Sql:
 
     @contextmanager
     def guarded(self, timeout_s: float | None) -> Iterator[None]:
-        """In the block, refuse changes of tables that are not the tool's. After the block, refuse every statement."""
+        """Make SQLite refuse changes of tables that are not the tool's, inside the block.
+
+        After the block, this object refuses every statement.
+
+        Args:
+            timeout_s: seconds until SQLite interrupts a running statement; `None` for no limit.
+        """
         ends = time.monotonic() + timeout_s if timeout_s is not None else None
         self._connection.authorizer = self._allow
         self._connection.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, 1)

@@ -1,8 +1,11 @@
-"""A store in memory: the contract in plain Python. The record belongs to one process and ends with it.
+"""A store in memory: the contract of `Store` in plain Python. The record belongs to one process and ends with it.
 
-It accepts batches, letters and leases as a store on disk does, so a program that runs on it also runs on a store on
+It accepts the same batches, letters and leases as a store on disk, so a program that runs on it also runs on a store on
 disk. Its coroutines never wait, except `tail`. It is used from one thread. SQL queries run on an SQLite database in
 memory; each query first copies the new entries into it.
+
+A row is an encoded entry of a run. Its `seq` is its number in the run, its `pos` its number in the store. A lease is
+the right to write a run, and a letter is a message that waits in the inbox of a run.
 """
 
 import os
@@ -38,13 +41,13 @@ ADDRESS = ":memory:"
 
 
 class Beginning(msgspec.Struct):
-    """The members of a begin's content from which the table of runs is made."""
+    """The part of a `begin` entry's content from which `MemoryStore.runs` makes the row of a run."""
 
     opened: dict[str, Any] | None = None
 
 
 class MemoryStore:
-    """A record in memory; it ends with this object."""
+    """A store that keeps a record in memory; the record ends with this object."""
 
     def __init__(self, *, clock: Clock = utc_now, new_id: Callable[[], str] = new_id) -> None:
         self._clock = clock
@@ -57,18 +60,18 @@ class MemoryStore:
         self._blobs: dict[tuple[str, str], BlobRow] = {}
         self._inbox: dict[str, list[Letter]] = {}
         self._keys: dict[tuple[str, str], int] = {}
-        self._numbers = 0  # of letters
+        self._numbers = 0  # number of the last letter
         self._leases: dict[str, tuple[int, str]] = {}
         self._held: set[str] = set()
         self._mirrors: dict[str, str] = {}
         self._gone: set[str] = set()
         self._tables: apsw.Connection | None = None
-        self._own: apsw.Connection | None = None  # tables of transactional tools
-        self._filled = 0  # pos of the last row that the tables hold
-        self._last = 0  # pos that was given last
+        self._own: apsw.Connection | None = None  # holds the tables of transactional tools
+        self._filled = 0  # pos of the last row in the tables
+        self._last = 0  # pos that was assigned last
         self._news = News()
         self.commits = 0
-        """The number of batches, letters and leases that were accepted."""
+        """The number of changes that were accepted: batches, letters and leases."""
 
     @property
     def info(self) -> Info:
@@ -79,9 +82,10 @@ class MemoryStore:
         """Append a batch, and return the pos of its last row; 0 if the batch has no rows.
 
         Raises:
-            LeaseLost: the lease is no longer held, or the run or its inbox has changed since.
+            LeaseLost: the lease is no longer held, the run has newer entries, or a letter of the batch has left the
+                inbox.
             ValueError: the rows do not follow each other.
-            WriteFailed: the store is closed, or a begin is no JSON object.
+            WriteFailed: the store is closed, or the content of a `begin` entry is no JSON object.
         """
         return self._append(batch)
 
@@ -113,7 +117,7 @@ class MemoryStore:
         return last
 
     async def transact(self, effect: TransactionalEffect) -> None:
-        """Call `work` on tables beside the record, and append its entries; see `Store.transact`."""
+        """Run an effect's work on tables of a separate database, and append its entries; see `Store.transact`."""
         self._open(writing=True)
         if self._own is None:
             self._own = apsw.Connection(":memory:")
@@ -134,7 +138,7 @@ class MemoryStore:
             raise
 
     async def read(self, run: str, after: int = 0, until: int | None = None, limit: int | None = None) -> list[Row]:
-        """Return rows of a run by seq: from `after` + 1 to `until`, at most `limit` of them."""
+        """Return the rows of a run in the order of seq: from `after` + 1 to `until`, at most `limit` rows."""
         self._open()
         rows = self._runs.get(run, [])
         before = rows[0].seq - 1 if rows else 0
@@ -143,16 +147,19 @@ class MemoryStore:
         return rows[start : stop if limit is None else min(stop, start + limit)]
 
     async def head(self, run: str) -> tuple[int, bytes]:
-        """Return seq and digest of a run's last entry; (0, 32 zero bytes) if there is no such run."""
+        """Return the seq and the digest of a run's last entry; 0 and 32 zero bytes if there is no such run."""
         self._open()
         return self._head(run)
 
     async def last(self) -> int:
-        """Return the pos of the last entry; see `Store.last`."""
+        """Return the pos of the last entry in the store; see `Store.last`."""
         return self._last
 
     async def runs(self, session: str | None = None, name: str | None = None) -> list[RunRow]:
-        """Return the runs in the order in which they were opened; only those of a session and a name, if given."""
+        """Return the runs in the order in which they were opened.
+
+        With `session` or `name`, return only the runs that match.
+        """
         self._open()
         found = []
         for row in self._opened:
@@ -169,7 +176,7 @@ class MemoryStore:
         return self._blobs[run, name]
 
     async def send(self, letter: Letter) -> bool:
-        """Add a letter to an inbox; no lease is needed. Return False if the letter's key was used before."""
+        """Add a letter to an inbox; no lease is needed. Return `False` if the letter's key was used before."""
         return self.deliver(letter)
 
     def deliver(self, letter: Letter) -> bool:
@@ -189,12 +196,15 @@ class MemoryStore:
         return lease.run in self._held and self._leases.get(lease.run, (0, ""))[0] == lease.epoch
 
     async def inbox(self, run: str) -> list[Letter]:
-        """Return the letters that wait in an inbox, in the order in which they came."""
+        """Return the letters that wait in the inbox of a run, in the order in which they came."""
         self._open()
         return list(self._inbox.get(run, ()))
 
     async def lease(self, run: str, *, mirror: bool = False) -> Lease:
-        """Acquire the lease of a run; see `Store.lease`. Raises RunHeld while the run is held, and RunMirrored."""
+        """Acquire the lease of a run; see `Store.lease`.
+
+        Raises RunHeld while the run is held, and RunMirrored for a mirror.
+        """
         self._open(writing=True)
         head, digest = self._head(run)
         epoch, since = self._leases.get(run, (0, ""))
@@ -213,7 +223,10 @@ class MemoryStore:
             self._held.discard(lease.run)
 
     async def mirror(self, lease: Lease, of: str | None) -> None:
-        """Make a run a mirror, or an ordinary run; see `Store.mirror`. Raises LeaseLost."""
+        """Make a run a mirror of the same run in another record; `None` ends that. See `Store.mirror`.
+
+        Raises LeaseLost.
+        """
         self._open(writing=True)
         self._allow(Batch(lease, self._head(lease.run)[0], ()))
         self._mirrors.pop(lease.run, None)
@@ -223,7 +236,7 @@ class MemoryStore:
     async def gone(self, process: str) -> bool | None:
         """Return whether a process has ended; `None` if that is not known.
 
-        Only this process, and declared ends, are known.
+        It is known only for this process, and for processes that `declare_gone` named.
         """
         return True if process in self._gone else False if process == self._owner else None
 
@@ -237,11 +250,14 @@ class MemoryStore:
         self._open(writing=True)
 
     def keep(self) -> Callable[[], None]:
-        """Return a function that does nothing: no other process uses a record in memory."""
+        """Return a function that does nothing.
+
+        Other stores count running threads, because other processes use the record too.
+        """
         return lambda: None
 
     def descriptor(self) -> int | None:
-        """Return `None`: no other process uses a record in memory."""
+        """Return `None`: there is no file, and no other process uses a record in memory."""
         return None
 
     def tail(self, after: int = 0) -> AsyncGenerator[list[Row], None]:
@@ -249,7 +265,7 @@ class MemoryStore:
         return follow(self._page, self._news, after)
 
     async def sql(self, query: str, parameters: Sequence[Any] = ()) -> Table:
-        """Run a query that only reads, and return its table.
+        """Run a query that only reads, and return its rows and columns.
 
         Raises:
             RecordError: the query would write, or SQLite refuses it.
@@ -271,7 +287,7 @@ class MemoryStore:
         return 0
 
     async def damage(self) -> list[str]:
-        """Return an empty list: a record in memory has no pages that can be damaged."""
+        """Return an empty list: a record in memory has no pages on disk that can be damaged."""
         return []
 
     async def foreign(self) -> Foreign:
@@ -307,7 +323,7 @@ class MemoryStore:
             self._inbox.pop(run, None)
         self._held -= runs
         self._mirrors = {run: of for run, of in self._mirrors.items() if run not in runs}
-        if self._tables is not None:  # to be filled anew
+        if self._tables is not None:  # the next query makes and fills them again
             self._tables.close()
             self._tables, self._filled = None, 0
 
@@ -360,5 +376,5 @@ class MemoryStore:
 
 
 def text(value: Any) -> str | None:
-    """Return a value of a JSON object as SQLite's json_extract would."""
+    """Return a value of a JSON object as SQLite's `json_extract` would: a text unchanged, other values as JSON text."""
     return value if value is None or isinstance(value, str) else msgspec.json.encode(value).decode()

@@ -1,8 +1,10 @@
 """A record in PostgreSQL, shared by processes on many machines: a store for an event loop, and one without a loop.
 
-It fulfils the same contract as SQLite, with the same tables. Appends of many runs that come together share one
-commit, as in `sharing`. Calls that wait for the server run in a thread. The server notifies each `tail` of a commit;
-`tail` also queries the record now and then.
+Both use the tables of a record in SQLite. Appends of many runs that come at the same time share one commit; see
+`sharing`. Calls that wait for the server run in a thread. The server notifies each `tail` of a commit.
+
+A row is an encoded entry of a run. `seq` numbers the rows of one run, `pos` all rows of the record. A lease is the
+right of one process to write a run. A letter is a message in the inbox of a run.
 """
 
 import os
@@ -44,9 +46,9 @@ from gesta.stores.sharing import Adopt, Declare, Looks, Mirror, Sharing, Take, W
 
 Durability = Literal["synced", "normal"]
 Failover = Literal["synchronous"]
-READINGS = 8  # that wait in threads at once
-QUERIES = 4  # of users, answered at once
-LOOKING_S = 2.0  # who follows looks this often by itself, should the server's word be lost
+READINGS = 8  # greatest number of reads that wait in threads at the same time
+QUERIES = 4  # greatest number of users' queries that run at the same time
+LOOKING_S = 2.0  # seconds between two queries of a tail, in case a notification of the server is lost
 SETTLED = frozenset({"end", "request", "attempt", "assistant"})
 """Kinds of entries that end a span or come before an effect. In a store without an event loop, a batch with such an
 entry waits for the disk."""
@@ -54,14 +56,14 @@ T = TypeVar("T")
 
 
 class InlinePostgresStore:
-    """A record whose coroutines never wait for another task, so that they can be driven without an event loop.
+    """A record whose coroutines never wait for another task, so that a program without an event loop can run them.
 
-    Each append is committed before it returns; with `synced`, a batch that holds an `end`, a `request`, an `attempt`
-    or an `assistant` waits until it and all commits before it are on disk. It may be used from several threads.
+    Each append is committed before it returns. With `synced`, a batch that holds an `end`, a `request`, an `attempt` or
+    an `assistant` also waits until it and all earlier commits are on disk. Several threads may use one store.
     """
 
     holdings: ClassVar[dict[tuple[int, str, str], Holding]] = {}
-    """The holdings of this process, by process id (a process may be forked), place and record."""
+    """The names and locks of this process, by process id (a process may be forked), server and record."""
 
     def __init__(self, info: Info, writer: Writer | None, reader: Reader, holding: Holding) -> None:
         self.reader = reader
@@ -73,7 +75,7 @@ class InlinePostgresStore:
         holding.enter(writing=writer is not None)
         self._writer = writer
         self._news = News()
-        self._given = ""  # the address, with its secrets
+        self._given = ""  # the address with its password
 
     @classmethod
     def open(
@@ -86,16 +88,16 @@ class InlinePostgresStore:
         failover: Failover | None = None,
         tool_role: str | None = None,
     ) -> Self:
-        """Open a record, and create it if it does not exist. Cost: 15 ms, 50 ms to make one, and more over a network.
+        """Open a record, and create it if it does not exist. Cost: 15 ms, 50 ms to create it, and more over a network.
 
         Args:
             address: as libpq reads it, `postgresql://user@host:5432/database`; `?schema=NAME` says which record.
-            durability: `synced` waits for the disk at each commit. `normal` does not: a crash of the server may lose
-                the last commits, but never one without all commits after it; a crash of this process loses none.
+            durability: `synced` waits for the disk at each commit. `normal` does not. Then a crash of the server may
+                lose the last commits, but never one without all commits after it. A crash of this process loses none.
             readonly: refuse to write.
             busy_s: seconds to wait for other writers, and for a server that cannot be reached.
-            failover: `synchronous` says that a server that replaces this one has all its commits, so that the record
-                there does not count as a copy.
+            failover: `synchronous` says that a server that replaces this one has all its commits. A record on the new
+                server then does not count as a copy.
             tool_role: role under which the statements of transactional tools run.
 
         Raises:
@@ -129,12 +131,9 @@ class InlinePostgresStore:
 
     @classmethod
     def holding(cls, connection: Connection, place: Place, info: Info) -> Holding:
-        """Return the holding of this process in a record.
-
-        All stores of the process share it, whatever their addresses.
-        """
+        """Return the name and locks of this process in a record. All stores that the process opens on it share them."""
         server, *rest = (server_of(connection, place) or f"{place.conninfo}/{place.schema}").split("/")
-        where = "/".join([server, *rest[1:]])  # without the timeline, for that changes while a record is open
+        where = "/".join([server, *rest[1:]])  # without the timeline, because a failover changes it
         return cls.holdings.setdefault((os.getpid(), where, info.id), Holding())
 
     @property
@@ -155,25 +154,25 @@ class InlinePostgresStore:
         return self._writer.commits if self._writer is not None else 0
 
     async def append(self, batch: Batch) -> int:
-        """Commit a batch; see `Store.append`. Raises also ValueError: the rows do not follow each other."""
+        """Commit a batch, and return its last pos; see `Store.append`. Raises also ValueError: the rows have a gap."""
         return int(await self._write(checked(batch), synced=any(row.kind in SETTLED for row in batch.rows)))
 
     async def transact(self, effect: TransactionalEffect) -> None:
-        """Call `work` and commit its entries with its effect; see `Store.transact`. Nothing else runs meanwhile."""
+        """Run an effect's work, and commit its changes and entries; see `Store.transact`. Other writes wait."""
         (outcome,) = self.writer.commit((effect,), synced=True)
         if isinstance(outcome, GestaError):
             raise outcome
 
     async def read(self, run: str, after: int = 0, until: int | None = None, limit: int | None = None) -> list[Row]:
-        """Return rows of a run by seq; see `Store.read`."""
+        """Return the rows of a run in the order of seq; see `Store.read`."""
         return await self._read(partial(self.reader.read, run, after, until, limit))
 
     async def head(self, run: str) -> tuple[int, bytes]:
-        """Return seq and digest of the last entry; see `Store.head`."""
+        """Return the seq and the digest of the last entry of a run; see `Store.head`."""
         return await self._read(partial(self.reader.head, run))
 
     async def last(self) -> int:
-        """Return the pos of the last entry; see `Store.last`."""
+        """Return the pos of the last entry in the record; see `Store.last`."""
         return await self._read(self.reader.last)
 
     async def runs(self, session: str | None = None, name: str | None = None) -> list[RunRow]:
@@ -181,17 +180,20 @@ class InlinePostgresStore:
         return await self._read(partial(self.reader.runs, session, name))
 
     async def get_blob(self, run: str, name: str) -> BlobRow:
-        """Read a blob; see `Store.get_blob`."""
+        """Return a blob of a run; see `Store.get_blob`."""
         return await self._read(partial(self.reader.get_blob, run, name))
 
     async def send(self, letter: Letter) -> bool:
-        """Add a letter to an inbox; see `Store.send`."""
+        """Add a letter to the inbox of a run. Return `False` if its key was used before; see `Store.send`."""
         return bool(await self._write(letter, synced=True))
 
     def deliver(self, letter: Letter) -> bool:
-        """Add a letter to an inbox, from any thread; see `Store.deliver`. A closed record is opened for this call."""
+        """Add a letter to an inbox, from any thread; see `Store.deliver`.
+
+        A closed store opens the record for this call.
+        """
         if self._news.over:
-            opened = InlinePostgresStore.open(self._given, failover="synchronous")  # a letter makes no record a copy
+            opened = InlinePostgresStore.open(self._given, failover="synchronous")  # else it may be marked as a copy
             try:
                 return opened.deliver(letter)
             finally:
@@ -208,13 +210,14 @@ class InlinePostgresStore:
     async def lease(self, run: str, *, mirror: bool = False) -> Lease:
         """Acquire the lease of a run; see `Store.lease`.
 
-        This commit does not wait for the disk. The next commit of this store that waits also makes this one durable.
+        This commit does not wait for the disk. The next commit of this store that waits for the disk saves this one
+        too.
         """
         lease: Lease = await self._write(Take(run, mirror), synced=False)
         return lease
 
     async def release(self, lease: Lease) -> None:
-        """Release the lease of a run; see `Store.release`. If this commit fails, the next commit releases it."""
+        """Release the lease of a run; see `Store.release`. If the commit fails, the next commit releases the lease."""
         self.writer.leave(lease)
         with suppress(WriteFailed):
             await self._write(lease, synced=False)
@@ -224,7 +227,7 @@ class InlinePostgresStore:
         return await self._read(partial(self.reader.holds, lease))
 
     async def mirror(self, lease: Lease, of: str | None) -> None:
-        """Make a run a mirror, or an ordinary run; see `Store.mirror`. Raises LeaseLost, WriteFailed."""
+        """Make a run a mirror; `None` makes it an ordinary run. See `Store.mirror`. Raises LeaseLost, WriteFailed."""
         await self._write(Mirror(lease, of), synced=True)
 
     async def gone(self, process: str) -> bool | None:
@@ -239,11 +242,11 @@ class InlinePostgresStore:
         await self._write(Declare(process, by), synced=True)
 
     async def adopt(self, by: str) -> None:
-        """Record that this copy is used from now on; see `Store.adopt`. Raises WriteFailed."""
+        """Record that this copy of a record is used from now on; see `Store.adopt`. Raises WriteFailed."""
         await self._write(Adopt(by), synced=True)
 
     def keep(self) -> Callable[[], None]:
-        """Make this process count as running until the returned function is called: `Store.keep`. Raises OSError."""
+        """Make this process count as running until the returned function is called; see `Store.keep`."""
         return self._holding.keep()
 
     def descriptor(self) -> int | None:
@@ -251,7 +254,10 @@ class InlinePostgresStore:
         return self._holding.presence.descriptor if self._holding.holds else None
 
     async def tail(self, after: int = 0) -> AsyncGenerator[list[Row], None]:
-        """Yield rows of all runs by pos until the store is closed. The server notifies this call of each commit."""
+        """Yield pages of new rows of all runs by pos, until the store is closed.
+
+        The server notifies this call of each commit.
+        """
         listening: Connection | None = None
         try:
             while not self._news.over:
@@ -260,23 +266,23 @@ class InlinePostgresStore:
                     after = rows[-1].pos
                     yield rows
                 elif listening is None or listening.closed:
-                    with suppress(ServerGone):  # for how long it is waited, the reading says
+                    with suppress(ServerGone):  # the next read waits for the server, and raises when its time is over
                         listening = await self._wait(self.reader.listen)
                 else:
                     await self._news_of(listening)
         except RecordError:
-            if not self._news.over:  # else it was closed meanwhile
+            if not self._news.over:  # an error after `close` is expected
                 raise
         finally:
             if listening is not None:
                 listening.close()
 
     async def sql(self, query: str, parameters: Sequence[Any] = ()) -> Table:
-        """Run a query that only reads; see `Store.sql`. Raises RecordError."""
+        """Run a query that only reads, and return its rows; see `Store.sql`. Raises RecordError."""
         return self.reader.ask(self.reader.connect(), query, parameters, self.queries)
 
     async def shrink(self) -> int:
-        """Free space, as far as the server can while others use it; see `Store.shrink`."""
+        """Free the space of pruned runs, as far as the server can while other processes use it; see `Store.shrink`."""
         return await self._wait(self.writer.shrink)
 
     async def damage(self) -> list[str]:
@@ -328,23 +334,23 @@ class InlinePostgresStore:
 
 
 class PostgresStore(InlinePostgresStore):
-    """A record for one event loop: commits are shared, and all calls but `transact` wait for the server in a thread.
+    """A record for one event loop: tasks share commits, and all calls but `transact` wait for the server in a thread.
 
-    A write that is cancelled before its commit has begun never happens; see `sharing`.
+    A write that is cancelled before its commit has begun is not committed; see `sharing`.
     """
 
     def __init__(self, info: Info, writer: Writer | None, reader: Reader, holding: Holding) -> None:
         super().__init__(info, writer, reader, holding)
         self._sharing = Sharing(info.address, self._news, remote=True)
-        self._reading = anyio.CapacityLimiter(READINGS)  # threads of its own, for tools may have used up the others
+        self._reading = anyio.CapacityLimiter(READINGS)  # own threads, because tools may occupy all shared ones
         self._asking = anyio.CapacityLimiter(QUERIES)
         self._looks = Looks(lambda runs: self._read(partial(self.reader.inboxes, runs)))
 
     async def append(self, batch: Batch) -> int:
-        """Commit a batch together with those of other runs; see `Store.append`.
+        """Commit a batch together with batches of other runs, and return the pos of its last row; see `Store.append`.
 
         Raises:
-            LeaseLost: as in the protocol, and when a letter of the batch became an entry before.
+            LeaseLost: as in `Store.append`, and if an earlier batch has made a letter of this batch an entry.
             WriteFailed: nothing was committed; or the connection was lost in the commit, and the outcome is not known.
             ValueError: the rows do not follow each other.
         """
@@ -355,13 +361,16 @@ class PostgresStore(InlinePostgresStore):
         return await self._looks.look(run)
 
     async def transact(self, effect: TransactionalEffect) -> None:
-        """Call `work` and commit its entries with its effect; see `Store.transact`. First reopens a lost connection."""
+        """Run an effect's work in this thread, once the connection is open; see `Store.transact`."""
         if not self.writer.ready():
             await self._wait(partial(self.writer.commit, (), synced=False))
         await super().transact(effect)
 
     async def sql(self, query: str, parameters: Sequence[Any] = ()) -> Table:
-        """Run a query that only reads, in a thread. A cancelled caller's query is interrupted. Raises RecordError."""
+        """Run a query that only reads, in a thread; see `Store.sql`. Cancelling the call interrupts it.
+
+        Raises RecordError.
+        """
         connection = await to_thread.run_sync(self.reader.connect, limiter=self._asking)
         try:
             work = partial(self.reader.ask, connection, query, parameters, self.queries)
@@ -384,5 +393,5 @@ class PostgresStore(InlinePostgresStore):
         return await to_thread.run_sync(work, limiter=self._reading)
 
     async def _read(self, work: Callable[[], T]) -> T:
-        """Run a read in a thread. If the caller is cancelled, it does not wait until the read has ended."""
+        """Run a read in a thread. A cancelled caller does not wait for the end of the read."""
         return await to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._reading)

@@ -1,7 +1,7 @@
-"""The check before a record in PostgreSQL is opened: nothing that Gesta did not make may run with its tables.
+"""The check before a record in PostgreSQL is opened: nothing that Gesta did not make may run when its tables are used.
 
-The server runs rules, triggers, defaults, generated columns, policies, and functions of the schema by itself, and
-no client can switch them off. So a record is opened only if its tables are plain tables without any of these. Its views
+The server runs rules, triggers, defaults, generated columns, policies, and functions of the schema by itself, and a
+client cannot switch them off. So a record is opened only if its tables are plain tables without any of these. Its views
 are not compared: a user who can change them owns the schema, and can change the rows as well.
 """
 
@@ -53,7 +53,7 @@ BESIDE = f"""SELECT format('%s %L', {KIND}, relname) FROM pg_catalog.pg_class
 
 
 def admit(connection: psycopg.Connection[tuple[Any, ...]], schema: str, address: str) -> None:
-    """Check the tables of a record and the objects that belong to them, before any table is read.
+    """Check that no rule, trigger, function or similar object was added to a record, before any of its tables is read.
 
     Raises:
         ForeignObjects: an object that Gesta did not make would run. psycopg.Error: the check is not possible.

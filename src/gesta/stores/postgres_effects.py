@@ -1,4 +1,4 @@
-"""SQL that a transactional tool runs inside the commit of its own result, in PostgreSQL.
+"""SQL that a transactional tool runs in the record's PostgreSQL database. Its changes commit with the tool's result.
 
 The tool may use every table that is not Gesta's, in any schema. Each statement has a savepoint, so the transaction
 continues after a statement that fails. A statement may only read and change rows, and each call runs one statement. The
@@ -22,7 +22,7 @@ HIDDEN = re.compile(
     r"""|(?<!\w)E'(?:[^'\\]|''|\\.)*'|'(?:[^']|'')*'|(?<![\w$])\$(?P<tag>\w*)\$.*?\$(?P=tag)\$""",
     re.DOTALL | re.IGNORECASE,
 )
-"""Matches comments, quoted names and texts: the words in them are not keywords."""
+"""Matches comments, quoted names and texts. Words inside these are not keywords."""
 VERBS = ("select", "insert", "update", "delete", "merge", "with")
 CHANGES = re.compile(r"\b(insert|update|delete|merge)\b")
 MAKES_TABLE = re.compile(r"(?<!insert )(?<!merge )\binto\b")
@@ -35,7 +35,7 @@ all of them."""
 
 
 class PostgresSql:
-    """Runs the SQL of a transactional tool, on that tool's tables only."""
+    """Runs the SQL of a transactional tool in PostgreSQL. It refuses statements that would change Gesta's tables."""
 
     def __init__(self, connection: Connection, schema: str, role: str | None, timeout_s: float | None) -> None:
         self._connection = connection
@@ -56,10 +56,11 @@ class PostgresSql:
         self._begin, self._end = begin + path + bound + to, back + unbound + ours + end
 
     def __call__(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Run one statement, with `$1` for its first parameter, and return its rows.
+        """Run one statement, and return its rows. The parameters replace `$1`, `$2` and so on.
 
         Raises:
-            Refused: the statement would use other tables than the tool's own, or time is up.
+            Refused: the statement would do more than read and change rows, would change Gesta's tables, or its time is
+                up.
             Exception: an error of PostgreSQL, such as a violated constraint, or a statement that is not SQL.
         """
         if self.over:
@@ -72,7 +73,10 @@ class PostgresSql:
         return self._run(statement, tuple(parameters))
 
     def check(self) -> None:
-        """Check the constraints that are deferred to the commit. Raises psycopg.Error if one is violated."""
+        """Check the constraints that PostgreSQL would check only at the commit.
+
+        Raises psycopg.Error if one is violated.
+        """
         self._run("SET CONSTRAINTS ALL IMMEDIATE", ())
 
     def _run(self, statement: str, parameters: tuple[Any, ...]) -> list[tuple[Any, ...]]:
@@ -80,7 +84,7 @@ class PostgresSql:
         connection.execute(self._begin)
         try:
             self._keep_out(statement, parameters)
-            # prepared: of text with several statements, the server would carry out all, a COMMIT among them
+            # prepared, so that the server refuses a text with several statements, one of which may be a COMMIT
             cursor = connection.execute(statement, parameters, prepare=True)
             rows = cursor.fetchall() if cursor.description is not None else []
         except psycopg.errors.QueryCanceled as error:
@@ -94,7 +98,7 @@ class PostgresSql:
         return [tuple(row) for row in rows]
 
     def _keep_out(self, statement: str, parameters: tuple[Any, ...]) -> None:
-        """Check by the server's plan that a statement changes no table of Gesta's own. Raises Refused."""
+        """Raise Refused if a statement would change a table of Gesta, according to the server's plan for it."""
         if not CHANGES.search(statement.lower()):
             return
         rows = self._connection.execute(f"EXPLAIN (VERBOSE, COSTS OFF, FORMAT JSON) {statement}", parameters).fetchall()
@@ -106,7 +110,7 @@ class PostgresSql:
 
 
 def changed(plan: Any) -> Iterator[tuple[str, str]]:
-    """Yield schema and name of each table that a plan of PostgreSQL changes."""
+    """Yield the schema and name of each table that a statement changes, given the JSON form of the server's plan."""
     if isinstance(plan, list | tuple):
         for each in plan:
             yield from changed(each)
@@ -120,7 +124,7 @@ def changed(plan: Any) -> Iterator[tuple[str, str]]:
 
 
 def refusal(statement: str) -> str | None:
-    """Return the words of a statement that are not allowed; `None` if all are allowed."""
+    """Return what a statement would do that is not allowed, as words for an error; `None` if it may run."""
     words, called = bare(statement, " '' "), bare(statement, None)
     first = re.match(r"[(\s]*(\w*)", words)
     if first is None or first[1] not in VERBS:
@@ -136,7 +140,7 @@ def refusal(statement: str) -> str | None:
 
 
 def bare(statement: str, name: str | None) -> str:
-    """Return the words of a statement in lower case, without comments and texts.
+    """Return a statement in lower case, without comments, and with each quoted text replaced by `''`.
 
     Args:
         name: text that replaces each quoted name; with `None`, the name stays, without its quotes.

@@ -1,13 +1,13 @@
-"""The name of this process in one record of a server, its leases, and the connection that shows that it runs.
+"""The name of a process in a record on a PostgreSQL server, and the two locks that show that the process runs.
 
-All stores of a process that write one record share them. Two locks belong to the name. The first is held on the server,
-by a connection on which no tool's statement runs. While it is held, no other process may take this process's leases.
-The second is on one byte of a file on this machine, and shows other processes on the machine whether this process has
-ended. The first lock cannot show that, because a process may lose its connection and go on running tools.
+All stores of a process that write one record share them. The first lock is held on the server, by a connection on which
+no tool's statement runs. While it is held, no other process may take this process's leases, which are its rights to
+write runs. The second lock is on one byte of a file on this machine. It shows other processes on the machine whether
+this process has ended. The first lock cannot show that: a process may lose its connection and go on running tools.
 
-The file `processes` is created once and never deleted. It is in the folder that `GESTA_STATE` names, else in the user's
-folder for state, else in a folder for temporary files. It holds a random name, so that the files of two machines
-differ.
+The file is named `processes`, is created once and never deleted. It is in the folder that `GESTA_STATE` names, else in
+the user's folder for state, else in a folder for temporary files. It holds a random name, so that the files of two
+machines differ.
 """
 
 import os
@@ -30,26 +30,29 @@ from gesta.stores.presence import Presence
 
 VARIABLE = "GESTA_STATE"
 FILE = "processes"
-NAMED = 16  # hex digits in the file
+NAMED = 16  # number of hex digits in the file
 
 
 class Holding:
-    """The name, the leases and the locks of one process in one record."""
+    """The name and the two locks of one process in one record, and the count of the stores that use them."""
 
     def __init__(self) -> None:
         self._process = os.getpid()
-        self._uses = 0  # stores that are open, and promises of `keep`
-        self._stores = 0
+        self._uses = 0  # number of open stores, and of calls of `keep` that have not ended
+        self._stores = 0  # number of open stores that write
         self._opening = Lock()
-        self._presence: Presence | None = None  # until the first lease: a process that only reads leaves no trace
-        self._origin = ""  # of the file of processes
+        self._presence: Presence | None = None  # locked before the first lease: a process that only reads needs no lock
+        self._origin = ""  # the random name in the file `processes`
         self._keeping = Lock()
         self._keeper: Connection | None = None
         watch_forks(self)
 
     @property
     def presence(self) -> Presence:
-        """The locked byte of this process. The first use locks it. Raises OSError if no folder allows that."""
+        """The locked byte of this process in the file `processes`. The first access locks it.
+
+        Raises OSError if no folder allows that.
+        """
         with self._opening:
             if self._presence is None:
                 self._presence, self._origin = present()
@@ -57,16 +60,23 @@ class Holding:
 
     @property
     def holds(self) -> bool:
-        """Whether this process has a name already."""
+        """Whether this process has locked its byte, and so has a name."""
         return self._presence is not None
 
     @property
     def process(self) -> str:
-        """The name of this process in this record. Raises OSError."""
+        """The name of this process in the record.
+
+        The first access locks the byte of the process; raises OSError as `presence`.
+        """
         return f"{self.presence.process}.{self._origin}"
 
     def gone(self, process: str) -> bool | None:
-        """Return whether a process has ended; `None` if this machine cannot know it."""
+        """Return whether a process has ended; `None` if this machine cannot know that.
+
+        Args:
+            process: a name as the property `process` returns it.
+        """
         try:
             presence = self.presence
         except OSError:
@@ -75,7 +85,9 @@ class Holding:
         return presence.gone(name) if origin == self._origin else None
 
     def hold(self, place: Place) -> None:
-        """Open a connection that locks the name of this process, unless such a connection is still open.
+        """Lock the name of this process on the server, by a connection that stays open.
+
+        Does nothing if it is still open.
 
         The lock is shared, so this call does not wait for a lost connection that the server still counts as open.
 
@@ -95,7 +107,7 @@ class Holding:
             self._keeper = keeper
 
     def enter(self, *, writing: bool) -> None:
-        """Add one to the count of open stores of this process.
+        """Add one to the count of this process's open stores.
 
         Args:
             writing: whether the store writes.
@@ -105,13 +117,13 @@ class Holding:
             self._uses += 1
 
     def last(self) -> bool:
-        """Return whether exactly one store that writes is left."""
+        """Return whether exactly one store that writes is still open in this process."""
         return self._stores == 1
 
     def leave(self, *, writing: bool) -> None:
-        """Subtract one from the count of open stores. After the last store that writes, the connection is closed.
+        """Subtract one from the count of this process's open stores.
 
-        In a forked child this does nothing.
+        After the last store that writes, the connection with the lock is closed. In a forked child this does nothing.
         """
         if os.getpid() != self._process:
             return
@@ -137,7 +149,10 @@ class Holding:
         return end
 
     def forget(self) -> None:
-        """Close a forked child's copies of the locks. With them, an ended parent would count as running."""
+        """Close the copies of the locks in a forked child.
+
+        While they are open, a parent that has ended counts as running.
+        """
         if self._presence is not None:
             with suppress(OSError):
                 os.close(self._presence.descriptor)
@@ -145,7 +160,7 @@ class Holding:
             silence(self._keeper)
 
     def end_use(self) -> None:
-        """Subtract one from the users of the locked byte. The byte is unlocked after the last user."""
+        """Subtract one from the count of users of the locked byte. After the last user the byte is unlocked."""
         if os.getpid() != self._process:
             return
         with self._opening:
@@ -156,9 +171,9 @@ class Holding:
 
 
 def present() -> tuple[Presence, str]:
-    """Lock a byte of the file of processes, which shows that this process lives.
+    """Lock a byte of the file `processes`, which shows other processes that this one runs.
 
-    Returns the lock, with the random name that the file holds. Raises OSError if no file can be opened and locked.
+    Returns the lock, and the random name that the file holds. Raises OSError if no file can be opened and locked.
     """
     failure = OSError("there is no folder for the file of processes")
     for folder in folders():
@@ -171,7 +186,7 @@ def present() -> tuple[Presence, str]:
 
 
 def locked(path: Path) -> tuple[Presence, str]:
-    """Lock a byte of one file of processes, which is created if it does not exist; see `present`. Raises OSError."""
+    """Lock a byte of the file `processes` at a path; see `present`. A missing file is created. Raises OSError."""
     if not path.exists():
         made = path.with_name(f"{FILE}.{secrets.token_hex(8)}")
         with open(made, "w", encoding="ascii", opener=private) as file:
@@ -193,7 +208,7 @@ def locked(path: Path) -> tuple[Presence, str]:
 
 
 def folders() -> Iterator[Path]:
-    """Yield the folders in which the file of processes may be, the best folder first."""
+    """Yield the folders in which the file `processes` may be, the preferred folder first."""
     named = os.environ.get(VARIABLE)
     if named:
         yield Path(named)
@@ -210,14 +225,14 @@ def folders() -> Iterator[Path]:
 
 
 class Forgets(Protocol):
-    """An object with copies that a forked child must close."""
+    """An object that a forked child must close its copy of, such as a lock or a connection."""
 
     def forget(self) -> None:
-        """Close this copy. Called in a forked child."""
+        """Close this copy of the object. Called in a forked child."""
 
 
 def watch_forks(one: Forgets) -> None:
-    """Make every forked child close its copy of an object, as long as the object is in use."""
+    """Make every forked child call `forget` on its copy of an object, as long as the object exists."""
     known = weakref.ref(one)
 
     def forget() -> None:
@@ -230,6 +245,9 @@ def watch_forks(one: Forgets) -> None:
 
 
 def silence(connection: Connection) -> None:
-    """Close a forked child's copy of a connection, without sending a message to the server."""
+    """Close a forked child's copy of a connection without a message to the server.
+
+    A message would end the session of the parent process, which still uses the connection.
+    """
     with suppress(OSError, psycopg.Error), open(os.devnull, "rb") as nothing:  # noqa: PTH123 - before all else
         os.dup2(nothing.fileno(), connection.fileno())

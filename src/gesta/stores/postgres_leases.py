@@ -1,9 +1,10 @@
-"""SQL statements about leases.
+"""SQL statements about leases. A lease is the right of one process to write a run, until it releases it or ends.
 
-Each runs in a transaction of the only writer, so nothing else changes a lease meanwhile.
+Each statement runs in a transaction of the only writer, so nothing else changes a lease meanwhile.
 
-The row of a run names the process that may write it, and the epoch. A process counts as ended once no connection locks
-its name. Inside the process, a lease is in use while its run and epoch are in `Presence.using`.
+The row of a run names the process that may write the run, and the epoch, which grows each time the lease is taken. A
+process counts as ended once no connection locks its name. Inside the process, a lease is in use while its run and epoch
+are in `Presence.using`.
 """
 
 import os
@@ -36,7 +37,7 @@ def take(connection: Connection, holding: Holding, work: Take) -> Lease:
 
     Raises:
         RunHeld: the lease is in use in this process, or in another process that has not ended.
-        RunMirrored: the run is a mirror, and `work` was not made for a mirror.
+        RunMirrored: the run is a mirror, and the request in `work` is not for a mirror.
     """
     run, presence, me = work.run, holding.presence, holding.process
     last = rows(connection, "SELECT seq, digest FROM entries WHERE run = $1 ORDER BY seq DESC LIMIT 1", run)
@@ -46,7 +47,7 @@ def take(connection: Connection, holding: Holding, work: Take) -> Lease:
     if mirror is not None and not work.mirror:
         raise RunMirrored(run, mirror)
     with presence.lock:
-        in_use = presence.using.get(run, -1) >= epoch + (owner != me)  # a commit under way has not told its epoch yet
+        in_use = presence.using.get(run, -1) >= epoch + (owner != me)  # a running commit does not show its epoch
         given_back = presence.back.get(run, -1) >= epoch
     if in_use:
         raise RunHeld(run, f"process {os.getpid()} on {socket.gethostname()}, which is this one", since, head)
@@ -60,23 +61,30 @@ def take(connection: Connection, holding: Holding, work: Take) -> Lease:
 
 
 def rows(connection: Connection, query: str, *values: Any) -> list[Any]:
-    """Return the rows of a query."""
+    """Return all rows of a query, with `values` for `$1`, `$2` and so on."""
     return connection.execute(query, values).fetchall()
 
 
 def dead(connection: Connection, owner: str) -> bool:
-    """Return whether a process has ended, which is so if no connection to the server holds its lock."""
+    """Return whether a process has ended: then no connection to the server holds the lock on its name."""
     return bool(rows(connection, "SELECT pg_try_advisory_xact_lock($1)", number(owner))[0][0])
 
 
 def clean(connection: Connection, me: str) -> None:
-    """Delete the rows of processes that have ended and own no lease."""
+    """Delete the rows that describe other processes which have ended and own no lease.
+
+    Args:
+        me: the name of this process.
+    """
     for (owner,) in rows(connection, IDLE, me):
         if dead(connection, owner):
             connection.execute("DELETE FROM owners WHERE owner = $1", (owner,))
 
 
 def mirror(connection: Connection, lease: Lease, of: str | None) -> None:
-    """Make a run a mirror of the run in the record `of`; with `None`, an ordinary run. Raises LeaseLost."""
+    """Make a run a mirror of the same run in the record with the id `of`; `None` makes it an ordinary run.
+
+    Raises LeaseLost if the lease is no longer held.
+    """
     if not rows(connection, MIRROR, lease.run, lease.owner, lease.epoch, of):
         raise LeaseLost(lease.run, f"the lease of epoch {lease.epoch}", "that it is no longer held")

@@ -1,9 +1,11 @@
 """Opens a record in PostgreSQL: its address, its connections, and the server's errors as errors of Gesta.
 
 A record has a schema of its own: `gesta`, or the one that `?schema=NAME` in the address names. So a database can hold
-other tables and other records too. The schema is made in one transaction. If a process is cut off (a cut cable, a
-frozen machine), its transaction is undone after `STALLED_S`, and its leases are free after `EXPIRY_S`. If a process
-ends or is killed, both happen at once.
+other tables and other records too. The schema is made in one transaction.
+
+If a process is cut off (a cut cable, a frozen machine), its transaction is undone after `STALLED_S` seconds, and its
+leases (its rights to write runs) are free after `EXPIRY_S` seconds. If a process ends or is killed, both happen at
+once.
 """
 
 import re
@@ -38,12 +40,12 @@ from gesta.text.redactor import SECRETS, scrub
 Connection = psycopg.Connection[tuple[Any, ...]]
 
 SCHEMA = "gesta"
-STALLED_S = 5  # a writer that says nothing in the middle of a transaction loses it
-BUSY_S = 60.0  # how long others that write, and a server that is away, are waited for
+STALLED_S = 5  # the server ends a transaction in which a writer is silent for so many seconds
+BUSY_S = 60.0  # seconds to wait for other writers, and for a server that cannot be reached
 CONNECT_S = 10
-IDLE_S, EVERY_S, TIMES = 10, 5, 4  # of silence, until the other side is asked; between questions; how often
+IDLE_S, EVERY_S, TIMES = 10, 5, 4  # keepalive: seconds of silence before the first probe, between probes; their number
 EXPIRY_S = IDLE_S + EVERY_S * TIMES
-"""Seconds after which a process that is cut off counts as ended."""
+"""Seconds after which the server ends the session of a process that is cut off. The process then counts as ended."""
 
 CLIENT: dict[str, str | int] = {
     "connect_timeout": CONNECT_S,
@@ -54,7 +56,7 @@ CLIENT: dict[str, str | int] = {
     "keepalives_count": TIMES,
     "tcp_user_timeout": 1000 * EXPIRY_S,
 }
-"""Defaults of a connection, which an address may override."""
+"""Default parameters of a connection, which an address may override."""
 
 SESSION = f"""SET tcp_keepalives_idle = {IDLE_S};
 SET tcp_keepalives_interval = {EVERY_S};
@@ -66,7 +68,7 @@ SET default_transaction_isolation = 'read committed';
 SET bytea_output = 'hex';
 SET standard_conforming_strings = on;
 SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off';"""
-"""Settings of the server for a connection, so that it notices when its client is gone."""
+"""Settings of the server for a connection. With them the server notices within `EXPIRY_S` that its client is gone."""
 
 WORDS: tuple[tuple[type[psycopg.Error], str], ...] = (
     (errors.DiskFull, "the server's disk is full"),
@@ -103,23 +105,23 @@ AWAY = (
     *(errors.AdminShutdown, errors.CrashShutdown, errors.CannotConnectNow, errors.IdleInTransactionSessionTimeout),
     *(errors.ConnectionTimeout, errors.TooManyConnections, errors.IdleSessionTimeout, psycopg.InterfaceError),
 )
-"""SQL states of a server that cannot be reached now. Errors without a SQL state count too; see `kind_of`."""
+"""Errors of a server that cannot be reached now. An OperationalError without an SQL state counts too; see `kind_of`."""
 DAMAGED = (errors.DataCorrupted, errors.IndexCorrupted)
 FOREIGN = (errors.UndefinedTable, errors.UndefinedColumn, errors.InvalidSchemaName)
 
 
 class Place(Struct, frozen=True):
-    """The place of a record: server, database and schema."""
+    """The place of a record: how to connect to the database, and the schema in it."""
 
     conninfo: str
     schema: str
     address: str
-    """The address without its password, as it may be shown."""
+    """The address without its password, for messages."""
     busy_s: float = BUSY_S
 
 
 def located(address: str, busy_s: float = BUSY_S) -> Place:
-    """Return the place that an address names. Raises BadAddress."""
+    """Return the place that an address names. Raises BadAddress if the address cannot be read."""
     base, _, query = address.partition("?")
     parts = [part for part in query.split("&") if part]
     schemas = [part.partition("=")[2] for part in parts if part.startswith("schema=")]
@@ -142,7 +144,11 @@ def located(address: str, busy_s: float = BUSY_S) -> Place:
 
 
 def told(error: Exception, address: str, *, writing: bool) -> RecordError:
-    """Return Gesta's error for an error of psycopg. Raise it `from` that error."""
+    """Return Gesta's error for an error of psycopg. The caller raises it `from` that error.
+
+    Args:
+        writing: whether the failed call was a write.
+    """
     words = next((words for kind, words in WORDS if isinstance(error, kind)), type(error).__name__)
     scrub(error)
     first = next(iter(str(error).splitlines()), "")
@@ -164,11 +170,14 @@ def kind_of(error: Exception) -> type[WriteFailed]:
 
 
 def connect(place: Place, *, readonly: bool) -> Connection:
-    """Open a connection in the record's schema. Raises psycopg.Error. Cost: 5 ms, and more over a network."""
+    """Open a connection that finds the record's tables first. Raises psycopg.Error.
+
+    Cost: 5 ms, and more over a network.
+    """
     connection = psycopg.connect(place.conninfo, autocommit=True, cursor_factory=psycopg.RawCursor)
     try:
         connection.execute(SESSION)
-        # what a tool left in pg_temp must not stand before our own tables
+        # pg_temp comes last, else a temporary table of a tool could hide a table of the record
         connection.execute(sql.SQL("SET search_path = {}, pg_temp").format(sql.Identifier(place.schema)))
         connection.execute(f"SET lock_timeout = {max(1, round(1000 * place.busy_s))}")
         if readonly:
@@ -180,7 +189,7 @@ def connect(place: Place, *, readonly: bool) -> Connection:
 
 
 def allow_role(connection: Connection, place: Place, role: str) -> None:
-    """Check that statements of tools can run under a role, and that it keeps them from Gesta's own tables.
+    """Check that the statements of tools can run under a role, and that the role may not change Gesta's own tables.
 
     Raises:
         psycopg.Error: there is no such role, or this user may not use it.
@@ -196,9 +205,12 @@ def allow_role(connection: Connection, place: Place, role: str) -> None:
 
 
 def standing(connection: Connection) -> bool:
-    """Return whether an idle connection is still open, without a query to the server. Cost: 2 us."""
+    """Return whether an idle connection is still open, as far as this machine knows. The server is not asked.
+
+    Cost: 2 us.
+    """
     try:
-        for _ in range(2):  # the server's last message, and then the closed connection
+        for _ in range(2):  # the first call reads the server's last message, the second the end of the connection
             connection.pgconn.consume_input()
     except psycopg.Error:
         connection.close()
@@ -206,25 +218,28 @@ def standing(connection: Connection) -> bool:
 
 
 def number(name: str) -> int:
-    """Return the number of a PostgreSQL lock for a name that begins with 16 random hex digits."""
+    """Return the key of a PostgreSQL advisory lock for a name that begins with 16 random hex digits."""
     return int.from_bytes(bytes.fromhex(name[:16]), "big", signed=True)
 
 
 def there(connection: Connection, place: Place) -> bool:
-    """Return whether the schema holds a record. Raises psycopg.Error."""
+    """Return whether the schema of a place holds a record. Raises psycopg.Error."""
     query = """SELECT 1 FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
-        WHERE nspname = $1 AND relname = 'record'"""  # to_regclass may remember that there was none
+        WHERE nspname = $1 AND relname = 'record'"""  # to_regclass may return a cached "no"
     return bool(connection.execute(query, (place.schema,)).fetchall())
 
 
 def make(connection: Connection, place: Place, info: Info) -> None:
-    """Create the schema and tables in one transaction, unless another process was faster. Raises psycopg.Error."""
+    """Create the schema and tables of a record in one transaction, unless another process was faster.
+
+    Raises psycopg.Error.
+    """
     with connection.transaction():
         connection.execute("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", (f"gesta {place.schema}",))
         if there(connection, place):
             return
         known = connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = $1", (place.schema,)).fetchall()
-        if not known:  # also IF NOT EXISTS asks for the right to make one
+        if not known:  # CREATE SCHEMA IF NOT EXISTS would need the right to create one even then
             connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(place.schema)))
         connection.execute(TABLES)
         connection.execute(ADD_RECORD, (info.id, FORMAT, info.created_at))
@@ -232,25 +247,25 @@ def make(connection: Connection, place: Place, info: Info) -> None:
 
 
 def put_views(connection: Connection) -> None:
-    """Create or replace the views of this release. Raises psycopg.Error."""
+    """Replace the views in the record with those of this release. Raises psycopg.Error."""
     connection.execute(DROP_VIEWS)
     connection.execute(VIEWS)
     connection.execute("UPDATE record SET views = $1", (VIEWS_DIGEST,))
 
 
 class Found(Struct, frozen=True):
-    """The identity of a record: format, id, and where it was made."""
+    """The identity of a record as read from its tables, with its format and the server that it was last used on."""
 
     info: Info
     format: int
     server: str | None
-    """The place where the record was made, marked or adopted, as `server_of` names it."""
+    """The place where the record was made, marked as a copy, or adopted, as `server_of` returns it."""
     current: bool
-    """Whether the views are those of this release."""
+    """Whether the record has the views of this release."""
 
 
 def identity(connection: Connection, place: Place) -> Found:
-    """Return the identity of a record.
+    """Return the identity of the record at a place.
 
     Raises:
         psycopg.Error: the schema cannot be read.
@@ -283,7 +298,7 @@ SERVER = """SELECT (SELECT system_identifier FROM pg_control_system()),
 
 
 def server_of(connection: Connection, place: Place) -> str | None:
-    """Return server, timeline, database and table `record` as a text; `None` if this user may not read them."""
+    """Return a text that identifies server, timeline, database and table; `None` if this user may not read them."""
     with suppress(errors.InsufficientPrivilege, errors.UndefinedFunction, psycopg.NotSupportedError):
         rows = connection.execute(SERVER, (f'"{place.schema}".record',)).fetchall()
         return "/".join(map(str, rows[0]))
@@ -291,10 +306,10 @@ def server_of(connection: Connection, place: Place) -> str | None:
 
 
 def copied(here: str | None, known: str | None, *, failover: bool) -> bool:
-    """Return whether a record is in another place than where it was made or adopted, so that it is a copy.
+    """Return whether a record is a copy: it is now in another place than where it was made or adopted.
 
     Args:
-        here: the present place, as `server_of` returns it.
+        here: the present place, as `server_of` returns it; `None` if it is not known, and then the result is `False`.
         known: the place that the record names.
         failover: whether another server, or another timeline of it, counts as the same place.
     """
@@ -304,7 +319,9 @@ def copied(here: str | None, known: str | None, *, failover: bool) -> bool:
 
 
 def marked(connection: Connection, place: Place, *, failover: bool, found: Found | None = None) -> Info:
-    """Return the identity of a record. If the record was copied to this place, first mark it at its last entry.
+    """Return the identity of a record.
+
+    A record that was copied to this place is first marked with the pos of its last entry.
 
     Args:
         found: what `identity` returned on this connection just now, so that the server is not asked again.
@@ -325,7 +342,12 @@ def marked(connection: Connection, place: Place, *, failover: bool, found: Found
 
 
 def seen(connection: Connection, place: Place) -> Info:
-    """Return the identity of a record for a process that only reads. Raises as `identity`."""
+    """Return the identity of a record for a process that only reads.
+
+    A copy gets a mark in the result, not on the server.
+
+    Raises the errors of `identity`.
+    """
     found = identity(connection, place)
     if not copied(server_of(connection, place), found.server, failover=False):
         return found.info
@@ -334,7 +356,11 @@ def seen(connection: Connection, place: Place) -> Info:
 
 
 def migrate(connection: Connection, place: Place) -> None:
-    """Change the tables from format 1 to format 2 in one transaction. Raises psycopg.Error and WriteFailed."""
+    """Change the tables of a record from format 1 to format 2, in one transaction.
+
+    Raises:
+        WriteFailed: a process of an older release is writing the record. psycopg.Error: the server refused the change.
+    """
     with connection.transaction():
         record = identity(connection, place)
         connection.execute("SELECT pg_advisory_xact_lock($1)", (number(record.info.id),))
@@ -350,7 +376,12 @@ def migrate(connection: Connection, place: Place) -> None:
 
 
 def prepared(connection: Connection, place: Place, *, failover: bool) -> Info:
-    """Return the identity of a record. Before that, create or migrate the record if needed. Raises as `identity`."""
+    """Return the identity of a record for a process that writes.
+
+    A missing record is created, an older one is migrated first.
+
+    Raises the errors of `identity`.
+    """
     try:
         found = identity(connection, place)
     except NoRecord:
@@ -359,7 +390,7 @@ def prepared(connection: Connection, place: Place, *, failover: bool) -> Info:
     if found.format < FORMAT:
         migrate(connection, place)
         return marked(connection, place, failover=failover)
-    if not found.current:  # a user without the right to change them, or who would have to wait, uses the old ones
+    if not found.current:  # without the right to replace views, or with a wait for it, the old views are used
         with suppress(errors.InsufficientPrivilege, errors.LockNotAvailable), connection.transaction():
             put_views(connection)
     return marked(connection, place, failover=failover, found=found)

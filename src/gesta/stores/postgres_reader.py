@@ -2,7 +2,10 @@
 
 The methods are synchronous and use a lock, so any thread may call them. A lost connection is opened again until a
 timeout is over, and its query is repeated, because reading changes nothing. A user's query is one statement in a
-transaction of its own that can only read, so no query can leave that transaction.
+transaction that can only read, so no query can write.
+
+A row is an encoded entry of a run. `seq` numbers the rows of one run, `pos` all rows of the record. A letter is a
+message in the inbox of a run, and a lease is the right of one process to write a run.
 """
 
 import os
@@ -27,7 +30,7 @@ from gesta.stores.postgres_tables import INDEXED, placed
 from gesta.stores.postgres_transaction import channel
 from gesta.stores.tables import ROW, UNBOUND, gather
 
-ASKING_S = 0.05  # between tries to reach a server that is away
+ASKING_S = 0.05  # seconds between two tries to reach a server
 T = TypeVar("T")
 
 EVERY = 2**63 - 1
@@ -38,7 +41,7 @@ SELECT count(content) FROM inbox""".splitlines()
 
 
 class Reader:
-    """The reading connection of a record in PostgreSQL."""
+    """Reads a record in PostgreSQL, by a connection of its own that cannot write."""
 
     def __init__(self, place: Place, info: Info, connection: Connection) -> None:
         self._place = place
@@ -49,22 +52,22 @@ class Reader:
         self._turn = Lock()
 
     def read(self, run: str, after: int = 0, until: int | None = None, limit: int | None = None) -> list[Row]:
-        """Return rows of a run by seq; see `Store.read`."""
+        """Return the rows of a run in the order of seq; see `Store.read`."""
         query = f"SELECT {ROW}, pos FROM entries WHERE run = $1 AND seq > $2 AND seq <= $3 ORDER BY seq LIMIT $4"  # noqa: S608
         return [Row(*row) for row in self._all(query, run, after, EVERY if until is None else until, limit)]
 
     def page(self, after: int, limit: int) -> list[Row]:
-        """Return rows of all runs by pos: those after `after`, at most `limit` of them."""
+        """Return the rows of all runs with a pos greater than `after`, in the order of pos, at most `limit` rows."""
         query = f"SELECT {ROW}, pos FROM entries WHERE pos > $1 ORDER BY pos LIMIT $2"  # noqa: S608 - constants
         return [Row(*row) for row in self._all(query, after, limit)]
 
     def head(self, run: str) -> tuple[int, bytes]:
-        """Return seq and digest of the last entry; see `Store.head`."""
+        """Return the seq and the digest of the last entry of a run; see `Store.head`."""
         rows = self._all("SELECT seq, digest FROM entries WHERE run = $1 ORDER BY seq DESC LIMIT 1", run)
         return rows[0] if rows else (0, GENESIS)
 
     def last(self) -> int:
-        """Return the pos of the last entry; see `Store.last`."""
+        """Return the pos of the last entry in the record; see `Store.last`."""
         ((last,),) = self._all("SELECT coalesce(max(pos), 0) FROM entries")
         return int(last)
 
@@ -80,7 +83,7 @@ class Reader:
         return [RunRow(*row) for row in self._all(query, *(value for _, value in asked))]
 
     def get_blob(self, run: str, name: str) -> BlobRow:
-        """Read a blob; see `Store.get_blob`."""
+        """Return a blob of a run; see `Store.get_blob`."""
         rows = self._all("SELECT name, salt, data FROM blobs WHERE run = $1 AND name = $2", run, name)
         return blob_of(self._place.address, run, name, rows)
 
@@ -90,7 +93,7 @@ class Reader:
         return bool(self._all(query, lease.run, lease.owner, lease.epoch))
 
     def inboxes(self, runs: Iterable[str]) -> dict[str, list[Letter]]:
-        """Return the letters in the inboxes of some runs; see `Store.inbox`."""
+        """Return the letters in the inboxes of some runs, by run; see `Store.inbox`."""
         found: dict[str, list[Letter]] = {run: [] for run in runs}
         query = "SELECT run, key, content, at, id FROM inbox WHERE run = ANY($1) ORDER BY id"
         for row in self._all(query, [*filter(sayable, found)]):
@@ -98,7 +101,7 @@ class Reader:
         return found
 
     def damage(self) -> list[str]:
-        """Read every page, and return the damage that the server reports; see `Store.damage`."""
+        """Read all pages of the tables, and return the damage that the server reports; see `Store.damage`."""
         found = []
         for query in EVERYTHING:
             try:
@@ -115,22 +118,22 @@ class Reader:
         return Foreign(beside=tuple(str(one) for (one,) in rows))
 
     def connect(self) -> Connection:
-        """Open a connection for one query of a user. Raises RecordError."""
+        """Open a read-only connection for one query of a user. Raises RecordError."""
         connection = self._patiently(lambda: connect(self._place, readonly=True))
         for name in ("json", "jsonb"):
-            connection.adapters.register_loader(name, TextLoader)  # as it is written
+            connection.adapters.register_loader(name, TextLoader)  # JSON is returned as text, as in SQLite
         return connection
 
     def ask(
         self, connection: Connection, query: str, parameters: Sequence[Any], bounds: QueryBounds = UNBOUND
     ) -> Table:
-        """Run a user's query on a connection that `connect` returned, and close the connection.
+        """Run a user's query on a connection that `connect` returned, return its rows, and close the connection.
 
         Args:
             query: one statement; its parameters are `?`, or `$1`, `$2`.
 
         Raises:
-            RecordError: the query would write, the server refuses it, or it was interrupted.
+            RecordError: the query would write, goes beyond a bound, the server refuses it, or it was interrupted.
         """
         try:
             if bounds.seconds is not None:
@@ -154,9 +157,9 @@ class Reader:
             connection.close()
 
     def listen(self) -> Connection:
-        """Open a connection that is notified of commits.
+        """Open a connection that the server notifies of each commit to the record.
 
-        Raises RecordError at once if the server cannot be reached.
+        Raises RecordError if the server cannot be reached; this call does not try again.
         """
         self._open()
         try:
@@ -166,7 +169,7 @@ class Reader:
 
     def close(self) -> None:
         """Close the connection. A second call does nothing."""
-        self._closed.set()  # ends also the waiting for a server
+        self._closed.set()  # also ends a wait for the server in another thread
         with self._turn:
             if os.getpid() == self._process:
                 self._connection.close()
@@ -204,9 +207,9 @@ class Reader:
         return connection
 
     def _patiently(self, work: Callable[[], T]) -> T:
-        """Call a function, again and again while the server cannot be reached, until the timeout.
+        """Call a function, and call it again while the server cannot be reached, until a timeout.
 
-        Raises RecordError.
+        The timeout is the store's `busy_s`. Raises RecordError.
         """
         until = 0.0
         while True:
@@ -221,13 +224,16 @@ class Reader:
 
 
 def _answer(connection: Connection, asked: tuple[str, tuple[Any, ...]], bounds: QueryBounds) -> Table:
-    """Return the result of a query; bounded rows are fetched one by one. Raises RecordError, psycopg.Error."""
+    """Return the result of a user's query. With a bound on rows or size, the rows are fetched one by one.
+
+    Raises RecordError if a bound is exceeded, and psycopg.Error.
+    """
     cursor, rows = connection.cursor(), list[tuple[Any, ...]]()
     if bounds.rows is not None or bounds.size_bytes is not None:
         with suppress_nothing_told():
             gather((tuple(map(plain, row)) for row in cursor.stream(*asked)), rows, bounds, asked[0])
-    if not rows:  # also: a stream without rows does not say which columns there are
-        # prepared: of text with several statements, the server would carry out all, a COMMIT among them
+    if not rows:  # also after a stream without rows, because it does not report the columns
+        # prepared, so that the server refuses a text with several statements, one of which may be a COMMIT
         cursor.execute(*asked, prepare=True)
         rows = [tuple(map(plain, row)) for row in cursor] if cursor.description is not None else []
     return Table(tuple(column.name for column in cursor.description or ()), rows)
@@ -235,7 +241,10 @@ def _answer(connection: Connection, asked: tuple[str, tuple[Any, ...]], bounds: 
 
 @contextmanager
 def suppress_nothing_told() -> Iterator[None]:
-    """Ignore psycopg's error that a statement has no rows. Raises psycopg.Error for every other error."""
+    """Ignore the error that psycopg raises inside the block when a statement returns no rows.
+
+    All other errors are raised.
+    """
     try:
         yield
     except psycopg.ProgrammingError as error:
@@ -244,12 +253,12 @@ def suppress_nothing_told() -> Iterator[None]:
 
 
 def sayable(text: str) -> bool:
-    """Return whether PostgreSQL can hold a text. It holds neither U+0000 nor half a surrogate pair."""
+    """Return whether PostgreSQL can store a text. It cannot store U+0000, and no lone half of a surrogate pair."""
     return "\0" not in text and (text.isascii() or not any("\ud800" <= sign <= "\udfff" for sign in text))
 
 
 def plain(cell: Any) -> Any:
-    """Return a value as SQLite would: text, a number, bytes or `None`."""
+    """Return a cell of a result as the type that SQLite would return: text, a number, bytes or `None`."""
     if isinstance(cell, Decimal):
         return int(cell) if cell.is_finite() and cell == cell.to_integral_value() else float(cell)
     return cell if isinstance(cell, str | int | float | bytes | None) else str(cell)

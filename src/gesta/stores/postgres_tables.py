@@ -1,4 +1,4 @@
-"""The tables of a record in PostgreSQL. Their SQL is that of the tables in SQLite, rewritten by a list of differences.
+"""The tables of a record in PostgreSQL. Their SQL is made from the SQL for SQLite by a list of replacements.
 
 The SQL in `tables` is the only source. A call of a function that PostgreSQL lacks, or has in another form, is replaced
 by an expression of PostgreSQL. JSON is stored as text in both, and built by joining texts, so rows have the same bytes.
@@ -14,7 +14,7 @@ from gesta.stores.tables import ROW
 from gesta.stores.tables import TABLES as SQLITE
 from gesta.stores.views import VIEWS as SQLITE_VIEWS
 
-INDEXED = 300  # characters of a session's or agent's name that its index holds, for an index row has 2,700 bytes
+INDEXED = 300  # characters of a session's or agent's name in the index, because an index row has 2,700 bytes
 
 _SESSION, _NAME = "json_extract(content, '$.opened.session')", "json_extract(content, '$.opened.name')"
 
@@ -23,54 +23,66 @@ WORDING = (
     ("id INTEGER PRIMARY KEY AUTOINCREMENT", "id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY"),
     ("id INTEGER PRIMARY KEY", "id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY"),
     (" INTEGER", " BIGINT"),
-    (" TEXT", ' TEXT COLLATE "C"'),  # bytes are compared, as SQLite does; names and times need no language
+    (" TEXT", ' TEXT COLLATE "C"'),  # texts are compared by their bytes, as in SQLite
     (" BLOB", " BYTEA"),
     (" INDEXED BY opened", ""),
     (f"entries({_SESSION}, {_NAME})", f"entries(left({_SESSION}, {INDEXED}), left({_NAME}, {INDEXED}))"),
     ("CREATE VIEW IF NOT EXISTS", "CREATE VIEW"),
     (" IS NOT 'user'", " IS DISTINCT FROM 'user'"),
-    ("CROSS JOIN", "JOIN"),  # there it also fixes the order of a join
+    ("CROSS JOIN", "JOIN"),  # in SQLite it also fixes the order of the join
     ("1 << 62", "1::bigint << 62"),
     ("sum(opens)", "sum(opens::int)"),
     ("2 * w.calls - 1", "2 * w.calls::int - 1"),
     ("sum(head)", "sum(head)::bigint"),
     ("json_extract(content, '$.call')", "json_extract(content, '$.call')::bigint"),
     ("min(coalesce(floor, 0), 0)", "least(coalesce(floor, 0), 0)"),
-    # the row of a group's least value, where SQLite takes the other columns from that row too
+    # with min(), SQLite takes the other columns from the row with the least value; here that needs DISTINCT ON
     ("SELECT run, span, min(seq) AS seq, at,", "SELECT DISTINCT ON (run, span) run, span, seq, at,"),
     ("likelihood(kind = 'end', 0.9) GROUP BY run, span", "kind = 'end' ORDER BY run, span, seq"),
     ("SELECT session, json_object('identifier'", "SELECT DISTINCT ON (session) session, json_object('identifier'"),
     ("min(start_t)) AS cid", "start_t) AS cid"),
     ("agent IS NOT NULL GROUP BY session", "agent IS NOT NULL ORDER BY session, start_t, span"),
-    # a table in FROM has a name, until PostgreSQL 16
+    # before PostgreSQL 16, a subquery in FROM needs a name
     ("AS floor FROM open_id)", "AS floor FROM open_id) AS counted"),
     ("AS floor FROM open_order)", "AS floor FROM open_order) AS counted"),
     ("path, annotations ORDER BY at)", "path, annotations ORDER BY at) AS each"),
     ("WHERE r.session = every.session ORDER BY e.pos)", "WHERE r.session = every.session ORDER BY e.pos) AS each"),
     ("x.seq AND x.until ORDER BY e.seq)", "x.seq AND x.until ORDER BY e.seq) AS each"),
     (".annotations))) END", ".annotations)) AS each) END"),
-    # annotations, member by member
+    # the members of annotations
     ("SELECT key, type, value FROM", "SELECT key, value::text FROM"),
 )
-"""Pairs of text for SQLite and text for PostgreSQL, in the order in which they are replaced."""
+"""Pairs of SQLite's text and PostgreSQL's text. They are replaced in this order."""
 
 LIST = re.compile(r"( FILTER \([^)]*\))?( OVER \w+)?")
 
 
 def quoted(value: str) -> str:
-    """Return an SQL expression for a value as JSON text. NULL becomes null."""
+    """Return an SQL expression for the JSON text of a value. The JSON text of NULL is `null`.
+
+    Args:
+        value: an SQL expression.
+    """
     known = value.startswith(("json(", "json_object("))
     return f"coalesce({value if known else f'to_json({value})::text'}, 'null')"
 
 
 def extracted(given: Sequence[str]) -> str:
-    """Return an SQL expression for the result of `json_extract`."""
+    """Return PostgreSQL's expression for a call of `json_extract`.
+
+    Args:
+        given: the arguments of the call, as SQL: the JSON text, and a path such as `'$.opened.name'`.
+    """
     path = given[1].strip("'").removeprefix("$.").replace(".", ",")
     return f"({given[0]}::json #>> '{{{path}}}')"
 
 
 def joined(given: Sequence[str]) -> str:
-    """Return an SQL expression for a JSON object, built by joining texts."""
+    """Return PostgreSQL's expression for a call of `json_object`, which builds the JSON text by joining texts.
+
+    Args:
+        given: the arguments of the call, as SQL: names and values in turn.
+    """
     pairs = zip(given[::2], given[1::2], strict=True)
     members = [f"""'"{name.strip("'")}":' || {quoted(value)}""" for name, value in pairs]
     return "('{' || " + " || ',' || ".join(members) + " || '}')"
@@ -90,12 +102,16 @@ FUNCTIONS: dict[str, Callable[[Sequence[str]], str]] = {
     "json_each": lambda given: f"json_each(({given[0]})::json)",
     "json": lambda given: given[0],
 }
-"""For each function of SQLite, a function that makes PostgreSQL's expression from the arguments. Outer functions come
-first."""
+"""For each function of SQLite, a function that turns the arguments of a call into PostgreSQL's expression. Outer
+functions come first."""
 
 
 def arguments(text: str, start: int) -> tuple[list[str], int]:
-    """Return the arguments of a call whose opening parenthesis is before `start`, and the place after its end."""
+    """Return the arguments of a call in SQL, and the index in `text` after its closing parenthesis.
+
+    Args:
+        start: the index after the opening parenthesis of the call.
+    """
     given, depth, quote, last = [], 0, False, start
     for place in range(start, len(text)):
         sign = text[place]
@@ -112,7 +128,12 @@ def arguments(text: str, start: int) -> tuple[list[str], int]:
 
 
 def replaced(text: str, name: str, make: Callable[[Sequence[str]], str]) -> str:
-    """Return a text with all calls of a function rewritten."""
+    """Return an SQL text in which all calls of a function are rewritten.
+
+    Args:
+        name: name of the function in SQLite.
+        make: turns the arguments of a call into PostgreSQL's expression.
+    """
     place = 0
     while found := re.compile(rf"(?<![\w.]){name}\(").search(text, place):
         given, end = arguments(text, found.end())
@@ -127,7 +148,7 @@ def replaced(text: str, name: str, make: Callable[[Sequence[str]], str]) -> str:
 
 
 def rewritten(text: str) -> str:
-    """Return the SQL of tables and views, rewritten for PostgreSQL."""
+    """Return SQL of tables, views or queries for SQLite, rewritten for PostgreSQL."""
     for old, new in WORDING:
         text = text.replace(old, new)
     for name, make in FUNCTIONS.items():
@@ -136,7 +157,7 @@ def rewritten(text: str) -> str:
 
 
 VIEWS = rewritten(SQLITE_VIEWS)
-"""The views of a record; see `tables`."""
+"""The SQL that creates the views of a record; see `views`."""
 
 TABLES = (
     rewritten(SQLITE.removesuffix(SQLITE_VIEWS)) + "ALTER TABLE record ADD COLUMN views TEXT, ADD COLUMN server TEXT;\n"
@@ -145,7 +166,7 @@ TABLES = (
 MIGRATIONS = (
     *(rewritten(statement).replace("ADD COLUMN", "ADD COLUMN IF NOT EXISTS") for statement in SQLITE_MIGRATIONS),
     "ALTER TABLE record ADD COLUMN IF NOT EXISTS server TEXT",
-    "UPDATE leases SET owner = NULL WHERE owner NOT IN (SELECT owner FROM owners)",  # given back by a closed store
+    "UPDATE leases SET owner = NULL WHERE owner NOT IN (SELECT owner FROM owners)",  # their store was closed
 )
 MARK = """UPDATE record SET mark = last, adopted_by = NULL FROM (SELECT max(pos) AS last FROM entries) AS entry
     WHERE last IS NOT NULL"""
@@ -153,7 +174,8 @@ MARK = """UPDATE record SET mark = last, adopted_by = NULL FROM (SELECT max(pos)
 NAMES = re.findall(r"CREATE VIEW (\w+)", VIEWS)
 DROP_VIEWS = f"DROP VIEW IF EXISTS {', '.join(NAMES)}"
 VIEWS_DIGEST = sha256(VIEWS.encode()).hexdigest()
-"""Digest of the views, stored in `record`. Opening a record for writing replaces the views of other releases."""
+"""Digest of the SQL of the views, stored in the table `record`. Opening a record for writing replaces views with
+another digest."""
 
 ADD_RECORD = "INSERT INTO record(one, id, format, created_at) VALUES(1, $1, $2, $3)"
 LETTER = """INSERT INTO inbox(run, key, content, at) VALUES($1, $2, $3,
@@ -168,7 +190,7 @@ PRUNE = tuple(statement.replace("?", "$1").replace("main.", "") for statement in
 
 def placed(query: str, count: int) -> str:
     """Return a query in which each `?` is replaced by `$1`, `$2` and so on, except in quotes and comments."""
-    if not count:  # there it may be an operator
+    if not count:  # without parameters, a `?` can only be an operator
         return query
     numbers = iter(range(1, query.count("?") + 1))
     return MARKS.sub(lambda found: f"${next(numbers)}" if found[0] == "?" else found[0], query)

@@ -1,7 +1,11 @@
-"""One transaction of a writer: it locks the record, reads the state of the runs that it concerns, and writes.
+"""One transaction of a writer: it locks the record, reads the state of the runs in its operations, and writes.
 
-The state of all runs of a group of operations is read by one query at the beginning. Rows are held back until another
-statement has to run, so that the rows of many batches are sent together.
+The state of all these runs is read by one query at the beginning. Rows are collected until another statement has to
+run, so that the rows of many batches are sent together.
+
+A batch holds rows (encoded entries) of one run. `seq` numbers the rows of a run, and the head is the last seq. `pos`
+numbers all rows of the record. A lease is the right of one process to write a run, and its epoch is the number of times
+that it was taken. A letter is a message in the inbox of a run.
 """
 
 from collections.abc import Iterable, Sequence
@@ -33,7 +37,7 @@ SENT = "SELECT 1 FROM inbox_keys WHERE run = $1 AND key = $2"
 
 
 class Transaction:
-    """One transaction of the only writer."""
+    """One transaction on a record in PostgreSQL. It locks the record, so only one runs at a time."""
 
     def __init__(self, connection: Connection, info: Info, holding: Holding, server: str | None) -> None:
         self._connection = connection
@@ -41,12 +45,17 @@ class Transaction:
         self._holding = holding
         self._lock = number(info.id)
         self._channel = channel(info)
-        self._pos = 0  # of the last row
-        self._rows: list[Row] = []  # rows that are sent together
+        self._pos = 0  # pos of the last row, also of rows that are not sent yet
+        self._rows: list[Row] = []  # collected rows, which `flush` sends
         self._known: dict[str, tuple[str | None, int, int]] = {}  # run: owner, epoch and head
 
     def begin(self, runs: Iterable[str] = (), *, synced: bool = False) -> None:
-        """Begin the transaction as the only writer, and read the heads of the runs."""
+        """Begin the transaction, lock the record, and read the heads and leases of some runs.
+
+        Args:
+            runs: ids of the runs whose batches the transaction will append. Without runs, followers are not notified.
+            synced: whether the commit waits for the disk.
+        """
         connection, asked = self._connection, sorted(set(runs))
         lock = LOCK + NEWS * bool(asked) + HASTE * (not synced)
         with connection.pipeline():
@@ -57,9 +66,12 @@ class Transaction:
         self._pos = found[0][-1]
 
     def happened(self, works: Sequence[Work], outcomes: Sequence[Any]) -> bool:
-        """Return whether a transaction is on record whose commit was requested.
+        """Return whether an earlier transaction was committed whose connection was lost during its commit.
 
-        It is either there whole, or not at all.
+        Args:
+            works: the operations of that transaction.
+            outcomes: their results. The row, lease or letter of one of them is looked for: a transaction is there
+                whole, or not at all.
         """
         for work, outcome in zip(works, outcomes, strict=True):
             if isinstance(work, Batch) and work.rows and isinstance(outcome, int):
@@ -68,12 +80,15 @@ class Transaction:
         for work, outcome in zip(works, outcomes, strict=True):
             if isinstance(work, Take) and isinstance(outcome, Lease):
                 return bool(self._all(GRANTED, outcome.run, outcome.owner, outcome.epoch))
-            if isinstance(work, Letter) and outcome is True:  # an equal letter of somebody else would be the same
+            if isinstance(work, Letter) and outcome is True:  # an equal letter of another sender has the same effect
                 return bool(self._all(SENT, work.run, work.key))
-        return False  # nothing that could not be done twice
+        return False  # all other operations may be repeated
 
     def carry_out(self, work: Work) -> Any:
-        """Carry out one operation, and return its result, or the GestaError that it alone raised."""
+        """Carry out one operation, and return its result.
+
+        If only this operation is refused, its GestaError is returned and not raised.
+        """
         try:
             if isinstance(work, Batch):
                 return self._append(work)
@@ -90,7 +105,7 @@ class Transaction:
                     self._connection.execute(DECLARE, values)
                 case Adopt():
                     self._connection.execute(ADOPT, (work.by, self._server))
-        except GestaError as refused:  # before it had written anything
+        except GestaError as refused:  # an operation is refused before it writes anything
             return refused
 
     def _take(self, work: Take) -> Lease:
@@ -99,7 +114,7 @@ class Transaction:
         return lease
 
     def give_back(self) -> dict[str, int]:
-        """Free the runs whose leases were released, and return their epochs."""
+        """Free the leases that stores of this process have released, and return their epochs by run."""
         if not self._holding.holds:
             return {}
         presence = self._holding.presence
@@ -131,14 +146,14 @@ class Transaction:
         return self._pos
 
     def flush(self) -> None:
-        """Send the rows of the batches so far."""
+        """Send the collected rows to the server."""
         if self._rows:
             rows = [(pos, *astuple(row)[:-1]) for pos, row in enumerate(self._rows, self._pos - len(self._rows) + 1)]
             self._connection.cursor().executemany(ADD_ROW, rows)  # arrays of texts take three times as long to write
             self._rows = []
 
     def _allow_prune(self, gone: Prune) -> None:
-        """Check that the lease of a run to prune is held, and that nothing was added to the run. Raises LeaseLost."""
+        """Raise LeaseLost if a run to prune has a new entry or letter, or if its lease is no longer held."""
         self._allow(Batch(gone.lease, gone.lease.head, ()))
         waiting = {one for (one,) in self._all("SELECT id FROM inbox WHERE run = $1", gone.lease.run)}
         if waiting != set(gone.letters):
@@ -151,10 +166,10 @@ class Transaction:
             self._connection.execute(statement, (run,))
 
     def _allow(self, batch: Batch) -> None:
-        """Check that a batch has its run's current lease and follows the run's last entry. Raises LeaseLost."""
+        """Raise LeaseLost if a batch lacks the current lease of its run, or does not follow the run's last entry."""
         lease, run = batch.lease, batch.lease.run
         owner, epoch, last = self._known.get(run, (None, 0, 0))
-        if owner in (None, lease.owner) and epoch < lease.epoch:  # a server that broke down has forgotten it
+        if owner in (None, lease.owner) and epoch < lease.epoch:  # a crash of the server may lose the newest leases
             self._connection.execute(GRANT, (run, lease.owner, lease.epoch, utc_text(utc_now())))
         elif (owner or "", epoch) != (lease.owner, lease.epoch):
             found = f"epoch {epoch}" if owner or not lease.epoch else "it free"
@@ -181,5 +196,5 @@ class Transaction:
 
 
 def channel(info: Info) -> str:
-    """Return the name of the notification channel for commits to a record."""
+    """Return the name of the notification channel on which the server reports commits to a record."""
     return f"gesta_{info.id}"

@@ -1,12 +1,12 @@
-"""The one writing connection of a store: operations are carried out in groups, one transaction a group.
+"""The one writing connection of a store. Operations that come together are carried out in one transaction.
 
-Each transaction first takes the record's lock, and holds it until its rows are visible. So the order of `pos` is the
-order of the commits, without gaps: a reader that has read up to a pos never sees a smaller pos afterwards. The state
-that a group needs is read by one query, and its rows are sent with the commit.
+Each transaction first takes the record's lock, and holds it until its rows are visible. So the order of `pos`, the
+number of a row in the record, is the order of the commits: a reader never sees a smaller pos after a greater one.
 
-A transaction in which the connection is lost is made again on a new connection, until a timeout is over. If it was lost
-in the commit, the new transaction first looks for the rows of the old one, which has ended once the lock is free.
-The epoch of a run is checked in the transaction that appends, so a writer whose run was taken meanwhile is refused.
+A transaction in which the connection is lost is repeated on a new connection, until a timeout is over. If the
+connection was lost in the commit, the new transaction first looks for the rows of the old one, which has ended once the
+lock is free. Each append checks the epoch of its lease (the right to write a run), which grows each time that the lease
+is taken. So a writer whose lease another process has taken is refused.
 """
 
 import os
@@ -31,9 +31,9 @@ from gesta.stores.postgres_transaction import Transaction
 from gesta.stores.sharing import Adopt, Take, Work
 
 FAULTY = (psycopg.DataError, psycopg.IntegrityError, psycopg.ProgrammingError, UnicodeError, ValueError, TypeError)
-"""Errors that one operation of a group causes. The other operations are then carried out without it."""
+"""Errors that one operation of a transaction can cause. The other operations are then carried out without it."""
 
-ASKING_S = 0.05  # between tries to reach a server that is away
+ASKING_S = 0.05  # seconds between two tries to reach a server
 
 SIZE = "SELECT pg_total_relation_size('entries') + pg_total_relation_size('blobs')"
 
@@ -42,30 +42,32 @@ class Options(Struct, frozen=True):
     """The options with which a writer was opened."""
 
     synced: bool = True
-    """Whether commits wait for the disk. A commit with a batch that is `synced` waits in any case."""
+    """Whether every commit waits for the disk. A commit with a batch whose `synced` is true waits in any case."""
     failover: bool = False
-    """Whether another server, or another timeline of it, counts as the same place."""
+    """Whether another server, or another timeline of it, counts as the same place, so that the record is no copy
+    there."""
     tool_role: str | None = None
-    """The role under which the statements of tools run."""
+    """The role of the server under which statements of transactional tools run; `None` for the role of the
+    connection."""
 
 
 class Trial(Struct):
-    """Operations for one transaction, which may have to be made more than once."""
+    """Operations for one transaction, and how far it got. The writer tries it again if the connection is lost."""
 
     works: Sequence[Work]
     outcomes: list[Any] = field(default_factory=list)
     asked: bool = False
-    """Whether the commit was requested, so that it may have succeeded."""
+    """Whether the commit was sent to the server, so that it may have succeeded."""
     played: bool = False
-    """Whether a tool's `work` was called, which cannot be called again."""
+    """Whether the `work` of a transactional effect was called. It cannot be called a second time."""
     raised: BaseException | None = None
-    """The error that the tool's `work` raised."""
+    """The error that the `work` of a transactional effect raised."""
     until: float = 0.0
-    """The time of `time.monotonic` at which the wait for the server ends; 0 while the server can be reached."""
+    """The end of the wait for the server, by `time.monotonic`; 0 while the server can be reached."""
 
 
 class Writer:
-    """The writing connection of a record in PostgreSQL, and the leases that were taken through it."""
+    """The writing connection of a record in PostgreSQL. It also knows the leases that were taken through it."""
 
     def __init__(self, place: Place, info: Info, connection: Connection, holding: Holding, options: Options) -> None:
         self.commits = 0
@@ -73,9 +75,9 @@ class Writer:
         self.synced = options.synced
         """Whether commits wait for the disk; see `Options.synced`."""
         self.info = info
-        """The identity of the record, as this connection last read it."""
+        """The identity of the record, as it was last read from the server."""
         self.holding = holding
-        """The name and the leases of this process in the record."""
+        """The name and the locks of this process in the record."""
         self._options = options
         self._place = place
         self._connection = connection
@@ -83,15 +85,20 @@ class Writer:
         self._process = os.getpid()
         self._closed = Event()
         self._turn = Lock()
-        self._taken: dict[str, int] = {}  # epochs of the leases that were taken through this store, by run
+        self._taken: dict[str, int] = {}  # epochs of the leases that this store took, by run
         watch_forks(self)
 
     def commit(self, works: Sequence[Work], *, synced: bool = True) -> list[Any]:
-        """Carry out operations in their order, in one transaction; see the writer of SQLite.
+        """Carry out operations in their order, in one transaction, and return a result or GestaError for each.
+
+        The results are those of `sqlite_writer.Writer.commit`.
+
+        Args:
+            synced: whether the commit waits for the disk, if `Options.synced` is set.
 
         Raises:
-            ServerGone: the server could not be reached within `busy_s`. WriteFailed: no operation was committed.
-                BrokenRecord: the tables are not those of a record.
+            ServerGone: the server could not be reached within `busy_s`.
+            WriteFailed: no operation was committed. BrokenRecord: the tables are not those of a record.
 
         Cost: two exchanges with the server, and one more for each letter, lease, or batch that deletes letters.
         """
@@ -100,14 +107,14 @@ class Writer:
             return self._commit(works, synced=waits or (synced and self.synced))
 
     def leave(self, lease: Lease) -> None:
-        """Mark a lease as unused. The next commit frees it for other processes."""
+        """Mark a lease as released. The next commit frees it for other processes."""
         if self._taken.get(lease.run) == lease.epoch:
             del self._taken[lease.run]
         if self.holding.holds:
             self.holding.presence.leave(lease.run, lease.epoch)
 
     def ready(self) -> bool:
-        """Return whether a commit can be made at once, as far as can be said without asking the server."""
+        """Return whether a commit can begin at once: no thread is writing, and the connection seems to be open."""
         if not self._turn.acquire(blocking=False):
             return False
         try:
@@ -116,7 +123,7 @@ class Writer:
             self._turn.release()
 
     def shrink(self) -> int:
-        """Make the server reuse or free the space of pruned runs; see `Store.shrink`."""
+        """Make the server reuse or free the space of pruned runs, and return by how many bytes it became smaller."""
         with self._turn:
             try:
                 self._reach(Trial(()))
@@ -131,9 +138,9 @@ class Writer:
     def close(self) -> None:
         """Free the leases that were taken through this store, and close the connection. A second call does nothing."""
         closed = self._closed.is_set()
-        self._closed.set()  # ends also the waiting for a server
+        self._closed.set()  # also ends a wait for the server in another thread
         with self._turn:
-            if closed or os.getpid() != self._process:  # a forked child closes nothing of its parent's
+            if closed or os.getpid() != self._process:  # a forked child must not close the parent's connection
                 return
             try:
                 for run, epoch in list(self._taken.items()):
@@ -145,7 +152,10 @@ class Writer:
                 self._connection.close()
 
     def forget(self) -> None:
-        """Close a forked child's copy of the connection. With it, an ended parent would count as running."""
+        """Close the copy of the connection in a forked child.
+
+        While it is open, a parent that has ended counts as running.
+        """
         silence(self._connection)
 
     def _commit(self, works: Sequence[Work], *, synced: bool) -> list[Any]:
@@ -173,7 +183,11 @@ class Writer:
         return outcomes
 
     def _again(self, trial: Trial) -> bool:
-        """Wait, and return whether to repeat a lost transaction. It is not repeated only to release leases."""
+        """Wait a short time, and return whether to try a transaction again whose connection was lost.
+
+        A transaction that only releases leases is tried again once, because the next commit releases them too. A
+        transaction in which a tool has run is tried again only if its commit was sent.
+        """
         if trial.played and not trial.asked:
             return False
         if not trial.until:
@@ -184,21 +198,28 @@ class Writer:
         return time.monotonic() < trial.until and not self._closed.wait(ASKING_S)
 
     def _failure(self, error: Any, *, asked: bool) -> GestaError:
-        """Return the error of a transaction that failed, or of one whose commit may or may not have happened."""
+        """Return Gesta's error for a transaction that failed.
+
+        Args:
+            asked: whether the commit was sent, so that nobody knows whether it happened.
+        """
         if not asked:
             return told(error, self._place.address, writing=True)
         words = "the connection was lost in a commit, and the server cannot be asked whether it happened"
         return ServerGone(self._place.address, f"{words} ({error}); read the run to see")
 
     def _try(self, trial: Trial, *, synced: bool) -> list[Any]:
-        """Run the transaction, unless an earlier try was committed."""
+        """Run a transaction once, and return the results of its operations.
+
+        If an earlier try was committed, its results are returned and nothing is run.
+        """
         works, connection = trial.works, self._reach(trial)
         runs = [each.lease.run for work in works if isinstance(work, Batch) for each in batches_of(work)]
         runs += [work.run for work in works if isinstance(work, TransactionalEffect)]
         runs += [gone.lease.run for work in works if isinstance(work, Batch) for gone in work.prunes]
         transaction = Transaction(connection, self.info, self.holding, self._server)
         transaction.begin(runs, synced=synced)
-        if trial.asked:  # the lock is ours, so that transaction is over
+        if trial.asked:  # this process now has the lock, so the earlier transaction has ended
             if transaction.happened(works, trial.outcomes):
                 connection.execute("ROLLBACK")
                 return trial.outcomes
@@ -214,7 +235,7 @@ class Writer:
             for place, work in enumerate(works):
                 trial.outcomes.append(outcome := transaction.carry_out(work))
                 if place in effects and isinstance(outcome, GestaError):
-                    raise outcome  # what the tool did goes with the entries about it, or not at all
+                    raise outcome  # the changes of a tool are committed together with its entries, or not at all
                 if isinstance(outcome, Lease):
                     self._taken[outcome.run] = outcome.epoch
             given = transaction.give_back()
@@ -231,17 +252,18 @@ class Writer:
             self.holding.presence.returned(given)
 
     def _disown(self, trial: Trial) -> None:
-        """Mark the leases that a try acquired as unused, because the try may not have been committed."""
+        """Mark the leases that a try acquired as released, because the try may not have been committed."""
         outcomes, trial.outcomes = trial.outcomes, []
         for outcome in outcomes:
             if isinstance(outcome, Lease):
                 self.leave(outcome)
 
     def _reach(self, trial: Trial) -> Connection:
-        """Return an open connection. If the process takes leases, also lock its name.
+        """Return an open connection, reopened if it was lost. If leases are used, also lock the name of this process.
 
         Raises:
-            psycopg.Error: the server cannot be reached. WriteFailed: the store was closed, or is another process's.
+            psycopg.Error: the server cannot be reached.
+            WriteFailed: the store was closed, or was opened before this process was forked.
         """
         if self._closed.is_set():
             raise WriteFailed(self._place.address, "it was closed")
@@ -275,7 +297,10 @@ class Writer:
         return lost
 
     def _farewell(self) -> None:
-        """Release the leases of this store. If it is the last store of the process, delete the process's name."""
+        """Commit the release of this store's leases.
+
+        The last store of the process also deletes the row of the process's name.
+        """
         transaction = Transaction(self._connection, self.info, self.holding, self._server)
         transaction.begin()
         given = transaction.give_back()
@@ -287,10 +312,10 @@ class Writer:
         self._returned(given)
 
     def _transact(self, effect: TransactionalEffect, trial: Trial) -> Batch:
-        """Call the `work` of an effect, and return its entries. Undoes the changes that `work` says are not kept."""
+        """Call the `work` of an effect, and return its entries. If `work` says so, undo the changes of the tool."""
         trial.played = True
         tables = PostgresSql(self._connection, self._place.schema, self._options.tool_role, effect.timeout_s)
-        # the server must not end a transaction in which a tool works long: it would be cut off each time
+        # without this limit's removal, the server would end every transaction in which a tool works long
         self._connection.execute("SAVEPOINT effect; SET LOCAL idle_in_transaction_session_timeout = 0")
         try:
             batch, kept = effect.work(tables)
@@ -310,7 +335,11 @@ class Writer:
 
 
 def same(known: Info, found: Info) -> Info:
-    """Return the identity of the record on a new connection. Raises BrokenRecord if it is another record."""
+    """Return the identity of the record on a new connection. Raises BrokenRecord if another record is now in its place.
+
+    Args:
+        known: the identity on the connection before.
+    """
     if found.id != known.id:
         raise BrokenRecord(known.address, f"expected the record {known.id}, found {found.id} in its place")
     return found

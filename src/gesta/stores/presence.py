@@ -1,12 +1,12 @@
-"""The kernel shows whether a process has ended: each process that writes holds a lock on one byte of a file.
+"""Shows whether a process has ended: each process that writes a record locks one byte of a file.
 
 The byte is far beyond the end of the file, and its place is computed from the random name of the process. The lock
 belongs to the open file description: the kernel releases it when the last copy of the descriptor is closed. That is
 when the process, and every subprocess that inherited the descriptor, have ended. Deleting the file does not release the
-lock: a new file has another inode, and nothing is known about the processes of another file. The name does not contain
-the process id, because ids are used again.
+lock. A new file has another inode, and its locks show nothing about processes that locked the old file. The name does
+not contain the process id, because ids are used again.
 
-Windows and macOS have other calls, which are written below and have not been tried.
+Windows and macOS need other calls, which are written below and have not been tried.
 """
 
 import os
@@ -17,7 +17,7 @@ import threading
 from functools import lru_cache
 
 START = 1 << 62
-"""Place of the first byte that is locked for a process; no file is as large."""
+"""The lowest place of a byte that is locked for a process. No file is so large."""
 
 if sys.platform == "win32":
     import msvcrt
@@ -83,7 +83,10 @@ else:
 
 
 class Presence:
-    """The locked byte of a file by which other processes see that this process runs."""
+    """The locked byte by which other processes see that this process runs, and the leases that this process has.
+
+    A lease is the right to write one run, and its epoch is the number of times that it was taken.
+    """
 
     def __init__(self, descriptor: int) -> None:
         """Lock a byte of the file. Raises OSError where the file system has no such locks.
@@ -93,38 +96,47 @@ class Presence:
         """
         self.descriptor = descriptor
         self.process = f"{secrets.token_hex(8)}.{place(descriptor)}"
-        """Name of this process: 16 random hex digits, and then the inode and the file system of the file in hex."""
+        """Name of this process: 16 random hex digits, then the inode and the id of the file system of the file, in
+        hex."""
         self.using: dict[str, int] = {}
-        """Epochs of the leases that this process uses, by run."""
+        """Epochs of the leases that this process is using, by run."""
         self.back: dict[str, int] = {}
-        """Epochs of the leases that were released and that no commit has freed yet, by run."""
+        """Epochs of the leases that this process has released and that no commit has freed yet, by run."""
         self.lock = threading.Lock()
         """Held while `using` and `back` change together."""
         if not taken(descriptor, byte_of(self.process)):
             raise OSError("this file system cannot lock a byte of a file")
 
     def take(self, run: str, epoch: int) -> None:
-        """Mark a lease as used by this process."""
+        """Add a lease to the leases that this process is using."""
         with self.lock:
             self.using[run] = epoch
             self.back.pop(run, None)
 
     def leave(self, run: str, epoch: int) -> None:
-        """Mark a lease as released. A later commit frees it for other processes."""
+        """Move a lease from the used to the released leases. A later commit frees it for other processes."""
         with self.lock:
             if self.using.get(run) == epoch:
                 del self.using[run]
                 self.back[run] = epoch
 
     def returned(self, given: dict[str, int]) -> None:
-        """Remove from `back` the leases that a commit has freed."""
+        """Remove leases that a commit has freed from the released leases.
+
+        Args:
+            given: the epochs of the freed leases, by run.
+        """
         with self.lock:
             for run, epoch in given.items():
                 if self.back.get(run) == epoch:
                     del self.back[run]
 
     def gone(self, process: str) -> bool | None:
-        """Return whether a process has ended; `None` if this file cannot show it."""
+        """Return whether a process has ended; `None` if its name belongs to another file.
+
+        Args:
+            process: the name, as `Presence.process` holds it.
+        """
         if process == self.process:
             return False
         name, _, where = process.partition(".")
@@ -137,11 +149,11 @@ class Presence:
 
 
 def place(descriptor: int) -> str:
-    """Return a text that identifies an open file: its inode number and the id of its file system, in hex."""
+    """Return a text that identifies an open file: its inode number, and the id of its file system, in hex."""
     system = os.fstatvfs(descriptor).f_fsid if hasattr(os, "fstatvfs") else 0
     return f"{os.fstat(descriptor).st_ino:x}.{system & (2**64 - 1):x}"
 
 
 def byte_of(process: str) -> int:
-    """Return the place of the byte that is locked for a process. Raises ValueError."""
+    """Return the place of the byte that a process locks, computed from its name. Raises ValueError for an odd name."""
     return START + (int(process[:16], 16) >> 4)

@@ -1,9 +1,9 @@
-"""Pruning removes whole runs, never part of a run. A plan lists the runs before anything is removed.
+"""Pruning removes whole runs (conversations of an agent), never part of one. A plan first lists the runs.
 
-A run that stays also keeps the runs that it refers to: its parent and its children, the base of a fork, and the runs of
-its causes. Runs that refer to each other are removed in one commit, under all their leases, with a tombstone each. If
-one of them is being written, all of them stay. Runs with an open turn or a hold stay, and so do the newest runs, as
-many as `Choice.keep` says.
+A run that stays also keeps the runs that it refers to: its parent and children, the base of a fork, and the runs of its
+causes. Runs that refer to each other are removed in one commit, under all their leases. Each leaves a tombstone, an
+entry that says what was removed. If one of them is being written, all stay. A run also stays if a turn of it is open,
+if a hold (an entry by a person) protects it, or if it is one of the newest runs, as many as `Choice.keep` says.
 """
 
 import json
@@ -24,7 +24,7 @@ from gesta.state.opening import shielded
 from gesta.store import Lease, Prune, RunRow, Store
 
 TOGETHER = 20_000
-"""Greatest number of entries that one commit removes. A single group of runs may have more."""
+"""Greatest number of entries that one commit removes. Runs that refer to each other may have more."""
 
 TURNS = """SELECT run, seq FROM entries WHERE kind = 'begin' AND content LIKE '%"role":"turn"%'"""
 ENDS = "SELECT run, span, seq FROM entries WHERE kind = 'end'"
@@ -32,11 +32,11 @@ FORKS = "SELECT run, content FROM entries WHERE kind = 'begin' AND content LIKE 
 NEWS = """SELECT run, causes, CASE WHEN kind = 'begin' THEN content ELSE '{}' END FROM entries
     WHERE pos > ? AND (kind = 'begin' OR causes LIKE '%"%')"""
 LAST = "SELECT coalesce(max(pos), 0) FROM entries"
-CAUSES = "SELECT DISTINCT run, causes FROM entries WHERE causes LIKE '%\"%'"  # a string is the id of another run
+CAUSES = "SELECT DISTINCT run, causes FROM entries WHERE causes LIKE '%\"%'"  # a text in it is another run's id
 LETTERS = "SELECT run, max(at), count(*) FROM inbox GROUP BY run"
 PLACES = "SELECT run, pos FROM entries WHERE run IN ({})"
-AT_ONCE = 500  # runs in one query
-NAMED = 5  # runs that are named as reasons for which another one stays
+AT_ONCE = 500  # greatest number of runs in one query
+NAMED = 5  # greatest number of runs that the reason for a staying run names
 
 
 class Choice(Struct, frozen=True, kw_only=True):
@@ -46,26 +46,26 @@ class Choice(Struct, frozen=True, kw_only=True):
     """Ids of runs; their child runs are chosen too."""
     session: str | None = None
     before: str | None = None
-    """A time in UTC, as on record. A run is chosen if its last entry and its last letter are older."""
+    """A time in UTC, in the form of a row's `at`. A run is chosen if its last entry and its last letter are older."""
     keep: int = 0
-    """Number of root runs that stay, with all their child runs: the latest by entries or letters."""
+    """Number of root runs that stay, with all runs below them: those with the latest entries or letters."""
 
 
 class Staying(Struct, frozen=True):
-    """A run that was chosen and stays, and the reason."""
+    """A run that was chosen for pruning but is not removed, and the reason."""
 
     run: RunRow
     why: str
 
 
 class Plan(Struct, frozen=True):
-    """The runs that would be pruned, and those that stay."""
+    """The runs that a call of `prune` would remove, and the chosen runs that stay."""
 
     groups: list[list[RunRow]]
     """Groups of runs that refer to each other; each group is removed in one commit."""
     staying: list[Staying]
     letters: dict[str, int]
-    """The number of letters in the inbox, by run; runs without letters are left out."""
+    """The number of letters (waiting messages) in the inbox of each run; runs without letters are left out."""
     kept: int = 0
     """The number of chosen runs that stay only because of `Choice.keep`."""
     pos: int = 0
@@ -78,12 +78,12 @@ class Plan(Struct, frozen=True):
 
 
 class Gone(Struct):
-    """The number of runs and entries that were pruned, and the runs that were not."""
+    """The result of `prune`: how many runs and entries were removed, and which runs were not."""
 
     runs: int = 0
     entries: int = 0
     staying: list[Staying] = msgspec.field(default_factory=list)
-    """The runs of the plan that were not removed, and why."""
+    """The runs of the plan that were not removed, each with the reason."""
 
 
 async def plan(store: Store, choice: Choice) -> Plan:
@@ -122,7 +122,7 @@ def _held(hold: Hold) -> str:
 
 
 def _below(runs: Iterable[str], rows: dict[str, RunRow]) -> set[str]:
-    """Return runs and all their child runs."""
+    """Return some runs and all runs below them: their children, the children of these, and so on."""
     found, children = set[str](), defaultdict[str | None, list[str]](list)
     for row in rows.values():
         children[row.parent_run].append(row.run)
@@ -150,7 +150,7 @@ async def _references(store: Store, rows: dict[str, RunRow]) -> dict[str, set[st
 
 
 def _read(store: Store, run: str, text: str) -> Any:
-    """Return the value of the JSON text of an entry. Raises BrokenRecord if the text cannot be read."""
+    """Return the value of a JSON text in an entry of `run`. Raises BrokenRecord if the text cannot be read."""
     try:
         return json.loads(text)
     except (RecursionError, TypeError, ValueError) as error:
@@ -158,7 +158,7 @@ def _read(store: Store, run: str, text: str) -> Any:
 
 
 def _caused(causes: Any) -> set[str]:
-    """Return the ids of other runs among the causes of an entry."""
+    """Return the ids of other runs in the causes of an entry, given the value of the column `causes`."""
     return {str(each[0]) for each in causes if isinstance(each, list) and each} if isinstance(causes, list) else set()
 
 
@@ -174,7 +174,7 @@ def _based(content: Any) -> set[str]:
 
 
 async def _open(store: Store) -> set[str]:
-    """Return the runs in which a turn has no end. A fork may end a turn that its base had begun."""
+    """Return the runs with a turn that has no end. A fork may end a turn that its base had begun."""
     begun = defaultdict[str, set[int]](set)
     ended = {(run, span): seq for run, span, seq in (await store.sql(ENDS)).rows if isinstance(seq, int)}
     for run, seq in (await store.sql(TURNS)).rows:
@@ -183,7 +183,7 @@ async def _open(store: Store) -> set[str]:
     forks = {str(run): _base(_read(store, run, content)) for run, content in (await store.sql(FORKS)).rows}
     bases = {run: base for run, base in forks.items() if base is not None}
     for fork in bases:
-        heirs = [fork]  # it, and those between it and the run in which the turn was begun
+        heirs = [fork]  # the fork, and the runs between it and the run in which the turn was begun
         while (base := bases.get(heirs[-1])) is not None and base[0] not in heirs:
             run, until = base
             shared = {seq for seq in begun[run] if seq <= until < ended.get((run, seq), until + 1)}
@@ -194,7 +194,7 @@ async def _open(store: Store) -> set[str]:
 
 
 def _spread(stays: dict[str, str], refers: dict[str, set[str]]) -> None:
-    """Add to `stays` all runs that a staying run refers to, each with its reason."""
+    """Add to `stays` all runs to which a staying run refers, each with the reason why it stays."""
     waiting, kept, users = list(stays), dict[str, str](), defaultdict[str, set[str]](set)
     for run in waiting:  # grows meanwhile
         for other in refers.get(run, ()):
@@ -209,7 +209,7 @@ def _spread(stays: dict[str, str], refers: dict[str, set[str]]) -> None:
 
 
 def _chain(run: str, kept: dict[str, str]) -> Iterator[str]:
-    """Yield a run, the run that keeps it, the run that keeps that run, and so on."""
+    """Yield a run, the run that refers to it and so keeps it, the run that keeps that run, and so on."""
     yield run
     while run in kept:
         run = kept[run]
@@ -217,7 +217,7 @@ def _chain(run: str, kept: dict[str, str]) -> Iterator[str]:
 
 
 def _named(runs: Sequence[str]) -> str:
-    """Return a list of runs in words: at most `NAMED` of them, and the number of the others."""
+    """Return a text that lists runs: at most `NAMED` of them, and the number of the others."""
     if len(runs) == 1:
         return f"run {runs[0]}"
     shown, last = (runs[:-1], runs[-1]) if len(runs) <= NAMED else (runs[:NAMED], f"{len(runs) - NAMED} more")
@@ -225,7 +225,7 @@ def _named(runs: Sequence[str]) -> str:
 
 
 def _groups(going: list[RunRow], refers: dict[str, set[str]]) -> Iterator[list[RunRow]]:
-    """Yield groups of runs that refer to each other, so that no commit leaves a reference to a removed run."""
+    """Yield the runs to remove in groups, so that no reference leads from one group to another."""
     beside, rows = defaultdict[str, set[str]](set), {row.run: row for row in going}
     for run in rows:
         for other in refers.get(run, ()):
@@ -247,7 +247,7 @@ def _groups(going: list[RunRow], refers: dict[str, set[str]]) -> Iterator[list[R
 
 
 class Pruner(Struct, frozen=True, kw_only=True):
-    """The person who prunes, the reason, and the options."""
+    """The person who prunes, the reason (both stand in the tombstones), and the options of `prune`."""
 
     by: str
     reason: str | None = None
@@ -256,7 +256,7 @@ class Pruner(Struct, frozen=True, kw_only=True):
 
 
 async def prune(store: Store, what: Plan, pruner: Pruner, progress: Callable[[int], None] = lambda _: None) -> Gone:
-    """Remove the runs of a plan, group by group. Each group is removed whole or not at all.
+    """Remove the runs of a plan. Runs that refer to each other are all removed, or none of them.
 
     Args:
         progress: called now and then with the number of runs removed so far.
@@ -278,7 +278,7 @@ async def prune(store: Store, what: Plan, pruner: Pruner, progress: Callable[[in
 
 
 class _Going(Struct, frozen=True):
-    """A run that is about to be pruned, with its held lease."""
+    """A run that is about to be pruned, with its held lease and the digest of its last entry."""
 
     row: RunRow
     prune: Prune
@@ -286,7 +286,7 @@ class _Going(Struct, frozen=True):
 
 
 async def _ours(store: Store, group: list[RunRow], what: Plan, gone: Gone, stack: AsyncExitStack) -> list[_Going]:
-    """Acquire the leases of a group of runs. If a run is being written, or has changed, return an empty list."""
+    """Acquire the leases of a group of runs. If one is being written, or has changed, return an empty list."""
     found = []
     for row in group:
         why = ""
@@ -308,7 +308,7 @@ async def _ours(store: Store, group: list[RunRow], what: Plan, gone: Gone, stack
 
 
 async def _still(store: Store, groups: list[list[_Going]], what: Plan, gone: Gone) -> list[list[_Going]]:
-    """Return the groups to which no other run, such as a new fork, refers since the plan was made."""
+    """Return the groups to which no other run has referred since the plan was made, for example by a fork."""
     asked = {each.row.run for group in groups for each in group}
     named = defaultdict[str, set[str]](set)
     for run, causes, content in (await store.sql(NEWS, (what.pos,))).rows:
@@ -332,7 +332,7 @@ async def _release(store: Store, lease: Lease) -> None:
 
 
 async def _commit(store: Store, going: list[_Going], gone: Gone, pruner: Pruner) -> None:
-    """Write the tombstones and delete the runs, in one commit."""
+    """Write the tombstones and remove the runs, in one commit; remove none if one of them has changed."""
     if not going:
         return
     places = await _places(store, [each.row.run for each in going])
@@ -341,7 +341,7 @@ async def _commit(store: Store, going: list[_Going], gone: Gone, pruner: Pruner)
     value = Pruned(record=store.info.id, runs=stones, places=every, by=pruner.by, reason=pruner.reason)
     try:
         await _note(store, PRUNED, value, pruner.clock, [each.prune for each in going])
-    except LeaseLost as error:  # a letter came, or the run was taken, between the check and the commit
+    except LeaseLost as error:  # after the check, a letter came or another process took the run
         gone.staying += [Staying(each.row, str(error)) for each in going]
         return
     gone.runs += len(going)
@@ -377,13 +377,13 @@ async def hold(store: Store, value: Hold, clock: Clock = utc_now) -> None:
 
 
 async def _desk(store: Store) -> str:
-    """Return the id of this record's run about itself, and not of one that was copied from another record."""
+    """Return the id of this record's run for its own tombstones and holds; copies from other records do not count."""
     own = [row.run for row in await store.runs(SESSION, NAME) if row.record == store.info.id]
     return own[-1] if own else run_id(store.info.id, SESSION, NAME)
 
 
 async def _note(store: Store, key: str, value: Hold | Pruned, clock: Clock, prunes: list[Prune]) -> None:
-    """Write an entry into a new span of the run that `_desk` returns. Raises RunHeld, LeaseLost, WriteFailed."""
+    """Write an entry into the run that `_desk` returns, and prune runs. Raises RunHeld, LeaseLost, WriteFailed."""
     lease = await store.lease(await _desk(store))
     try:
         journal = Journal(store, lease, clock)

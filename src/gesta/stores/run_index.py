@@ -1,8 +1,9 @@
 """An index of the runs and sessions of a record, for lists of them: counts, tokens, cost, outcome and tools of each.
 
-It is made by the store's own SQL, from the entries after the last pos that it holds, so that an update costs what is
-new. It is a database of this process, on disk if it does not fit in memory; nothing of it is kept in the record. No
-text of a message is in it. Pruned runs leave it with the next update.
+A session is the runs of one conversation. The index is made by SQL in the store, from the entries after the last `pos`
+(number of an entry in the record) that it contains, so an update costs only what is new. It is a database of this
+process, on disk if it does not fit in memory. The record does not keep it, and no text of a message is in it. Pruned
+runs leave it with the next update.
 """
 
 import time
@@ -22,7 +23,7 @@ from gesta.stores.postgres_tables import rewritten
 AT_ONCE = 10_000
 """Number of entries that one query reads."""
 ASKS = tuple(dict.fromkeys(kind.value for kind in BEGUN_BY.values() if kind is not None))
-"""Kinds of entries without which the turn of a run waits for nobody."""
+"""Kinds of entries that ask somebody for something. A turn without any of them cannot be waiting."""
 
 TABLES = """
 CREATE TABLE runs(
@@ -122,34 +123,34 @@ GATHER = f"""INSERT OR REPLACE INTO sessions SELECT session, min(at), max(last_a
 
 
 class RunIndex:
-    """The index of one record."""
+    """An index of the runs and sessions of one record. `update` adds new entries to it."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
         self.pos = 0
-        """The pos up to which entries are in the index."""
+        """The pos up to which the index contains all entries."""
         self.whole = False
-        """Whether all entries up to some time are in the index."""
+        """Whether an update has reached the end of the record at least once."""
         self._rewritten = store.info.sql == "postgresql"
         self._lock = Lock()
         self._clear()
 
     def _clear(self) -> None:
-        self.database = apsw.Connection("")  # a file of its own, without a name, that grows if memory does not suffice
+        self.database = apsw.Connection("")  # a temporary file without a name, used if memory does not suffice
         self.all(f"PRAGMA cache_size = -12000; PRAGMA journal_mode = MEMORY; {TABLES}")
         self.pos, self.whole = 0, False
 
     def all(self, query: str, values: Sequence[Any] = ()) -> list[Any]:
-        """Return all rows of a query on the tables of the index."""
+        """Return all rows of a query on the tables of the index, such as `runs` and `sessions`."""
         return self.database.execute(query, values).fetchall()
 
     def choose(self, sessions: Collection[str]) -> None:
-        """Put the names of some sessions into the table `chosen`."""
+        """Replace the contents of the table `chosen` by the names of some sessions."""
         self.all("DELETE FROM chosen")
         self.database.executemany("INSERT OR IGNORE INTO chosen VALUES(?)", [(each,) for each in sessions])
 
     async def update(self, seconds: float | None = None) -> float:
-        """Add the entries that are not in the index yet, and return the share of entries that are in it, from 0 to 1.
+        """Add new entries to the index, and return the share of the record's entries that it now contains, from 0 to 1.
 
         Args:
             seconds: time after which no more entries are added; `None` adds all.
@@ -171,7 +172,7 @@ class RunIndex:
             return self.pos / last if last else 1.0
 
     async def take(self, runs: Collection[str]) -> None:
-        """Add all entries of some runs, for an index of these runs alone."""
+        """Add all entries of some runs. Meant for an index that contains only these runs, and is never updated."""
         some = [*runs]
         for start in range(0, len(some), 200):
             part = some[start : start + 200]
@@ -180,7 +181,8 @@ class RunIndex:
     async def _read(self, after: int, until: int) -> bool:
         """Add the entries of a range of pos, and return whether one of them reports that runs were pruned.
 
-        A content that is no JSON makes a query fail: then the range is halved until only that entry is left out.
+        A content that is no JSON makes a query fail. Then the range is halved again and again, until only that entry is
+        left out.
         """
         try:
             return await self._add(BETWEEN.format(int(after), int(until)))
@@ -215,5 +217,5 @@ class RunIndex:
 
 
 def sayable(text: str) -> str:
-    """Return a text that SQLite can hold: a lone surrogate, which stands for a byte that is no UTF-8, becomes `?`."""
+    """Return a text that SQLite can hold. A lone surrogate (from a byte that is no UTF-8) becomes `?`."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()

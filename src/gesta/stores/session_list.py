@@ -1,7 +1,7 @@
-"""Lists of sessions, from the index of runs: a page of those that fit a filter, in an order, and sums over all of them.
+"""Lists of sessions, from the index of runs: a page of the sessions that fit a filter, and sums over all of them.
 
-Only the sessions on the page are read from the record itself: their titles, and what their open turns wait for. That a
-session waits is read from the record too, for each session with an open turn that may wait, once for each state of it.
+Only the sessions on the page are read from the record itself: their titles, and what their open turns wait for. A
+filter by "waiting" or "open" also reads each session whose open turn may wait, once after each change of the session.
 """
 
 from collections.abc import Collection, Sequence
@@ -21,12 +21,12 @@ from gesta.stores.run_index import OPEN, RunIndex, sayable
 from gesta.views.sessions import TITLE, RunOf, Session, SessionFilter, SessionList, Standing, Totals
 
 FIRST = 12
-"""Number of first entries of a run in which its first message is looked for."""
+"""Number of entries at the beginning of a run that are searched for its first message."""
 FIRSTS = f"""SELECT run, content FROM entries
     WHERE run IN ({{}}) AND kind = 'user' AND seq <= {FIRST} ORDER BY pos DESC"""  # noqa: S608
 OWNERS = "SELECT run, owner FROM leases WHERE owner IS NOT NULL AND run IN ({})"
 TREE = 50
-"""Greatest number of runs of a session in a list."""
+"""Greatest number of runs that a list shows of one session."""
 STANDS = """CASE WHEN open AND waits THEN 'waiting' WHEN open THEN 'open' ELSE coalesce(reason, 'recorded') END"""
 ORDERS = {
     "newest": "alive DESC, last_at DESC, last_pos DESC",
@@ -42,9 +42,10 @@ OF_SESSION = f"""SELECT session, run, name, parent, root, {OPEN}, ended, reason,
 
 
 async def sessions(store: Store, now: datetime, limit: int | None = None) -> list[Session]:
-    """Return the sessions of a record, the last active session first.
+    """Return the sessions of a record, the session with the latest entry first.
 
     Args:
+        now: the present time, by which waits for a time are judged.
         limit: greatest number of sessions; `None` returns all.
 
     Cost: reads the list of all runs, all entries of the returned sessions in one pass of the store, and once more the
@@ -66,9 +67,10 @@ async def sessions(store: Store, now: datetime, limit: int | None = None) -> lis
 async def listed(
     index: RunIndex, wanted: SessionFilter, now: datetime, chosen: Collection[str] | None = None
 ) -> SessionList:
-    """Return the page of sessions that fit a filter, and the sums over all that fit.
+    """Return one page of the sessions that fit a filter, and the sums over all sessions that fit.
 
     Args:
+        now: the present time, by which waits for a time are judged.
         chosen: names of the only sessions that may be listed; `None` for all.
     """
     if wanted.stands in ("waiting", "open"):
@@ -93,7 +95,7 @@ async def listed(
 
 
 def _tests(index: RunIndex, wanted: SessionFilter, chosen: Collection[str] | None) -> tuple[str, list[Any]]:
-    """Return the condition that sessions fulfil, as SQL, and its values."""
+    """Return an SQL condition that holds for the wanted sessions, and the values of its parameters."""
     tests: list[tuple[str, Any]] = []
     if wanted.agent:
         tests.append(("session IN (SELECT session FROM runs WHERE agent = ?)", wanted.agent))
@@ -122,7 +124,7 @@ def _tests(index: RunIndex, wanted: SessionFilter, chosen: Collection[str] | Non
 
 
 async def _look(index: RunIndex, now: datetime) -> None:
-    """Find out which of the sessions with an open turn wait, for all whose state has changed since the last time."""
+    """Store in the index which sessions with an open turn are waiting. Only sessions with new entries are read."""
     asked = index.all("SELECT session, last_pos FROM sessions WHERE open AND asks AND looked < last_pos")
     for (session, last), run in zip(asked, await _open(index, [session for session, _ in asked]), strict=True):
         waits = [each for root in run for each in await _waits(index.store, root, now)]
@@ -130,13 +132,13 @@ async def _look(index: RunIndex, now: datetime) -> None:
 
 
 async def _open(index: RunIndex, names: Sequence[str]) -> list[list[str]]:
-    """Return the root runs with an open turn of each of some sessions."""
+    """Return for each of some sessions its root runs with an open turn."""
     query = f"SELECT run FROM runs WHERE session = ? AND root AND {OPEN} ORDER BY last_at, pos"  # noqa: S608
     return [[run for (run,) in index.all(query, (name,))] for name in names]
 
 
 async def _waits(store: Store, run: str, now: datetime) -> list[Waiting]:
-    """Return what an open turn waits for, but not for the end of an attempt; nothing if its run cannot be read."""
+    """Return what the open turn of a run waits for, except running attempts; nothing if the run cannot be read."""
     try:
         return [each for each in await waits_of(store, run, now) if each.what != "running"]
     except BrokenRecord:
@@ -144,7 +146,7 @@ async def _waits(store: Store, run: str, now: datetime) -> list[Waiting]:
 
 
 async def _enliven(index: RunIndex) -> None:
-    """Mark the sessions with an open turn that a process drives which has not ended."""
+    """Mark in the index the sessions with an open turn whose lease a running process has."""
     runs = dict(
         index.all(f"SELECT run, session FROM runs WHERE {OPEN} ORDER BY last_pos DESC LIMIT 1000")  # noqa: S608
     )
@@ -183,7 +185,11 @@ async def _sessions(index: RunIndex, rows: Sequence[tuple[Any, ...]], now: datet
 
 
 def _standing(word: str) -> tuple[Standing, str | None]:
-    """Return how a session or run stands, and the reason of an ended one, from the one word in the index."""
+    """Return how a session or run stands, and the reason if it ended.
+
+    Args:
+        word: the state from the index: `waiting`, `open`, `recorded`, or the reason of the last end.
+    """
     match word:
         case "waiting" | "open" | "recorded":
             return word, None
@@ -203,7 +209,7 @@ def _tree(runs: Sequence[tuple[Any, ...]]) -> tuple[RunOf, ...]:
 
 
 async def _titles(store: Store, runs: Sequence[str]) -> dict[str, str]:
-    """Return the beginning of the first message of each run."""
+    """Return the beginning of the first message of each run, by run."""
     found = dict[str, str]()
     for start in range(0, len(runs), 100):
         some = runs[start : start + 100]
@@ -218,7 +224,10 @@ async def _titles(store: Store, runs: Sequence[str]) -> dict[str, str]:
 
 
 async def _title(store: Store, run: str) -> str:
-    """Return the first message of a run, if it is a large value, or is shared with the base of a fork."""
+    """Return the first message of a run by reading its first entries.
+
+    This finds a message that is a large value, or that a fork shares with its base; the query of `_titles` does not.
+    """
     try:
         first = await read(store, run, 0, FIRST)
     except BrokenRecord:

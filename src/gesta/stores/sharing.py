@@ -1,9 +1,10 @@
 """Shared commits: operations that come together from one event loop are carried out in one transaction.
 
 The first task of a group leads: it yields once so that others can join, and commits for all of them. While a commit
-runs in a thread, the next group gathers. A run that writes alone commits at once, for a short time. If a write is
-cancelled before its commit has begun, nothing is committed, and the cancellation is raised. If it is cancelled later,
-it completes and returns, and the cancellation is raised where the task waits next. Releasing a lease always completes.
+runs in a thread, the next group gathers. If only one run writes, its commits are made at once, for a short time. If a
+write is cancelled before its commit has begun, nothing is committed, and the cancellation is raised. If it is cancelled
+later, it completes and returns, and the cancellation is raised where the task waits next. Releasing a lease (the right
+to write a run) always completes.
 """
 
 import sys
@@ -21,61 +22,65 @@ from gesta.errors import GestaError, WriteFailed
 from gesta.store import Batch, Lease, Letter, TransactionalEffect
 from gesta.stores.common import News
 
-GROUP = 256  # works in one commit, at most
-HASTY = 4  # as many batches, or fewer, are committed in place while the disk is quick
-QUICK_S = 0.001  # a thread costs 0.1 ms of processor time, so a quicker disk is not worth one
-FADING = 0.7  # factor by which a slow commit counts less with each later one
-YIELD_S = 0.005  # seconds after which other tasks get the loop, also beside a run that never waits
-AGAIN_S = 0.002  # between two looks at a thread whose end cannot be awaited
+GROUP = 256  # greatest number of operations in one commit
+HASTY = 4  # up to so many operations are committed in the thread of the loop while the disk is quick
+QUICK_S = 0.001  # a disk that syncs faster is quick: a thread would cost 0.1 ms of processor time
+FADING = 0.7  # factor by which the time of a slow commit counts less after each later commit
+YIELD_S = 0.005  # seconds after which other tasks get the loop, even if one run never waits
+AGAIN_S = 0.002  # seconds between two checks of a thread whose end cannot be awaited
 
 
 class Take(Struct, frozen=True):
-    """A request for the lease of a run."""
+    """A request for the lease of a run, which is the right to write it."""
 
     run: str
     mirror: bool = False
 
 
 class Mirror(Struct, frozen=True):
-    """A request to make a run a mirror of the same run in another record, or an ordinary run."""
+    """A request to make a run a mirror of the same run in the record `of`; with `None`, an ordinary run."""
 
     lease: Lease
     of: str | None
 
 
 class Declare(Struct, frozen=True):
-    """An operation that stores a person's statement that a process has ended, so that others may take its runs."""
+    """A request to store a person's statement that a process has ended, so that other processes may take its leases."""
 
     process: str
     by: str
 
 
 class Adopt(Struct, frozen=True):
-    """A person's decision that a copy of a record is used from now on."""
+    """A request to store a person's decision that a copy of a record is used from now on."""
 
     by: str
 
 
 Work = Batch | Letter | Take | Lease | TransactionalEffect | Mirror | Declare | Adopt
-"""The operations of a commit. A `Lease` stands for its release."""
+"""The operations of a commit. A `Lease` means that this lease is released."""
 AtOnce = Callable[[Sequence[Work], bool], list[Any] | None]
-"""Carries out operations as `Commits.commit` does. Returns `None` and does nothing if it would have to wait."""
+"""Carries out operations as `Commits.commit` does. Its second argument is `synced`. It returns `None` and does nothing
+if it would have to wait."""
 
 
 class Commits(Protocol):
-    """The synchronous writer that carries out operations, used by one thread at a time."""
+    """A synchronous writer of a store, such as that of SQLite. Only one thread uses it at a time."""
 
     synced: bool
 
     def commit(self, works: Sequence[Work], *, synced: bool) -> list[Any]:
         """Carry out operations in one transaction.
 
-        Returns for each operation its result, or the GestaError that this operation alone raised.
+        Returns for each operation its result, or the GestaError for which only this operation was refused.
+
+        Args:
+            synced: whether the commit waits for the disk.
         """
 
 
 class Ticket:
-    """An operation that waits for its commit."""
+    """An operation that waits in the queue for its commit, with its outcome once there is one."""
 
     __slots__ = ("bell", "outcome", "settled", "synced", "work")
 
@@ -91,23 +96,25 @@ class Ticket:
         self.outcome, self.settled = outcome, True
 
     async def wait(self) -> None:
-        """Wait until the outcome is set, or until this ticket's task has to lead the next group."""
+        """Wait until `ring` is called: the outcome is set, or the task of this ticket has to lead the next group."""
         self.bell = anyio.Event()
         await self.bell.wait()
 
     def ring(self) -> None:
-        """Wake the task that waits, if there is one."""
+        """Wake the task that waits for this ticket, if there is one."""
         if self.bell is not None:
             self.bell.set()
 
 
 class Sharing:
-    """Collects the operations of one event loop, and passes them to the writer in groups."""
+    """Collects the operations of the tasks of one event loop, and passes them to the writer in groups."""
 
     def __init__(self, address: str, news: News, *, remote: bool = False, at_once: AtOnce | None = None) -> None:
         """Start with an empty queue.
 
         Args:
+            address: the address of the record, for errors.
+            news: wakes the tasks that wait for new entries, after each commit.
             remote: whether each commit waits for a network, so that no commit is made in the thread of the loop.
             at_once: makes the commits in the thread of the loop; without it, `Commits.commit` makes them.
         """
@@ -117,11 +124,11 @@ class Sharing:
         self._at_once = at_once
         self._queue: list[Ticket] = []
         self._leading = False
-        self._slowest_s = 0.0  # of the last synced commits, fading
-        self._last = ""  # run of the last batch
-        self._yields_at = 0.0  # from then on the next commit lets others have the loop before it
+        self._slowest_s = 0.0  # the longest time of the last synced commits, fading
+        self._last = ""  # id of the run of the last batch
+        self._yields_at = 0.0  # time after which the next commit first yields to other tasks
         self._carrying = threading.Lock()
-        self._thread = anyio.CapacityLimiter(1)  # threads of its own, for tools may have used up the others
+        self._thread = anyio.CapacityLimiter(1)  # own thread, because tools may occupy all shared ones
 
     async def share(self, commits: Commits, work: Work, *, synced: bool) -> Any:
         """Carry out an operation together with the operations of other tasks, and return its result.
@@ -154,8 +161,8 @@ class Sharing:
     def _alone(self, batch: Batch, *, synced: bool) -> list[Any] | None:
         """Commit at once in this thread, if the same run committed last and no other task waits for a commit.
 
-        No other task can run meanwhile, so this is done for a short time only. Returns `None`, and does nothing, if
-        other tasks wait, or if the commit would have to wait.
+        No other task of the loop runs meanwhile, so after `YIELD_S` the next commit is made the ordinary way. Returns
+        `None`, and does nothing, if other tasks wait, or if the commit would have to wait.
         """
         last, self._last = self._last, batch.lease.run
         if last != self._last or self._queue or self._leading or self._remote or self._at_once is None:
@@ -179,10 +186,7 @@ class Sharing:
             await (ticket.wait() if self._leading else self._lead(commits))
 
     async def _lead(self, commits: Commits) -> None:
-        """Commit for all tasks in the queue.
-
-        Then wake the first task that came meanwhile, which leads the next group.
-        """
+        """Commit for the tasks in the queue. Then wake the first task that came meanwhile to lead the next group."""
         self._leading = True
         group: list[Ticket] = []
         try:
@@ -193,7 +197,7 @@ class Sharing:
                 await self._in_thread(commits, group)
         finally:
             try:
-                self._carry(commits, group)  # unless it is done; the thread is not, where the loop is ended
+                self._carry(commits, group)  # does nothing if the commit is done; it is not if the loop was ended
             finally:
                 self._leading = False
                 for ticket in group:
@@ -210,7 +214,7 @@ class Sharing:
         while not group[-1].settled:
             try:
                 with anyio.CancelScope(shield=True):
-                    if self._carrying.locked():  # by the thread whose end could not be awaited
+                    if self._carrying.locked():  # an earlier thread, whose end could not be awaited, still commits
                         await anyio.sleep(AGAIN_S)
                     else:
                         await to_thread.run_sync(self._carry, commits, group, limiter=self._thread)
@@ -229,7 +233,7 @@ class Sharing:
             while not ticket.settled:
                 try:
                     await self._settle(commits, ticket)
-                except anyio.get_cancelled_exc_class() as again:  # those of asyncio itself pass through a shield
+                except anyio.get_cancelled_exc_class() as again:  # asyncio's own pass through a shield
                     error = again
         if not anyio.get_current_task().has_pending_cancellation():
             cancel_again(error)
@@ -242,7 +246,7 @@ class Sharing:
     def _carry(self, commits: Commits, group: list[Ticket], *, waiting: bool = True) -> bool:
         """Commit the operations of a group that have no outcome yet, and set their outcomes.
 
-        Runs in the loop or a thread.
+        Runs in the thread of the loop or in another one.
 
         Args:
             waiting: whether the commit may wait.
@@ -278,12 +282,13 @@ class Sharing:
 
 
 class Look(Struct):
-    """One query about the inboxes of several runs."""
+    """One query for the inboxes of several runs, which several tasks share."""
 
     runs: list[str]
     done: anyio.Event
     found: dict[str, list[Letter]] | None = None
-    """`None` if the task that ran the query was cancelled or failed; the other tasks then query again."""
+    """The letters by run; `None` if the task that ran the query was cancelled or failed. The other tasks then query
+    again."""
 
 
 class Looks:
@@ -314,9 +319,12 @@ class Looks:
 
 
 def cancel_again(error: BaseException) -> None:
-    """Cancel this task of asyncio once more, so that the cancellation is raised at its next wait.
+    """Cancel this asyncio task once more, so that the cancellation is raised at its next wait.
 
-    A cancel scope cancels its task again by itself.
+    A cancel scope cancels its task again by itself; a cancellation by asyncio is raised only once.
+
+    Args:
+        error: the cancellation that was caught.
     """
     task = sys.modules["asyncio"].current_task()
     task.uncancel()

@@ -1,7 +1,10 @@
 """A record in one SQLite file: a store for an event loop, and one without a loop.
 
-Appends of many runs that come together share one commit, as in `sharing`. Reads run in the thread of the loop, since
-they take microseconds. A query of `sql` may take long, so it runs in a thread of its own.
+Appends of many runs that come at the same time share one commit; see `sharing`. Reads run in the thread of the loop,
+since they take microseconds. A query of `sql` may take long, so it runs in a thread of its own.
+
+A row is an encoded entry of a run. `seq` numbers the rows of one run, `pos` all rows of the record. A lease is the
+right of one process to write a run. A letter is a message in the inbox of a run.
 """
 
 import os
@@ -40,17 +43,17 @@ from gesta.stores.sqlite_saving import refuse_lost, refuse_missing, refuse_saved
 from gesta.stores.sqlite_writer import Terms, Writer
 
 Durability = Literal["synced", "normal"]
-QUERIES = 4  # of users, answered at once
+QUERIES = 4  # greatest number of users' queries that run at the same time
 SETTLED = frozenset({"end", "request", "attempt", "assistant"})
 """Kinds of entries that end a span or come before an effect. In a store without an event loop, a batch with such an
 entry waits for the disk."""
 
 
 class InlineSqliteStore:
-    """A record whose coroutines never wait for another task, so that they can be driven without an event loop.
+    """A record whose coroutines never wait for another task, so that a program without an event loop can run them.
 
-    Each append is committed before it returns; with `synced`, a batch that holds an `end`, a `request`, an `attempt`
-    or an `assistant` waits until it and all commits before it are on disk. It may be used from several threads.
+    Each append is committed before it returns. With `synced`, a batch that holds an `end`, a `request`, an `attempt` or
+    an `assistant` also waits until it and all earlier commits are on disk. Several threads may use one store.
     """
 
     def __init__(self, path: Path, info: Info, writer: Writer | None, reader: Reader) -> None:
@@ -72,13 +75,14 @@ class InlineSqliteStore:
         clock: Clock = utc_now,
         busy_s: float = 60.0,
     ) -> Self:
-        """Open a record, and create it if it does not exist. Cost: 1 ms, and 10 ms to make one.
+        """Open a record, and create it if it does not exist. Cost: 1 ms, and 10 ms to create it.
 
         Args:
-            durability: `synced` waits for the disk at each commit. `normal` does not: loss of power, or a crash of
-                the whole system, may lose the last commits, but never one without all commits after it; a crash of
-                the process loses none.
+            durability: `synced` waits for the disk at each commit. `normal` does not. Then loss of power, or a crash of
+                the whole system, may lose the last commits, but never one without all commits after it. A crash of the
+                process loses none.
             readonly: refuse to write. No file is made beside the record either, unless a process is writing it.
+            clock: returns the present time, for the times on record.
             busy_s: seconds to wait for other writers of the file.
 
         Raises:
@@ -120,26 +124,26 @@ class InlineSqliteStore:
         return self._writer.commits if self._writer is not None else 0
 
     async def append(self, batch: Batch) -> int:
-        """Commit a batch; see `Store.append`. Raises also ValueError: the rows do not follow each other."""
+        """Commit a batch, and return its last pos; see `Store.append`. Raises also ValueError: the rows have a gap."""
         return int(await self._write(checked(batch), synced=any(row.kind in SETTLED for row in batch.rows)))
 
     async def transact(self, effect: TransactionalEffect) -> None:
-        """Call `work` and commit its entries with its effect; see `Store.transact`. Nothing else runs meanwhile."""
+        """Run an effect's work, and commit its changes and entries; see `Store.transact`. Other writes wait."""
         (outcome,) = self.writer.commit((effect,))
         self._news.ring()
         if isinstance(outcome, GestaError):
             raise outcome
 
     async def read(self, run: str, after: int = 0, until: int | None = None, limit: int | None = None) -> list[Row]:
-        """Return rows of a run by seq; see `Store.read`. Cost: 20 us, and 1.5 us for each row, in this thread."""
+        """Return the rows of a run in the order of seq; see `Store.read`. Cost: 20 us, and 1.5 us for each row."""
         return self.reader.read(run, after, until, limit)
 
     async def head(self, run: str) -> tuple[int, bytes]:
-        """Return seq and digest of the last entry; see `Store.head`."""
+        """Return the seq and the digest of the last entry of a run; see `Store.head`."""
         return self.reader.head(run)
 
     async def last(self) -> int:
-        """Return the pos of the last entry; see `Store.last`."""
+        """Return the pos of the last entry in the record; see `Store.last`."""
         return self.reader.last()
 
     async def runs(self, session: str | None = None, name: str | None = None) -> list[RunRow]:
@@ -147,15 +151,15 @@ class InlineSqliteStore:
         return self.reader.runs(session, name)
 
     async def get_blob(self, run: str, name: str) -> BlobRow:
-        """Read a blob; see `Store.get_blob`."""
+        """Return a blob of a run; see `Store.get_blob`."""
         return self.reader.get_blob(run, name)
 
     async def send(self, letter: Letter) -> bool:
-        """Add a letter to an inbox; see `Store.send`."""
+        """Add a letter to the inbox of a run. Return `False` if its key was used before; see `Store.send`."""
         return bool(await self._write(letter, synced=True))
 
     def deliver(self, letter: Letter) -> bool:
-        """Add a letter to an inbox, from any thread; see `Store.deliver`. A closed record is opened for this call."""
+        """Add a letter to an inbox, from any thread; see `Store.deliver`. A closed store opens the file for that."""
         if self._news.over:
             if not self.path.exists():
                 raise NoRecord(str(self.path))
@@ -177,13 +181,16 @@ class InlineSqliteStore:
     async def lease(self, run: str, *, mirror: bool = False) -> Lease:
         """Acquire the lease of a run; see `Store.lease`.
 
-        This commit does not wait for the disk. The next commit that waits also makes this one durable, in the same log.
+        This commit does not wait for the disk. The next commit that waits for the disk saves this one too.
         """
         lease: Lease = await self._write(Take(run, mirror), synced=False)
         return lease
 
     async def release(self, lease: Lease) -> None:
-        """Release the lease of a run; see `Store.release`. Never fails: a commit that fails is tried again later."""
+        """Release the lease of a run; see `Store.release`.
+
+        If the commit fails, it is tried again later; no error is raised.
+        """
         if self._writer is None or not self._writer.leave(lease):
             return
         try:
@@ -201,11 +208,11 @@ class InlineSqliteStore:
         return bool(lease.run)
 
     async def mirror(self, lease: Lease, of: str | None) -> None:
-        """Make a run a mirror, or an ordinary run; see `Store.mirror`. Raises LeaseLost, WriteFailed."""
+        """Make a run a mirror; `None` makes it an ordinary run. See `Store.mirror`. Raises LeaseLost, WriteFailed."""
         await self._write(Mirror(lease, of), synced=True)
 
     async def gone(self, process: str) -> bool | None:
-        """Return whether a process has ended; see `Store.gone`. Cost: 30 us."""
+        """Return whether a process has ended; `None` if that is not known. See `Store.gone`. Cost: 30 us."""
         if self.reader.declared(process):
             return True
         hold = held(self.path)
@@ -216,7 +223,7 @@ class InlineSqliteStore:
         await self._write(Declare(process, by), synced=True)
 
     async def adopt(self, by: str) -> None:
-        """Record that this copy is used from now on; see `Store.adopt`."""
+        """Record that this copy of a record is used from now on; see `Store.adopt`."""
         await self._write(Adopt(by), synced=True)
         self._info = replace(self._info, mark=None)
 
@@ -236,7 +243,7 @@ class InlineSqliteStore:
         return follow(self.reader.page, self._news, after)
 
     async def sql(self, query: str, parameters: Sequence[Any] = ()) -> Table:
-        """Run a query that only reads; see `Store.sql`. Raises RecordError."""
+        """Run a query that only reads, and return its rows; see `Store.sql`. Raises RecordError."""
         return self.reader.ask(self.reader.connect(), query, parameters, self.queries)
 
     async def shrink(self) -> int:
@@ -274,32 +281,32 @@ class InlineSqliteStore:
 
 
 class SqliteStore(InlineSqliteStore):
-    """A record for one event loop: commits are shared, and do not block the loop while a slow disk writes.
+    """A record for one event loop: tasks share commits, and a slow disk does not block the loop.
 
-    A write that is cancelled before its commit has begun never happens; see `sharing`.
+    A write that is cancelled before its commit has begun is not committed; see `sharing`.
     """
 
     def __init__(self, path: Path, info: Info, writer: Writer | None, reader: Reader) -> None:
         super().__init__(path, info, writer, reader)
         self.sharing = Sharing(str(path), self._news, at_once=writer.at_once if writer is not None else None)
-        """Passes operations to the writer, in groups."""
-        self._closing = anyio.CapacityLimiter(1)  # threads of its own, for tools may have used up the others
+        """Passes the operations of all tasks to the writer, in groups."""
+        self._closing = anyio.CapacityLimiter(1)  # own thread, because tools may occupy all shared ones
         self._asking = anyio.CapacityLimiter(QUERIES)
 
     async def append(self, batch: Batch) -> int:
-        """Commit a batch together with those of other runs; see `Store.append`.
+        """Commit a batch together with batches of other runs, and return the pos of its last row; see `Store.append`.
 
         Raises:
-            LeaseLost: as in the protocol, and when a letter of the batch became an entry before.
+            LeaseLost: as in `Store.append`, and if an earlier batch has made a letter of this batch an entry.
             WriteFailed: nothing was committed.
             ValueError: the rows do not follow each other.
         """
         return int(await self.sharing.share(self._writer or self.writer, checked(batch), synced=True))
 
     async def transact(self, effect: TransactionalEffect) -> None:
-        """Call `work` and commit its entries with its effect, in this thread.
+        """Run an effect's work in this thread, and commit its changes and entries; see `Store.transact`.
 
-        The wait for other writers is in a thread.
+        The wait for other writers is in another thread.
         """
         while (outcomes := self.writer.at_once((effect,), self.writer.synced)) is None:
             await to_thread.run_sync(self.writer.wait, limiter=self._closing)
@@ -308,7 +315,10 @@ class SqliteStore(InlineSqliteStore):
             raise outcomes[0]
 
     async def sql(self, query: str, parameters: Sequence[Any] = ()) -> Table:
-        """Run a query that only reads, in a thread. A cancelled caller's query is interrupted. Raises RecordError."""
+        """Run a query that only reads, in a thread; see `Store.sql`. Raises RecordError.
+
+        If the caller is cancelled, the query is interrupted.
+        """
         connection = self.reader.connect()
         try:
             work = partial(self.reader.ask, connection, query, parameters, self.queries)
@@ -333,10 +343,14 @@ class SqliteStore(InlineSqliteStore):
 
 
 def opened(path: Path, terms: Terms, *, new: bool) -> tuple[Info, Writer, Reader]:
-    """Open a file for writing. An empty file becomes a record, and an older format is migrated to this one.
+    """Open a file for writing, and return the identity, the writer and the reader of its record.
 
-    All of this is done while this process holds the turn, as for a commit. So no process finds a file that another
-    process is opening or closing. Raises as `InlineSqliteStore.open`.
+    An empty file becomes a record, and an older format is migrated to this one. During all of this the process holds
+    the right to write the file, as for a commit. So no process finds a file that another process is just opening or
+    closing. Raises the errors of `InlineSqliteStore.open`.
+
+    Args:
+        new: whether the file is empty or does not exist.
     """
     guard = Guard(path)
     connection: apsw.Connection | None = None

@@ -1,9 +1,9 @@
-"""Copies a record's file as it is at one moment, while others write it.
+"""Copies a record's file as it is at one moment, while other processes write it.
 
-SQLite's online backup copies it in one transaction, so the copy holds no half of a commit and no writer waits. The copy
+SQLite's online backup copies it in one transaction, so the copy has no half of a commit and no writer waits. The copy
 has a temporary name until it is complete and on the disk: a process that is killed meanwhile leaves no file that looks
-like a record. From a copy nobody can tell whether the original continues the turns that were open, so each copy is
-marked with the pos of its last entry; see `Store.adopt`.
+like a record. From a copy nobody can tell whether the original continues the turns that were open. So each copy is
+marked with the `pos` (number in the record) of its last entry; see `Store.adopt`.
 """
 
 import os
@@ -18,12 +18,12 @@ from gesta.stores.sqlite_door import harden
 from gesta.stores.sqlite_open import busy, connect_reading, disconnect, identity, located, migrate, steady, told
 from gesta.stores.tables import FORMAT
 
-PAGES = 4096  # that are copied at once
+PAGES = 4096  # number of pages that are copied in one step
 PART = ".part"
 
 
 def backup(source: str, target: str, progress: Callable[[int, int], None] = lambda *_: None) -> int:
-    """Copy a record into a new file, and return its size in bytes. Cost: reads and writes it once.
+    """Copy a record into a new file, and return the size of the copy in bytes. Cost: reads and writes the file once.
 
     Args:
         progress: called with the number of pages copied so far, and the number of all pages.
@@ -47,7 +47,7 @@ def backup(source: str, target: str, progress: Callable[[int, int], None] = lamb
 
 
 def _made(path: Path, part: Path, progress: Callable[[int, int], None]) -> None:
-    """Make the copy under its temporary name. If no process writes the source, no file is created beside it."""
+    """Make the copy under its temporary name. If no process writes the source, no file is created beside the source."""
     reading = connect_reading(path, still=not busy(path))
     try:
         identity(reading, path)
@@ -66,7 +66,7 @@ def _made(path: Path, part: Path, progress: Callable[[int, int], None]) -> None:
 
 def _copy(reading: apsw.Connection, writing: apsw.Connection, progress: Callable[[int, int], None]) -> None:
     reading.execute("BEGIN")
-    reading.execute("SELECT 1 FROM main.record").fetchall()  # from here on the copy does not change
+    reading.execute("SELECT 1 FROM main.record").fetchall()  # the first read fixes the state that is copied
     with writing.backup("main", reading, "main") as copy:
         while not copy.done:
             copy.step(PAGES)
@@ -76,24 +76,24 @@ def _copy(reading: apsw.Connection, writing: apsw.Connection, progress: Callable
 
 def mark(copy: apsw.Connection, path: Path) -> None:
     """Write the pos of the last entry into a copy, free its leases, and leave a single file. Raises apsw.Error."""
-    harden(copy)  # whoever wrote the record may have put triggers there
+    harden(copy)  # the record may hold triggers of other programs
     free(copy)
     if copy.pragma("user_version") < FORMAT:
-        copy.execute("DELETE FROM main.owners")  # format 1 cannot say who has ended
+        copy.execute("DELETE FROM main.owners")  # format 1 does not record which processes have ended
         migrate(copy, path)
     copy.execute("UPDATE main.record SET mark = (SELECT coalesce(max(pos), 0) FROM main.entries), adopted_by = NULL")
     copy.pragma("journal_mode", "delete")
 
 
 def free(copy: apsw.Connection) -> None:
-    """Free the leases of a copy: their holders write the original file and cannot write this one."""
+    """Free the leases (rights to write runs) in a copy: their holders cannot write this file."""
     copy.execute("UPDATE main.leases SET owner = NULL")
     if copy.pragma("user_version") > 1:
         copy.execute("DELETE FROM main.owners WHERE gone_by IS NULL")
 
 
 def _keep(part: Path, made: Path) -> None:
-    """Sync the file to the disk, and rename it only then."""
+    """Sync the finished copy to the disk, and then rename it to its final name."""
     with part.open("rb+") as file:
         os.fsync(file.fileno())
     part.rename(made)

@@ -2,10 +2,10 @@
 
 SQLite runs code that is in a file: triggers and foreign keys when rows change, views when they are read, checks,
 generated columns and indexes at both. So each connection to a record reads the schema first, which runs no such code.
-An object on Gesta's tables, or with a name of Gesta's, must have a text that a release made. Other triggers and views
-are set aside: connections of Gesta run triggers only for a transactional tool, under its guard, and read no view but
-Gesta's own. Other objects that would run whenever their table is used are refused. Objects that do not belong to
-Gesta's tables are left alone, and `verify` names them.
+An object on Gesta's tables, or with a name of Gesta's, must have the text that a release of Gesta gave it. Other
+triggers and views there are set aside: Gesta's connections run triggers only for a transactional tool, under its guard,
+and read no view but Gesta's own. Objects that would run whenever a table of Gesta is used are refused. Objects that do
+not belong to Gesta's tables are left alone, and `verify` names them.
 """
 
 import re
@@ -19,7 +19,7 @@ from gesta.errors import ForeignObjects
 from gesta.stores.tables import EVERY_RELEASE, VIEWED
 
 SCHEMA = "SELECT type, name, tbl_name, sql FROM main.sqlite_master"
-LARGEST = 1_000_000  # bytes of a text in a schema
+LARGEST = 1_000_000  # greatest length of a text in a schema, in bytes
 TOKEN = re.compile(
     r"""--[^\n]*|/\*.*?(?:\*/|\Z)|(?P<quoted>"(?:[^"]|"")*"|'(?:[^']|'')*'|`(?:[^`]|``)*`|\[[^\]]*\])"""
     r"""|(?P<bare>[\w$\x80-\U0010ffff]+)|(?P<sign>\S)""",
@@ -37,7 +37,7 @@ FUNCTIONS = ("json_each", "json_tree", "pragma_")
 
 
 class Object(Struct, frozen=True):
-    """One row of a schema: a table, an index, a view or a trigger."""
+    """One row of a file's schema, which describes a table, an index, a view or a trigger."""
 
     type: str
     name: str
@@ -46,15 +46,15 @@ class Object(Struct, frozen=True):
     sql: str
 
     def __str__(self) -> str:
-        """Return type and name, for people."""
+        """Return the type and name of the object for messages, and the table that it is on."""
         return f"{self.type} {self.name!r}" + (f" on {self.table!r}" if self.table != self.name else "")
 
 
 class Schema(Struct, frozen=True):
-    """The objects in a file that no release of Gesta made."""
+    """The objects in a file that no release of Gesta made, and the objects of Gesta that the file lacks."""
 
     refused: tuple[Object, ...] = ()
-    """Objects that would run when Gesta's tables are used, or that have the name of one of them."""
+    """Objects that would run when Gesta's tables are used, or that have the name of one of these tables."""
     missing: tuple[str, ...] = ()
     """The names of Gesta's tables and indexes that the file lacks."""
     aside: tuple[Object, ...] = ()
@@ -64,7 +64,7 @@ class Schema(Struct, frozen=True):
 
 
 def harden(connection: apsw.Connection) -> None:
-    """Make SQLite run no trigger and trust no code in the file. Raises apsw.Error."""
+    """Set a connection so that SQLite runs no trigger and trusts no code in the file. Raises apsw.Error."""
     for setting, value in (
         (apsw.SQLITE_DBCONFIG_DEFENSIVE, 1),
         (apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0),
@@ -74,7 +74,9 @@ def harden(connection: apsw.Connection) -> None:
 
 
 def admit(connection: apsw.Connection, address: str) -> Schema:
-    """Check the schema of a file before any other statement. The check itself runs no code of the file.
+    """Check the schema of a file before any other statement, and return the objects that are not Gesta's.
+
+    The check itself runs no code of the file.
 
     Raises:
         ForeignObjects: the file holds code that cannot be kept from running, or lacks a table.
@@ -88,7 +90,7 @@ def admit(connection: apsw.Connection, address: str) -> Schema:
 
 
 def read(connection: apsw.Connection) -> list[Object]:
-    """Read the schema. Raises apsw.Error."""
+    """Return the objects in the schema of a file. Raises apsw.Error."""
     before = connection.limit(apsw.SQLITE_LIMIT_LENGTH, LARGEST)
     try:
         rows = connection.execute(SCHEMA).fetchall()
@@ -98,12 +100,15 @@ def read(connection: apsw.Connection) -> list[Object]:
 
 
 def as_objects(rows: Iterable[Iterable[object]]) -> list[Object]:
-    """Return rows of a schema as objects. A cell that is no text becomes an empty text."""
+    """Return rows of a schema as objects. A cell that is not text becomes an empty text."""
     return [Object(*(each if isinstance(each, str) else "" for each in row)) for row in rows]
 
 
 def examined(objects: Iterable[Object]) -> Schema:
-    """Return the foreign and the missing objects of a schema. An empty schema is no record yet, and lacks nothing."""
+    """Return which objects of a schema are not Gesta's, and which of Gesta's are missing.
+
+    An empty schema lacks nothing, because it is no record yet.
+    """
     found: dict[str, list[Object]] = {"refused": [], "aside": [], "beside": [], "known": []}
     there = set[str]()
     for each in objects:
@@ -114,7 +119,7 @@ def examined(objects: Iterable[Object]) -> Schema:
 
 
 def _sorted(each: Object) -> str:
-    """Return the field of `Schema` to which an object belongs; `known` if Gesta or SQLite made the object."""
+    """Return the name of the field of `Schema` for an object; `known` if Gesta or SQLite made the object."""
     name = _lower(each.name)
     if each in KNOWN.get(name, ()) or _of_sqlite(each):
         return "known"
@@ -133,7 +138,7 @@ def _sorted(each: Object) -> str:
 def heading(sql: str) -> Object:
     """Return the type, name and table of the object that a `CREATE` statement makes.
 
-    The other columns of the schema row may contradict the statement, and SQLite follows the statement.
+    The other columns of a schema row may contradict its statement. SQLite follows the statement.
     """
     tokens = _tokens(sql)
     words = [next(tokens, ("", False)) for _ in range(2)]
@@ -147,7 +152,7 @@ def heading(sql: str) -> Object:
 
 
 def references(sql: str) -> Iterator[str]:
-    """Yield the tables to which foreign keys of a table refer."""
+    """Yield the names of the tables to which the foreign keys in a `CREATE TABLE` statement refer."""
     tokens = _tokens(sql)
     for word, bare in tokens:
         if bare and word.upper() == "REFERENCES":
@@ -163,13 +168,13 @@ def _known() -> dict[str, list[Object]]:
 
 
 def _after(tokens: Iterator[tuple[str, bool]]) -> str:
-    """Return the next name, without the name of a database before it."""
+    """Return the next name in a statement, without the name of a database before it."""
     first, sign, second = (next(tokens, ("", False))[0] for _ in range(3))
     return second if sign == "." else first
 
 
 def _tokens(sql: str) -> Iterator[tuple[str, bool]]:
-    """Yield the words and signs of a text, without quotes, and whether each was written without quotes."""
+    """Yield the words and signs of a statement, without quotes, each with whether it was written without quotes."""
     for found in TOKEN.finditer(sql.partition("\0")[0]):
         if quoted := found["quoted"]:
             mark = quoted[-1]
@@ -179,19 +184,19 @@ def _tokens(sql: str) -> Iterator[tuple[str, bool]]:
 
 
 def _misnamed(each: Object, head: Object) -> bool:
-    """Return whether the columns of a row differ from its SQL text. SQLite follows the text."""
+    """Return whether type, name or table in a schema row differ from its statement. SQLite follows the statement."""
     return (head.type, head.name, _lower(head.table)) != (each.type, each.name, _lower(each.table))
 
 
 def _of_sqlite(each: Object) -> bool:
-    """Return whether SQLite made an object: a system table, or the index of a constraint, which has no text."""
+    """Return whether SQLite itself made an object: a system table, or the index of a constraint, which has no text."""
     if each.type == "index" and not each.sql:
         return each.name.startswith("sqlite_autoindex_")
     return each.type == "table" and SYSTEM.get(each.name) == each.sql
 
 
 def _lower(name: str) -> str:
-    """Return a name as SQLite compares it: only letters from A to Z have a case."""
+    """Return a name in lower case as SQLite compares names: only the letters A to Z are changed."""
     return name.translate(LOWER)
 
 

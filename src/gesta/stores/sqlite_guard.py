@@ -1,13 +1,13 @@
 """Protects a record when other code in this process opens or removes its file.
 
 POSIX drops all locks of a process on a file when any descriptor of it is closed. So a tool that copies the record drops
-its locks, and another process that closes the record then deletes the log to which this process commits. A second copy
-of SQLite in this process, such as that of the module sqlite3, truncates the index of the log that the first one uses.
-See sqlite.org/howtocorrupt.html, sections 2.2 and 2.2.1. Each commit locks the file again and checks that the log is
-the same, and the second copy is refused. Windows has other locks.
+its locks. Another process that then closes the record deletes the log to which this process commits. A second copy of
+SQLite in this process, such as that of the module sqlite3, truncates the index of the log that the first copy uses. See
+sqlite.org/howtocorrupt.html, sections 2.2 and 2.2.1. So each commit locks the file again and checks that the log is the
+same, and a second copy of SQLite is refused. Windows has other locks.
 
 Each process that writes also shares a lock on the byte LOG of the file, which it loses only when it ends. So a process
-that opens the file sees that another process writes to a log that is no longer beside the file, and raises an error.
+that opens the file notices that another process writes to a log that is no longer beside the file, and raises an error.
 
 All stores of this process that write one file share a `Hold`: two descriptors, which are closed last. Their locks show
 other processes that this process runs, and order the writers.
@@ -37,21 +37,22 @@ from gesta.stores.sqlite_turn import NEXT, Turn
 SHARED_FIRST, SHARED_SIZE = 0x40000002, 510  # the bytes that SQLite locks; sqlite.org/fileformat.html, 1.2
 
 LOG = NEXT - 1
-"""The byte on which all processes that write to the log share a lock."""
+"""The place of the byte on which all processes that write to the log share a lock."""
 INDEX = struct.Struct("=12xB3xI76xI")
-"""Fields of a log's index: whether it is complete, number of frames in the log, number of frames moved into the file.
+"""Fields of a log's index: whether it is complete, number of frames in the log, number of frames copied into the file.
 Source: sqlite.org/walformat.html, 2.1."""
 
 UNWRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 ENDING_S = (0.001, 0.01, 0.1)
-"""Seconds to wait for a thread that has returned its result but still counts as using the file."""
+"""Seconds to wait, one after the other, for a thread that has returned its result but still counts as using the
+file."""
 
 File = tuple[int, int]
 
 
 class Hold:
-    """The descriptors and locks of a file that stores of this process write."""
+    """The two open descriptors of a file, with their locks. All stores of this process that write it share them."""
 
     def __init__(self, path: Path) -> None:
         """Open the file twice, and create it if it does not exist. Raises OSError."""
@@ -61,11 +62,11 @@ class Hold:
         self.logs = 0
         """The number of stores of this process that write to the log."""
         self.log: File | None = None
-        """Device and inode of that log."""
+        """Device and inode of the log that they write to."""
         self.kept = 0
-        """The number of threads that `Store.keep` counts."""
+        """The number of running threads that `Store.keep` counts."""
         self.left = (0, 0)
-        """Time and size of the file after the last commit of this process."""
+        """Modification time (ns) and size (bytes) of the file after the last commit of this process."""
         self.descriptor = opened(path)
         """The descriptor for locks that no subprocess may inherit. It is closed last, because closing it drops the
         locks of SQLite in this process."""
@@ -77,7 +78,10 @@ class Hold:
             raise
 
     def idle(self) -> bool:
-        """Return whether no store of this process writes the file, no thread is counted, and no connection is open."""
+        """Return whether nothing in this process uses the file.
+
+        That is so if no store writes it, no running thread is counted, and no connection to it is open.
+        """
         return not self.stores and not self.kept and not opened_here(self.path)
 
     def keep(self) -> Callable[[], None]:
@@ -101,7 +105,7 @@ class Hold:
 
 
 def indexed(path: Path) -> tuple[int, int] | None:
-    """Return the numbers of frames in a file's log, and of those already moved into the file; `None` without an index.
+    """Return how many frames a file's log has, and how many of them were copied into the file; `None` without an index.
 
     No connection in this process may have the index open, because this call would drop its locks.
     """
@@ -117,10 +121,13 @@ _HOLDS: dict[File, Hold] = {}
 
 
 class Guard:
-    """The part that one writing store has in the `Hold` on its file. It also knows the log that the store writes."""
+    """Watches the file and the log of one store that writes, and holds the file open for it."""
 
     def __init__(self, path: Path) -> None:
-        """Hold the file, and create it if it does not exist. Raises OSError, and RecordError as `refuse_first`."""
+        """Open the file or share its `Hold`, and create the file if it does not exist.
+
+        Raises OSError, and as `refuse_first`.
+        """
         watch()
         self._path, self._name, self._log = path, str(path), f"{path}-wal"
         self._ours: File | None = None
@@ -130,11 +137,11 @@ class Guard:
             hold = held(path) or Hold(path)
             self._file = identified(path)
             self.hold = _HOLDS.setdefault(self._file, hold)
-            """The hold that all stores of this process share that write the file."""
+            """The `Hold` that this store shares with the other stores of the process that write the file."""
             self.hold.stores += 1
 
     def begin(self) -> None:
-        """Share the lock on LOG, and remember the log that SQLite has opened beside the file. Raises OSError."""
+        """Share the lock on the byte LOG, and remember which log SQLite has opened. Raises OSError."""
         self._ours = self.hold.log = identified(self._log)
         with OPENING:
             share(self.hold.descriptor, LOG)
@@ -148,8 +155,9 @@ class Guard:
     def beside(self) -> bool:
         """Return whether the log is beside the file, or is not needed because the file holds all its entries.
 
-        Called while this process has the turn, before SQLite opens the file. After a loss of power, an index that no
-        process uses may be older than its log. Therefore an empty log is accepted then, but a missing log is not.
+        Called while this process has the right to write, before SQLite opens the file. After a loss of power, an index
+        that no process uses may be older than its log. Therefore an empty log is accepted then, but a missing log is
+        not.
         """
         try:
             log = Path(self._log).stat()
@@ -163,7 +171,7 @@ class Guard:
         return log is not None or index is None or index[0] <= index[1]
 
     def stands(self) -> bool:
-        """Lock the file again. Return whether file and log are still those that this store opened. Cost: 10 us."""
+        """Lock the file again, and return whether file and log are still those that this store opened. Cost: 10 us."""
         try:
             relock(self.hold.descriptor)
             log, file = os.stat(self._log), os.stat(self._name)  # noqa: PTH116 - as `identified`, at each commit
@@ -191,12 +199,12 @@ class Guard:
             return False
         ours = (found.st_dev, found.st_ino) == self._file and (found.st_mtime_ns, found.st_size) == self.hold.left
         try:
-            return ours and not Path(self._log).stat().st_size  # who reads here may have made an empty one
+            return ours and not Path(self._log).stat().st_size  # a reader may have made an empty log
         except OSError:
             return ours
 
     def clear(self) -> None:
-        """Remove this process's log and its index, after all entries were saved elsewhere.
+        """Remove the log of this store and its index, after all entries were saved elsewhere.
 
         Another log is not removed.
         """
@@ -207,10 +215,7 @@ class Guard:
             Path(name).unlink(missing_ok=True)
 
     def end(self) -> None:
-        """End the use of the log before SQLite closes the file, because SQLite may remove the log.
-
-        A second call does nothing.
-        """
+        """Stop watching the log, before SQLite closes the file and may remove the log. A second call does nothing."""
         with OPENING:
             if self._ours is not None:
                 self._ours = None
@@ -219,7 +224,10 @@ class Guard:
                     unlock(self.hold.descriptor, LOG)
 
     def release(self) -> None:
-        """Release the file after SQLite has closed it. It stays held while this process has it open elsewhere."""
+        """Stop using the file, after SQLite has closed it.
+
+        The `Hold` is closed once nothing in this process uses the file.
+        """
         with OPENING:
             self.hold.stores -= 1
             sweep()
@@ -256,7 +264,9 @@ else:
 
 
 def opened(path: Path) -> int:
-    """Open a file for reading and writing, and create it if it does not exist. No subprocess inherits it.
+    """Open a file for reading and writing, and return its descriptor. A missing file is created.
+
+    No subprocess inherits it.
 
     Raises OSError, and apsw.ReadOnlyError where it may only be read.
     """
@@ -269,20 +279,20 @@ def opened(path: Path) -> int:
 
 
 def identified(path: str | Path) -> File:
-    """Return a name that no other file has while this one is open. Raises OSError."""
+    """Return device and inode of a file, which no other file has while this one exists. Raises OSError."""
     found = os.stat(path)  # noqa: PTH116 - at each commit
     return found.st_dev, found.st_ino
 
 
 def held(path: Path) -> Hold | None:
-    """Return the hold that the stores of this process share on a file; `None` if no store writes it."""
+    """Return the `Hold` that the stores of this process share on a file; `None` if no store writes it."""
     with suppress(OSError):
         return _HOLDS.get(identified(path))
     return None
 
 
 def sweep() -> None:
-    """Close the files that this process no longer uses. Called with `OPENING` locked."""
+    """Close the holds of files that this process no longer uses. Called with `OPENING` locked."""
     for file, hold in list(_HOLDS.items()):
         if hold.idle():
             del _HOLDS[file]
@@ -290,9 +300,9 @@ def sweep() -> None:
 
 
 def forget() -> None:
-    """Close the copies in a forked child.
+    """Close the copies of all holds in a forked child.
 
-    Otherwise an ended parent would count as running, and the child would use its name.
+    Otherwise a parent that has ended would count as running, and the child would use the parent's name.
     """
     for hold in _HOLDS.values():
         with suppress(OSError):
@@ -302,7 +312,10 @@ def forget() -> None:
 
 
 def opened_here(path: Path) -> bool:
-    """Return whether our copy of SQLite has a file open. A connection that a thread is using counts for any file."""
+    """Return whether this process has a file open through apsw.
+
+    A connection in use by another thread counts for any file.
+    """
     for connection in apsw.connections():
         with suppress(apsw.ConnectionClosedError):
             try:
@@ -322,10 +335,7 @@ def watch() -> None:
 
 
 def refuse_second(event: str, values: tuple[Any, ...]) -> None:
-    """Check, as an audit hook, that the module sqlite3 opens no file that a store of this process writes.
-
-    Raises RecordError.
-    """
+    """Raise RecordError if the module sqlite3 opens a file that a store writes. Runs as an audit hook."""
     if event != "sqlite3.connect" or not _HOLDS:
         return
     try:
@@ -352,21 +362,21 @@ def _in_use(file: File) -> bool:
                 return False
             if hold.stores:
                 return True
-        gc.collect()  # what an exception kept alive may be all that is left
+        gc.collect()  # an exception may keep an unused connection alive
         time.sleep(wait_s)
     return True
 
 
 def refuse_first(path: Path) -> None:
-    """Check that no other copy of SQLite in this process has a file open, on Linux only. Raises RecordError.
+    """Raise RecordError if another copy of SQLite in this process has a file open. Works on Linux only.
 
     A connection that has run no statement yet may have opened the file, but not its index. So callers hold `OPENING`,
-    and no connection of this copy can be in that state.
+    and no connection of apsw can be in that state.
     """
     if opened_here(path):
-        return  # that is us, and a second copy was refused since
+        return  # this process has it open through apsw, and has refused a second copy since
     if _open_elsewhere(path):
-        gc.collect()  # a connection that nobody has any more may wait for it
+        gc.collect()  # an unused connection may still be open until it is collected
     if _open_elsewhere(path):
         raise RecordError(
             f"{str(path)!r} is open in this process by another copy of SQLite, such as that of the module sqlite3. "

@@ -1,8 +1,11 @@
-"""The leases on the runs of a file: the rows of their table, and the leases that this process has in use.
+"""The leases on the runs of a file. A lease is the right of one process to write one run.
 
-The row of a run names the process that holds it; other processes ask the kernel whether that process still runs. Inside
-the process, `Presence` lists the leases in use. A released lease leaves that list at once, and the next commit of this
-process changes the row. All statements run in a transaction of the only writer, so nothing else changes a lease.
+The row of a run names the process that has its lease. Other processes ask the kernel whether that process still runs.
+Inside the process, `Presence` lists the leases in use. A released lease leaves that list at once, and the next commit
+of this process changes the row. All statements run in a transaction of the only writer, so nothing else changes a
+lease.
+
+The epoch of a lease is the number of times that the lease of the run was taken.
 """
 
 import os
@@ -28,15 +31,15 @@ ON CONFLICT(owner) DO UPDATE SET gone_by = coalesce(gone_by, ?3)"""
 
 
 class Leases:
-    """The leases of one store."""
+    """The leases that one store has taken and released, and the statements that change their rows."""
 
     def __init__(self, connection: apsw.Connection, presence: Presence, clock: Clock) -> None:
         self.presence = presence
-        """The locked byte of this process, with the leases that it uses."""
+        """The locked byte of this process, with the leases that all its stores use."""
         self._clock = clock
         self._cursor = connection.cursor()
-        self._mine: dict[str, int] = {}  # epochs of those that this store took and did not give back, by run
-        self._took: dict[str, int] = {}  # the same, in this transaction
+        self._mine: dict[str, int] = {}  # epochs of the leases that this store took and has not released, by run
+        self._took: dict[str, int] = {}  # the same for leases that the present transaction took
         self._shown = False
 
     def leave(self, lease: Lease) -> bool:
@@ -55,9 +58,9 @@ class Leases:
         self._mine = {}
 
     def give_back(self) -> dict[str, int]:
-        """Free the leases that stores of this process released, at the beginning of a transaction.
+        """Free the leases that stores of this process have released, at the beginning of a transaction.
 
-        Returns their epochs by run, for `committed`.
+        Returns their epochs by run, which `committed` takes after the commit.
         """
         given = dict(self.presence.back)
         for run, epoch in given.items():
@@ -65,7 +68,11 @@ class Leases:
         return given
 
     def committed(self, given: dict[str, int]) -> None:
-        """Mark the leases that a committed transaction took as in use, and the leases that it freed as returned."""
+        """Update the lists of leases after a commit: those that it took are in use, those that it freed are forgotten.
+
+        Args:
+            given: what `give_back` returned.
+        """
         if given:
             self.presence.returned(given)
         if self._took:
@@ -75,11 +82,17 @@ class Leases:
             self._took = {}
 
     def forget(self) -> None:
-        """Remove the leases that were taken by a transaction that was not committed."""
+        """Forget the leases that a transaction took, because it was not committed."""
         self._took = {}
 
     def take(self, wish: Take) -> Lease:
-        """Acquire a lease. Raises RunHeld, RunMirrored and BrokenRecord, before anything is written."""
+        """Acquire the lease of a run, and return it. Nothing is written if an error is raised.
+
+        Raises:
+            RunHeld: the lease is in use in this process, or in a process that is not known to have ended.
+            RunMirrored: the run is a mirror, and the request is not for a mirror.
+            BrokenRecord: a column of the run's last entry or of its lease holds another type.
+        """
         run, process = wish.run, self.presence.process
         last = self._first("SELECT seq, digest FROM main.entries WHERE run = ? ORDER BY seq DESC LIMIT 1", run)
         head, digest = last or (0, GENESIS)
@@ -107,7 +120,7 @@ class Leases:
         self._cursor.execute(DECLARE, (said.process, utc_text(self._clock()), said.by))
 
     def hide(self) -> None:
-        """Delete the row that describes this process to people, because it no longer uses the file."""
+        """Delete the row that describes this process for people, because it no longer uses the file."""
         if self._shown:
             self._cursor.execute(
                 "DELETE FROM main.owners WHERE owner = ? AND gone_by IS NULL", (self.presence.process,)
@@ -119,12 +132,15 @@ class Leases:
         return self.presence.gone(process)
 
     def _told(self, process: str) -> str:
-        """Return the description of a process, for people."""
+        """Return words that describe a process for people, such as `process 17 on HOST`."""
         number, host = self._first("SELECT process, host FROM main.owners WHERE owner = ?", process) or (0, "")
         return f"process {number} on {host}" if number else f"process {process!r}"
 
     def _show(self, now: str) -> None:
-        """Write a description of this process, for people. The first call deletes descriptions of ended processes."""
+        """Write the row that describes this process for people.
+
+        The first call also deletes the rows of ended processes.
+        """
         if not self._shown:
             known: Sequence[Any] = self._cursor.execute(
                 "SELECT owner FROM main.owners WHERE gone_by IS NULL"

@@ -1,8 +1,8 @@
 """Opens a record's file. The header is checked before SQLite opens it, and SQLite's errors become errors of Gesta.
 
-A file that is no record is never changed. A record is made in one transaction, so that no crash leaves half of one.
-The header is read through SQLite's own file layer: POSIX drops all locks of a process on a file when any descriptor
-of it is closed, SQLite's included.
+A file that is no record is never changed. A record is made in one transaction, so that no crash leaves half of one. The
+header is read through SQLite's own file layer: POSIX drops all locks of a process on a file, SQLite's included, when
+any descriptor of it is closed.
 """
 
 import os
@@ -20,8 +20,8 @@ from gesta.store import Info
 from gesta.stores.sqlite_door import admit, harden
 from gesta.stores.tables import ADD_RECORD, APPLICATION_ID, FORMAT, MIGRATIONS, TABLES
 
-BUSY_MS = 5000  # how long who reads or opens waits for others
-AGAIN_S = 0.002  # between two tries of what SQLite does not wait for
+BUSY_MS = 5000  # how long a reader, or a process that opens the file, waits for other processes
+AGAIN_S = 0.002  # seconds between two tries where SQLite itself does not wait
 MAGIC = b"SQLite format 3\0"
 HELD = "another program has been writing to it without a pause"
 OPENING = threading.RLock()
@@ -51,7 +51,11 @@ T = TypeVar("T")
 
 
 def told(error: Exception, address: str, *, writing: bool) -> RecordError:
-    """Return Gesta's error for an error of SQLite or the system. Raise it `from` that error."""
+    """Return Gesta's error for an error of SQLite or the system. The caller raises it `from` that error.
+
+    Args:
+        writing: whether the failed call was a write.
+    """
     words = next((words for kind, words in WORDS.items() if isinstance(error, kind)), "")
     found = f"{words} ({error})" if words and str(error) else words or f"{type(error).__name__}: {error}"
     if isinstance(error, DAMAGED):
@@ -62,7 +66,7 @@ def told(error: Exception, address: str, *, writing: bool) -> RecordError:
 
 
 def sniff(path: Path) -> bool:
-    """Return whether the file is a record, without changing anything. An empty file is not a record yet.
+    """Return whether a file is a record, without changing anything. An empty or missing file is not a record yet.
 
     Raises:
         BrokenRecord: the file is no record, or cannot be read.
@@ -91,7 +95,12 @@ def sniff(path: Path) -> bool:
 
 
 def refuse_others(path: Path, application: int, format: int) -> None:
-    """Raise BrokenRecord for a file that Gesta did not make, and NewerRecord for a file of a later release."""
+    """Raise BrokenRecord for a file that Gesta did not make, and NewerRecord for a file of a later release.
+
+    Args:
+        application: the application id in the file's header.
+        format: the user version in the header, which is the format of the tables.
+    """
     if application != APPLICATION_ID:
         raise BrokenRecord(str(path), f"it is an SQLite database of something else (application id {application:#x})")
     if format > FORMAT:
@@ -99,17 +108,17 @@ def refuse_others(path: Path, application: int, format: int) -> None:
 
 
 def connect_writing(path: Path, *, synced: bool) -> apsw.Connection:
-    """Open a file for reading and writing, or create it. Raises apsw.Error, BrokenRecord."""
+    """Open a file for reading and writing, and create it if it does not exist. Raises apsw.Error, BrokenRecord."""
     with OPENING:
         connection = apsw.Connection(str(path))
-    if connection.readonly("main"):  # SQLite opens it all the same, and fails at the first append
+    if connection.readonly("main"):  # SQLite opens such a file too, and would fail at the first append
         connection.close()
         raise apsw.ReadOnlyError("it can be opened with readonly=True")
     enter(connection, path)
     connection.execute(f"PRAGMA synchronous = {'FULL' if synced else 'NORMAL'}")
-    connection.execute("PRAGMA secure_delete = ON")  # what is pruned, or taken out of an inbox, stays in no free page
+    connection.execute("PRAGMA secure_delete = ON")  # pruned entries and letters leave no trace in free pages
     connection.execute("PRAGMA fullfsync = ON")  # macOS; no effect elsewhere
-    connection.execute("PRAGMA foreign_keys = ON")  # those of transactional tools; the record's tables have none
+    connection.execute("PRAGMA foreign_keys = ON")  # for tables of transactional tools; the record's tables have none
     return connection
 
 
@@ -128,7 +137,7 @@ def connect_reading(path: Path, *, still: bool) -> apsw.Connection:
 
 
 def enter(connection: apsw.Connection, path: Path) -> None:
-    """Set a new connection to trust nothing in its file, and check the file's schema. A refused connection is closed.
+    """Set a new connection to run no code of its file, and check the file's schema. A refused connection is closed.
 
     Raises:
         apsw.Error: the file cannot be read. BrokenRecord: the file holds code that is refused.
@@ -147,7 +156,7 @@ def enter(connection: apsw.Connection, path: Path) -> None:
 
 
 def disconnect(connection: apsw.Connection) -> None:
-    """Close a connection under a lock, so that no other thread sees it half closed."""
+    """Close a connection under the lock `OPENING`, so that no other thread sees it half closed."""
     with OPENING:
         connection.close(force=True)
 
@@ -165,7 +174,8 @@ def make(connection: apsw.Connection, info: Info) -> None:
 def migrate(connection: apsw.Connection, path: Path) -> None:
     """Change a record of an older format to this format, in one transaction. No other process may have it open.
 
-    After that an older release cannot write the record, because it would not see which process holds a run.
+    After that an older release cannot write the record, because it would not see which process holds the lease of a
+    run.
 
     Raises:
         RecordBusy: another process has it open. apsw.Error: the file cannot be written.
@@ -183,16 +193,16 @@ def migrate(connection: apsw.Connection, path: Path) -> None:
     if connection.pragma("user_version") < FORMAT:
         for statement in MIGRATIONS:
             connection.execute(statement)
-        # a lease whose owner does not stand there was given back when that owner closed the record
+        # a lease was released if its owner has no row any more: the owner deleted it when it closed the record
         connection.execute("UPDATE main.leases SET owner = NULL WHERE owner NOT IN (SELECT owner FROM main.owners)")
         connection.execute("UPDATE main.owners SET gone_by = 'gesta, which found that nobody had the record open'")
-        connection.execute("UPDATE main.leases SET owner = NULL")  # 0.1.0 forgot owners that had died, not their leases
+        connection.execute("UPDATE main.leases SET owner = NULL")  # 0.1.0 left the leases of processes that had ended
         connection.execute(f"UPDATE main.record SET format = {FORMAT}; PRAGMA user_version = {FORMAT}")  # noqa: S608
     connection.execute("COMMIT")
 
 
 def turn_on_log(connection: apsw.Connection, path: Path) -> None:
-    """Turn the write-ahead log on, also in a copy that another tool made. Raises apsw.Error.
+    """Turn SQLite's write-ahead log on, also in a copy that another tool made. Raises apsw.Error.
 
     In a new record this comes last: until then a crash leaves an empty file, or a whole record. SQLite does not wait
     here for another process that does the same, so this function waits.
@@ -208,14 +218,14 @@ def turn_on_log(connection: apsw.Connection, path: Path) -> None:
             time.sleep(AGAIN_S)
     if mode != "wal":
         raise WriteFailed(str(path), f"this file system cannot keep a write-ahead log (journal mode {mode!r})")
-    connection.execute("SELECT 1 FROM main.record").fetchall()  # only now does the log lie beside the file
+    connection.execute("SELECT 1 FROM main.record").fetchall()  # the first read creates the log beside the file
 
 
 def identity(connection: apsw.Connection, path: Path) -> Info:
-    """Return the identity of a record, and check the header again. Raises apsw.Error and as `sniff`."""
+    """Return the identity of a record, and check the header again. Raises apsw.Error, and the errors of `sniff`."""
     refuse_others(path, connection.pragma("application_id"), connection.pragma("user_version"))
     try:
-        header = connection.pragma("user_version")  # format 1 is read as it is, by who only reads
+        header = connection.pragma("user_version")  # a process that only reads also reads format 1
         mark_of = "NULL" if header == 1 else "mark"
         rows = connection.execute(f"SELECT id, created_at, {mark_of}, format FROM main.record").fetchall()  # noqa: S608
     except apsw.SQLError as error:
@@ -231,7 +241,7 @@ def identity(connection: apsw.Connection, path: Path) -> Info:
 
 
 def located(address: str | os.PathLike[str], *, readonly: bool) -> Path:
-    """Return the real path of a file, without links and relative names, so that all users share one path.
+    """Return the absolute path of a file, without links, so that all users of the file have the same path.
 
     Raises:
         BadAddress: no file can have that name, or it is no UTF-8.
@@ -240,8 +250,8 @@ def located(address: str | os.PathLike[str], *, readonly: bool) -> Path:
     """
     try:
         path = Path(address).resolve()
-        str(path).encode()  # SQLite opens no other names
-    except ValueError as error:  # a name that no file can have
+        str(path).encode()  # SQLite opens only names in UTF-8
+    except ValueError as error:  # no file can have this name
         raise BadAddress(f"{str(address)!r} is no name of a file: {error}.") from error
     if readonly and not path.exists():
         raise NoRecord(str(path))
@@ -251,7 +261,7 @@ def located(address: str | os.PathLike[str], *, readonly: bool) -> Path:
 
 
 def busy(path: Path) -> bool:
-    """Return whether a log that is not empty is beside a file: a process writes the file, or ended while writing."""
+    """Return whether a file has a log that is not empty: a process writes the file, or ended while writing."""
     try:
         return os.stat(f"{path}-wal").st_size > 0  # noqa: PTH116 - called before each reading of a still file
     except OSError:
@@ -259,13 +269,16 @@ def busy(path: Path) -> bool:
 
 
 def stamp(path: Path) -> tuple[int, int, int] | None:
-    """Return values that change when a file is written; `None` while a process writes it."""
+    """Return time, size and inode of a file, which change when it is written; `None` while a process writes it."""
     found = os.stat(path)  # noqa: PTH116 - see `busy`
     return None if busy(path) else (found.st_mtime_ns, found.st_size, found.st_ino)
 
 
 def steady(path: Path, read: Callable[[], T]) -> T:
-    """Return the result of reading a file that no process writes. The read is repeated if the file was written."""
+    """Return the result of a function that reads a file.
+
+    The function is called again if the file was written meanwhile.
+    """
     while True:
         before = stamp(path)
         try:

@@ -1,8 +1,11 @@
 """The connections of a store that read: one for its own queries, and one for each user's query.
 
 The methods are synchronous and use a lock, so any thread may call them. Readers never wait for a writer. A record that
-no process writes is read without locks, so that no file is made beside it; this also works in a folder that cannot be
+no process writes is read without locks, so that no file is made beside it. This also works in a folder that cannot be
 written. If a process begins to write the record, the reader notices that, and uses SQLite's locks from then on.
+
+A row is an encoded entry of a run. `seq` numbers the rows of one run, `pos` all rows of the record. A letter is a
+message in the inbox of a run.
 """
 
 import os
@@ -30,22 +33,27 @@ EVERY = 2**63 - 1
 
 
 class Reader:
-    """The reading connection of a record's file."""
+    """Reads a record's file, by a connection of its own that cannot write."""
 
     def __init__(self, path: Path, *, still: bool) -> None:
-        """Open the connection. `still` is False beside a writer of the same store. Raises apsw.Error."""
+        """Open the connection. Raises apsw.Error.
+
+        Args:
+            still: whether the file is read without locks while no process writes it; `False` beside a writer of the
+                same store.
+        """
         self._path = path
         self._closed = False
         self._process = os.getpid()
         self._turn = threading.Lock()
-        self._stamp = stamp(path) if still else None  # none: live, and guarded by SQLite's own locks
+        self._stamp = stamp(path) if still else None  # with None, the file is read under SQLite's own locks
         self._connect()
 
     def identity(self) -> Info:
         """Return the identity of the record. If that fails, the reader is closed.
 
         Raises:
-            apsw.Error: the file cannot be read. BrokenRecord, NewerRecord.
+            apsw.Error: the file cannot be read. BrokenRecord, NewerRecord: it is no record that this release reads.
         """
         try:
             if self._stamp is None:
@@ -56,25 +64,25 @@ class Reader:
             raise
 
     def read(self, run: str, after: int = 0, until: int | None = None, limit: int | None = None) -> list[Row]:
-        """Return rows of a run by seq; see `Store.read`. Cost: 20 us, and 1.5 us a row."""
+        """Return the rows of a run in the order of seq; see `Store.read`. Cost: 20 us, and 1.5 us for each row."""
         query = f"SELECT {ROW}, pos FROM main.entries WHERE run = ? AND seq > ? AND seq <= ? ORDER BY seq LIMIT ?"  # noqa: S608
         values = (run, after, EVERY if until is None else until, -1 if limit is None else limit)
         return [Row(*row) for row in self._all(query, values)]
 
     def page(self, after: int, limit: int) -> list[Row]:
-        """Return rows of all runs by pos: those after `after`, at most `limit` of them."""
+        """Return the rows of all runs with a pos greater than `after`, in the order of pos, at most `limit` rows."""
         query = f"SELECT {ROW}, pos FROM main.entries WHERE pos > ? ORDER BY pos LIMIT ?"  # noqa: S608 - constants
         return [Row(*row) for row in self._all(query, (after, limit))]
 
     def head(self, run: str) -> tuple[int, bytes]:
-        """Return seq and digest of the last entry; see `Store.head`."""
+        """Return the seq and the digest of the last entry of a run; see `Store.head`."""
         rows = self._all("SELECT seq, digest FROM main.entries WHERE run = ? ORDER BY seq DESC LIMIT 1", (run,))
         if rows and not (isinstance(rows[0][0], int) and isinstance(rows[0][1], bytes)):
             raise BrokenRecord(str(self._path), f"entry {run}.{rows[0][0]}: column seq or digest holds another type")
         return rows[0] if rows else (0, GENESIS)
 
     def last(self) -> int:
-        """Return the pos of the last entry; see `Store.last`."""
+        """Return the pos of the last entry in the record; see `Store.last`."""
         ((last,),) = self._all("SELECT coalesce(max(pos), 0) FROM main.entries", ())
         return int(last)
 
@@ -88,7 +96,7 @@ class Reader:
         return [_run(*row) for row in self._all(query, tuple(value for _, value in asked))]
 
     def get_blob(self, run: str, name: str) -> BlobRow:
-        """Read a blob; see `Store.get_blob`."""
+        """Return a blob of a run; see `Store.get_blob`."""
         rows = self._all("SELECT name, salt, data FROM main.blobs WHERE run = ? AND name = ?", (run, name))
         return blob_of(str(self._path), run, name, rows)
 
@@ -116,7 +124,7 @@ class Reader:
         return Foreign(aside, beside, made, _shared(self._path))
 
     def schema(self) -> Schema:
-        """Return the foreign and the missing objects of the file's schema."""
+        """Return which objects of the file's schema are not Gesta's, and which of Gesta's are missing."""
         return examined(as_objects(self._all(SCHEMA, ())))
 
     def inbox(self, run: str) -> list[Letter]:
@@ -130,7 +138,7 @@ class Reader:
         return bool(self._all("SELECT 1 FROM main.owners WHERE owner = ? AND gone_by IS NOT NULL", (process,)))
 
     def connect(self) -> apsw.Connection:
-        """Open a connection for one query of a user. Raises RecordError."""
+        """Open a read-only connection for one query of a user. Raises RecordError."""
         self._open()
         try:
             return connect_reading(self._path, still=self._stamp is not None)
@@ -140,7 +148,7 @@ class Reader:
     def ask(
         self, connection: apsw.Connection, query: str, parameters: Sequence[Any], bounds: QueryBounds = UNBOUND
     ) -> Table:
-        """Run a user's query on a connection that `connect` returned, and close the connection.
+        """Run a user's query on a connection that `connect` returned, return its rows, and close the connection.
 
         Raises:
             RecordError: the query would write, goes beyond a bound, was refused by SQLite, or was interrupted.
@@ -177,7 +185,7 @@ class Reader:
                 if self._stamp is None:
                     return self._rows.execute(query, values).fetchall()
                 return steady(self._path, lambda: self._all_still(query, values))
-            except UnicodeEncodeError:  # half a surrogate pair, which no text on record can hold
+            except UnicodeEncodeError:  # a value holds a lone surrogate, which no text on record can hold
                 return []
             except UnicodeDecodeError as odd:
                 return self._all_escaped(query, values, odd)
@@ -185,7 +193,11 @@ class Reader:
                 raise told(error, str(self._path), writing=False) from error
 
     def _all_escaped(self, query: str, values: tuple[Any, ...], odd: UnicodeDecodeError) -> list[Any]:
-        """Return the rows of a query with texts that are no UTF-8; the wrong bytes become lone surrogates."""
+        """Return the rows of a query that finds texts which are no UTF-8. Each wrong byte becomes a lone surrogate.
+
+        Args:
+            odd: the error that the query raised at first.
+        """
         try:
             return list(escaped(self._connection, query, values, odd))
         except apsw.Error as error:
@@ -196,7 +208,7 @@ class Reader:
         return self._rows.execute(query, values).fetchall()
 
     def _still(self) -> apsw.Connection:
-        """Return the connection, opened anew if the file was written since."""
+        """Return the connection. It is opened anew if the file was written since the last call."""
         now = stamp(self._path)
         if now != self._stamp:
             disconnect(self._connection)
@@ -206,7 +218,7 @@ class Reader:
 
 
 def _run(*row: Any) -> RunRow:
-    """Return the row of a run, made from its first content. Members of any type are accepted."""
+    """Return the row of a run from the columns of the view `runs`. A column of a wrong type becomes a text or 0."""
     texts = [cell if isinstance(cell, str | None) else str(cell) for cell in row]
     run, session, name, record, parent, at, _, last_at, _ = [*texts]
     head, pos = (cell if isinstance(cell, int) else 0 for cell in (row[6], row[8]))
@@ -214,10 +226,13 @@ def _run(*row: Any) -> RunRow:
 
 
 def _shared(path: Path) -> tuple[str, ...]:
-    """Return which files of a record other users may read or write: its file, its log, and saved copies of both."""
+    """Return the files of a record that other users may read or write, each with its mode, as texts.
+
+    These may be the file itself, its log, and files into which its entries were saved.
+    """
     files = [path, *sorted(path.parent.glob(f"{escape(path.stem)}{SAVED}*{escape(path.suffix)}"))]
     modes = {}
     for each in [found for file in files for found in (file, Path(f"{file}-wal"))]:
-        with suppress(OSError):  # gone by now
+        with suppress(OSError):  # it may have been removed since
             modes[each] = stat.S_IMODE(each.stat().st_mode)
     return tuple(f"{each.name} (mode {mode:04o})" for each, mode in modes.items() if mode & 0o077)

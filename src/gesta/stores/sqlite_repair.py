@@ -1,7 +1,7 @@
-"""Removes triggers, views and indexes that no release of Gesta made from a record, after showing them.
+"""Removes triggers, views and indexes that no release of Gesta made from a record's file, after showing them.
 
-The removal runs no code of these objects. A table that was changed is left as it is: its values may be computed by the
-table itself, so the values that were written cannot be known.
+The removal runs no code of these objects. A table that another program changed is left as it is: the table itself may
+compute its values, so the values that were written cannot be known.
 """
 
 from pathlib import Path
@@ -18,7 +18,7 @@ REMOVABLE = ("trigger", "view", "index")
 
 
 class Repair(Struct, frozen=True):
-    """The changes of a repair."""
+    """The changes that a repair makes or would make, and the objects that it cannot remove."""
 
     removed: tuple[Object, ...]
     made: tuple[str, ...]
@@ -28,7 +28,7 @@ class Repair(Struct, frozen=True):
 
 
 def planned(schema: Schema) -> Repair:
-    """Return the changes that a repair of a schema would make."""
+    """Return the changes that a repair would make, given the foreign and missing objects in a file."""
     odd = (*schema.aside, *schema.refused)
     removed = tuple(each for each in odd if each.type in REMOVABLE and _is(each))
     gone = {each.name.lower() for each in removed} | set(schema.missing)
@@ -55,7 +55,7 @@ def look(address: str) -> Repair:
 
 
 def repair(address: str) -> Repair:
-    """Remove the objects that `look` names, in one transaction.
+    """Remove the objects that `look` names, in one transaction, and return the changes.
 
     Gesta's missing views and indexes are created again, if no foreign object is left.
 
@@ -93,9 +93,9 @@ def _open(address: str, flags: int) -> apsw.Connection:
 
 
 def _is(each: Object) -> bool:
-    """Return whether the SQL of an object agrees with its row.
+    """Return whether the type and name of an object agree with its SQL text.
 
-    Only then the repair removes the object that it showed.
+    An object that does not agree is not removed, because the repair could remove another object than it showed.
     """
     head = heading(each.sql)
     return (head.type, head.name) == (each.type, each.name)

@@ -4,9 +4,9 @@ The kernel keeps a deleted file as long as a process has it open. So only this p
 it committed, until it ends. If only the log was deleted, its entries are moved into the file. If the file itself was
 replaced, or was written since, all entries are saved into a new file beside it.
 
-Until then no other process may continue the record, because its last attempts are not in it. Opening a record for
-writing checks that its log is beside it, and that it has all entries of a saved file. If not, the error says what a
-person has to do.
+Until then no other process may continue the record: its last attempts are missing there, so a tool would be called a
+second time. Opening a record for writing checks that its log is beside it, and that it has all entries of a saved file.
+If not, the error says what a person has to do.
 """
 
 import os
@@ -32,7 +32,7 @@ LOST = (
 )
 AGAIN = "close the record and open it again"
 SAVED = ".saved"
-SAVES = 10  # files of that name which are looked for
+SAVES = 10  # greatest number of saved files that are looked for
 ROWS = "SELECT pos, digest FROM main.entries"
 ID = "SELECT id FROM main.record"
 LAST = "What was committed last stands in that log alone"
@@ -87,7 +87,7 @@ def refuse_lost(path: Path, guard: Guard) -> None:
 
 
 def refuse_missing(path: Path) -> None:
-    """Raise WriteFailed if a record was removed from this path while a process wrote it."""
+    """Raise WriteFailed if there was a record at this path that was removed while a process wrote it."""
     saved = next((each for each in saved_beside(path) if read_saved(each) is not None), None)
     if saved is not None:
         found = f"it was taken away while it was written, and saved into {str(saved)!r}"
@@ -102,7 +102,7 @@ def refuse_missing(path: Path) -> None:
 
 
 def refuse_saved(connection: apsw.Connection, path: Path) -> None:
-    """Raise WriteFailed if a file lacks entries that were saved beside it. Raises also apsw.Error."""
+    """Raise WriteFailed if a file lacks entries that were saved into a file beside it. Raises also apsw.Error."""
     for saved in saved_beside(path):
         theirs = read_saved(saved)
         if theirs is None or connection.execute(ID).fetchall() != theirs[0]:
@@ -121,12 +121,18 @@ def refuse_saved(connection: apsw.Connection, path: Path) -> None:
 
 
 def in_file(connection: apsw.Connection, guard: Guard, path: Path) -> bool:
-    """Return whether all committed entries are in the file. If possible, they are moved there first."""
+    """Return whether all committed entries are in the file.
+
+    Entries of a deleted log are first moved there, if possible.
+    """
     return saved_in_place(connection, guard) or _holds(connection, path)
 
 
 def saved_in_place(connection: apsw.Connection, guard: Guard) -> bool:
-    """Move the entries of a deleted log into the file, unless it was written since. Return whether that was done."""
+    """Move the entries of a deleted log into the file, and return whether that was done.
+
+    It is not done if another process has written the file since.
+    """
     if not guard.untouched():
         return False
     with suppress(apsw.Error):
@@ -141,30 +147,33 @@ def saved_beside(path: Path) -> Iterator[Path]:
 
 
 def read_saved(path: Path) -> tuple[list[Any], set[tuple[Any, ...]]] | None:
-    """Return the id and the entries of a saved file; `None` if the file is no record."""
+    """Return a saved file's record id, and its entries as pos and digest; `None` if it is no record."""
     with suppress(apsw.Error, OSError, RecordError):
         return steady(path, lambda: (_asked(path, ID), set(_asked(path, ROWS))))
     return None
 
 
 def moving(saved: Path, path: Path) -> str:
-    """Return the command that moves a saved file."""
+    """Return the shell command that moves a saved file to a path."""
     return shlex.join(("mv", str(saved), str(path)))
 
 
 def spare(path: Path) -> Path:
-    """Return the name of a new file beside a record: `NAME.saved.gesta`, `NAME.saved1.gesta` and so on."""
+    """Return a free name for a saved file beside a record: `NAME.saved.gesta`, `NAME.saved1.gesta` and so on."""
     return next(Path(name) for name in _names(path) if not os.path.exists(name))  # noqa: PTH110 - see `_names`
 
 
 def _names(path: Path) -> Iterator[str]:
-    """Yield the names as texts: they are looked for at each opening, and a `Path` costs as much as looking."""
+    """Yield the possible names of saved files of a record.
+
+    They are texts, because they are looked for at each opening, and making a `Path` takes as long as looking.
+    """
     start, end = str(path.with_name(path.stem + SAVED)), path.suffix
     return (f"{start}{number or ''}{end}" for number in count())
 
 
 def _holds(connection: apsw.Connection, path: Path) -> bool:
-    """Return whether the file that now has this name holds every entry of this connection, without its log."""
+    """Return whether the file at a path, without its log, has every entry that this connection reads."""
     try:
         ours = set(connection.execute(ROWS).fetchall())
         return ours <= set(steady(path, lambda: _asked(path, ROWS)))

@@ -1,8 +1,8 @@
 """The order in which processes write one file: each waits behind the processes that already wait.
 
-SQLite has no queue: when its lock is free, any process that tries gets it. So the byte TURN of the file is locked
-before SQLite's own lock. A process that has to wait first locks the byte NEXT, until it has TURN. A process that has
-just written finds NEXT locked by a waiting process, and waits too.
+SQLite has no queue: when its lock is free, any process that tries gets it. So a process that writes first locks the
+byte TURN of the file, and then takes SQLite's own lock. A process that has to wait for TURN first locks the byte NEXT,
+and keeps it until it has TURN. A process that has just written finds NEXT locked, and waits behind the other one.
 
 SQLite's own lock is then free, unless a program holds it that does not lock these bytes. Both bytes are beyond the end
 of any file, and the kernel unlocks them when the process ends.
@@ -25,15 +25,20 @@ FIRST_S, BEHIND_S = 0.0003, 0.003
 
 
 class Turn:
-    """The right of this process to write one file next."""
+    """The right of this process to write one file next, among all processes and threads that write it."""
 
     def __init__(self, descriptor: int) -> None:
-        """Use an open file whose descriptor no subprocess inherits."""
+        """Use an open file.
+
+        Args:
+            descriptor: a descriptor of the file that no subprocess inherits, because the subprocess would share the
+                locks.
+        """
         self.descriptor = descriptor
         self._here = threading.Lock()
 
     def taken_at_once(self) -> bool:
-        """Lock the turn if it is free and no process waits for it, and return whether that was done. Cost: 2 us."""
+        """Take the turn if it is free and no process waits for it, and return whether it was taken. Cost: 2 us."""
         if not self._here.acquire(blocking=False):
             return False
         if free(self.descriptor, NEXT) and taken(self.descriptor, TURN):
@@ -42,10 +47,10 @@ class Turn:
         return False
 
     def taken_by(self, until: float) -> bool:
-        """Wait for the turn, and return whether it was locked in time.
+        """Wait for the turn, and return whether it was taken in time.
 
         Args:
-            until: the end of the wait, as `time.monotonic` counts.
+            until: the end of the wait, by `time.monotonic`.
         """
         if not self._here.acquire(timeout=left(until)):
             return False
@@ -60,7 +65,7 @@ class Turn:
 
     @contextmanager
     def waited(self, address: str, busy_s: float, until: float | None = None) -> Iterator[None]:
-        """Hold the turn inside the block.
+        """Wait for the turn, and keep it inside the block.
 
         Args:
             address: the address of the record, for the error.
@@ -68,7 +73,7 @@ class Turn:
             until: end of the wait by `time.monotonic`, if the wait has begun before.
 
         Raises:
-            RecordBusy: the turn could not be locked in time.
+            RecordBusy: the turn could not be taken in time.
         """
         if not self.taken_by(time.monotonic() + busy_s if until is None else until):
             raise RecordBusy(address, busy("other processes have", busy_s))
@@ -78,7 +83,7 @@ class Turn:
             self.release()
 
     def release(self) -> None:
-        """Release the turn, so that the next writer gets it."""
+        """Release the turn, so that the next process can take it."""
         unlock(self.descriptor, TURN)
         self._here.release()
 
@@ -86,15 +91,20 @@ class Turn:
         while not taken(self.descriptor, byte):
             if time.monotonic() > until:
                 return False
-            time.sleep(random.uniform(0.5, 1.5) * every_s)  # noqa: S311 - so that waiting processes do not all look at once
+            time.sleep(random.uniform(0.5, 1.5) * every_s)  # noqa: S311 - so that waiting processes do not all try at once
         return True
 
 
 def left(until: float) -> float:
-    """Return the number of seconds until a time, as the timeout of a Python lock."""
+    """Return the number of seconds until a time by `time.monotonic`, at most what a Python lock accepts."""
     return min(max(0.0, until - time.monotonic()), threading.TIMEOUT_MAX)
 
 
 def busy(who: str, busy_s: float) -> str:
-    """Return the text of the error if other writers were busy for longer than this process waited."""
+    """Return the text of the error for a wait that was too long because others were writing.
+
+    Args:
+        who: the other writers with an auxiliary verb, such as "other processes have".
+        busy_s: seconds that this process waited.
+    """
     return f"{who} been writing to it without a pause for {busy_s:g} s, the `busy_s` of gesta.open"

@@ -1,7 +1,11 @@
-"""The operations on the tables of a record, each inside the writer's transaction.
+"""The operations on the tables of a record in SQLite, each inside the writer's transaction.
 
-Each operation checks the database before it writes, so a refused operation fails alone. The heads after the last commit
-of this store are remembered, and used while SQLite's data version shows that no other connection has written since.
+Each operation checks the database before it writes, so a refused operation fails alone. The head (last seq) of each run
+after the last commit of this store is remembered. It is used while SQLite's data version shows that no other connection
+has written since.
+
+A batch holds rows (encoded entries) of one run. A lease is the right of one process to write a run, and its epoch is
+the number of times that it was taken. A letter is a message in the inbox of a run.
 """
 
 from itertools import chain
@@ -22,28 +26,27 @@ from gesta.stores.sqlite_leases import Leases
 from gesta.stores.tables import ADD_BLOB, ADD_ROW, FORGET_WORDS, LIST_TOOL, PRUNE, TOOLS, UNLIST_TOOL, WORDS_KNOWN
 
 COLUMNS = attrgetter(*Row.__struct_fields__[:-1])
-"""Returns the columns of a row that are inserted; SQLite itself gives the pos."""
+"""Returns the columns of a row that are inserted; SQLite itself assigns the pos."""
 
 ALLOWED = """SELECT owner, epoch, (SELECT max(seq) FROM main.entries WHERE run = ?1)
 FROM (SELECT 1) LEFT JOIN main.leases ON run = ?1"""
 
 
 class Works:
-    """The operations of one store, and the heads of the runs that it wrote."""
+    """Carries out the operations of one store, and remembers the heads of the runs that it wrote."""
 
     def __init__(self, connection: apsw.Connection, leases: Leases, clock: Clock) -> None:
         self.leases = leases
         self.quiet: set[str] = set()
-        """Runs whose inbox was empty at the data version that the writer knows, and to which this store has sent no
-        letter since."""
+        """Runs whose inbox was empty when the writer last looked, and to which this store has sent no letter since."""
         self._clock = clock
         self._connection = connection
-        self._heads: dict[str, tuple[str, int, int]] = {}  # run: owner, epoch and head as our last commit left them
+        self._heads: dict[str, tuple[str, int, int]] = {}  # by run: owner, epoch and head after our last commit
         self._one = connection.cursor()
         self._many = connection.cursor()
 
     def begin(self) -> dict[str, int]:
-        """Begin a transaction, and free the leases that were released; see `Leases.give_back`."""
+        """Free the leases that were released, at the beginning of a transaction. Returns their epochs by run."""
         given = self.leases.give_back()
         for run in given:
             self._heads.pop(run, None)
@@ -51,16 +54,15 @@ class Works:
         return given
 
     def forget(self) -> None:
-        """Remove the heads, which other processes may have changed, and the leases of an uncommitted transaction."""
+        """Forget the heads, which other processes may have changed, and leases that an uncommitted transaction took."""
         self._heads.clear()
         self.leases.forget()
 
     def carry_out(self, work: Work) -> Any:
-        """Carry out an operation.
+        """Carry out an operation, and return its result, or the GestaError for which it was refused.
 
-        Return its result, or the GestaError for which it was refused before it wrote anything.
-
-        Raises every error of an effect, which may have written before.
+        A refused operation has written nothing. If the operation is an effect, every error is raised and not returned,
+        because the effect may have written before.
         """
         if isinstance(work, TransactionalEffect):
             return self._transact(work)
@@ -75,7 +77,7 @@ class Works:
                     self._heads[lease.run] = lease.owner, lease.epoch, lease.head
                     return lease
                 case Lease():
-                    return None  # each transaction begins with those that were given back
+                    return None  # `begin` has freed it, with all released leases
                 case Mirror():
                     self._allow(work.lease)
                     self._one.execute("UPDATE main.leases SET mirror_of = ? WHERE run = ?", (work.of, work.lease.run))
@@ -107,12 +109,12 @@ class Works:
         if lease.epoch:
             self._heads[run] = (lease.owner, lease.epoch, rows[-1].seq if rows else batch.head)
         pos = self._connection.last_insert_rowid() if rows else 0
-        for gone in batch.prunes:  # after the rows, so that their places lie behind all that were ever given
+        for gone in batch.prunes:  # after the rows are added, so that no pos is assigned a second time
             self._prune(gone.lease.run)
         return pos
 
     def _transact(self, effect: TransactionalEffect) -> int:
-        """Call the `work` of an effect, and append its entries. Undoes the changes that `work` says are not kept.
+        """Call the `work` of an effect, and append its entries. If `work` says so, undo the changes of the tool.
 
         A statement may have ended the whole transaction. Then a new one writes the entries.
         """
@@ -121,7 +123,7 @@ class Works:
         with sql.guarded(effect.timeout_s):
             batch, kept = effect.work(sql)
         if kept:
-            sql.check()  # the work has done so; what it has not checked is never committed
+            sql.check()  # `work` must have called it, but a batch that was not checked must not be committed
             if sql.makes:
                 self._list(before)
         elif self._connection.in_transaction:
@@ -138,7 +140,11 @@ class Works:
         return {each.name for each in examined(read(self._connection)).beside if each.type == "table"}
 
     def _list(self, before: set[str]) -> None:
-        """Update the list of tables that tools made: add created tables, and remove dropped tables."""
+        """Update the list of tables that tools made, after a tool has changed the schema.
+
+        Args:
+            before: names of the tables before the tool ran.
+        """
         now = self._tables()
         if now == before:
             return
@@ -148,7 +154,7 @@ class Works:
         self._many.executemany(UNLIST_TOOL, [(name,) for name in sorted(before - now)])
 
     def _allow_prune(self, gone: Prune) -> None:
-        """Check that the lease of a run to prune is held, and that nothing was added to the run. Raises LeaseLost."""
+        """Raise LeaseLost if a run to prune has a new entry or letter, or if its lease is no longer held."""
         self._allow_batch(Batch(gone.lease, gone.lease.head, ()))
         waiting = {one for (one,) in self._one.execute("SELECT id FROM main.inbox WHERE run = ?", (gone.lease.run,))}
         if waiting != set(gone.letters):
@@ -162,14 +168,17 @@ class Works:
             self._one.execute(statement, (run,))
 
     def _allow_batch(self, batch: Batch) -> None:
-        """Check that a batch has its run's current lease and follows the run's last entry. Raises LeaseLost."""
+        """Raise LeaseLost if a batch lacks the current lease of its run, or does not follow the run's last entry."""
         last = self._allow(batch.lease)
         forking = last is None and forks(batch)
         if (last or 0) != batch.head and not forking:
             raise LeaseLost(batch.lease.run, f"head {batch.head}", f"head {last or 0}")
 
     def _allow(self, lease: Lease) -> int | None:
-        """Check that a lease is the current lease of its run, and return the head of the run. Raises LeaseLost."""
+        """Return the head of a run; `None` if it has no entries.
+
+        Raises LeaseLost if the lease is no longer its current lease.
+        """
         ((owner, epoch, last),) = self._one.execute(ALLOWED, (lease.run,)).fetchall()
         if (owner or "", epoch or 0) != (lease.owner, lease.epoch):
             found = f"epoch {epoch}" if owner or not lease.epoch else "it free"

@@ -1,10 +1,10 @@
-"""The one writing connection of a store: operations are carried out in groups, one transaction a group.
+"""The one writing connection of a store. Operations that come together are carried out in one transaction.
 
-The writer is synchronous and uses a lock: any thread may call it, and waits for the thread that is writing and for the
-turn among processes. See `sqlite_works` for the operations, `sqlite_leases` for the leases, and `sqlite_turn` for the
-turn.
+The writer is synchronous and uses a lock: any thread may call it, and waits for the thread that is writing. Then it
+waits for the turn, which orders the processes. See `sqlite_works` for the operations, `sqlite_leases` for the leases
+(rights to write runs), and `sqlite_turn` for the turn.
 
-Inside this process, a lease is given back at once. Other processes see that after the next commit of this process. If
+Inside this process, a lease is released at once. Other processes see that after the next commit of this process. If
 that commit fails, a thread tries again until a commit succeeds.
 """
 
@@ -31,34 +31,34 @@ from gesta.stores.sqlite_saving import in_file, save, saved_in_place
 from gesta.stores.sqlite_turn import busy, left
 from gesta.stores.sqlite_works import Works
 
-CLOSING_S = 0.1  # how long a closing store waits for readers, before it leaves the log beside the file
-LAST_S = 5.0  # how long closing waits to commit free leases; others see the end of the process anyway
-READERS_S = 2.0  # how long it waits for readers, to write the file anew
-RETRY_S = 0.5  # between two tries to give leases back whose commit failed
+CLOSING_S = 0.1  # seconds that a closing store waits for readers, before it leaves the log beside the file
+LAST_S = 5.0  # seconds that closing waits to commit released leases; when the process ends, they are free anyway
+READERS_S = 2.0  # seconds that `shrink` waits for readers
+RETRY_S = 0.5  # seconds between two tries to commit released leases
 WAITING = "SELECT run, key, content, at, id FROM main.inbox WHERE run = ? ORDER BY id"
 FAULTY = (
     *(apsw.ConstraintError, apsw.TooBigError, apsw.MismatchError, apsw.BindingsError, apsw.SQLError),
     *(TypeError, ValueError, OverflowError),
 )
-"""Errors that one operation of a group causes. The other operations are then carried out without it."""
+"""Errors that one operation of a transaction can cause. The other operations are then carried out without it."""
 
 
 class NotNow(Exception):
-    """Raised if another program is writing and this commit must not wait."""
+    """Raised if another program is writing the file, and the commit may not wait for it."""
 
 
 class Terms(Struct, frozen=True):
-    """The options with which a store writes."""
+    """The options with which a store was opened for writing."""
 
     synced: bool
-    """Whether commits wait for the disk. A commit with a batch that is `synced` waits in any case."""
+    """Whether every commit waits for the disk. A commit with a batch whose `synced` is true waits in any case."""
     clock: Clock
     busy_s: float
     """Seconds to wait for other writers."""
 
 
 class Writer:
-    """The writing connection of a record's file, with its leases."""
+    """The writing connection of a record's file. It carries out operations in transactions."""
 
     def __init__(self, path: Path, connection: apsw.Connection, guard: Guard, terms: Terms) -> None:
         self.commits = 0
@@ -69,13 +69,13 @@ class Writer:
         self._connection = connection
         self._guard = guard
         self._terms = terms
-        self._full = terms.synced  # what `synchronous` is set to
+        self._full = terms.synced  # whether the pragma `synchronous` is FULL now
         self._process = os.getpid()
         self._closed = False
-        self._lost: WriteFailed | None = None  # the file or its log was taken away
+        self._lost: WriteFailed | None = None  # set once the file or its log was removed
         self._turn = threading.Lock()
-        self._queue = guard.hold.turn  # among processes
-        self._until = 0.0  # end of the wait for a program that does not queue
+        self._queue = guard.hold.turn  # orders the processes that write
+        self._until = 0.0  # end of the wait for a program that does not use the turn
         self._leases = Leases(connection, guard.hold.presence, terms.clock)
         self._works = Works(connection, self._leases, terms.clock)
         self._seen = -1  # data version after our last commit
@@ -90,11 +90,12 @@ class Writer:
         """Carry out operations in their order, in one transaction, after the writers that already wait.
 
         Args:
-            synced: with `False` a later commit waits for the disk.
+            synced: with `False` the commit does not wait for the disk; a later commit then saves this one too.
 
         Returns:
-            For each operation its result, or the GestaError that it alone raised: for a batch the pos of its last row,
-            for a letter whether its key was new, for a `Take` the lease, for a released lease `None`.
+            For each operation its result, or the GestaError for which only this operation was refused: for a batch the
+                pos of its last row, for a letter whether its key was new, for a `Take` the lease, for a released lease
+                `None`.
 
         Raises:
             RecordBusy: others wrote for `busy_s` seconds; nothing was committed. BrokenRecord: the file is damaged.
@@ -112,7 +113,7 @@ class Writer:
             return self._commit(works, synced=synced)
 
     def at_once(self, works: Sequence[Work], synced: bool) -> list[Any] | None:  # noqa: FBT001
-        """Carry out operations as `commit` does. Returns `None` and does nothing if it would have to wait.
+        """Carry out operations as `commit` does. If that would have to wait, return `None` and do nothing.
 
         Args:
             synced: whether the commit waits for the disk.
@@ -147,7 +148,7 @@ class Writer:
         return not self._closed and self._leases.leave(lease)
 
     def keep(self) -> Callable[[], None]:
-        """Add one to the count of running threads until the returned function is called; see `Store.keep`."""
+        """Count a thread as running until the returned function is called; see `Store.keep`."""
         return self._guard.hold.keep()
 
     def descriptor(self) -> int | None:
@@ -155,14 +156,14 @@ class Writer:
         return None if self._closed or os.getpid() != self._process else self._leases.presence.descriptor
 
     def give_back(self, lease: Lease) -> None:
-        """Start a thread that tries again to commit the release of a lease."""
+        """Start a thread that tries again to commit the release of a lease, unless such a thread runs already."""
         with self._giving:
             if self._leases.presence.back.get(lease.run) == lease.epoch and self._returning is None:
                 self._returning = threading.Thread(target=self._give_back, name="gesta leases", daemon=True)
                 self._returning.start()
 
     def inbox(self, run: str) -> list[Letter] | None:
-        """Return the letters in a run's inbox; `None` if the caller must ask the reader.
+        """Return the letters (messages) in a run's inbox; `None` if the caller must ask the reader instead.
 
         That is so while a thread is writing, after an error, after the writer was closed, and in a forked process.
         Cost: 3 us while an empty inbox stays empty and no other connection writes.
@@ -172,7 +173,7 @@ class Writer:
         try:
             if self._closed or os.getpid() != self._process:
                 return None
-            ((version,),) = self._one.execute("PRAGMA data_version")  # not the one below: this one looks at the disk
+            ((version,),) = self._one.execute("PRAGMA data_version")  # checks the disk, unlike `data_version()`
             if version != self._quiet_at:
                 self._works.quiet.clear()
                 self._quiet_at = version
@@ -182,7 +183,7 @@ class Writer:
             if not rows:
                 self._works.quiet.add(run)
             return letters_of(str(self._path), rows)
-        except (apsw.Error, UnicodeError, BrokenRecord):  # the reader says what is wrong
+        except (apsw.Error, UnicodeError, BrokenRecord):  # the reader raises the error
             return None
         finally:
             self._turn.release()
@@ -198,7 +199,7 @@ class Writer:
         self._ending.set()
         with self._turn:
             closed, self._closed = self._closed, True
-            if closed or os.getpid() != self._process:  # a forked child closes nothing of its parent's
+            if closed or os.getpid() != self._process:  # a forked child must not close the parent's connection
                 return
             self._leases.leave_all()
             patience_s = min(self._terms.busy_s, LAST_S) if self._leases.presence.back else CLOSING_S
@@ -241,7 +242,7 @@ class Writer:
 
     @contextmanager
     def _waited(self, until: float) -> Iterator[None]:
-        """Hold the right to write, among the threads of this store and among processes.
+        """Wait for the threads of this store and for the turn among processes, and keep both inside the block.
 
         Raises RecordBusy, WriteFailed.
         """
@@ -297,7 +298,7 @@ class Writer:
                 raise failure from error
             if len(works) == 1:
                 return [failure]
-            self._until = time.monotonic() + self._terms.busy_s  # committed works cannot be undone: wait for the rest
+            self._until = time.monotonic() + self._terms.busy_s  # no undo once one operation is committed: wait
             return [outcome for work in works for outcome in self._commit((work,), synced=synced)]
         if not self._guard.reached() and not saved_in_place(self._connection, self._guard):
             raise self._gone()
@@ -310,9 +311,12 @@ class Writer:
         return outcomes
 
     def _begin(self, *, synced: bool) -> None:
-        """Start a transaction as the only writer. Remembered heads are dropped if another connection has written."""
+        """Begin a transaction as the only writer.
+
+        Forget the remembered heads of runs if another connection has written.
+        """
         if self._lost is not None or not self._guard.stands():
-            raise self._gone()  # what we commit would reach neither the file nor any other process
+            raise self._gone()  # a commit would reach neither the file nor any other process
         try:
             if synced is not self._full:
                 self._one.execute(f"PRAGMA synchronous = {'FULL' if synced else 'NORMAL'}")
@@ -328,7 +332,7 @@ class Writer:
             self._works.forget()
 
     def _gone(self) -> WriteFailed:
-        """Save the committed entries, and return the error that says where they are."""
+        """Save the committed entries after the file was removed, and return the error that says where they are."""
         self._works.forget()
         if self._lost is not None:
             return self._lost
@@ -339,13 +343,13 @@ class Writer:
     def _put_away(self, patience_s: float) -> WriteFailed | None:
         """Commit the release of the leases, and move the log into the file. Raises apsw.Error.
 
-        Returns the error if the file was removed or replaced, else `None`.
+        Returns the error if the file was removed or replaced and nothing has reported that yet, else `None`.
         """
         if self._lost is not None or not self._guard.stands():
-            self._connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)  # entries of another process stay
+            self._connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)  # keep the entries of another process
             told_of = self._lost is not None or not self._path.parent.exists()
             return None if told_of or in_file(self._connection, self._guard, self._path) else self._gone()
-        if not self._guard.alone():  # SQLite may believe that we are alone, and delete the log of the others
+        if not self._guard.alone():  # SQLite may take us for the only process, and delete the log of the others
             self._connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         self._until = time.monotonic() + patience_s
         last = self._guard.hold.stores == 1 and not self._guard.hold.kept

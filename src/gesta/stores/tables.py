@@ -1,8 +1,8 @@
 """The tables of a record, and the function that runs read-only queries on them.
 
 Text columns hold text that a person can read, so any SQLite of 3.38 or later shows a record with plain SQL. `runs` is a
-view: its rows are read from the entries, so they cannot disagree with them. Its partial index finds the begins that
-opened runs without reading any other entry. The other views are in `views`.
+view: its rows are read from the entries, so they cannot disagree with them. A partial index finds the `begin` entries
+that opened runs without reading any other entry. The other views are in `views`.
 """
 
 import re
@@ -17,7 +17,7 @@ from gesta.store import QueryBounds, Table
 from gesta.stores.views import EACH, OLDER, VIEWS
 
 APPLICATION_ID = 0x67657374
-"""`gest` in ASCII: the number in the file's header that marks a record among SQLite databases."""
+"""`gest` in ASCII: the application id in the header of an SQLite file that is a record."""
 
 FORMAT = 2
 """The format of the tables, in the header as `user_version`. The format of entries has its own number."""
@@ -36,7 +36,7 @@ FROM entries AS first INDEXED BY opened
 JOIN entries AS last
     ON last.run = first.run AND last.seq = (SELECT max(seq) FROM entries AS every WHERE every.run = first.run)
 WHERE first.kind = 'begin' AND json_extract(first.content, '$.opened.session') IS NOT NULL"""
-"""The query for the rows of runs, each read from the begin that opened the run and from its last entry."""
+"""The query for the rows of the view `runs`, each read from the begin that opened the run and from its last entry."""
 
 TABLES = f"""
 CREATE TABLE record(
@@ -111,7 +111,8 @@ CREATE TABLE leases(
     mirror_of TEXT
 ) STRICT;
 """
-"""The SQL of the tables. The lease of a run is held while its owner is a running process that has the lease in use."""
+"""The SQL of the tables. The lease of a run, the right to write it, is held while its owner is a running process that
+has the lease in use."""
 
 MIGRATIONS = (
     "ALTER TABLE record ADD COLUMN mark INTEGER",
@@ -119,19 +120,19 @@ MIGRATIONS = (
     "ALTER TABLE owners ADD COLUMN gone_by TEXT",
     "ALTER TABLE leases ADD COLUMN mirror_of TEXT",
 )
-"""Statements that change the tables of format 1 to format 2. Then the format is set, after which 0.1.0 cannot write the
-record."""
+"""Statements that change the tables of format 1 to format 2. Then the format number is set, after which 0.1.0 cannot
+write the record."""
 
 
 def _first(text: str) -> str:
-    """Return the SQL of the tables as format 1 had them, given the SQL of this format."""
+    """Return the SQL of the tables in format 1, given the SQL of this format."""
     for statement in MIGRATIONS:
         text = text.replace(f",\n    {statement.partition(' COLUMN ')[2]}", "")
     return text
 
 
 def _migrated(text: str) -> str:
-    """Return the tables of format 1 as SQLite has them after the migration to this format."""
+    """Return the SQL that SQLite stores for the tables of format 1 after their migration to this format."""
     for statement in MIGRATIONS:
         table, _, column = statement.removeprefix("ALTER TABLE ").partition(" ADD COLUMN ")
         head, made, rest = text.partition(f"CREATE TABLE {table}(")
@@ -140,7 +141,7 @@ def _migrated(text: str) -> str:
 
 
 def _made(text: str) -> list[str]:
-    """Return the statements of a text, each as SQLite keeps it."""
+    """Return the statements of a text, each as SQLite stores it in the schema."""
     return [one.replace(" IF NOT EXISTS", "") for one in map(str.strip, text.split(";\n")) if one]
 
 
@@ -149,16 +150,16 @@ CREATE VIRTUAL TABLE gesta_words
     USING fts5(text, content = '', contentless_delete = 1, tokenize = 'unicode61 remove_diacritics 2');
 CREATE TABLE gesta_words_known(one INTEGER PRIMARY KEY CHECK (one = 1), pos INTEGER NOT NULL, form INTEGER NOT NULL);
 """
-"""The index of words that a large record keeps; see `words`."""
+"""The tables of the word index that a large record keeps; see `words`."""
 TOOLS = "CREATE TABLE gesta_tables(name TEXT PRIMARY KEY) STRICT"
-"""The table that lists the tables of transactional tools. It is made with the first of them."""
+"""The table that lists the tables of transactional tools. It is made when a tool makes the first table."""
 SHADOWS = """
 CREATE TABLE 'gesta_words_data'(id INTEGER PRIMARY KEY, block BLOB);
 CREATE TABLE 'gesta_words_idx'(segid, term, pgno, PRIMARY KEY(segid, term)) WITHOUT ROWID;
 CREATE TABLE 'gesta_words_docsize'(id INTEGER PRIMARY KEY, sz BLOB, origin INTEGER);
 CREATE TABLE 'gesta_words_config'(k PRIMARY KEY, v) WITHOUT ROWID;
 """
-"""The tables that SQLite makes for the index of words, with their exact text."""
+"""The tables that SQLite itself makes for the word index, with their exact text."""
 OWN_VIEWS = {"runs": f"CREATE VIEW runs AS\n{RUNS}", **EACH}
 """The text of each view that a record has, by its name."""
 OWN_INDEXES = {heading.split()[2]: heading for heading in _made(TABLES) if heading.startswith("CREATE INDEX")}
@@ -167,8 +168,8 @@ VIEWED = frozenset(OWN_VIEWS)
 EVERY_RELEASE = frozenset(
     _made(TABLES + _first(TABLES) + _migrated(_first(TABLES)) + VIEWS + OLDER + ";\n" + TOOLS + ";\n" + WORDS + SHADOWS)
 )
-"""The statements in the schema of a record, as each release made them. A change of a statement needs a new format, and
-the old statement stays here."""
+"""All statements that may be in the schema of a record, as each release made them. A change of a statement needs a new
+format, and the old statement stays here."""
 
 TABLES += VIEWS
 
@@ -187,14 +188,15 @@ PRUNE = (
     "DELETE FROM main.inbox_keys WHERE run = ?",
     "UPDATE main.leases SET owner = NULL, mirror_of = NULL WHERE run = ?",
 )
-"""Statements that remove a run. Its epoch stays, so an old writer is refused. The index of words is deleted first."""
+"""Statements that remove a run. The epoch of its lease stays, so that an old writer is refused."""
 
 LIST_TOOL = "INSERT OR IGNORE INTO main.gesta_tables(name) VALUES(?)"
 UNLIST_TOOL = "DELETE FROM main.gesta_tables WHERE name = ?"
 
 WORDS_KNOWN = "SELECT 1 FROM main.sqlite_master WHERE name = 'gesta_words'"
 FORGET_WORDS = "DROP TABLE main.gesta_words; DROP TABLE IF EXISTS main.gesta_words_known"
-"""The next search makes the index anew. If only rows were deleted, the words would stay in its pages."""
+"""Deletes the word index, which the next search makes again. If only its rows were deleted, the words would stay in its
+pages."""
 
 STEPS = 10_000
 """Steps of SQLite's virtual machine, about 100 us, between two checks of the time limit of a query."""
@@ -217,7 +219,13 @@ UNANSWERABLE = (
 
 
 def gather(found: Iterable[Any], rows: list[Any], bounds: QueryBounds, query: str) -> None:
-    """Add the rows of a result to a list, which the caller may empty meanwhile. Raises RecordError beyond a bound."""
+    """Add the rows of a result to a list. Raises RecordError if the rows exceed a bound.
+
+    Args:
+        found: the rows of the result.
+        rows: the list. The caller may empty it meanwhile, and then the count begins anew.
+        query: the text of the query, for the error.
+    """
     size = 0
     for row in found:
         size = size * bool(rows) + sum(len(cell) for cell in row if isinstance(cell, str | bytes))
@@ -229,7 +237,10 @@ def gather(found: Iterable[Any], rows: list[Any], bounds: QueryBounds, query: st
 
 
 def only_reading(action: int, first: str | None, _second: str | None, *_where: str | None) -> int:
-    """Return, as SQLite's authorizer, that reading is allowed and all else is refused, also in views and triggers."""
+    """Return SQLite's code for "allowed" if an action only reads, else its code for "refused".
+
+    SQLite calls this as the authorizer of a connection, also for the statements of views and triggers.
+    """
     reading = action in READING or (action == apsw.SQLITE_PRAGMA and (first or "").lower() in PRAGMAS)
     return apsw.SQLITE_OK if reading else apsw.SQLITE_DENY
 
@@ -246,8 +257,8 @@ def put_views(connection: apsw.Connection) -> None:
         raise RecordError(f"The text of a view in this record is no UTF-8: {error}.") from error
     found = {str(name): text for name, text in schema}
     if any(found.get(name) != text.replace(" IF NOT EXISTS", "") for name, text in OWN_VIEWS.items()):
-        connection.execute("PRAGMA query_only = OFF")  # also temporary views count as writing
-        for text in OWN_VIEWS.values():  # all of them, for a view of the file reads other views of the file
+        connection.execute("PRAGMA query_only = OFF")  # making temporary views counts as writing
+        for text in OWN_VIEWS.values():  # all of them, because a view in the file reads other views in the file
             connection.execute(text.replace("CREATE VIEW", "CREATE TEMP VIEW"))
         connection.execute("PRAGMA query_only = ON")
 
@@ -255,9 +266,12 @@ def put_views(connection: apsw.Connection) -> None:
 def escaped(
     connection: apsw.Connection, query: str, parameters: Sequence[Any], found: UnicodeDecodeError
 ) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows of one SELECT, including texts that are no UTF-8: each wrong byte becomes a lone surrogate.
+    """Yield the rows of one SELECT that finds texts which are no UTF-8. Each wrong byte becomes a lone surrogate.
 
     SQLite accepts any bytes as text, and a reader that decodes them would lose the whole result.
+
+    Args:
+        found: the error that the query raised at first.
 
     Raises:
         RecordError: there are several statements. apsw.Error: as for the query itself.
@@ -288,7 +302,7 @@ COMMENT = re.compile(r"--[^\n]*|/\*.*?(\*/|$)", re.DOTALL)
 def ask(
     connection: apsw.Connection, query: str, parameters: Sequence[Any] = (), bounds: QueryBounds = UNBOUND
 ) -> Table:
-    """Return all rows of a query, with their columns. Of several statements, the last one makes the result.
+    """Return the rows and columns that a query finds. Of several statements, the last one makes the result.
 
     Raises:
         RecordError: the query would change something, goes beyond a bound, or is refused by SQLite.
@@ -298,7 +312,7 @@ def ask(
 
     def note(cursor: apsw.Cursor, statement: str, _bindings: Any) -> bool:
         nonlocal columns
-        if COMMENT.sub("", statement).strip():  # behind the last semicolon a comment may stand alone
+        if COMMENT.sub("", statement).strip():  # only a comment may follow the last semicolon
             rows.clear()
             columns = tuple(name for name, _ in cursor.get_description())
         return True
@@ -310,7 +324,7 @@ def ask(
     put_views(connection)
     connection.authorizer = only_reading
     connection.set_progress_handler(late, STEPS)
-    if bounds.size_bytes is not None:  # also of what a query makes of its own, and of what it only looks at
+    if bounds.size_bytes is not None:  # also limits values that the query makes or reads but does not return
         connection.limit(apsw.SQLITE_LIMIT_LENGTH, bounds.size_bytes)
     cursor = connection.cursor()
     cursor.exec_trace = note

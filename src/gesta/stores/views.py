@@ -1,7 +1,8 @@
 """The views over the tables of a record: sessions, exchanges, tool calls, costs, doubts, spans.
 
-Every new record has them. They hold no data, so changing a view does not change the format number. If a record lacks
-them, or has the views of another release, `tables.ask` makes temporary views for the query.
+A doubt is a tool call that may or may not have had its effect. A span is a named part of a run, from its `begin` to its
+`end`. Every new record has the views. They hold no data, so changing a view does not change the format number. If a
+record lacks them, or has the views of another release, `tables.ask` makes temporary views for the query.
 """
 
 from gesta.stores.counted import READ, USAGE, WROTE
@@ -13,13 +14,14 @@ _MERGED = """CASE WHEN {own} IS NULL THEN {over} WHEN {over} IS NULL THEN {own} 
         FROM (SELECT key, type, value FROM json_each({over})
             WHERE NOT EXISTS (SELECT 1 FROM json_each({own}) AS mine WHERE mine.key = json_each.key)
             UNION ALL SELECT key, type, value FROM json_each({own}))) END"""
-"""The entry's own annotations merged over the inherited ones. If both have a member, the own value is kept."""
+"""SQL for the annotations of an entry (`own`) merged over those of its span (`over`). If both have a member, the
+entry's own value is kept."""
 
 _NOTES = _MERGED.format(own="{e}.annotations", over="{s}.annotations")
 _WHOLE = f"""json_object('identifier', {{e}}.run || '.' || {{e}}.seq,
         'span', json_object('session', {{s}}.session, 'name', json({{s}}.path)), 'timestamp', {{e}}.at,
         'content', json({{e}}.content), 'annotations', json({_NOTES}))"""
-"""An entry as one JSON object, in the words of agent-catalog."""
+"""SQL for an entry as one JSON object, with the names of agent-catalog for its members."""
 
 _PAIRS = """open_{way} AS (
     SELECT w.*, sum(2 * w.calls - 1) OVER (PARTITION BY w.run, w.{key} ORDER BY w.seq) AS height
@@ -36,8 +38,8 @@ by_{way} AS MATERIALIZED (
     SELECT run, min(seq) AS call, max(seq) AS result, 1 AS results, '{way}' AS paired
     FROM queued_{way} GROUP BY run, {key}, place HAVING count(*) = 2
 )"""
-"""Pairs calls and results in their order: the n-th result belongs to the n-th call. A result without a call before it
-is left out."""
+"""SQL that pairs tool calls with results in their order: the n-th result belongs to the n-th call. A result without a
+call before it is left out."""
 _BY_ID = _PAIRS.format(way="id", key="id", given="true", taken="by_call")
 _BY_ORDER = _PAIRS.format(
     way="order", key="span", given="w.id IS NULL", taken="(SELECT * FROM by_call UNION ALL SELECT * FROM by_id)"
@@ -212,13 +214,12 @@ AND NOT EXISTS (
     SELECT 1 FROM entries o WHERE o.run = a.run AND o.seq > a.seq AND o.kind IN ('tool-result', 'resolution', 'attempt')
    AND CAST(coalesce(json_extract(o.content, '$.of'), json_extract(o.content, '$.call')) AS INTEGER) IN (c.seq, a.seq));
 """  # noqa: S608 - constants
-"""The views: computed anew for each query, in passes over all entries and a sort.
+"""The SQL of the views. A view is computed anew for each query, in passes over all entries and a sort.
 
-`likelihood`, LEFT JOIN and UNION ALL make SQLite expect many rows, so that it makes an index for each join.
-"""
+`likelihood`, LEFT JOIN and UNION ALL make SQLite expect many rows, so that it makes an index for each join."""
 
 EACH = {text.split(maxsplit=6)[5]: text for text in map(str.strip, VIEWS.split(";\n")) if text}
-"""The text of each view, by its name."""
+"""The SQL of each view, by the name of the view."""
 
 _JOINED, _ASKED = (
     EACH["doubts"].split("\nAND NOT EXISTS")[0].split("\nAND ")[0],

@@ -1,8 +1,10 @@
 """Finds words in a record by a full-text index. No digest covers the index, and appending does not update it.
 
-A search first adds all new entries to the index. The index holds no text, only the places of each word. The index of a
-large record in a file is kept in the file; for a small record, a record that cannot be written, or another store, it is
-made in memory for each search. Pruning deletes the index from the file, and the next search makes it again.
+A search first adds all new entries to the index. The index holds no text, only the places of each word. A large record
+in a file keeps its index in the file. For a small record, a record that cannot be written, or another store, the index
+is made in memory for each search. Pruning deletes the index from the file, and the next search makes it again.
+
+`seq` numbers the entries of one run (a conversation of an agent), `pos` all entries of the record.
 """
 
 import re
@@ -38,14 +40,14 @@ from gesta.stores.tables import ROW, WORDS
 KINDS = ("system", "user", "assistant", "chat-completion", "thought", "tool-call", "tool-result")
 """The kinds of entries in which words are found."""
 SMALL = 5_000
-"""Greatest number of entries of a record that keeps no index in its file."""
-LONGEST = 1_000_000  # characters of one entry that are looked through
-CHUNK = 2_000  # rows that are indexed in one commit, so that others can write between
+"""Greatest number of entries of a record that does not keep its index in its file."""
+LONGEST = 1_000_000  # greatest number of characters of one entry that are indexed
+CHUNK = 2_000  # number of rows that one commit indexes, so that other processes can write in between
 FORM = 1
-"""The number of the index's form. A release with another form makes the index again."""
+"""The version of the index. A release with another version makes the index again."""
 WAIT_MS = 5_000
 OPENING, CLOSING = "\x02", "\x03"
-"""The marks before and after each match in a snippet."""
+"""Marks before and after each match in a snippet. In the text itself they become spaces."""
 
 LISTED = ", ".join(f"'{kind}'" for kind in KINDS)
 DROP = "DROP TABLE IF EXISTS gesta_words; DROP TABLE IF EXISTS gesta_words_known;"
@@ -54,7 +56,7 @@ MEMORY = "CREATE TABLE entries(pos INTEGER PRIMARY KEY, run TEXT, seq INTEGER, k
 
 
 class Wanted(Struct, frozen=True, kw_only=True):
-    """The words to find, and the limits of the search."""
+    """What to search for: the words, the conditions for entries, and the number of results."""
 
     words: str
     """Words that an entry must all have. Also accepted: `"words in quotes"` for this order, `begin*`, `one OR
@@ -64,16 +66,16 @@ class Wanted(Struct, frozen=True, kw_only=True):
     agent: str | None = None
     kinds: Sequence[str] = ()
     since: str | None = None
-    """The earliest time, in UTC as rows hold it; included."""
+    """The earliest time of an entry, in UTC, in the form of a row's `at`."""
     until: str | None = None
-    """The end of the times, in the same form; not included."""
+    """The time, in the same form, before which an entry must be."""
     best: bool = False
-    """Whether the best matches come first; else the newest do."""
+    """Whether the best matches come first; with `False` the newest entries come first."""
     limit: int = 20
 
 
 class Hit(Struct, frozen=True, kw_only=True):
-    """An entry that contains the words."""
+    """An entry in which the words were found, with the text around the first match."""
 
     run: str
     seq: int
@@ -82,14 +84,15 @@ class Hit(Struct, frozen=True, kw_only=True):
     kind: str
     at: str
     snippet: str
-    """Words around the first match; matches stand between `OPENING` and `CLOSING`."""
+    """Words around the first match. Each match is between the marks `OPENING` and `CLOSING`."""
 
 
 async def find(store: Store, wanted: Wanted, *, keep_from: int | None = SMALL) -> list[Hit]:
-    """Find words in a record.
+    """Return the entries of a record that contain some words.
 
     Args:
-        keep_from: number of entries from which on a record in a file keeps its index; `None` means never.
+        keep_from: greatest number of entries of a record in a file that does not keep its index; `None` to keep no
+            index.
 
     Raises:
         GestaError: there is no word to look for.
@@ -106,7 +109,7 @@ async def find(store: Store, wanted: Wanted, *, keep_from: int | None = SMALL) -
     for run, seq, kind, at in places:
         rows = await store.read(run, seq - 1, seq)
         text = text_of((await entry_of(store, rows[0])).content) if rows else ""
-        if (run, text) == before:  # what a model wrote is what the person was shown
+        if (run, text) == before:  # the reply of a model and the answer to the person have the same text
             continue
         before = (run, text)
         row = runs.get(run)
@@ -117,19 +120,23 @@ async def find(store: Store, wanted: Wanted, *, keep_from: int | None = SMALL) -
 
 
 class WordIndex:
-    """The index of words of one store: the one that its file keeps, or one of this process."""
+    """A word index of one store, kept in its file or made in this process."""
 
     def __init__(self, store: Store, keep_from: int | None = SMALL) -> None:
-        """Prepare the index; `keep_from` as in `find`."""
+        """Prepare the index, without reading the store.
+
+        Args:
+            keep_from: see `find`.
+        """
         self._store, self._keep_from = store, keep_from
         self._open: apsw.Connection | None = None
         self._kept = False
         self._pos = 0
         self.share = 0.0
-        """Share of the entries that are in the index, from 0 to 1."""
+        """Share of the record's entries that are in the index, from 0 to 1."""
 
     async def connection(self, seconds: float | None = None) -> apsw.Connection:
-        """Return a connection with the index; `share` says whether it holds all entries.
+        """Add new entries to the index, and return a connection to it. `share` says whether it contains all entries.
 
         Args:
             seconds: time after which no more entries are added in this call; `None` adds all.
@@ -137,7 +144,7 @@ class WordIndex:
         until = None if seconds is None else time.monotonic() + seconds
         if self._keep_from is not None and isinstance(self._store, InlineSqliteStore) and (self._kept or not self._pos):
             self.close()
-            with suppress(apsw.Error):  # it cannot be written, or only later: read what is there
+            with suppress(apsw.Error):  # the file cannot be written now, so the index is made in this process
                 found = _kept(self._store.path, self._keep_from, until)
                 if found is not None:
                     self._open, self.share = found
@@ -145,23 +152,25 @@ class WordIndex:
                     return self._open
         if self._open is None or self._kept:
             self.close()
-            self._open, self._pos, self._kept = apsw.Connection(""), 0, False  # on disk, if memory does not suffice
+            self._open, self._pos, self._kept = apsw.Connection(""), 0, False  # on disk if memory is too small
             self._open.execute(MEMORY + WORDS)
         await self._more(self._open, until)
         return self._open
 
     async def _more(self, connection: apsw.Connection, until: float | None) -> None:
-        """Add the next entries of the store to an index of this process."""
+        """Add new entries of the store to an index of this process, until a time by `time.monotonic`."""
         last = await self._store.last()
         while self._pos < last and (until is None or time.monotonic() < until):
             self._pos = await _added(self._store, connection, self._pos) or last
         self.share = self._pos / last if last else 1.0
 
     async def places(self, words: str, most: int, seconds: float | None = None) -> dict[str, int]:
-        """Return the seq of the newest entry that holds the words, by run, the newest run first.
+        """Return for each run the seq of its newest entry that contains the words.
+
+        The run with the newest match comes first.
 
         Args:
-            most: greatest number of entries that are looked at, the newest first.
+            most: greatest number of matching entries that are examined, the newest first.
             seconds: see `connection`.
 
         Raises:
@@ -177,20 +186,20 @@ class WordIndex:
             raise GestaError(f"Cannot look for {words!r}: {error}.") from error
 
     async def snippet(self, run: str, seq: int, words: str) -> tuple[str, str]:
-        """Return the kind of an entry, and the words around the first match in it."""
+        """Return the kind of an entry, and the words around the first match; empty texts if there is no entry."""
         rows = await self._store.read(run, seq - 1, seq)
         entry = await entry_of(self._store, rows[0]) if rows else None
         return (str(entry.kind), shown(text_of(entry.content), compiled(words))) if entry is not None else ("", "")
 
     def close(self) -> None:
-        """Close the connection, and forget an index of this process."""
+        """Close the connection. An index that was made in this process is discarded."""
         if self._open is not None:
             self._open.close(force=True)
         self._open, self._pos = None, 0
 
 
 def compiled(words: str) -> str:
-    """Return the FTS5 query for the words that a person typed. Raises GestaError if there is no word."""
+    """Return an FTS5 query for the words that a person typed. Raises GestaError if there is no word."""
     parts: list[str] = []
     for phrase, word in re.findall(r'"([^"]*)"|(\S+)', sayable(words)):
         text, prefix = (phrase, "") if phrase else (word.rstrip("*"), "*" if word.endswith("*") else "")
@@ -206,7 +215,7 @@ def compiled(words: str) -> str:
 
 
 def text_of(content: Content) -> str:
-    """Return the text of a content that can be searched."""
+    """Return the text of a content that can be searched; an empty text for kinds without text."""
     match content:
         case UserContent() | AssistantContent() | SystemContent() | ThoughtContent():
             text = told(content.value)
@@ -222,7 +231,7 @@ def text_of(content: Content) -> str:
 
 
 def told(value: Any) -> str:
-    """Return a value as text for the index. Texts inside it are not escaped as in JSON."""
+    """Return a value of a content as text for the index. Unlike in JSON, texts inside it are not escaped."""
     if isinstance(value, str):
         return value
     if isinstance(value, dict):
@@ -233,7 +242,11 @@ def told(value: Any) -> str:
 
 
 def shown(text: str, asked: str) -> str:
-    """Return a snippet of a text: the words around the first match, with the matches marked."""
+    """Return a snippet of a text: the words around the first match, with the matches marked.
+
+    Args:
+        asked: an FTS5 query, as `compiled` returns it.
+    """
     memory = apsw.Connection(":memory:")
     try:
         memory.execute("CREATE VIRTUAL TABLE one USING fts5(text, tokenize = 'unicode61 remove_diacritics 2')")
@@ -246,7 +259,7 @@ def shown(text: str, asked: str) -> str:
 
 
 def sayable(text: str) -> str:
-    """Return a text that SQLite can hold: without lone surrogates, and without NUL, at which it would end."""
+    """Return a text that SQLite can index: lone surrogates, NUL and the marks of matches are replaced."""
     return text.encode("utf-8", "replace").decode().replace("\0", " ").replace(OPENING, " ").replace(CLOSING, " ")
 
 
@@ -275,7 +288,9 @@ def _places(
 
 
 def _kept(path: Path, keep_from: int, until: float | None) -> tuple[apsw.Connection, float] | None:
-    """Add entries to the index that a record keeps, and return a connection to it and the share of entries in it.
+    """Add entries to the index that a record keeps in its file.
+
+    Return a connection, and the share of entries in the index.
 
     Returns `None` if the record is too small to keep an index.
 
@@ -301,11 +316,11 @@ def _kept(path: Path, keep_from: int, until: float | None) -> tuple[apsw.Connect
 
 
 def _filled(connection: apsw.Connection) -> int:
-    """Add the next entries to the index in one commit.
+    """Add the next entries to the index in a file, in one commit.
 
     Return by how many pos the index advanced; 0 if it is up to date.
     """
-    with suppress(apsw.SQLError):  # there is no index yet
+    with suppress(apsw.SQLError):  # raised if there is no index yet
         query = """SELECT known.pos, (SELECT coalesce(max(pos), 0) FROM entries)
             FROM gesta_words_known AS known WHERE form = ?"""
         if any(pos >= last for pos, last in _all(connection, query, (FORM,))):
@@ -349,7 +364,11 @@ def _started(connection: apsw.Connection) -> int:
 
 
 def _texts(rows: Sequence[Row], blobs: Any) -> Iterator[tuple[int, str]]:
-    """Yield the pos and the text of each row that has text. A row that cannot be read has no text."""
+    """Yield the pos and the text of each row that has text. A row that cannot be read is left out.
+
+    Args:
+        blobs: returns name and data of a blob, given a row and the blob's name.
+    """
     for row in rows:
         with suppress(RecordError):
             found = {str(name): bytes(data) for each in blob_names(row) for name, data in blobs(row, each)}

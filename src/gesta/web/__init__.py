@@ -1,6 +1,7 @@
 """The viewer: pages about a record, for a browser on this machine, where a person can also answer waiting runs.
 
-`app` is the application; `data` makes its JSON from the views, and `graph` with `layered` the picture of a lineage;
-`people` sends the answers; `gate` accepts only the browser that has the token. The pages are in `static`, as modules,
-of which `one_script` makes one script: for the server, and for a folder that opens from a disk (`folder`).
+`app` is the web application. `data` makes the JSON of the pages from the views. `graph` and `layered` draw the lineage
+of an answer: the entries that it was made from. `people` stores the answers of persons, and `gate` accepts only the
+browser that has the token. The JavaScript modules of the pages are in `static`. `one_script` joins them into one
+script, which the server sends, and which `folder` writes beside pages that open from a disk without a server.
 """

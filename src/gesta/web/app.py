@@ -1,4 +1,8 @@
-"""The application of the viewer: pages, their data as JSON, and new lines as server-sent events."""
+"""The web application of the viewer: its pages, their data as JSON, and new entries as server-sent events.
+
+A line is one entry of a run as the pages show it. The seq of an entry is its number in its run, from 1; the pos is its
+number in the whole record. A record is named in an address by its number on the command line, from 0.
+"""
 
 import hashlib
 import re
@@ -34,25 +38,29 @@ TYPES = {"js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
 SCRIPT, MODULE = "gesta.js", '<script type="module" src="/static/app.js"></script>'
 NUMBER = re.compile(r"\d{1,15}")
 MOST = 2**53
-"""Greatest seq that is looked up; stores refuse numbers that no column can hold."""
+"""Greatest seq that is looked up. A larger number gets the answer 404, because stores cannot hold it in a column."""
 Answering = Callable[[Request, Pages], Awaitable[Response]]
 
 
 class Viewer:
-    """The pages about some records."""
+    """The web application for one or more records."""
 
     def __init__(self, pages: Sequence[Pages]) -> None:
         self.pages = pages
         self.draining = anyio.Event()
 
     def drain(self) -> None:
-        """End the streams, because the server is about to end."""
+        """End the open event streams and stop the running checks of records, because the server is shutting down."""
         self.draining.set()
         for each in self.pages:
             each.evidence.stop()
 
     def app(self, token: str, hosts: tuple[str, ...] = ()) -> Starlette:
-        """Return the application, which accepts only requests with the token."""
+        """Return the ASGI application, which accepts only requests with the token.
+
+        Args:
+            hosts: names besides those of this machine that the `Host` header of a request may have.
+        """
         places: tuple[tuple[str, Answering], ...] = (
             ("/api/{record:int}/sessions", _sessions),
             ("/api/{record:int}/runs/{run}", _run),
@@ -105,7 +113,11 @@ class Viewer:
             return failure(error)
 
     async def _follow(self, request: Request, pages: Pages) -> Response:
-        """Stream new entries: as the lines of one run, or else as the ids of the runs that changed."""
+        """Stream new entries as server-sent events, whose ids are positions in the record.
+
+        With `run` in the query, each event holds the new lines of that run. Without it, each event holds the ids of the
+        runs that got new entries.
+        """
         after = _number(request, "after", await pages.record.store.last())
         given = request.headers.get("last-event-id", "")
         after = int(given) if NUMBER.fullmatch(given) else after
@@ -129,7 +141,10 @@ async def _page(_request: Request) -> Response:
 
 @cache
 def _index() -> str:
-    """Return the page. It names its script by the script's digest, so that a browser asks for each script once."""
+    """Return the HTML page.
+
+    The address of its script contains the script's digest, so that a browser can cache it for ever.
+    """
     page = (STATIC / "index.html").read_text(encoding="utf-8")
     version = hashlib.sha256(_script()).hexdigest()[:16]
     return page.replace(MODULE, f'<script defer src="/static/{SCRIPT}?{version}"></script>')
@@ -137,12 +152,12 @@ def _index() -> str:
 
 @cache
 def _script() -> bytes:
-    """Return all modules as one script: thirty requests for modules take a browser half a second."""
+    """Return all modules joined into one script. Loading thirty modules one by one takes a browser half a second."""
     return one_script(modules(), "app.js", {}).encode()
 
 
 def modules() -> dict[str, str]:
-    """Return the text of each module of the pages by the name of its file."""
+    """Return the text of each JavaScript module of the pages, by file name."""
     return {each.name: each.read_text(encoding="utf-8") for each in STATIC.iterdir() if each.name.endswith(".js")}
 
 

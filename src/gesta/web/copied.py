@@ -1,7 +1,10 @@
-"""Which requests the pages make about one run beside its lines and explanations: a copy asks for all of them before.
+"""The requests that the pages make about one run, asked in advance for a copy that opens without a server.
 
-Each function yields the address of a request below that of the run, and the answer. What a page pages through is asked
-for in the same steps as there. A request that the viewer refuses is answered by `null`.
+The lines, files and explanations of a run are not here: `folder` asks for them itself. Each generator yields pairs: the
+address of a request, relative to the address of the run, and the bytes of the answer. Long answers are asked for in the
+same pages as the browser asks for them. If the viewer refuses a request, its answer is `null`.
+
+A form is the run as another system would log it. `said` is a function that sends one request to the viewer.
 """
 
 import json
@@ -19,21 +22,21 @@ ROWS = 200
 MESSAGES = 50
 """Number of messages of a request that a page asks for at once."""
 SENT_BYTES = 20_000_000
-"""Number of bytes of requests after which the earlier ones are left out."""
+"""Once the copied model requests have this many bytes, earlier requests of the run are left out."""
 
 Said = Callable[[str], Awaitable[bytes]]
 Answers = AsyncIterator[tuple[str, bytes]]
 
 
 class Room(Struct):
-    """How many bytes of requests are written by now, and how many requests were left out."""
+    """A count of the bytes of model requests that were copied so far, and of the requests that were left out."""
 
     taken: int = 0
     left_out: int = 0
 
 
 async def timeline(said: Said) -> Answers:
-    """Yield the timeline of a run, and the runs that it started."""
+    """Yield the timeline of a run, and the facts about the runs that it started."""
     yield "time", await _asked(said, "time")
     after, number = 0, 1
     while after < number:
@@ -46,7 +49,7 @@ async def timeline(said: Said) -> Answers:
 
 
 async def forms(said: Said) -> Answers:
-    """Yield a run in the forms of other systems, and the lines of JSON that the pages save."""
+    """Yield a run in each form of another system: its table of rows, and the JSON lines that a person can save."""
     for name in (*FORMS, WHY):
         after, total = 0, 1
         while after < total:
@@ -63,10 +66,10 @@ async def forms(said: Said) -> Answers:
 
 
 async def sent(said: Said, head: int, room: Room) -> Answers:
-    """Yield what was sent to the model: the list of the requests, and the last of them, as long as there is room.
+    """Yield the requests that the run sent to its model: their list, and the newest ones in full while there is room.
 
     Args:
-        head: seq of the last entry, which stands for the next request of a run without any.
+        head: seq of the last entry. If the run has no request, it names the request that would be sent next.
     """
     seqs, total = list[int](), 1
     while len(seqs) < total:
@@ -90,7 +93,12 @@ async def sent(said: Said, head: int, room: Room) -> Answers:
 
 
 async def _whole(said: Said, seq: int, facts: dict[str, Any]) -> Answers:
-    """Yield all of a request: its head, its messages, and its bytes."""
+    """Yield everything about one model request: its facts (already in `facts`) in parts: header, messages, body.
+
+    Args:
+        seq: seq of the request.
+        facts: what the viewer answered about the request; the number of its messages is read from it.
+    """
     at = f"requests/{seq}"
     yield f"{at}/header", await _asked(said, f"{at}/header")
     for number in range(-(-facts["messages"] // MESSAGES)):

@@ -1,6 +1,7 @@
 """The data of the pages, read from a record: sessions, the overview of a run, its lines, an explanation, an entry.
 
-Runs are read in pages of entries. The overview of a run is folded once; after that only new entries are added.
+A line is one entry as a page shows it. The lines of a run are read in pages. The overview of a run is kept in memory:
+its entries are read once, and after that only new entries are added.
 """
 
 from collections.abc import Collection, Sequence
@@ -32,18 +33,21 @@ from gesta.web.sent import SentPages
 PAGE = 200
 """Number of entries in one page of a run."""
 LISTED = 50
-"""Greatest number of deaths, and of doubts, that are listed beside a run."""
+"""Greatest number of deaths, and of doubts, listed beside a run: the newest ones.
+
+A death is a process that died in the run. A doubt is a tool call that may or may not have had its effect.
+"""
 
 
 class Pages:
-    """Reads one record for the pages."""
+    """The source of all data that the pages show about one record."""
 
     def __init__(self, record: Record, name: str, address: str) -> None:
         """Prepare the pages of a record that is open for reading.
 
         Args:
             name: name of the record on the pages.
-            address: address of the record, to open it for writing when a person answers.
+            address: address of the record. It is opened again for writing when a person answers, and by a check.
         """
         self.record, self.name, self.address = record, name, address
         self.listing = Listing(record)
@@ -57,14 +61,14 @@ class Pages:
         return {"name": self.name, "id": info.id, "address": info.address, "last": await self.record.store.last()}
 
     async def run(self, name: str) -> dict[str, Any]:
-        """Return the overview of a run: its state, its turns, its time, its totals, and the runs around it."""
+        """Return the overview of a run: its turns, times and totals, the runs around it, and what it waits for."""
         row = await self.record.find(name)
         glance = await self.glances.of(row.run)
         overview, rows = glance.overview, await self.record.store.runs(row.session)
         open_ = bool(overview.turns) and overview.turns[-1].reason is None
         try:
             waiting = await waits_of(self.record.store, row.run, self.record.now()) if open_ else []
-        except BrokenRecord:  # nobody can go on with it; its evidence says why
+        except BrokenRecord:  # the run cannot continue; its evidence says why
             waiting = []
         bars = thinned([bar for bar in glance.timeline.bars[-BARS:] if bar.lane not in ("turn", "span")])
         return {
@@ -89,11 +93,14 @@ class Pages:
         }
 
     async def lines(self, run: str, after: int, limit: int = PAGE) -> list[Line]:
-        """Return a page of the lines of a run, beginning after an entry."""
+        """Return at most `limit` lines of a run, beginning with the first entry after the seq `after`."""
         return await self.shown(await read(self.record.store, run, after, limit=limit))
 
     async def shown(self, entries: Sequence[Entry]) -> list[Line]:
-        """Return the lines of some entries of one run. The entries that they are about are read too."""
+        """Return the lines of some entries of one run, in the same order.
+
+        A line may need facts of other entries, such as the call that a result belongs to; these entries are read too.
+        """
         known = {entry.seq: entry for entry in entries}
         for _ in range(LINKS):
             missing = {seq for each in known.values() for seq in needed(each)} - set(known)
@@ -109,7 +116,11 @@ class Pages:
         return [fell(each, deaths[each.seq]) if each.seq in deaths else each for each in made]
 
     async def why(self, run: str, seq: int | None) -> dict[str, Any]:
-        """Return the explanation of an entry, with the passages that its words repeat."""
+        """Return the explanation of an entry: the entries it was made from, and the passages of them that it repeats.
+
+        Args:
+            seq: seq of the entry; `None` for the last answer of the run.
+        """
         found, passages, kept = await self._explained(run, seq)
         return {
             "id": found.id,
@@ -120,7 +131,11 @@ class Pages:
         }
 
     async def graph(self, run: str, seq: int | None, shown: Shown) -> dict[str, Any]:
-        """Return the explanation of an entry as a picture, in which everything has its place."""
+        """Return the explanation of an entry as a picture, with the coordinates of every node, group and edge.
+
+        Args:
+            seq: seq of the entry; `None` for the last answer of the run.
+        """
         found, passages, kept = await self._explained(run, seq)
         runs = {}
         for name in dict.fromkeys(node.run for node in found.nodes):
@@ -130,7 +145,11 @@ class Pages:
         return pictured(found, passages, kept, runs, shown)
 
     async def _explained(self, run: str, seq: int | None) -> tuple[Explanation, Sequence[Drawn], Collection[str]]:
-        """Return the explanation of an entry, the passages of an answer, and the ids of the nodes that it drew on."""
+        """Return the explanation of an entry, the passages that it repeats, and the ids of the nodes it drew on.
+
+        Only an answer has passages. For any other entry, and for an answer that repeats nothing, the ids are those of
+        all nodes.
+        """
         found = await explain_run(self.record, run, seq, to_thread.run_sync)
         target = found.nodes[-1]
         answer = target.kind is Kind.Assistant or target.type == "Conclusion"
@@ -138,7 +157,7 @@ class Pages:
         return found, passages, narrowed(found, passages) if passages else {node.id for node in found.nodes}
 
     async def entry(self, run: str, seq: int) -> dict[str, Any]:
-        """Return one whole entry. Raises GestaError if the run has no entry with this seq."""
+        """Return one entry with its whole content. Raises GestaError if the run has no entry with this seq."""
         entries = await read(self.record.store, run, seq - 1, seq)
         if not entries:
             raise GestaError(f"No entry {seq} in run {run}.")

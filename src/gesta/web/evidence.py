@@ -1,6 +1,8 @@
-"""What `verify` says about a record, for the pages: a check of all of it, which works in a thread, and that of one run.
+"""The results of `verify` for the pages: a check of the whole record, which runs in a thread, and a check of one run.
 
-A check is no entry: what it said is kept as long as the viewer runs, with the time and the heads that it knew.
+`verify` finds entries that were changed after they were written; each finding is a flaw. A head is the digest of a
+run's last entry, kept outside the record, so that cut or rewritten runs are found too. The result of a check is not
+written to the record: it is kept in memory while the viewer runs.
 """
 
 from collections.abc import Sequence
@@ -19,9 +21,11 @@ from gesta.store import RunRow
 from gesta.text.redactor import SECRETS
 
 LARGE = 5_000
-"""Number of entries of a run from which on it is checked only with its whole record, because that takes long."""
+"""Number of entries above which a run is not checked alone, because that takes long. Its flaws come from the last check
+of the whole record.
+"""
 MOST = 200
-"""Greatest number of flaws that are sent."""
+"""Greatest number of flaws sent in one answer."""
 
 ROWS: dict[How, tuple[str, ...]] = {
     "digest": (
@@ -49,26 +53,26 @@ ROWS: dict[How, tuple[str, ...]] = {
     "damage": ("a page of the file is damaged",),
     "bytes": ("a page of the file is damaged", "a byte of an entry: content, kind, time, span, causes, version, salt"),
 }
-"""For each kind of flaw the rows of `docs/verify.md` that look like it."""
+"""For each kind of flaw, the rows of the table in `docs/verify.md` that describe possible causes."""
 
 
 class Stopped(Exception):
-    """Somebody stopped the check."""
+    """Raised inside the thread of a check when a person stopped the check."""
 
 
 class Check(Struct):
-    """A check of a whole record, at work or over."""
+    """The state and the result of a check of a whole record."""
 
     at: datetime
-    """Time at which it began."""
+    """Time at which the check began."""
     heads: int
-    """Number of heads that were kept elsewhere, with which the record is compared."""
+    """Number of heads kept outside the record that the check compares with the record."""
     state: Literal["running", "done", "stopped", "failed"] = "running"
     ended_at: datetime | None = None
     entries: int = 0
-    """Number of entries on record when it began."""
+    """Number of entries in the record when the check began."""
     checked: int = 0
-    """Number of entries that were checked by now."""
+    """Number of entries checked so far."""
     flaws: list[Flaw] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     error: str = ""
@@ -77,32 +81,32 @@ class Check(Struct):
 
 
 class Evidence:
-    """Checks one record."""
+    """The checks of one record: at most one of the whole record at a time, and checks of single runs."""
 
     def __init__(self, record: Record, address: str, heads: Sequence[Sequence[Head]] = ()) -> None:
-        """Prepare the checks of a record.
+        """Prepare the checks of a record; none is started.
 
         Args:
-            address: address of the record, which a check opens for itself.
-            heads: heads that were kept elsewhere, one list for each time.
+            address: address of the record. The check of the whole record opens it a second time.
+            heads: heads that were kept outside the record, one list for each time at which they were saved.
         """
         self._record, self._address, self.heads = record, address, heads
         self.large = LARGE
         self.check: Check | None = None
 
     def start(self) -> None:
-        """Begin to check the whole record, unless a check is at work."""
+        """Start a check of the whole record in a thread, unless one is running."""
         if self.check is None or self.check.state != "running":
             self.check = Check(self._record.now(), sum(map(len, self.heads)))
             Thread(target=self._work, args=[self.check], name="gesta-verify", daemon=True).start()
 
     def stop(self) -> None:
-        """End the check that is at work at its next page of entries."""
+        """Ask the running check to stop. It stops when it has finished its current page of entries."""
         if self.check is not None:
             self.check.stopping = True
 
     def _work(self, check: Check) -> None:
-        """Check the record in a thread and a loop of its own, so that the pages are answered meanwhile."""
+        """Check the whole record. This runs in a thread with its own event loop, so that the pages stay responsive."""
 
         def told(entries: int) -> None:
             check.checked += entries
@@ -126,7 +130,10 @@ class Evidence:
         check.ended_at = self._record.now()
 
     def about(self) -> dict[str, Any]:
-        """Return what the last check of the record said, and how far the one at work is."""
+        """Return the state, progress and flaws of the last check of the whole record.
+
+        Before the first, `check` is `None`.
+        """
         check = self.check
         if check is None:
             return {"check": None, "heads": sum(map(len, self.heads))}
@@ -134,7 +141,11 @@ class Evidence:
         return {"check": msgspec.to_builtins(check) | known, "heads": sum(map(len, self.heads))}
 
     async def run(self, row: RunRow) -> dict[str, Any]:
-        """Check one run, and return its flaws; of a long run, those that the last check of the record found."""
+        """Check one run and return its flaws.
+
+        A run of more than `large` entries is not checked here: its flaws are those that the last finished check of the
+        whole record found. `checked` is false if there was no such check.
+        """
         store, own = self._record.store, [head for each in self.heads for head in each if head.run == row.run]
         flaws, checked, last = list[Flaw](), row.head <= self.large, self._last()
         if checked:
@@ -171,7 +182,10 @@ class Evidence:
 
 
 def heads_in(text: str) -> list[Head]:
-    """Return the heads in a text, one in a line. Raises AgentError, which names a line that is no head."""
+    """Return the heads in a text, one a line; blank lines are skipped.
+
+    Raises AgentError, which names a line that is no head.
+    """
     found = list[Head]()
     for number, line in enumerate(text.splitlines(), 1):
         head = head_of(line) if line.strip() else None

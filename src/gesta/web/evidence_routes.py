@@ -1,4 +1,7 @@
-"""The addresses under which the pages ask what `verify` says. None of these requests writes to the record."""
+"""The addresses under which the pages ask for the results of `verify`. None of these requests writes to the record.
+
+A head is the digest of a run's last entry, kept outside the record; `evidence` explains the checks.
+"""
 
 from typing import Literal, Protocol
 
@@ -12,7 +15,7 @@ from gesta.web.evidence import Evidence, heads_in
 
 
 class HasEvidence(Protocol):
-    """The pages of a record, as far as they are used here."""
+    """What the routes here need of the object that makes a record's pages."""
 
     @property
     def record(self) -> Record:
@@ -24,11 +27,11 @@ class HasEvidence(Protocol):
 
 
 class Asked(Received, frozen=True, kw_only=True):
-    """What to do with the check of a record."""
+    """A person's request to start or stop the check of a record."""
 
     do: Literal["start", "stop"]
     heads: str | None = None
-    """Heads that were kept elsewhere, one in a line; `None` for those that the viewer knows."""
+    """Heads that were kept outside the record, one a line. `None`: use the heads that the viewer already knows."""
 
 
 async def _evidence(_request: Request, pages: HasEvidence) -> Response:
@@ -40,13 +43,13 @@ async def _run(request: Request, pages: HasEvidence) -> Response:
 
 
 async def _heads(_request: Request, pages: HasEvidence) -> Response:
-    """Answer with the heads of all runs as a file, to be kept where no writer of the record can change it."""
+    """Send the heads of all runs as a file to save in a place where nobody who can write the record can change them."""
     lines = "".join(f"{head}\n" for head in await heads(pages.record.store))
     return Response(lines, headers={"content-disposition": 'attachment; filename="heads.txt"'}, media_type="text/plain")
 
 
 async def ask(request: Request, pages: HasEvidence) -> Response:
-    """Begin or stop the check of a record."""
+    """Start or stop the check of the whole record, and answer with its state."""
     asked = await read(request, Asked)
     if asked.do == "stop":
         pages.evidence.stop()
@@ -62,4 +65,4 @@ PLACES = (
     ("/api/{record:int}/runs/{run}/evidence", _run),
     ("/api/{record:int}/heads", _heads),
 )
-"""The addresses that are read, and the functions that answer."""
+"""The addresses for GET requests, each with the function that answers it."""

@@ -1,4 +1,4 @@
-"""The images and files of entries, sent so that a browser never takes one for a page or a script."""
+"""Sends the images and files of entries, with headers that keep a browser from running them as a page or a script."""
 
 from typing import Any
 
@@ -12,11 +12,11 @@ from gesta.views.files import files, image_type
 from gesta.web.data import Pages
 
 HEADERS = {"content-security-policy": "default-src 'none'; sandbox", "cache-control": "private, no-cache"}
-"""Added to the headers of every answer: if somebody opens a file in a tab of its own, it may do nothing there."""
+"""Headers of every answer. If a person opens a file in a tab of its own, the sandbox keeps it from running scripts."""
 
 
 async def file(request: Request, pages: Pages) -> Response:
-    """Send one file of an entry: an image as an image, and anything else to be saved."""
+    """Send one file of an entry. An image is sent with its image type; any other file is sent as a download."""
     params: dict[str, Any] = request.path_params
     run, seq, place = params["run"], params["seq"], params["place"]
     entries = await read(pages.record.store, run, seq - 1, seq)

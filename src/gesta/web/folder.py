@@ -1,8 +1,8 @@
-"""Writes some runs as a folder of pages that opens from a disk: what the viewer answers, kept in files.
+"""Writes some runs as a folder of pages that opens from a disk: the answers of the viewer, stored in files.
 
-The folder has one page, one script, and a file of data for each request that the page makes there. The data of a file
-are a JSON text inside a script, because a page from a disk may load scripts and nothing else. They have no secrets,
-because the answers of the viewer have none.
+The folder has one page, one script, and one data file for each request that the page would send to a server. A page
+opened from a disk may load scripts and nothing else, so a data file is a script that contains a JSON text. The answers
+of the viewer have declared secrets replaced already, so the files contain no such secret.
 """
 
 import html
@@ -35,22 +35,22 @@ POLICY = (
 )
 """The content security policy of the page: it loads nothing but the files beside it, and sends nothing."""
 MARK = "gesta-copy.json"
-"""A file that tells what the folder is; a folder without it is not written to."""
+"""Name of a file that marks a folder as a copy. `gesta view --export` replaces only a folder that has this file."""
 PARTS = ".gesta-part"
-"""The folder in which files wait until all are written."""
+"""Name of the folder that holds the new files until all of them are written."""
 OWN = re.compile(r"index\.html|gesta\.js|style\.css|icon\.svg|data|gesta-copy\.json|\.gesta-part")
 DATA = re.compile(r"[a-z0-9.-]+\.(?:js|bin)")
 PAGE = 200
-"""Number of entries in one file."""
+"""Number of entries in one data file."""
 WHY_BYTES = 20_000_000
-"""Number of bytes of explanations after which those of older answers are left out."""
+"""Once the copied explanations have this many bytes, explanations of older answers are left out."""
 LARGEST = 20_000_000
-"""Greatest number of bytes of a single entry that is written whole."""
+"""Greatest size in bytes of the whole text of one entry; the text of a larger entry is left out."""
 TOKEN = "the-token-of-a-viewer-that-listens-nowhere"  # noqa: S105 - it opens nothing
 
 
 class Copied(Struct):
-    """What was written."""
+    """The result of a copy: the folder, and counts of what was written and of what was left out."""
 
     folder: str
     runs: int = 0
@@ -58,28 +58,28 @@ class Copied(Struct):
     files: int = 0
     bytes: int = 0
     left_out: dict[str, int] = field(default_factory=dict)
-    """Number of answers whose explanation, of entries whose whole text, and of files that are not in the folder."""
+    """Counts of things left out: `why` (explanations), `entries` (whole texts), `files`, `requests` (to the model)."""
 
 
 class FolderCopy:
-    """Asks a viewer for all that the pages about some runs ask for, and writes each answer to a file."""
+    """Sends the viewer every request that the pages would make about some runs, and stores each answer in a file."""
 
     def __init__(self, pages: Pages, rows: Sequence[RunRow], told: Callable[[int], None]) -> None:
-        """Prepare a copy.
+        """Prepare a copy; nothing is written yet.
 
         Args:
-            rows: the runs to write; the page begins with the first one.
-            told: is called with the number of files that are written by now.
+            rows: the runs to copy; the page opens with the first one.
+            told: called after each file with the number of files written so far.
         """
         self._pages, self._rows, self._told = pages, rows, told
         self._app = Viewer([pages]).app(TOKEN)
-        pages.evidence.large = sys.maxsize  # nobody waits for a page
+        pages.evidence.large = sys.maxsize  # runs of any length are checked, because no person waits for the answer
 
     async def write(self, folder: Path) -> Copied:
-        """Write the folder. If this fails, the folder is as it was.
+        """Write the folder, and return what was written. If a file cannot be written, the folder stays as it was.
 
         Raises:
-            Stop: the folder holds something else than an earlier copy, or cannot be written.
+            Stop: the folder contains something other than an earlier copy, or it cannot be written.
         """
         done = Copied(str(folder), runs=len(self._rows))
         with _staged(folder) as parts:
@@ -90,7 +90,7 @@ class FolderCopy:
         return done
 
     async def _files(self, done: Copied) -> AsyncIterator[tuple[str, bytes]]:
-        """Yield the name and the bytes of each file."""
+        """Yield the name and the bytes of each file of the copy, and count in `done` what was copied or left out."""
         heads, answers, room = list[int](), list[tuple[int, list[int]]](), Room()
         for place, row in enumerate(self._rows):
             glance = await self._said(row.run, "")
@@ -121,7 +121,7 @@ class FolderCopy:
             yield each
 
     async def _views(self, run: str, head: int, room: Room) -> AsyncIterator[tuple[str, bytes]]:
-        """Yield the answers to what the other pages about a run ask for."""
+        """Yield the answers for the other pages about a run: its timeline, its other forms, and its requests."""
 
         async def said(rest: str) -> bytes:
             return await self._said(run, rest)
@@ -131,9 +131,9 @@ class FolderCopy:
                 yield each
 
     async def _beside(self, place: int, line: dict[str, Any], done: Copied) -> AsyncIterator[tuple[str, bytes]]:
-        """Yield what a line shows on demand: the whole of an entry that it shows a part of, images and files.
+        """Yield the files that the page loads when a person opens a line: the whole entry, its images and its files.
 
-        Files that cannot be read are left out of the line.
+        A file whose bytes are missing from the record is removed from the line.
         """
         run, entry = self._rows[place].run, f"entries/{line['seq']}"
         if line.get("more"):
@@ -151,7 +151,7 @@ class FolderCopy:
                     line["parts"].remove(part)
 
     async def _whys(self, answers: list[tuple[int, list[int]]], done: Copied) -> AsyncIterator[tuple[str, bytes]]:
-        """Yield the explanations of answers: the last one of each run, and then the others, the last ones first."""
+        """Yield the explanations of answers: first for the last answer of each run, then for the others."""
         last = [(place, found[-1]) for place, found in answers if found]
         others = [(place, seq) for place, found in answers for seq in found[-2::-1]]
         size = 0
@@ -170,7 +170,7 @@ class FolderCopy:
         return _json({"waiting": own, "by": ""})
 
     async def _facts(self, heads: list[int]) -> dict[str, Any]:
-        """Return the facts that the script has about the copy."""
+        """Return the facts about the copy that are put into the page for its script."""
         about = await self._pages.about()
         kept = {"name": about["name"], "id": about["id"], "runs": len(self._rows), "agents": []}
         runs = [row.run for row in self._rows]
@@ -187,7 +187,10 @@ class FolderCopy:
         return await self._asked(f"/api/0/runs/{quote(run, safe='')}{'/' if rest else ''}{rest}")
 
     async def _asked(self, address: str) -> bytes:
-        """Return what the viewer answers to a request, without a network between. Raises GestaError if it refuses."""
+        """Return the viewer's answer to a request, made inside this process without a network.
+
+        Raises GestaError if it refuses.
+        """
         path, _, query = address.partition("?")
         headers = [(b"host", b"127.0.0.1:0"), (b"cookie", f"gesta-0={TOKEN}".encode())]
         scope = {"type": "http", "method": "GET", "path": unquote(path), "raw_path": path.encode(), "headers": headers}
@@ -210,7 +213,10 @@ class FolderCopy:
 
 @contextmanager
 def _staged(folder: Path) -> Iterator[Path]:
-    """Yield a folder to write to, whose files are put in place at the end if nothing failed. Raises Stop."""
+    """Yield an empty folder to write to.
+
+    Afterwards move its files into place; if the block failed, remove them. Raises Stop.
+    """
     made, parts = not folder.exists(), folder / PARTS
     _check(folder)
     try:
@@ -230,7 +236,7 @@ def _staged(folder: Path) -> Iterator[Path]:
 
 
 def _check(folder: Path) -> None:
-    """Raise Stop unless the folder is new, or empty, or an earlier copy and nothing else."""
+    """Raise Stop unless the folder does not exist, is empty, or contains only an earlier copy."""
     if folder.exists() and not folder.is_dir():
         raise Stop(f"--export {folder}: this is a file. Name a folder that is new or empty.")
     found = sorted(folder.iterdir()) if folder.exists() else []
@@ -246,7 +252,7 @@ def _check(folder: Path) -> None:
 
 
 def _pages(facts: dict[str, Any]) -> list[tuple[str, bytes]]:
-    """Return the files that are alike in every folder: page, script, style; and the mark."""
+    """Return the name and bytes of the files that every copy has: page, style, icon, script, and mark."""
     page = (STATIC / "index.html").read_text(encoding="utf-8")
     if MODULE not in page:
         raise BadModule(f"index.html does not load the pages by {MODULE}.")
@@ -266,14 +272,14 @@ def _json(value: Any) -> bytes:
 
 
 def _file(name: str, data: bytes) -> tuple[str, bytes]:
-    """Return a file of JSON data. No text of it can end the script, and none is a member of an object in the script."""
+    """Return the name and the text of a data file, in which nothing in the JSON can end the script early."""
     inside = json.dumps(data.decode(), ensure_ascii=False).replace("<", "\\u003c")
     inside = inside.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
     return f"data/{name}.js", f'gestaData("{name}", {inside});\n'.encode()
 
 
 def _name(place: int, address: str) -> str:
-    """Return the name of the file for a request about a run, as folder.js works it out."""
+    """Return the name of the data file for a request about a run. folder.js computes the same name in the browser."""
     path, _, query = address.partition("?")
     return "-".join([str(place), *path.split("/"), *(part for pair in sorted(parse_qsl(query)) for part in pair)])
 

@@ -1,4 +1,8 @@
-"""The data of the pages that show one run in the forms of other systems, and as the explanation of an answer."""
+"""The data of the pages that show one run in the form of another system, and of the page that explains an answer.
+
+A form is a table of rows made from the entries of a run, as another system would log them. The form `why` is the table
+of the entries that an answer was made from.
+"""
 
 from collections import OrderedDict
 from typing import Any, Protocol
@@ -22,15 +26,18 @@ from gesta.views.lineage import Node
 from gesta.web.sent_routes import number
 
 WHY = "why"
-"""The form that explains an answer."""
+"""The name of the form that explains an answer."""
 KEPT = 2
-"""Number of forms that are kept in memory."""
+"""Number of tables kept in memory."""
 TEXT = 1000
-"""Greatest number of characters of a cell that are sent before somebody asks for all of it."""
+"""Greatest number of characters of a cell that are sent with the table.
+
+The rest is sent when a person asks for the row.
+"""
 
 
 class FormPages:
-    """Reads the runs of one record in the forms of other systems."""
+    """Makes and keeps the tables of the runs of one record."""
 
     def __init__(self, record: Record) -> None:
         self.record = record
@@ -38,7 +45,10 @@ class FormPages:
         self._lock = Lock()
 
     async def rows(self, name: str, form: str, asked: "Asked") -> dict[str, Any]:
-        """Return rows of a form, their long cells cut, and the number of all rows."""
+        """Return a page of rows with long cells cut, and the number of all rows.
+
+        A row has only the notes that changed in it.
+        """
         made = await self._form(name, form, asked.entry)
         shown = made.rows[asked.after : asked.after + asked.limit]
         before = made.rows[asked.after - 1].notes if 0 < asked.after <= len(made.rows) else {}
@@ -50,14 +60,17 @@ class FormPages:
         return {"form": form, "headings": made.headings, "rows": rows, "total": len(made.rows)}
 
     async def row(self, name: str, form: str, place: int, entry: int | None) -> dict[str, Any]:
-        """Return one whole row. Raises Refused if there is none."""
+        """Return one row with its whole cells; `place` counts from 0. Raises Refused if there is no such row."""
         made = await self._form(name, form, entry)
         if place >= len(made.rows):
             raise Refused(404, "NoRow", f"The form has no row {place}.")
         return {"cells": made.rows[place].cells}
 
     async def _form(self, name: str, form: str, entry: int | None) -> Form:
-        """Return a run in a form. Cost: all entries of the run, once, until more of them come."""
+        """Return the table of a run in one form. Raises Refused if there is no such form.
+
+        Cost: all entries of the run; a kept table is used again until the session gets new entries.
+        """
         if form not in (*FORMS, WHY):
             raise Refused(404, "NoForm", f"No form {form!r}.{nearest(form, FORMS)} Forms: {', '.join([*FORMS, WHY])}.")
         row = await self.record.find(name)
@@ -72,18 +85,21 @@ class FormPages:
         return made
 
     async def _shaped(self, row: RunRow, form: str) -> Form:
-        """Return a run in a form of another system. It is made in a thread, so that other pages are answered."""
+        """Return a run in the form of another system.
+
+        A thread makes the table, so that other pages are answered meanwhile.
+        """
         entries = await FORMS[form].entries(self.record, row)
         return await to_thread.run_sync(FORMS[form].form, entries)
 
     async def _why(self, row: RunRow, entry: int | None) -> Form:
-        """Return the explanation of an entry, by default of the last answer."""
+        """Return the explanation of an entry as a table; `None` stands for the last answer of the run."""
         found = await explain_run(self.record, row.run, entry, to_thread.run_sync)
         rows = [_node(node, row.run) for node in found.nodes]
         return Form(("entry", "what", "made from", "content"), rows)
 
     async def lines(self, name: str, form: str, entry: int | None) -> str:
-        """Return the data of a form, as `gesta log --as FORM --json` and `gesta why --json` write it."""
+        """Return the data of a form as JSON lines, like `gesta log --as FORM --json` and `gesta why --json`."""
         row = await self.record.find(name)
         if form == WHY:
             return "".join(
@@ -96,13 +112,13 @@ class FormPages:
 
 
 def _text(form: str, entries: list[Entry]) -> str:
-    """Return the data of a form as lines of JSON."""
+    """Return the data of a form as JSON lines."""
     found = FORMS[form].lines(entries)
     return "".join(f"{json_harmless(each) if isinstance(each, str) else json_line(each)}\n" for each in found)
 
 
 def _node(node: Node, run: str) -> FormRow:
-    """Return the row of a node. An entry of the run itself is named by its seq alone."""
+    """Return one entry of an explanation as a row. An entry of the same run is named by its number alone."""
     sources = ", ".join(each.removeprefix(f"{run}.") for each in node.derived_from)
     what = node.type if node.status is None else f"{node.type}, {node.status}"
     made_from = f"{sources} (inferred)" if node.inferred and sources else sources
@@ -110,7 +126,7 @@ def _node(node: Node, run: str) -> FormRow:
 
 
 def _row(row: FormRow, notes: str) -> dict[str, Any]:
-    """Return a row as a page shows it."""
+    """Return a row as JSON for the page. If a cell was cut, `characters` is the length of the longest one."""
     cut = tuple(cell[:TEXT] for cell in row.cells)
     more = max((len(cell) for cell in row.cells), default=0)
     found = {"cells": cut, "run": row.run, "seq": row.seq, "notes": notes[:TEXT]}
@@ -118,7 +134,7 @@ def _row(row: FormRow, notes: str) -> dict[str, Any]:
 
 
 class HasForms(Protocol):
-    """The pages of a record, as far as they are used here."""
+    """What the routes here need of the object that makes a record's pages."""
 
     @property
     def forms(self) -> FormPages:
@@ -126,7 +142,7 @@ class HasForms(Protocol):
 
 
 class Asked:
-    """Which rows a page asks for."""
+    """Which rows of a form a page asks for, read from the query of the address."""
 
     def __init__(self, request: Request) -> None:
         self.after, self.limit = number(request, "after", 0), min(1000, number(request, "limit", 200))
@@ -144,7 +160,7 @@ async def _one(request: Request, pages: HasForms) -> Response:
 
 
 async def _lines(request: Request, pages: HasForms) -> Response:
-    """Answer with the data of a form as a file, so that no browser reads it as a page."""
+    """Send the data of a form as a download, so that a browser does not show it as a page."""
     params = request.path_params
     text = await pages.forms.lines(params["run"], params["form"], Asked(request).entry)
     named = {"content-disposition": f'attachment; filename="{params["form"]}.jsonl"'}
@@ -153,4 +169,4 @@ async def _lines(request: Request, pages: HasForms) -> Response:
 
 AT = "/api/{record:int}/runs/{run}/forms/{form}"
 PLACES = ((AT, _rows), (AT + "/rows/{seq:int}", _one), (AT + "/lines", _lines))
-"""The addresses, and the functions that answer."""
+"""The addresses, each with the function that answers it."""

@@ -1,7 +1,7 @@
 """The gate accepts only the browser that opened the address with the token, and only requests from this server's pages.
 
-The token of the address becomes a cookie that no script can read. A request that names another host, or that another
-site sent, is refused. So no page of another site can reach the record through a browser on this machine.
+The token in the address is turned into a cookie that scripts cannot read. A request is refused if it names another
+host or comes from another site. So a page of another site cannot read the record through a browser on this machine.
 """
 
 import hmac
@@ -17,7 +17,7 @@ POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-"""The content security policy: pages load nothing from other servers, and hold no script or style themselves."""
+"""The content security policy: pages load nothing from other servers and contain no inline scripts or styles."""
 HEADERS = (
     ("content-security-policy", POLICY),
     ("x-content-type-options", "nosniff"),
@@ -30,13 +30,13 @@ BODY_BYTES = 1_000_000
 
 
 class Gate:
-    """Checks every request, and adds the headers that protect the pages."""
+    """ASGI middleware that checks every request, and adds the headers that protect the pages."""
 
     def __init__(self, app: ASGIApp, token: str, hosts: tuple[str, ...] = ()) -> None:
         self._app, self._token, self._hosts = app, token, hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, or refuse it."""
+        """Pass a permitted request on to the application; answer any other request here."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -51,7 +51,7 @@ class Gate:
         await (self._app if answer is None else answer)(scope, receive, protected)
 
     def _answer(self, scope: Scope) -> Response | None:
-        """Return the response for a request that is not passed on; `None` if the request is passed on."""
+        """Return the response to a request that must not reach the application; `None` if the request may."""
         headers, query = Headers(scope=scope), QueryParams(scope["query_string"])
         host = headers.get("host", "")
         name = f"gesta-{host.rpartition(':')[2]}"

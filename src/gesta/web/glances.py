@@ -1,7 +1,7 @@
-"""What a run comes to at a glance, kept in memory: its overview and its timeline, and the runs that it started.
+"""Overviews and timelines of runs, kept in memory for the pages.
 
-Each run is folded once; after that only new entries are added. Of the runs that a run started, only some facts are
-kept.
+The entries of a run are read once; after that only new entries are added. Of the runs that a run started (its child
+runs), only a few facts are kept. A bar is a piece of the timeline: one turn, model call, tool call or wait.
 """
 
 from collections import Counter, OrderedDict
@@ -20,21 +20,21 @@ from gesta.views.timeline import Bar, Timeline, TimelineView, busy_ms
 from gesta.web.reading import read
 
 READ = 2000
-"""Number of entries that are folded before other requests are answered."""
+"""Number of entries read at once; between these reads other requests are answered."""
 KEPT = 16
-"""Number of runs whose overview is kept in memory."""
+"""Number of runs whose overview and timeline are kept in memory."""
 KEPT_CHILDREN = 5000
-"""Number of runs of which only the facts are kept."""
+"""Number of child runs whose facts are kept in memory."""
 BARS = 4000
-"""Greatest number of bars of a run that are sent."""
+"""Greatest number of bars of a run that are sent: the newest ones."""
 FEW = 300
-"""Number of bars that the small picture beside a conversation shows one by one."""
+"""Number of bars up to which the small picture beside a conversation shows each bar."""
 CHILDREN = 200
-"""Greatest number of runs in one page of the runs that a run started."""
+"""Greatest number of child runs in one answer."""
 
 
 class Glance(Struct):
-    """The overview and the timeline of a run up to an entry."""
+    """The overview and the timeline of one run, up to the last entry that was read."""
 
     overview: Overview = field(default_factory=Overview)
     timeline: Timeline = field(default_factory=Timeline)
@@ -42,7 +42,7 @@ class Glance(Struct):
 
 
 class Glances:
-    """The overviews of the runs of one record."""
+    """The overviews and timelines of the runs of one record."""
 
     def __init__(self, record: Record) -> None:
         self.record = record
@@ -50,7 +50,7 @@ class Glances:
         self._facts: OrderedDict[str, ChildFacts] = OrderedDict()
 
     async def of(self, run: str) -> Glance:
-        """Return the overview and the timeline of a run up to its last entry. Only new entries are read."""
+        """Return the overview and the timeline of a run, brought up to its last entry. Only new entries are read."""
         glance = self._kept.setdefault(run, Glance())
         self._kept.move_to_end(run)
         while len(self._kept) > KEPT:
@@ -64,7 +64,7 @@ class Glances:
         return glance
 
     async def time(self, run: str) -> dict[str, Any]:
-        """Return the bars of a run, how long each lane was at work, and how many runs it started."""
+        """Return the newest bars of a run, the busy milliseconds of each lane, and the number of child runs."""
         row = await self.record.find(run)
         timeline = (await self.of(row.run)).timeline
         bars = timeline.bars
@@ -81,7 +81,11 @@ class Glances:
         }
 
     async def children(self, run: str, after: int = 0) -> dict[str, Any]:
-        """Return a page of the runs that a run started, in the order in which they began, and how many there are."""
+        """Return facts about the child runs of a run in the order in which they began, and their number.
+
+        Args:
+            after: number of child runs to skip.
+        """
         row = await self.record.find(run)
         rows = await self.record.store.runs(row.session)
         below, own = Counter(each.parent_run for each in rows), [each for each in rows if each.parent_run == row.run]
@@ -107,7 +111,7 @@ class Glances:
 
 
 def around(row: RunRow, rows: Sequence[RunRow]) -> list[dict[str, Any]]:
-    """Return the runs of a session that nobody started, and those on the way from them to a run, with that run."""
+    """Return the runs to show around a run: the top runs of its session, and its chain of parents."""
     by_id = {each.run: each for each in rows}
     way, here = list[str](), row
     while here.run not in way:
@@ -123,7 +127,12 @@ def around(row: RunRow, rows: Sequence[RunRow]) -> list[dict[str, Any]]:
 
 
 def thinned(bars: Sequence[Bar]) -> list[Bar]:
-    """Return bars for a small picture. Of many, ordinary bars of a lane become one if no eye could tell them apart."""
+    """Return bars for a small picture.
+
+    If there are more than `FEW`, merge bars of a lane that are too close to tell apart.
+
+    Bars with a tone, which mark a failure or the like, are never merged.
+    """
     if len(bars) <= FEW:
         return [*bars]
     step = (max(bar.end or bar.start for bar in bars) - min(bar.start for bar in bars)) / FEW

@@ -1,7 +1,8 @@
-"""The lineage of an answer as a picture: which nodes and edges it shows, in which groups, and where all of them stand.
+"""The lineage of an answer as a picture: nodes (entries it was made from), edges between them, and their places.
 
-Each turn of a run is a group; the turns of a sub-agent stand inside the turn that called it. A graph of more nodes than
-can be read has its groups folded, all but the one of the answer, and a long turn in parts.
+Each turn of a run is a group; the turns of a sub-agent are inside the turn that called it. A picture with more than
+`FOLDED` nodes has its groups folded into one card each, except the group of the answer, and long turns split into
+parts.
 """
 
 from bisect import bisect_right
@@ -16,39 +17,39 @@ from gesta.views.lineage import Explanation, Node
 from gesta.web.layered import Box, Edge, lay_out
 
 FOLDED = 500
-"""Number of nodes from which on groups are folded."""
+"""Number of nodes above which groups are folded."""
 PART = 100
 """Greatest number of nodes in a part of a folded turn."""
 DEEP = 6
-"""Number of groups inside each other; those of deeper sub-agents stand beside these."""
+"""Greatest depth of groups inside groups; groups of deeper sub-agents are placed beside the others."""
 WIDTH, HEIGHT = 236.0, 62.0
 """Size of a node in pixels."""
 TEXT, BEFORE = 700, 60
-"""Number of characters of a node that are sent, and how many of them stand before its first passage."""
+"""Number of characters of a node's text that are sent, and how many of them come before the first marked passage."""
 BETWEEN = frozenset({"Analysis", "Thought"})
-"""Types of nodes that only lead from one to another; they are shown when all are asked for."""
+"""Types of nodes that only connect other nodes; they are shown only when a person asks for all nodes."""
 
 
 class RunFacts(Struct):
-    """What a picture tells of a run."""
+    """What the picture needs to know of a run."""
 
     agent: str
     parent: str | None
     turns: list[tuple[int, int]]
-    """Seq and number of each turn."""
+    """The seq of the first entry and the number of each turn, in order."""
 
 
 class Shown(Struct):
-    """What somebody wants to see of a lineage."""
+    """A person's choice of what the picture shows."""
 
     all: bool = False
-    """Whether all nodes are shown; otherwise those that the answer drew on."""
+    """Whether all nodes are shown; otherwise only those that the answer drew on."""
     turned: Collection[str] = ()
-    """Ids of the groups that are folded although they would be open, or open although they would be folded."""
+    """Ids of the groups that a person turned: folded if they would be open, and open if they would be folded."""
 
 
 class Group(Struct):
-    """A turn of a run, or a part of it."""
+    """A turn of a run in the picture, or a part of a long turn."""
 
     id: str
     run: str
@@ -62,7 +63,7 @@ class Group(Struct):
     folded: bool = False
 
     def all_nodes(self) -> list[Node]:
-        """Return its nodes and those of the groups inside."""
+        """Return the nodes of the group and of all groups inside it."""
         return [*self.nodes, *(node for each in self.inside for node in each.all_nodes())]
 
 
@@ -72,9 +73,9 @@ def pictured(
     """Return the picture of an explanation: nodes and groups with their places, edges with their corners.
 
     Args:
-        passages: what the answer repeats of its sources.
+        passages: passages of the sources that the answer repeats.
         kept: ids of the nodes that the answer drew on.
-        runs: facts about each run that has nodes.
+        runs: facts about each run that has nodes, by run id.
     """
     target = found.nodes[-1]
     near = _near(found, kept, {each.id for each in passages})
@@ -108,7 +109,10 @@ def pictured(
 
 
 def _near(found: Explanation, kept: Collection[str], repeated: Collection[str]) -> list[Node]:
-    """Return the nodes that an answer drew on; instructions of a run only with other nodes, or if words are theirs."""
+    """Return the nodes that an answer drew on, without the types in `BETWEEN`.
+
+    Instructions are returned only if their run has other such nodes, or if the answer repeats words of them.
+    """
     target = found.nodes[-1]
     near = [node for node in found.nodes if node is target or (node.id in kept and node.type not in BETWEEN)]
     runs = {node.run for node in near if node.type != "Instructions"}
@@ -116,8 +120,11 @@ def _near(found: Explanation, kept: Collection[str], repeated: Collection[str]) 
 
 
 def _causes(nodes: Iterable[Node], shown: Collection[str]) -> dict[tuple[str, str], str]:
-    """Return the edges between the shown nodes, also where nodes between them are not shown."""
-    above = dict[str, dict[str, bool]]()  # for each node: the shown nodes it comes from, and whether that was inferred
+    """Return the edges between the shown nodes, each "cause" or "inferred".
+
+    An edge replaces a path through hidden nodes.
+    """
+    above = dict[str, dict[str, bool]]()  # for each node its shown sources, and whether each was inferred
     edges = dict[tuple[str, str], str]()
     for node in nodes:
         own = dict[str, bool]()
@@ -131,7 +138,7 @@ def _causes(nodes: Iterable[Node], shown: Collection[str]) -> dict[tuple[str, st
 
 
 def _instructions(shown: Sequence[Node]) -> dict[tuple[str, str], str]:
-    """Return an edge from each instructions to the first node that was made after them in their run."""
+    """Return an edge from each instructions node to the first later node of the same run that is not a question."""
     edges = dict[tuple[str, str], str]()
     for node in shown:
         if node.type == "Instructions":
@@ -142,9 +149,9 @@ def _instructions(shown: Sequence[Node]) -> dict[tuple[str, str], str]:
 
 
 def _grouped(shown: Sequence[Node], in_parts: bool, runs: dict[str, RunFacts]) -> list[Group]:  # noqa: FBT001
-    """Return the turns, each with its nodes; long ones in parts, if some are going to be folded."""
+    """Return one group for each turn with its nodes. With `in_parts`, a turn of more than `PART` nodes is split."""
     turns = dict[tuple[str, int], list[Node]]()
-    for node in sorted(shown, key=lambda each: each.type == "Instructions"):  # these come before all that happened
+    for node in sorted(shown, key=lambda each: each.type == "Instructions"):  # a run had them from its start
         starts = runs[node.run].turns
         place = bisect_right(starts, (node.seq, 1 << 62)) - 1
         turns.setdefault((node.run, starts[place][1] if place >= 0 else 0), []).append(node)
@@ -199,7 +206,10 @@ def _holds(group: Group, other: Group) -> bool:
 
 
 def _fold(groups: list[Group], tops: list[Group], target: Node, turned: Collection[str], *, fold: bool) -> None:
-    """Fold the groups of a large graph but those around the answer, and whatever somebody folded."""
+    """Set which groups are folded: in a large graph, all but those around the answer.
+
+    For the groups in `turned` it is the other way round, because a person clicked on them.
+    """
     for group in groups:
         own = any(node is target for node in group.all_nodes())
         group.folded = (fold and not own) != (group.id in turned)
@@ -208,7 +218,7 @@ def _fold(groups: list[Group], tops: list[Group], target: Node, turned: Collecti
 
 
 def _visible(tops: Iterable[Group]) -> dict[str, str]:
-    """Return for each node the id of what shows it: its own, or that of the folded group that it is in."""
+    """Return for each node id the id of the card that shows it: its own, or the outermost folded group around it."""
     stands = dict[str, str]()
     for group in tops:
         if group.folded:
@@ -219,7 +229,7 @@ def _visible(tops: Iterable[Group]) -> dict[str, str]:
 
 
 def _box(group: Group) -> Box:
-    """Return the box of a group, with those that it holds in the order of time."""
+    """Return the box of a group for the layout, with the boxes of its nodes and then of its inner groups inside."""
     if group.folded:
         return Box(group.id, WIDTH, HEIGHT)
     nodes = [Box(node.id, WIDTH, HEIGHT) for node in group.nodes]
@@ -227,7 +237,7 @@ def _box(group: Group) -> Box:
 
 
 def _in_order(groups: Iterable[Group]) -> list[Edge]:
-    """Return edges that are not drawn, which put the turns of a run below each other."""
+    """Return undrawn edges between successive turns of each run, so that the layout puts them below each other."""
     last, edges = dict[str, Group](), list[Edge]()
     for group in sorted(groups, key=lambda each: (each.run, each.turn, each.part)):
         before = last.get(group.run)
@@ -242,7 +252,10 @@ def _inside(box: Box) -> list[Box]:
 
 
 def _node(node: Node, box: Box, passages: Sequence[Drawn]) -> dict[str, Any]:
-    """Return a node with its place, and a part of its text that has the first passages in it."""
+    """Return a node as JSON, with its place and a part of its text.
+
+    The part is cut so that the first passages are in it.
+    """
     marks = sorted((each.start, each.end) for each in passages if each.id == node.id)
     start = max(0, marks[0][0] - BEFORE) if marks and marks[0][1] > TEXT else 0
     shown = [(one - start, other - start) for one, other in marks if start <= one and other <= start + TEXT]

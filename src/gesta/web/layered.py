@@ -1,7 +1,8 @@
-"""Places boxes in layers, from the top down, each below the boxes that it was made from. A box may hold boxes.
+"""Places boxes in layers from top to bottom: each box is below those it was made from. A box may contain boxes.
 
-An edge to the next layer is drawn straight. All others run in lanes at the right side of the box that holds both ends,
-so that no line is hidden behind a box: edges with a common end share a lane. Nothing depends on chance.
+An edge to the next layer is a straight line. Any other edge runs in a lane (a vertical track) at the right side of the
+box that contains both of its ends, so that no box hides it. Edges with a common end share a lane. The same input always
+gives the same picture.
 """
 
 from collections import defaultdict
@@ -11,35 +12,35 @@ from itertools import pairwise
 from msgspec import Struct, field
 
 ACROSS, DOWN, PADDING, HEAD, LANE = 18.0, 32.0, 14.0, 26.0, 9.0
-"""Gaps between boxes beside and below each other, the margin inside a box, the height of its title, a lane's width."""
+"""In pixels: the gap between boxes side by side, the gap between layers, the margin in a box, its title, and a lane."""
 ROW = 5
-"""Greatest number of boxes beside each other; further boxes of a layer become layers of their own."""
+"""Greatest number of boxes side by side. Further boxes of a layer are put into layers of their own."""
 PULL = 0.2
-"""How much of its distance to the middle of the picture a box gives up, so that a long chain does not wander off."""
+"""Share of its distance to the middle by which a box is moved back, so that a long chain does not drift aside."""
 SWEEPS = 6
-"""Number of times that all layers are put in order, alternately by what is above and what is below."""
+"""Number of passes that sort the boxes in each layer, alternately by the boxes above and by the boxes below."""
 
 
 class Box(Struct):
-    """A rectangle with a place."""
+    """A rectangle with a place in the picture."""
 
     id: str
     width: float = 0.0
-    """Width in pixels; of a box that holds others, it is found by the layout."""
+    """Width in pixels. For a box that contains others, the layout computes it."""
     height: float = 0.0
     inside: list["Box"] = field(default_factory=list)
-    """The boxes that it holds, in the order of time."""
+    """The boxes that it contains, in the order of time."""
     x: float = 0.0
-    """Its left side; `y` is its top."""
+    """Left side in pixels."""
     y: float = 0.0
     layer: int = 0
-    """Number of its layer, from 0, in the box that holds it."""
+    """Number of the layer, from 0, within the box that contains this one."""
     lanes: float = 0.0
-    """Where the first lane begins, from its left side."""
+    """Distance in pixels from the left side of this box to its first lane."""
 
     @property
     def middle(self) -> float:
-        """The middle between its left and its right side."""
+        """The horizontal middle of the box."""
         return self.x + self.width / 2
 
 
@@ -49,26 +50,25 @@ class Edge(Struct):
     source: str
     target: str
     drawn: bool = True
-    """Whether it is a line; otherwise it only says that one box is above the other."""
+    """Whether the line is drawn. An edge that is not drawn only makes the layout place `target` below `source`."""
     points: list[tuple[float, float]] = field(default_factory=list)
-    """Its corners: two points for a line from layer to layer, six for one in a lane."""
+    """Corners of the line as (x, y): two for a straight line, six for a line in a lane."""
 
 
 class Link(Struct):
-    """An edge as the box sees it that holds both of its ends."""
+    """An edge within the box that contains both ends, which are in its inner boxes `above` and `below`."""
 
     edge: Edge
     above: Box
     below: Box
     lane: int = -1
-    """Number of its lane; -1: it needs none."""
+    """Number of its lane, from 0; -1 for a straight line."""
 
 
 def lay_out(root: Box, edges: Iterable[Edge]) -> None:
     """Place all boxes inside a box, and set the corners of the edges between them.
 
-    An edge whose end is no box, or holds its other end, gets no corners.
-
+    An edge gets no corners if an end is not a box of the picture, or if one end contains the other.
     Cost: near linear in the number of boxes and edges.
     """
     ways = {root.id: [root]}
@@ -95,7 +95,7 @@ def lay_out(root: Box, edges: Iterable[Edge]) -> None:
 
 
 def _fill(box: Box, links: list[Link], ways: dict[str, list[Box]]) -> None:
-    """Place what a box holds, in its own coordinates, and find its size."""
+    """Place the boxes inside a box, relative to its top left corner, and set its size."""
     _layer(box.inside, links)
     rows = _order(box.inside, links)
     _across(rows, links)
@@ -111,7 +111,10 @@ def _fill(box: Box, links: list[Link], ways: dict[str, list[Box]]) -> None:
 
 
 def _layer(boxes: list[Box], links: list[Link]) -> None:
-    """Put each box into the layer below the last one of those above it; links that close a circle are left out."""
+    """Put each box into the layer below the lowest box it is linked to from above.
+
+    Links that close a circle are ignored.
+    """
     above, below = _neighbours(links)
     waits = {each.id: len(above[each.id]) for each in boxes}
     numbers = {each.id: place for place, each in enumerate(boxes)}
@@ -131,11 +134,11 @@ def _layer(boxes: list[Box], links: list[Link]) -> None:
     for box in boxes:
         under = [each.layer for each in below[box.id] if each.layer > box.layer]
         if under and not above[box.id] and box is not boxes[0]:
-            box.layer = min(under) - 1  # close to what was made from it
+            box.layer = min(under) - 1  # close to the boxes that were made from it
 
 
 def _neighbours(links: list[Link]) -> tuple[dict[str, list[Box]], dict[str, list[Box]]]:
-    """Return the boxes above and below each box."""
+    """Return two dicts by box id: the linked boxes above each box, and the linked boxes below it."""
     above, below = defaultdict[str, list[Box]](list), defaultdict[str, list[Box]](list)
     for link in links:
         above[link.below.id].append(link.above)
@@ -144,7 +147,7 @@ def _neighbours(links: list[Link]) -> tuple[dict[str, list[Box]], dict[str, list
 
 
 def _order(boxes: list[Box], links: list[Link]) -> list[list[Box]]:
-    """Return the layers, each with its boxes near those that they are linked to; no layer is longer than a row."""
+    """Return the layers as rows of boxes. Linked boxes are placed near each other; a row has at most `ROW` boxes."""
     layers = defaultdict[int, list[Box]](list)
     for each in boxes:
         layers[each.layer].append(each)
@@ -169,7 +172,7 @@ def _mean(numbers: Iterable[float], otherwise: float) -> float:
 
 
 def _across(rows: list[list[Box]], links: list[Link]) -> None:
-    """Place boxes from left to right around 0, as near to those above and below as the boxes beside them allow."""
+    """Place the boxes of each row from left to right around 0, as close as possible to the boxes they are linked to."""
     near = [link for link in links if link.below.layer == link.above.layer + 1]
     above, below = _neighbours(near)
     for row in rows:
@@ -182,11 +185,11 @@ def _across(rows: list[list[Box]], links: list[Link]) -> None:
 
 
 def _spread(row: list[Box], wanted: Sequence[float]) -> None:
-    """Place the boxes of a row so that none overlap and the squares of the distances to the wanted middles are least.
+    """Place the boxes of a row as close as possible to the wanted middles, without overlap, by least squares.
 
     Source: the pool of adjacent violators, for isotonic regression; Barlow and others, 1972.
     """
-    steps, at = [0.0], 0.0  # the middles, if all boxes stood close together
+    steps, at = [0.0], 0.0  # the middles if the boxes were packed without free space
     for one, other in pairwise(row):
         at += (one.width + other.width) / 2 + ACROSS
         steps.append(at)
@@ -203,7 +206,7 @@ def _spread(row: list[Box], wanted: Sequence[float]) -> None:
 
 
 def _is_long(link: Link, ways: dict[str, list[Box]]) -> bool:
-    """Return whether a straight line would run behind other boxes."""
+    """Return whether a straight line for this link would run behind other boxes, so that it needs a lane."""
     if link.below.layer != link.above.layer + 1:
         return True
     source, target = ways[link.edge.source], ways[link.edge.target]
@@ -214,7 +217,7 @@ def _is_long(link: Link, ways: dict[str, list[Box]]) -> bool:
 
 
 def _lanes(links: list[Link]) -> int:
-    """Assign lanes to links, and return the number of lanes. Links with a common end share one."""
+    """Assign a lane to each link, and return the number of lanes. Links with a common end share a lane."""
     out, into = defaultdict[str, int](int), defaultdict[str, int](int)
     for link in links:
         out[link.edge.source] += 1
@@ -227,7 +230,7 @@ def _lanes(links: list[Link]) -> int:
     for each in bundles.values():
         layers = [box.layer for link in each for box in (link.above, link.below)]
         spans.append((min(layers), max(layers), each))
-    free: list[int] = []  # for each lane the last layer in which it is taken
+    free: list[int] = []  # for each lane, the last layer in which it is used
     for start, end, each in sorted(spans, key=lambda span: span[:2]):
         lane = next((number for number, until in enumerate(free) if until < start), len(free))
         free[lane : lane + 1] = [end]
@@ -237,7 +240,7 @@ def _lanes(links: list[Link]) -> int:
 
 
 def _route(link: Link, box: Box, ways: dict[str, list[Box]]) -> None:
-    """Set the corners of an edge."""
+    """Set the corners of the edge of a link, relative to the whole picture."""
     source, target = ways[link.edge.source][-1], ways[link.edge.target][-1]
     start, end = (source.middle, source.y + source.height), (target.middle, target.y)
     if link.lane < 0:

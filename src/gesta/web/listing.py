@@ -1,7 +1,8 @@
-"""The list of sessions on a page: one record or several, filtered, found by words, in an order, with sums.
+"""The list of sessions of one record or several: filtered, searched by words, sorted, with sums.
 
-The index of a large record is made in slices, one a request: until it is whole, a page has the newest sessions and the
-share that was read, and asks again. So no request waits long, and nobody who only reads one run waits for the index.
+An index of the record makes this fast. For a large record the index is built in slices, one a request. Until it is
+complete, the page shows the newest sessions and the share of entries that were read, and asks again. So no request
+takes long, and a person who only reads one run does not wait for the index.
 """
 
 import re
@@ -19,17 +20,17 @@ from gesta.stores.words import CLOSING, OPENING, WordIndex
 from gesta.views.sessions import SessionFilter, Sort, Totals
 
 SLICE_S = 0.15
-"""Time in seconds for which one request adds entries to an index."""
+"""Time in seconds for which one request adds entries to the index."""
 LARGE = 20_000
-"""Number of entries above which a first page does not wait for a slice of the index."""
+"""Number of entries above which the first request is answered without adding to the index."""
 NEWEST = 2500
-"""Number of the newest entries in which the newest runs are looked for while there is no index."""
+"""While the index is not complete, the newest runs are looked for in this many of the newest entries."""
 RUNS = 60
-"""Greatest number of these runs."""
+"""Greatest number of runs listed while the index is not complete."""
 MATCHES = 5_000
-"""Number of the newest entries with the words that are looked at."""
+"""Number of matching entries, newest first, that a search by words looks at."""
 CHOICES = 300
-"""Greatest number of agents, and of tools, among which a person chooses."""
+"""Greatest number of names of agents, and of tools, offered as filters."""
 LIMIT = 200
 LATELY = f"SELECT DISTINCT run FROM (SELECT run FROM entries ORDER BY pos DESC LIMIT {NEWEST}) AS late"  # noqa: S608
 SORTS: tuple[Sort, ...] = ("newest", "cost", "tokens", "duration", "entries")
@@ -39,28 +40,28 @@ NUMBER = re.compile(r"\d{1,15}")
 
 
 class Asked(Struct, frozen=True, kw_only=True):
-    """What the address of a list asks for."""
+    """A request for a list, as its address states it."""
 
     filter: SessionFilter
     words: str = ""
     choices: bool = False
-    """Whether the names of agents and tools are wanted too."""
+    """Whether the names of agents and tools are requested too."""
 
 
 class Listed(Struct, kw_only=True):
-    """A page of sessions."""
+    """A page of the list of sessions, and the sums of all sessions that fit."""
 
     sessions: list[dict[str, Any]]
     totals: Totals
     read: float
-    """Share of the entries that were read so far, from 0 to 1; below 1, the list is not whole."""
+    """Share of the entries read so far, from 0 to 1. Below 1, the list is not complete."""
     agents: list[str] | None = None
     tools: list[str] | None = None
     records: int = 1
 
 
 def asked(given: Mapping[str, str]) -> Asked:
-    """Return what the address of a list asks for. Values that mean nothing are left out."""
+    """Return the request that the query of an address states. Values of a wrong form are ignored."""
     days = {name: given.get(name, "") for name in ("since", "until")}
     days = {name: day for name, day in days.items() if DAY.fullmatch(day)}
     sort: Sort = next((sort for sort in SORTS if sort == given.get("sort")), "newest")
@@ -81,7 +82,7 @@ def asked(given: Mapping[str, str]) -> Asked:
 
 
 class Listing:
-    """The sessions of one record."""
+    """The sessions of one record, with the indexes over its runs and words."""
 
     def __init__(self, record: Record, slice_s: float = SLICE_S, large: int = LARGE) -> None:
         self.record, self.slice_s, self.large = record, slice_s, large
@@ -91,7 +92,10 @@ class Listing:
         self._lock = Lock()
 
     async def page(self, wanted: Asked) -> Listed:
-        """Return the sessions that fit. Cost: some milliseconds, and at most `SLICE_S` for entries that are new."""
+        """Return a page of the sessions that fit.
+
+        Cost: some milliseconds, and at most `slice_s` seconds to index new entries.
+        """
         async with self._lock:
             read, index = await self._read(wanted)
             if index is None:
@@ -115,12 +119,16 @@ class Listing:
             return page
 
     async def whole(self) -> RunIndex:
-        """Return the index with all entries."""
+        """Return the index, completed to the last entry. Cost: time for all entries that are not in the index yet."""
         await self.index.update()
         return self.index
 
     async def _read(self, wanted: Asked) -> tuple[float, RunIndex | None]:
-        """Return the share of entries that were read, and the index to list from; `None` if it must be whole first."""
+        """Return the share of entries read so far, and the index to list from.
+
+        The index is that of all runs if it is complete. Otherwise it covers the newest runs only. It is `None` if
+        filters, order or words need the complete index, which is not ready.
+        """
         narrow = replace(wanted.filter, after=0, limit=None) != SessionFilter(limit=None) or wanted.words
         first = self._newest is None and not self.index.pos and await self.record.store.last() > self.large
         share = await self.index.update(0.0 if first and not narrow else self.slice_s)
@@ -137,7 +145,10 @@ class Listing:
         return share, self._newest[1]
 
     async def _hit(self, words: str, place: tuple[str, int] | None) -> dict[str, Any] | None:
-        """Return where the words stand in a session, and the words around them: each second part is a match."""
+        """Return the entry in which the words were found, and the text around them; `None` if there is no place.
+
+        The text is split into parts: every second part is a match.
+        """
         if place is None:
             return None
         kind, snippet = await self.words.snippet(*place, words)
@@ -149,7 +160,7 @@ class Listing:
 
 
 async def everywhere(listings: Sequence[Listing], wanted: Asked) -> Listed:
-    """Return the sessions of several records that fit, in one order, each with the number of its record."""
+    """Return a page of the fitting sessions of several records in one order. Each has the number of its record."""
     first = replace(
         wanted, filter=replace(wanted.filter, after=0, limit=wanted.filter.after + (wanted.filter.limit or 0))
     )

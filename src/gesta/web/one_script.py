@@ -1,9 +1,9 @@
-"""Makes one classic script of the modules of the pages.
+"""Joins the JavaScript modules of the pages into one classic script.
 
-A browser loads no module from a file of a disk, and asks a server for each module by itself.
+A browser loads no module from a file on a disk, and from a server it requests each module separately.
 
-Each module becomes a function that returns what the module exports, and the functions are called in the order of the
-imports. Nothing else is changed, so the lines of a module are found again in the script.
+Each module becomes a function that returns its exports, and the functions are called in the order of the imports.
+Nothing else is changed, so the lines of a module can be recognized in the script.
 """
 
 import re
@@ -15,22 +15,23 @@ IMPORT = re.compile(rf'^import (?:\* as (\w+)|{NAMES}) from "\./([\w-]+\.js)";$'
 PASSED_ON = re.compile(rf'^export {NAMES} from "\./([\w-]+\.js)";$', re.MULTILINE)
 EXPORT = re.compile(r"^export ((?:async )?function\*? |class |const )([\w$]+)", re.MULTILINE)
 LEFT = re.compile(r"^\s*(?:import|export)\b.*|\bimport\s*[(.].*", re.MULTILINE)
-"""What the script must not have: a form of import or export that is not known here."""
+"""Forms of import and export that this file cannot translate; the script must not contain any."""
 
 
 class BadModule(Exception):
-    """A module has an import or export that this file cannot translate; the texts of the pages are at fault."""
+    """A module has an import or export that cannot be translated. The modules in `static` have to be corrected."""
 
 
 def one_script(modules: Mapping[str, str], first: str, instead: Mapping[str, str]) -> str:
-    """Return the script that does what the module `first` does.
+    """Return a classic script that does the same as the module `first`.
 
     Args:
-        modules: the text of each module by the name of its file.
-        instead: names of modules in whose place others stand, as `{"source.js": "folder.js"}`.
+        modules: the text of each module by file name.
+        first: file name of the module where the program begins.
+        instead: modules to replace by others, as in `{"source.js": "folder.js"}`.
 
     Raises:
-        BadModule: two modules import each other, or a module has another form of import or export.
+        BadModule: two modules import each other, a module is missing, or an import or export cannot be translated.
     """
     needs, left = dict[str, list[str]](), [first]
     while left:
@@ -63,7 +64,7 @@ def _text(modules: Mapping[str, str], instead: Mapping[str, str], name: str) -> 
 
 
 def _exported(text: str) -> dict[str, str]:
-    """Return the names that a module exports, each with what it stands for."""
+    """Return the exports of a module: each exported name with the JavaScript expression that it refers to."""
     passed = [(old, new, source) for names, source in PASSED_ON.findall(text) for old, new in _names(names)]
     return {found[1]: found[1] for found in EXPORT.findall(text)} | {
         new: f'modules["{source}"].{old}' for old, new, source in passed
@@ -71,7 +72,7 @@ def _exported(text: str) -> dict[str, str]:
 
 
 def _part(name: str, text: str) -> str:
-    """Return a module as a function that is called at once."""
+    """Return a module as a JavaScript function that is called at once. Raises BadModule if it cannot be translated."""
     body = PASSED_ON.sub("", IMPORT.sub(_imported, text))
     body = EXPORT.sub(r"\1\2", body)
     if strange := LEFT.search(body):
@@ -89,6 +90,6 @@ def _imported(found: re.Match[str]) -> str:
 
 
 def _names(text: str) -> list[tuple[str, str]]:
-    """Return the names in braces, each with the name that it gets."""
+    """Return pairs for the names between the braces of an import or export: the name, and the name after `as`."""
     found = [each.strip().partition(" as ") for each in text.split(",") if each.strip()]
     return [(old.strip(), (new or old).strip()) for old, _, new in found]

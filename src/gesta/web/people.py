@@ -1,7 +1,8 @@
-"""The requests by which a person answers on a page what a run waits for. No other request of the viewer writes.
+"""The requests by which a person answers, on a page, what a run waits for. No other request of the viewer writes.
 
-Each opens the record for writing, puts one letter into the inbox of a run, and closes it. The server or worker that
-drives the run then continues it.
+Each request opens the record for writing, puts one message into the inbox of a run, and closes the record. The server
+or worker that drives the run reads the message and continues the run. A wait is one thing that an open turn needs
+before it can go on, such as an approval or an answer to a question.
 """
 
 from typing import Any, Literal, assert_never
@@ -25,35 +26,35 @@ from gesta.web.data import Pages
 
 
 class Word(Received, frozen=True, kw_only=True):
-    """A person's answer about one wait."""
+    """A person's answer to one wait."""
 
     run: str
     of: int
-    """Seq of the approval-request, of the question, or of the attempt in doubt."""
+    """Seq of the entry that is answered: the approval-request, the question, or the attempt in doubt."""
     verdict: Literal["approved", "denied", "answered", "done", "failed", "retry"]
     by: str
     args: dict[str, Any] | None = None
-    """Arguments that replace the model's."""
+    """Arguments to use in place of the model's; `None` keeps those of the model."""
     value: Any = None
     """The answer to a question, or the result of a call."""
     reason: str | None = None
 
 
 class Shown(Struct, frozen=True):
-    """A wait, as the person who answers sees it."""
+    """A wait with the facts that the person who answers needs."""
 
     wait: Waiting
     visible: Any
-    """The arguments, or the question, with marks in place of characters that nobody can see."""
+    """The arguments or the question, with invisible characters replaced by visible marks."""
     answerable: bool
     until: str
-    """How the turn goes on, if nobody can answer on the page; else empty."""
+    """How the turn goes on if a person cannot answer on the page; otherwise empty."""
     said: str
     """The last message of a person in the session; empty if there is none."""
 
 
 async def waiting(_request: Request, pages: Pages) -> Response:
-    """List what the open turns of all sessions wait for, and the name of the person at this machine."""
+    """Answer with what the open turns of all sessions wait for, and the name of the user of this machine."""
     index, wanted = await pages.listing.whole(), SessionFilter(stands="waiting", limit=None)
     found = await listed(index, wanted, pages.record.now())
     waits = [each for session in found.sessions for each in session.waiting]
@@ -68,7 +69,7 @@ async def shown(pages: Pages, wait: Waiting) -> Shown:
 
 
 def until(wait: Waiting) -> str:
-    """Return how a turn goes on whose wait nobody can end on the page."""
+    """Return a sentence about how a turn goes on; empty for a wait that a person can answer on the page."""
     match wait.what:
         case "approval" | "question" | "budget" | "doubt":
             return ""
@@ -88,7 +89,7 @@ def until(wait: Waiting) -> str:
 
 
 async def answer(request: Request, pages: Pages) -> Response:
-    """Put a person's answer into the inbox of the run that waits for it."""
+    """Put a person's answer into the inbox of the run that waits for it. Raises NotWaiting if nothing waits for it."""
     word = await read(request, Word)
     if not word.by.strip():
         raise AgentError("Nobody is named who answers. Write your name.")

@@ -1,6 +1,7 @@
-"""Reads entries for the pages. An entry that somebody changed so that it cannot be read hides no other entry.
+"""Reads entries for the pages. An entry that was damaged and cannot be read does not hide the others.
 
-In its place stands an entry that says why. What is shown of it as evidence comes from its digest; see `evidence`.
+A substitute entry with the reason takes its place. What the page says of the damage comes from `evidence`, which
+compares digests.
 """
 
 from datetime import UTC, datetime
@@ -14,13 +15,19 @@ from gesta.log.shared import rows_of
 from gesta.store import Store
 
 UNREADABLE = "not readable"
-"""The key of what stands in the place of an entry that cannot be read."""
+"""The key of a substitute entry, whose value says why the real entry cannot be read."""
 
 
 async def read(
     store: Store, run: str, after: int = 0, until: int | None = None, limit: int | None = None
 ) -> list[Entry]:
-    """Return a run's entries as `gesta.log.journal.read` does, also those that cannot be read."""
+    """Return a run's entries as `gesta.log.journal.read` does, with a substitute for each entry that cannot be read.
+
+    Args:
+        after: seq before the first entry to read.
+        until: seq of the last entry to read; `None` for the end of the run.
+        limit: greatest number of entries.
+    """
     try:
         return await read_all(store, run, after, until, limit)
     except BrokenRecord:
@@ -33,10 +40,10 @@ async def read(
 
 
 async def _entry(store: Store, run: str, row: Row, last: datetime) -> Entry:
-    """Return the entry of a row; if it cannot be read, an entry that says why.
+    """Return the entry of a stored row; if it cannot be read, a substitute that says why.
 
     Args:
-        last: time of the entry before it.
+        last: time of the entry before it, used if the time of the row cannot be read.
     """
     try:
         (entry,) = await read_all(store, run, row.seq - 1, row.seq) if row.run != run else [await entry_of(store, row)]

@@ -1,6 +1,8 @@
-"""The data of the pages about what was sent: the requests of a run, and one request as persons and providers read it.
+"""The data of the pages about what a run sent to its model: the list of its requests, and one request in detail.
 
-A request is made again from the entries before it. Its messages and its body are sent to the page in parts.
+A record does not store the body of a request. The body is rebuilt from the entries before the request. A formatter
+turns entries into messages; an encoder turns messages into the JSON of a provider. The messages and the body are sent
+to the page in parts.
 """
 
 import json
@@ -29,30 +31,30 @@ from gesta.views.sent import Sent, encoding, message_text
 from gesta.views.sent_changes import Difference, brief_facts
 
 READ = 2000
-"""Number of entries that are folded before other requests are answered."""
+"""Number of entries read at once; between these reads other requests are answered."""
 KEPT_LISTS, KEPT_REQUESTS = 8, 2
-"""Number of runs whose list of requests is kept in memory, and number of requests that are kept."""
+"""Number of runs whose list of requests is kept in memory, and number of rebuilt requests that are kept."""
 TEXT = 2000
-"""Greatest number of characters of a message that are sent before somebody asks for all of it."""
+"""Greatest number of characters of a message that are sent at first. The rest is sent when a person asks for it."""
 PART = 40_000
-"""Greatest number of characters of a body that are sent at once."""
+"""Greatest number of characters of a body in one answer."""
 STEPS = 200
-"""Greatest number of changed messages that are sent at once."""
+"""Greatest number of changed messages in one answer."""
 UNSAID = "tool-calls"
-"""The formatter for a request that is not on record, as after an import."""
+"""The formatter for a request that is not on record, for example in an imported run."""
 ENCODER = "chat-completions/1"
-"""The encoder for a request whose own encoder is not known here."""
+"""The encoder used if the encoder of a request is not known here."""
 
 
 class Listed(Struct):
-    """The list of the requests of a run up to an entry."""
+    """The list of the requests of one run, up to the last entry that was read."""
 
     exchanges: Exchanges = field(default_factory=Exchanges)
     lock: Lock = field(default_factory=Lock)
 
 
 class Made(NamedTuple):
-    """A request made again, and what is known about it."""
+    """A rebuilt request, and how it differs from the request before it."""
 
     wanted: Wanted
     found: Difference
@@ -60,12 +62,12 @@ class Made(NamedTuple):
 
     @property
     def one(self) -> Sent[Any]:
-        """The request."""
+        """The rebuilt request itself."""
         return self.found.one
 
 
 class SentPages:
-    """Reads from one record what was sent to models."""
+    """Rebuilds and keeps the model requests of the runs of one record."""
 
     def __init__(self, record: Record) -> None:
         self.record = record
@@ -74,12 +76,12 @@ class SentPages:
         self._lock = Lock()
 
     async def requests(self, name: str, after: int, limit: int) -> dict[str, Any]:
-        """Return requests of a run, leaving out the first `after` of them, and the number of all requests."""
+        """Return at most `limit` requests of a run after skipping `after` of them, and the number of all requests."""
         every = (await self._exchanges((await self.record.find(name)).run)).every
         return {"requests": every[after : after + limit], "total": len(every)}
 
     async def _exchanges(self, run: str) -> Exchanges:
-        """Return the requests of a run up to its last entry. Only new entries are read."""
+        """Return the list of a run's requests, brought up to its last entry. Only new entries are read."""
         listed = self._lists.setdefault(run, Listed())
         self._lists.move_to_end(run)
         while len(self._lists) > KEPT_LISTS:
@@ -92,7 +94,7 @@ class SentPages:
         return listed.exchanges
 
     async def request(self, name: str, wanted: Wanted) -> dict[str, Any]:
-        """Return what is known about a request, and its messages from the first change on."""
+        """Return the facts about one request, and its messages from the first change since the request before it."""
         run = (await self.record.find(name)).run
         made, every = await self.made(run, wanted), (await self._exchanges(run)).every
         seq, number = made.one.seq, len(made.one.request.blocks)
@@ -119,7 +121,7 @@ class SentPages:
         }
 
     async def made(self, run: str, wanted: Wanted) -> Made:
-        """Return a request, made again. A request that is not on record is made as it would be sent.
+        """Return a rebuilt request. If the entry is not a request, the request that would be sent after it is built.
 
         Raises:
             Refused: there is no such entry, formatter or provider.
@@ -141,17 +143,21 @@ class SentPages:
             return self._kept[run, wanted]
 
     async def header(self, name: str, wanted: Wanted) -> dict[str, Any]:
-        """Return the header of a request: model, instructions, tools, schema of the answer, settings."""
+        """Return the tools, the output schema, and the settings (model, instructions and more) of a request."""
         header = (await self.made((await self.record.find(name)).run, wanted)).one.header
         return {"tools": header.tools or [], "output": header.output, "meta": header.meta or {}}
 
     async def messages(self, name: str, wanted: Wanted, after: int, limit: int) -> list[dict[str, Any]]:
-        """Return messages of a request, leaving out the first `after` of them."""
+        """Return at most `limit` messages of a request after skipping `after` of them, with long texts cut."""
         one = (await self.made((await self.record.find(name)).run, wanted)).one
         return [_message(one, place) for place in range(len(one.request.blocks))[after : after + limit]]
 
     async def message(self, name: str, wanted: Wanted, place: int, *, before: bool) -> dict[str, Any]:
-        """Return one whole message of a request, or of the request before it. Raises Refused if there is none."""
+        """Return the whole text of one message, counted from 0. Raises Refused if there is no such message.
+
+        Args:
+            before: whether to look in the request before this one.
+        """
         found = (await self.made((await self.record.find(name)).run, wanted)).found
         one = found.before if before else found.one
         if one is None or place >= len(one.request.blocks):
@@ -159,19 +165,19 @@ class SentPages:
         return {"text": message_text(one.message(place))}
 
     async def wire(self, name: str, wanted: Wanted, after: int) -> dict[str, Any]:
-        """Return a request as its provider gets it, with a part of its body as indented text."""
+        """Return a request as its provider gets it, with the part of its indented body after character `after`."""
         made = await self.made((await self.record.find(name)).run, wanted)
         facts = request_facts(made.one, made.wanted)
         body = json_harmless(json.dumps(facts.pop("body"), indent=2, ensure_ascii=False))
         return facts | {"body": body[after : after + PART], "characters": len(body)}
 
     async def body(self, name: str, wanted: Wanted) -> bytes:
-        """Return the exact bytes of a body."""
+        """Return the exact bytes of the body of a request."""
         return (await self.made((await self.record.find(name)).run, wanted)).one.request.body()
 
 
 def ways() -> dict[str, Any]:
-    """Return the formatters, and by dialect the providers, for which a request can be made."""
+    """Return the names of the formatters, and the providers for each dialect (form of body) that can be chosen."""
     dialects = [
         {"name": name, "providers": [each.name for each in PROVIDERS.values() if each.speaks == speaks]}
         for speaks, name in DIALECTS.items()
@@ -180,9 +186,10 @@ def ways() -> dict[str, Any]:
 
 
 def _made(entries: Sequence[Entry], wanted: Wanted) -> Made:
-    """Make a request again; in another form, if it is not on record or its own form is not known here.
+    """Rebuild a request from its entries and those before it.
 
-    Raises Refused if `wanted` names nothing.
+    If the request is not on record, or its own formatter or encoder is unknown here, `UNSAID` and `ENCODER` are used.
+    Raises Refused if `wanted` names an unknown formatter or model.
     """
     own = any(entry.kind is Kind.Request for entry in entries)
     ways = [wanted] if own or wanted.anew else []
@@ -201,7 +208,7 @@ def _made(entries: Sequence[Entry], wanted: Wanted) -> Made:
 
 
 def _step(step: dict[str, Any], found: Difference) -> dict[str, Any]:
-    """Return what became of a message, with the message; of a changed message also what it was."""
+    """Return a changed message as JSON. A changed or removed message also has its earlier form."""
     place, was = step.get("place"), step.get("was")
     told = dict(step)
     if place is not None:
@@ -212,7 +219,7 @@ def _step(step: dict[str, Any], found: Difference) -> dict[str, Any]:
 
 
 def _message(one: Sent[Any], place: int) -> dict[str, Any]:
-    """Return a message as a page shows it."""
+    """Return a message as JSON for the page, with long texts cut."""
     shown, message = one.shown[place], one.message(place)
     calls = [{"name": call.name, "args": numbers_in_hex(call.args)} for call in message.calls]
     large = len(repr(calls)) > TEXT

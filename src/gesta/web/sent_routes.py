@@ -1,4 +1,4 @@
-"""The addresses under which the data about what was sent is read."""
+"""The addresses under which the pages read what a run sent to its model."""
 
 import re
 from typing import Any, Protocol
@@ -20,7 +20,7 @@ class HasSent(Protocol):
 
     @property
     def sent(self) -> SentPages:
-        """The pages about what was sent."""
+        """The data about the requests to models."""
 
 
 async def _requests(request: Request, pages: HasSent) -> Response:
@@ -51,7 +51,7 @@ async def _wire(request: Request, pages: HasSent) -> Response:
 
 
 async def _body(request: Request, pages: HasSent) -> Response:
-    """Answer with the bytes of a body as a file, so that no browser reads them as a page."""
+    """Send the bytes of a body as a download, so that a browser does not show them as a page."""
     body, seq = SECRETS.bytes(await pages.sent.body(*_wanted(request))), _params(request)["seq"]
     named = {"content-disposition": f'attachment; filename="request-{seq}.json"'}
     return Response(body, headers=named, media_type="application/octet-stream")
@@ -71,7 +71,7 @@ PLACES = (
     (AT + "/{seq:int}/body", _body),
     ("/api/{record:int}/ways", _ways),
 )
-"""The addresses, and the functions that answer."""
+"""The addresses, each with the function that answers it."""
 
 
 def _params(request: Request) -> dict[str, Any]:
@@ -80,13 +80,13 @@ def _params(request: Request) -> dict[str, Any]:
 
 
 def _wanted(request: Request) -> tuple[str, Wanted]:
-    """Return the run, and which request of it is wanted in which form."""
+    """Return the run that an address names, and which of its requests to rebuild with which formatter and provider."""
     params, query = _params(request), request.query_params
     form, model = query.get("form") or None, query.get("as") or None
     return params["run"], Wanted(entry=params["seq"], form=form, model=model, whole=bool(query.get("whole")))
 
 
 def number(request: Request, name: str, otherwise: int) -> int:
-    """Return a member of a query that is a number; `otherwise` if it is none."""
+    """Return a number from the query of an address; `otherwise` if it is missing or not a number."""
     given = request.query_params.get(name, "")
     return int(given) if NUMBER.fullmatch(given) else otherwise

@@ -1,4 +1,4 @@
-// The data of the pages. Every address is one that `gesta view` answers.
+// The requests for the data of the pages. Every address is one that `gesta view` answers.
 
 import { follow as followed, get, href } from "./source.js";
 export { Failed } from "./source.js";

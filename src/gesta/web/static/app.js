@@ -1,4 +1,4 @@
-// The pages: which one an address means, and the line at the top that all of them share.
+// Shows the page that an address names, and the line at the top that all pages share.
 import * as api from "./api.js";
 import { el, when } from "./dom.js";
 import { evidence } from "./evidence.js";

@@ -1,4 +1,5 @@
-// The runs that a run started: what each answered and what it cost, where it was called; opened, its conversation in place.
+// The runs that a run started, each with its answer and cost, at the place where it was called.
+// When a person opens one, its conversation is shown in place.
 import * as api from "./api.js";
 import { count, el, took } from "./dom.js";
 import { text } from "./value.js";

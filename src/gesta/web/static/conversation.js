@@ -1,4 +1,4 @@
-// The lines of a run as a conversation: who said what, each call with its result, and what happened to it, in sentences.
+// The entries of a run as a conversation: who said what, each call with its result, and in sentences what happened to it.
 import * as api from "./api.js";
 import { boxes, drawn, money } from "./children.js";
 import { count, el, took, when } from "./dom.js";

@@ -1,4 +1,4 @@
-// Elements are made from texts, never from markup: whatever an agent or a tool said stays text.
+// Makes elements from texts, never from markup, so that the words of an agent or a tool can never become HTML.
 import { href } from "./source.js";
 
 /** Return an element. `facts`: attributes, `on…` listeners, `class`; `undefined` and `false` are left out. */

@@ -1,4 +1,5 @@
-// What `verify` says of a whole record: when it was said, against which heads, and what each flaw may come from.
+// The page about a check of the whole record: when `verify` ran, with which heads, and possible causes of each flaw.
+// A head is the digest of a run's last entry, kept outside the record.
 import * as api from "./api.js";
 import { announce, count, el, when } from "./dom.js";
 import { flaw } from "./proof.js";

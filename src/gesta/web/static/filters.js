@@ -1,4 +1,4 @@
-// What narrows and orders the list of sessions: choices whose values stand in the address.
+// The filters and the order of the list of sessions. What a person chose is stored in the address.
 import { el } from "./dom.js";
 
 const STANDS = [["", "any state"], ["running", "running"], ["open", "running or left"], ["waiting", "waiting for somebody"], ["answered", "answered"], ["failed", "failed"], ["limit", "reached a limit"], ["budget", "reached its budget"], ["cancelled", "cancelled"], ["recorded", "recorded only"]];

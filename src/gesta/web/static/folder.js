@@ -1,4 +1,4 @@
-// The data of a folder that `gesta view --export` wrote: files of script, loaded as they are asked for, and no server.
+// Reads the data of a folder that `gesta view --export` wrote: scripts, loaded when they are needed, without a server.
 // The address of a page is the query of index.html: `index.html?/r/0/run/ID&all=1#34`.
 
 import { parse } from "./json.js";

@@ -1,4 +1,4 @@
-// A run in the form of another system: a table of rows, read in pages. Which form is shown stands in the address.
+// A run in the form of another system: a table whose rows are loaded in pages. The address names the form.
 import * as api from "./api.js";
 import { announce, connection, count, el } from "./dom.js";
 import { FORMS, forms } from "./switch.js";

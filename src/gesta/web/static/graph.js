@@ -1,4 +1,4 @@
-// A lineage as an SVG, from places that the server found: groups, lines, and a card for each entry.
+// Draws the lineage of an answer as SVG: groups, lines, and a card for each entry. The server computed their places.
 import { el } from "./dom.js";
 import { Map_ } from "./map.js";
 import { path } from "./source.js";

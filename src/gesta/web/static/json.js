@@ -1,4 +1,4 @@
-// JSON without loss: an integer that JavaScript cannot hold stays as it is written, also when it is sent back.
+// JSON without loss: an integer that is too large for JavaScript keeps its digits, also when it is sent back.
 
 /** Return the value of a JSON text. A large integer becomes what `JSON.rawJSON` makes, where a browser has that. */
 export function parse(text) {

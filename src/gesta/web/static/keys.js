@@ -1,4 +1,4 @@
-// The keys of the pages: the search, and a dialog that shows all keys.
+// The keyboard shortcuts of all pages: the key for the search, and the dialog that lists all keys.
 import { el } from "./dom.js";
 
 const KEYS = {

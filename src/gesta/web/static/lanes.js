@@ -1,4 +1,4 @@
-// The time of a run as a tree of bars on one axis: turns, spans, model calls, tool calls, waits, and the runs of sub-agents.
+// The time of a run as a tree of bars on one axis: turns, spans, model calls, tool calls, waits, and runs of sub-agents.
 import * as api from "./api.js";
 import { Children, cost, ended, lasted, money, sum } from "./children.js";
 import { announce, connection, count, el, took } from "./dom.js";

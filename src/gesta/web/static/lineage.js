@@ -1,4 +1,4 @@
-// The lineage of one answer: its graph, and beside it the words of the answer and of the entry that one looks at.
+// The page about the lineage of one answer: a graph, and beside it the text of the answer and of the chosen entry.
 import * as api from "./api.js";
 import { announce, count, el } from "./dom.js";
 import { Graph, excerpt } from "./graph.js";

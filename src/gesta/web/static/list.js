@@ -1,5 +1,5 @@
-// The sessions of a record, or of all records: filtered, sorted, with sums; running ones on top, and live.
-// Filters, order and page stand in the address.
+// The list of the sessions of one record or of all records. It can be filtered and sorted, and it shows sums.
+// It is updated live, with running sessions at the top. Filters, order and page are stored in the address.
 import * as api from "./api.js";
 import { filters } from "./filters.js";
 import { announce, connection, count, el, took, when } from "./dom.js";

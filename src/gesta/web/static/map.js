@@ -1,4 +1,4 @@
-// A small map of a large graph, with a frame around the part that one sees. A click or a drag moves the frame.
+// A small map of a large graph. A frame marks the visible part; a click or a drag moves it.
 import { el } from "./dom.js";
 
 const LARGE = 2.5;

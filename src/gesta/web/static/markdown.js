@@ -1,5 +1,5 @@
-// Markdown as models write it: blocks first, then the words in them. Elements are made from texts; markup stays text.
-// Images are never loaded, and a link says where it leads. What is not understood is shown as it was written.
+// Shows Markdown as models write it: first the blocks, then the words in them. Markup of HTML stays text.
+// Images are never loaded, and a link shows its address. Anything that is not understood is shown as it was written.
 import { el } from "./dom.js";
 import { parse } from "./json.js";
 

@@ -1,5 +1,5 @@
-// Only what is near the screen is in the page. Items stand in stretches; a stretch that is far away is emptied and
-// keeps its height, and gets its items back before it can be seen.
+// Keeps only the items near the screen in the page. Items are put into stretches. A stretch far from the screen is
+// emptied but keeps its height, and its items come back before the person scrolls to it.
 import { el } from "./dom.js";
 
 const MOST = 24, MARGIN = "1800px";

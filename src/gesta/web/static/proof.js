@@ -1,4 +1,4 @@
-// What `verify` says of one run: in the panel beside it, and in red at each entry that is not as it was written.
+// The result of `verify` for one run: a summary in the panel, and a red mark at each entry that was changed.
 import * as api from "./api.js";
 import { announce, count, el, when } from "./dom.js";
 import { copy } from "./source.js";

@@ -1,4 +1,4 @@
-// One run: its conversation in pages, and what stands beside it. What comes while one looks is added at the end.
+// The page about one run: its conversation, loaded in pages, and the panel beside it. New entries are added live.
 import * as api from "./api.js";
 import { Children } from "./children.js";
 import { Conversation, fold } from "./conversation.js";

@@ -1,4 +1,4 @@
-// Where a time lies in a picture. Pauses are drawn short, so that days of waiting leave room for the work.
+// Computes the horizontal place of a time in a picture. Pauses are shortened, so that work stays visible beside long waits.
 import { took } from "./dom.js";
 
 /** Return bars with `from` and `to` in milliseconds; one that has not ended ends with the last of all. */

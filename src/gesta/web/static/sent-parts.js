@@ -1,4 +1,4 @@
-// The parts of a request: what changed in it, all of its messages, and its bytes. Long parts are read when somebody asks.
+// The parts of a model request: the changes in it, its messages, and its bytes. Long parts are loaded on demand.
 import * as api from "./api.js";
 import { count, el } from "./dom.js";
 import { shown } from "./value.js";

@@ -1,4 +1,4 @@
-// What was sent to the model: one request beside the one before it, as a person reads it and as a provider gets it.
+// The page about what was sent to the model: a request compared with the one before, as messages and as a provider gets it.
 import * as api from "./api.js";
 import { announce, connection, count, el, took } from "./dom.js";
 import { Parts } from "./sent-parts.js";

@@ -1,5 +1,5 @@
-// Where the pages have their data from, and how they are addressed: here by the server of `gesta view`.
-// In a folder that `gesta view --export` wrote, folder.js stands in the place of this file, with the same names.
+// Loads the data of the pages from the server of `gesta view`, and makes the addresses of pages.
+// In a folder that `gesta view --export` wrote, folder.js takes the place of this file and exports the same names.
 
 import { parse } from "./json.js";
 

@@ -1,4 +1,5 @@
-// What happened to a tool call beyond its result: attempts, deaths, doubts, who settled them, and what was not repeated.
+// What happened to a tool call besides its result: attempts, process deaths, doubts, who resolved them, and skipped repeats.
+// A doubt is a call that may or may not have had its effect.
 import { el, time } from "./dom.js";
 import { shown } from "./value.js";
 

@@ -1,4 +1,4 @@
-// The switch between the forms of one run, all of which have an address.
+// The links between the forms of one run, such as conversation and activity. Each form has its own address.
 import { el } from "./dom.js";
 
 export const FORMS = [["", "Conversation"], ["activity", "Activity"], ["steps", "Steps"], ["task", "Task"], ["react", "ReAct"], ["codeact", "CodeAct"], ["why", "Why"]];

@@ -1,4 +1,4 @@
-// The time of a run in four lanes. Pauses between turns are drawn short, so that days of waiting leave room for the work.
+// The time of a run in four lanes. Pauses between turns are shortened, so that work stays visible beside long waits.
 import { el, took } from "./dom.js";
 import { hasTimes, length, scale, timed, toned } from "./scale.js";
 

@@ -1,4 +1,4 @@
-// Values as a person reads them: records and lists of records as tables, long ones opened on demand, images as images.
+// Shows values for a person: objects and lists of objects as tables, images as images, long values opened on demand.
 import * as api from "./api.js";
 import { count, el } from "./dom.js";
 import { exact, nested, parse } from "./json.js";

@@ -1,4 +1,4 @@
-// What waits for a person: each with its arguments as they are, the invisible ones marked, and the answers that end it.
+// The page about what waits for a person: each wait with its arguments, invisible characters marked, and its answers.
 import * as api from "./api.js";
 import { announce, connection, count, el, when } from "./dom.js";
 import { shown } from "./value.js";

@@ -1,4 +1,4 @@
-// What an answer was made from: the entries in a panel, their words marked in both.
+// What an answer was made from: a panel with its source entries. Words that the answer repeats are marked in both.
 import * as api from "./api.js";
 import { count, el } from "./dom.js";
 

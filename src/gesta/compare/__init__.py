@@ -1,6 +1,7 @@
 """Replays a recorded run, forks it, compares it with another run, or keeps it as a test case.
 
-`same` compares two entries, `stage` is a record that answers in place of models and tools, and `replaying` runs a run
-again on it; `forks` continues a run from an earlier entry, `differences` compares two runs. `cases` keeps runs as
-tests, and `plugin` makes pytest collect them. `requests` makes requests again, to compare one with the one before it.
+A replay runs the agent's code again while recorded answers take the place of the model and the tools. `stage` is the
+record that a replay writes to and that supplies those answers. `replaying` drives the replay, and `same` compares each
+new entry with the recorded one. `forks` continues a run from an earlier entry, and `differences` compares two runs.
+`cases` keeps runs as tests, which `plugin` makes pytest collect. `requests` rebuilds the requests sent to a model.
 """

@@ -1,7 +1,7 @@
 """A case is a good run that is kept as a test: replayed with the present code, the run must have the same entries.
 
-A case is a small file of JSON lines: a head, and the entries of the run and of the runs below it. Prompts are not
-compared; tool results, tool calls and answers are. The bytes of replies are left out.
+A case is a small file of JSON lines: a head, and the entries of the run and of its child runs (runs that it started).
+Prompts are not compared; tool results, tool calls and answers are. The recorded bytes of model replies are left out.
 """
 
 import os
@@ -24,9 +24,9 @@ from gesta.record.record import Record
 from gesta.text.redactor import SECRETS
 
 FORMAT = 1
-"""Version of the format of the lines."""
+"""Version of the file format."""
 MARK = '{"gesta_case":'
-"""The text that every case begins with."""
+"""The text with which every case file begins."""
 
 
 class Head(Struct, frozen=True, kw_only=True):
@@ -34,14 +34,14 @@ class Head(Struct, frozen=True, kw_only=True):
 
     gesta_case: int = FORMAT
     agent: str
-    """Address of the agent: FILE.py:NAME, from the folder where tests are run, or dotted.module:NAME."""
+    """Address of the agent: FILE.py:NAME, relative to the folder where the tests run, or dotted.module:NAME."""
     run: str
     live: list[str] = []
-    """Names of the tools that really run in a replay, and whose results are compared."""
+    """Names of the tools that a replay really runs. Their new results are compared with the recorded ones."""
 
 
 class Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One line of a case: an entry of the run, or of a run below it."""
+    """One line of a case after the first: an entry of the run or of a child run."""
 
     run: str
     seq: int
@@ -53,14 +53,14 @@ class Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Case(Struct, frozen=True):
-    """A case that was read from a file."""
+    """A run and its child runs, as read from a case file."""
 
     head: Head
     runs: Runs
 
 
 async def taken(record: Record, run: str) -> dict[str, list[Entry]]:
-    """Return the entries of a run and of all runs below it, by run, in the form for a case."""
+    """Return the entries of a run, of its child runs and of their child runs, by run id: the content of a new case."""
     found, open_ = {run: await record.read(run)}, {run}
     for row in await record.store.runs():  # in the order in which they were opened
         if row.parent_run in open_:
@@ -70,7 +70,7 @@ async def taken(record: Record, run: str) -> dict[str, list[Entry]]:
 
 
 def written(case: Case) -> str:
-    """Return a case as text, without the secrets of this process."""
+    """Return a case as the text of its file. Values of secrets in this process's environment are replaced."""
     lines = [msgspec.json.encode(case.head).decode()]
     lines += [_line(entry) for entries in case.runs.values() for entry in entries]
     SECRETS.add_environment(os.environ)
@@ -78,7 +78,7 @@ def written(case: Case) -> str:
 
 
 def read(path: str | os.PathLike[str]) -> Case:
-    """Read a case from a file. Raises BrokenRecord for a line that cannot be read."""
+    """Read a case from a file. Raises BrokenRecord, which names the first line that cannot be read."""
     runs: dict[str, list[Entry]] = {}
     number = 1
     try:
@@ -97,17 +97,19 @@ def read(path: str | os.PathLike[str]) -> Case:
 
 
 async def check(case: Case, agent: Agent) -> list[str]:
-    """Replay a case, and return its differences in words; an empty list if there are none."""
+    """Replay a case, and return the first difference as lines of text; an empty list if there is no difference."""
     found = await replay_run(case.runs, case.head.run, agent, How(prompts=False, live=case.head.live))
     first = found.first
     return [] if first is None else divergence_lines(first, list(case.runs[first.run]))
 
 
 async def accepted(case: Case, agent: Agent) -> Case:
-    """Return the case with the entries that the present code writes. The steps must have the same number and kinds.
+    """Return the case with the entries that the present code writes in place of the recorded ones.
+
+    The new entries must have the same number and kinds as the recorded ones, because no model is asked.
 
     Raises:
-        AgentError: the steps differ. Run the agent again and add that run as a case.
+        AgentError: the number or the kinds differ. Run the agent again and add that run as a case.
     """
     how = How(prompts=False, live=case.head.live, moves=True)
     found = await replay_run(case.runs, case.head.run, agent, how)
@@ -121,7 +123,7 @@ async def accepted(case: Case, agent: Agent) -> Case:
 
 
 def _kept(before: Sequence[Entry], after: Sequence[Entry]) -> list[Entry]:
-    """Return the new entries, with the old entry in each place where the two do not differ."""
+    """Return the new entries, but keep the old entry wherever the two are equal in all that is compared."""
     pairs = zip(before, after, strict=True)
     return [new if difference(old, new) is not None else old for old, new in pairs]
 
@@ -156,12 +158,12 @@ def _entry(line: Line) -> Entry:
 
 
 def cases_in(paths: Iterable[Path]) -> list[Path]:
-    """Return the cases among files, and in folders."""
+    """Return those of the files that are cases; a folder is searched for `*.jsonl` files at any depth."""
     files = [each for path in paths for each in (sorted(path.rglob("*.jsonl")) if path.is_dir() else [path])]
     return [file for file in files if is_case(file)]
 
 
 def is_case(path: Path) -> bool:
-    """Return whether a file is a case, which its first characters show."""
+    """Return whether a file is a case. Only its first characters are read."""
     with path.open(encoding="utf-8", errors="replace") as file:
         return file.read(len(MARK)).replace(" ", "") == MARK

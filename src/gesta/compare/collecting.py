@@ -1,4 +1,4 @@
-"""Cases as pytest tests: each file is one test, and a failure shows what differs from the recording."""
+"""Cases as pytest tests: each case file is one test, and a failure shows what differs from the recorded run."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -16,35 +16,41 @@ class Drift(Exception):
 
 
 class CaseFile(pytest.File):
-    """A file that is a case."""
+    """The pytest collector of one case file."""
 
     def collect(self) -> Iterator[pytest.Item]:
-        """Yield the one test of the file."""
+        """Yield the one test of the file, named after the file."""
         yield CaseItem.from_parent(self, name=self.path.stem)
 
 
 class CaseItem(pytest.Item):
-    """A case as a test."""
+    """The pytest test of one case."""
 
     def runtest(self) -> None:
-        """Replay the case with the code of its agent."""
+        """Replay the case with the agent that it names. Raises Drift if an entry differs."""
         case = read(self.path)
         drift = anyio.run(check, case, agent_at(case.head.agent, self.config.rootpath))
         if drift:
             raise Drift("\n".join(drift))
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
-        """Return a drift in words. Any other failure is returned in pytest's form."""
+        """Return the text that pytest prints for a failure.
+
+        For a drift, it is the difference and the command to accept it.
+        """
         if isinstance(excinfo.value, Drift):
             return f"{excinfo.value}\nIf that is meant: gesta case accept {self.path.relative_to(self.config.rootpath)}"
         return super().repr_failure(excinfo, style)
 
     def reportinfo(self) -> tuple[Any, int, str]:
-        """Return the path of the case and its name."""
+        """Return the location that pytest reports: the path of the case, line 0, and the name of the test."""
         return self.path, 0, f"case {self.name}"
 
 
 def agent_at(address: str, root: Any) -> Agent:
-    """Import the agent of a case. The path of a file is relative to the root of the tests. Raises BadAddress."""
+    """Import the agent of a case from its address.
+
+    A file path is relative to pytest's root folder. Raises BadAddress.
+    """
     place, _, name = address.rpartition(":")
     return load(f"{root / place}:{name}" if place.endswith(".py") else address)

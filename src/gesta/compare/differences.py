@@ -1,7 +1,8 @@
 """Compares two runs: the equal entries at their beginning, the differences after that, and the results of each run.
 
-Entries are paired by their content, not by their seqs. Entries that follow from other entries are left out (requests,
-attempts, budgets), because a difference in them comes from an earlier difference.
+Entries are paired by their content, not by their seqs (their numbers in the run). Kinds of entries that only follow
+from other entries, such as requests, attempts and budgets, are not compared: a difference in them has its cause in
+another entry, which is compared.
 """
 
 import json
@@ -30,35 +31,40 @@ from gesta.state.turn import Turn
 FOLLOW = frozenset(
     {Kind.Request, Kind.Attempt, Kind.Budget, Kind.Edge, Kind.ApprovalRequest, Kind.Begin, Kind.Artifact, Kind.Timer}
 )
-"""Kinds of entries that follow from other entries, or that only hold links to them."""
+"""Kinds of entries that are not compared, because other entries determine them."""
 LINKS = frozenset(
     {"call", "of", "tool_call_id", "header", "extra", "meta", "child", "copy_of", "corrects", "run", "tokens"}
 )
-"""Members of a content that hold links to entries, or that are not compared. The `meta` of a request header is
-compared."""
+"""Members of a content that are not compared, most of them because they name other entries.
+
+The `meta` of a request header is compared nevertheless.
+"""
 
 
 class Step(Struct, frozen=True, kw_only=True):
-    """One place at which two runs differ."""
+    """One place at which two runs differ: a pair of entries of one kind, or an entry that only one of the runs has."""
 
     before: Entry | None
     after: Entry | None
     differences: tuple[Difference, ...] = ()
-    """Differences of two entries of one kind."""
+    """The differences between the two entries of a pair; empty for a single entry."""
 
 
 class Effect(Struct, frozen=True, kw_only=True):
-    """A tool call and its result."""
+    """A tool call and how it ended."""
 
     tool: str
     args: dict[str, Any]
     outcome: str | None
     fired: bool
-    """Whether the tool was tried in this run. Otherwise its result came from a record or a person, or there is none."""
+    """Whether the tool was tried in this run itself.
+
+    False if a fork shares the call with its base, or if it never started.
+    """
 
 
 class Facts(Struct, frozen=True, kw_only=True):
-    """The answer, the effects and the cost of a run."""
+    """The answers, the tool calls and the cost of a run."""
 
     run: str
     entries: int
@@ -73,17 +79,17 @@ class Facts(Struct, frozen=True, kw_only=True):
 
 
 class Compared(Struct, frozen=True, kw_only=True):
-    """Two runs side by side."""
+    """The result of comparing two runs."""
 
     alike: int
-    """Number of entries at the beginning that are the same."""
+    """Number of entries at the beginning that are equal in both runs."""
     steps: list[Step]
     before: Facts
     after: Facts
 
 
 def compare(before: Sequence[Entry], after: Sequence[Entry]) -> Compared:
-    """Compare two runs."""
+    """Compare two runs, `before` and `after`, each given from its first entry."""
     alike = 0
     for one, other in zip(before, after, strict=False):
         same = one.digest == other.digest or _key(one) == _key(other)
@@ -100,7 +106,7 @@ def compare(before: Sequence[Entry], after: Sequence[Entry]) -> Compared:
 
 
 def facts(entries: Sequence[Entry]) -> Facts:
-    """Return the answer, the effects and the cost of a run."""
+    """Return the answers, the tool calls and the cost of a run."""
     contents = [entry.content for entry in entries]
     results = {each.call: each.outcome for each in reversed(contents) if isinstance(each, ToolResultContent)}
     fork = next(
@@ -134,7 +140,10 @@ def _effect(entry: Entry, results: Mapping[Any, str | None], tried: Iterable[int
 
 
 def _usd(entries: Iterable[Entry]) -> float | None:
-    """Return the cost of all turns in US dollars; `None` if a turn kept no account, or a price is unknown."""
+    """Return the cost of all turns in US dollars.
+
+    `None` if the spending of a turn is not on record, or a price is unknown.
+    """
     state, turns = RunState(), dict[int, Turn]()
     for entry in entries:
         state = RunView().apply(state, entry)
@@ -151,7 +160,7 @@ def _shown(entry: Entry) -> bool:
 
 
 def said(entry: Entry) -> dict[str, Any]:
-    """Return the members of an entry's content that are compared, without its links to other entries."""
+    """Return the members of an entry's content that are compared, without links to other entries."""
     found = counted(entry)
     kept = "meta" if entry.kind is Kind.RequestHeader else ""
     return {name: value for name, value in found.items() if name == kept or name not in LINKS}
@@ -162,7 +171,12 @@ def _key(entry: Entry) -> str:
 
 
 def _paired(before: list[Entry], after: list[Entry]) -> list[Step]:
-    """Return the entries in pairs of one kind, in order. An entry without a partner is alone in its step."""
+    """Return two stretches of entries as steps.
+
+    Each entry of `before` is paired with the next entry of `after` that has its kind.
+
+    An entry without a partner has a step of its own.
+    """
     steps: list[Step] = []
     left = list(after)
     for entry in before:

@@ -1,7 +1,8 @@
-"""A fork continues a recorded run from one entry: with another model, other words, or another result.
+"""A fork continues a recorded run, its base, from one entry: with another model, changed words, or another result.
 
-A fork shares the earlier entries by reference. A changed entry is the fork's own, with the old entry among its causes.
-Later entries are made anew: the agent continues, and gets the messages that people sent to the base later.
+The fork shares the entries of the base up to that point without copying them. A changed entry is written to the fork,
+with the old entry among its causes. What follows is made anew: the agent runs again, and it gets the messages that
+people sent to the base after that point.
 """
 
 import json
@@ -48,20 +49,22 @@ CHANGEABLE = (
     *(Kind.User, Kind.System, Kind.ChatCompletion, Kind.Thought, Kind.ToolCall, Kind.ToolResult),
     *(Kind.Answer, Kind.Approval, Kind.Resolution, Kind.Retrieval),
 )
-"""Kinds of entries that come from outside the code of the agent; all other entries follow from them."""
+"""Kinds of entries that a fork may change: they come from people, models and tools.
+
+The agent's code makes all others.
+"""
 BROUGHT = (Kind.System, Kind.Compaction)
-"""Kinds of entries that are written right after a check and because of it: words for the model, or a hidden or changed
-message."""
+"""Kinds of entries that an agent's hook adds right after its check: words for the model, or a range that it hides."""
 REPLY = (Kind.Thought, Kind.ToolCall)
-"""Kinds of entries that belong to the completion that caused them."""
+"""Kinds of entries that are part of a model's reply, written right after its completion."""
 
 
 class Change(Struct, frozen=True):
-    """A value of an entry that a fork replaces by another one."""
+    """One value that a fork replaces in an entry."""
 
     seq: int
     path: str
-    """Path of the value in the content, as in `tool_result.items[0].price`."""
+    """Path of the value in the entry's content, for example `tool_result.items[0].price`."""
     value: Any
 
 
@@ -69,20 +72,26 @@ class Fork(Struct, frozen=True, kw_only=True):
     """The settings of a fork: where it begins, and what it changes."""
 
     at: int | None = None
-    """Seq of the last entry that the fork shares. By default it shares all entries, or all entries before the changed
-    entry."""
+    """Seq of the last entry that the fork shares; 0 for none.
+
+    By default: the entry before the changed entry, or the last entry of the base if nothing is changed.
+    """
     changes: Sequence[Change] = ()
-    """Changes of one entry."""
+    """Values to replace, all of them in one entry."""
     live: Sequence[str] = ()
-    """Names of tools whose calls may really run although the base has no result for them, beside the pure tools."""
+    """Names of tools that may really run in the fork.
+
+    Without a recorded result, only these and tools that only read may run.
+    """
     session: str | None = None
-    """Name of the session; by default that of the base, with a number."""
+    """Name of the fork's session; by default that of the base with a number added."""
 
 
 def change(text: str) -> Change:
-    """Return the change that a text `SEQ.PATH=VALUE` describes. A value that is not JSON is a text.
+    """Return the change that a text `SEQ.PATH=VALUE` describes. A value that is not JSON is used as a string.
 
-    Raises AgentError.
+    Raises:
+        AgentError: the text does not have this form.
     """
     found = re.fullmatch(r"(\d+)\.([^=]+)=(.*)", text, re.DOTALL)
     if found is None:
@@ -95,11 +104,11 @@ def change(text: str) -> Change:
 
 
 async def fork(record: Record, base: RunRow, how: Fork) -> RunRow:
-    """Make a fork of a run. The agent is not run yet.
+    """Make a fork of a run, and return its row in the table of runs. The agent is not run yet.
 
     Raises:
         AgentError: there is no such entry, or it cannot be changed in this way.
-        RunError: the session has such a run already.
+        RunError: the fork's session already has a run of this name.
     """
     entries = await record.read(base.run)
     shared, own = _parts(entries, how)
@@ -124,12 +133,12 @@ async def fork(record: Record, base: RunRow, how: Fork) -> RunRow:
 
 
 async def go_on(record: Record, fork: RunRow, agent: Agent) -> Outcome:
-    """Run a fork with the messages that people sent to its base, one after another.
+    """Run a fork with the messages that people sent to its base after the shared entries, one after another.
 
-    Stop if the fork waits for somebody.
+    Returns the outcome of the last turn. A turn that waits for somebody is the last one.
 
     Raises:
-        NoRun: the base has no message of a person.
+        NoRun: no turn of the fork is open, and the base has no further message of a person.
     """
     entries = await record.read(fork.run)
     begin = next(each for each in reversed(entries) if _opens(each))
@@ -151,7 +160,10 @@ async def go_on(record: Record, fork: RunRow, agent: Agent) -> Outcome:
 
 
 def recorded_model(entries: Sequence[Entry], agent: Agent) -> Agent:
-    """Return an agent whose model repeats the answers of a run. Its requests have the recorded bytes."""
+    """Return the agent with a model that repeats the recorded answers of a run.
+
+    The model streams its answers if only that makes the first request equal to the recorded one.
+    """
     asked = next((each for each in entries if isinstance(each.content, RequestContent)), None)
     for stream in (False, True):
         acting = bind(msgspec.structs.replace(agent, model=replay(entries, stream=stream)))
@@ -163,9 +175,9 @@ def recorded_model(entries: Sequence[Entry], agent: Agent) -> Agent:
 
 
 def asked_otherwise(base: Sequence[Entry], fork: Sequence[Entry]) -> list[int]:
-    """Return the requests of a fork that its base does not have; an empty list if the base has no requests at all.
+    """Return the seqs of a fork's requests that its base did not send; an empty list if the base has no requests.
 
-    A recorded model has no answer of its own for these requests: it repeats the answer to another request.
+    A recorded model has no answer to such a request, so it returned the answer to another request of the base.
     """
     known = {each.content.body_digest for each in base if isinstance(each.content, RequestContent)}
     asked = [(each.seq, each.content) for each in fork if known and isinstance(each.content, RequestContent)]
@@ -177,7 +189,7 @@ def _opens(entry: Entry) -> bool:
 
 
 async def _session(record: Record, base: RunRow) -> str:
-    """Return a session name that is not used yet: the name of the base's session with a number."""
+    """Return the first unused session name of the form `SESSION~NUMBER`, where SESSION is the session of the base."""
     number = 1
     while await record.store.runs(f"{base.session}~{number}"):
         number += 1
@@ -185,7 +197,12 @@ async def _session(record: Record, base: RunRow) -> str:
 
 
 def _parts(entries: Sequence[Entry], how: Fork) -> tuple[int, list[Entry]]:
-    """Return how many entries are shared, and the entries that replace the entries after those. Raises AgentError."""
+    """Return how many entries the fork shares, and the entries that it writes after them.
+
+    They are the changed entry and the rest of the model's reply that it is part of.
+
+    Raises AgentError if the entry to change does not exist, or its kind cannot be changed.
+    """
     seqs = sorted({each.seq for each in how.changes})
     if len(seqs) > 1:
         raise AgentError(
@@ -221,7 +238,7 @@ def _parts(entries: Sequence[Entry], how: Fork) -> tuple[int, list[Entry]]:
 
 
 def _allow(entries: Sequence[Entry], entry: Entry, made: Content, how: Fork) -> None:
-    """Raise AgentError for a changed entry that would let a call with effects run, unless `live` names its tool."""
+    """Raise AgentError if a changed approval or resolution would make a tool run that `live` does not name."""
     if isinstance(made, ApprovalContent) and made.verdict == "approved":
         said = "approve"
     elif isinstance(made, ResolutionContent) and made.verdict == "retry":
@@ -239,7 +256,10 @@ def _allow(entries: Sequence[Entry], entry: Entry, made: Content, how: Fork) -> 
 
 
 def _together(entries: Sequence[Entry], at: int) -> int:
-    """Return the seq of the last entry that was written together with an entry, as in a turn's start or a reply."""
+    """Return the seq of the last entry that belongs together with entry `at`, such as a turn's begin and its message.
+
+    A fork cannot begin between entries that were written together.
+    """
     if 0 < at < len(entries) and entries[at - 1].kind == Kind.Check and at in entries[at].causes:
         return at + (entries[at].kind in BROUGHT)
     if 0 < at < len(entries) and begins_turn(entries[at - 1]) and opens(entries, entries[at]):
@@ -248,14 +268,17 @@ def _together(entries: Sequence[Entry], at: int) -> int:
 
 
 def _end_of_reply(entries: Sequence[Entry], at: int) -> int:
-    """Return the seq of the last entry of the reply that an entry belongs to, because a reply is never divided."""
+    """Return the seq of the last entry of the model's reply that entry `at` is part of; `at` itself outside a reply."""
     while 0 < at < len(entries) and entries[at].kind in REPLY and entries[at - 1].kind in (*REPLY, Kind.ChatCompletion):
         at += 1
     return at
 
 
 def _set(content: dict[str, Any], change: Change) -> None:
-    """Replace a value in a content. Raises AgentError."""
+    """Replace a value in a content, which is changed in place.
+
+    Raises AgentError if the path does not lead to a value.
+    """
     steps = re.findall(r"[^.\[\]]+", change.path)
     known = decode_content(json.dumps(content), {}).__struct_fields__
     if not steps or steps[0] not in known or steps[0] == "extra":
@@ -268,12 +291,15 @@ def _set(content: dict[str, Any], change: Change) -> None:
 
 
 def _replaced(value: Any, steps: list[str], new: Any) -> Any:
-    """Return a copy of a value with one member replaced. Raises LookupError if there is no such member."""
+    """Return a copy of a value with the member at the path `steps` replaced.
+
+    Raises LookupError if there is no such member.
+    """
     if not steps:
         return wrapped(new)
     if isinstance(value, dict) and value.keys() == {"$dict"} and isinstance(value["$dict"], dict):
         return {"$dict": _replaced(value["$dict"], steps, new)}
-    if isinstance(value, str):  # JSON as text, as many tools give it
+    if isinstance(value, str):  # JSON inside a string, which many tools return
         return changed(value, steps, new)
     step, rest = steps[0], steps[1:]
     if isinstance(value, dict) and (not rest or step in value):
@@ -285,7 +311,7 @@ def _replaced(value: Any, steps: list[str], new: Any) -> Any:
 
 
 def _write(journal: Journal, own: Sequence[Entry], base: str) -> None:
-    """Write the changed entry, and the entries that were written together with it, under new seqs."""
+    """Write the changed entry and the rest of its reply to the fork. References between them get the new seqs."""
     seqs: dict[Cause, int] = {}
     for entry in own:
         causes = (*(seqs.get(cause, cause) for cause in entry.causes), (base, entry.seq))

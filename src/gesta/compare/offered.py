@@ -1,9 +1,9 @@
-"""The tools that the servers of a recorded run offered, made again from the record. No server is asked or started.
+"""The tools that servers, such as those of MCP, offered in a recorded run, rebuilt from the record for a replay.
 
-A request header says which tools came from servers, with the rules by which they were called. An attempt says which
-server carried it out. The tools of a step are those of its next request, and those that the step tries.
-
-Only if a replay runs a tool of a server, as with `--live`, the agent's sources are opened, and that tool is called.
+No server is contacted. A request header lists the tools of servers with their rules, and an attempt names the server
+that ran the call. Before each step of the replay, the tools are those that the record shows next: in the next request
+header, and in the next attempts. The agent's sources (its connections to servers) are opened only if a replay really
+runs one of their tools, as with `--live`.
 """
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -36,23 +36,26 @@ from gesta.kinds import (
 )
 
 FIELDS = ("description", "args_schema", "strict", *UNSAID)
-"""Members of a tool in a request header that are fields of a tool too."""
+"""Members of a tool in a request header that are also fields of `Tool`."""
 REQUESTS = (RequestHeaderContent, RequestContent)
 ABOUT = (AttemptContent, ApprovalRequestContent, ToolResultContent)
-"""What an agent does about a call: it tries the call, asks a person, or writes a placeholder."""
+"""Kinds of entries that an agent writes about an open call.
+
+The agent runs the call, asks a person about it, or closes it without running it.
+"""
 
 
 class Open(msgspec.Struct):
-    """What is on record about the open calls of a tool."""
+    """Facts from the record about the open calls of one tool."""
 
     asked: bool = False
-    """Whether a person is asked about a call and has not answered."""
+    """Whether a person was asked to approve a call and has not answered."""
     pure: bool = False
-    """Whether the last attempt of a call was of a tool that only reads."""
+    """Whether the last attempt of a call was made while the tool was declared to only read."""
 
 
 class Offered:
-    """Supplies the tools that servers, such as those of MCP, offered in a recorded run. It contacts no server."""
+    """A source of tools for a replayed agent: it supplies the tools that servers offered in the recorded run."""
 
     holding = False
 
@@ -69,30 +72,33 @@ class Offered:
 
     @property
     def any(self) -> bool:
-        """Whether a server offered any tool."""
+        """Whether the record shows any tool of a server."""
         return any(self._headers.values())
 
     @property
     def shared_by(self) -> Hashable:
-        """This object: nothing shares its tools."""
+        """The identity of this object, so that no other agent shares its tools."""
         return id(self)
 
     def described(self) -> Any:
-        """Return nothing: no digest of an agent is compared."""
+        """Return `None`: a replay compares no digest of the agent, so no description is needed."""
         return None
 
     def open(self, start: Start) -> OpenSource:
-        """Return this object. The agent's sources are opened only if one of their tools really runs."""
+        """Return this object.
+
+        The agent's own sources are opened only if one of their tools really runs in the replay.
+        """
         named = {name for offered in self._headers.values() for name in offered} & self._stage.live
         self._opened = [(each, each.open(start)) for each in self._agent.sources] if named else []
         return self
 
     async def offered(self, source: Any, agent: Any, *, again: bool = False) -> Sequence[Tool]:
-        """Return the tools that servers offered at the present place of the record.
+        """Return the tools that the servers offered at the place that the replay has reached.
 
         Raises:
-            AgentError: a tool that really runs is offered by no server now.
-            GestaError: the server of a tool that really runs cannot be reached.
+            AgentError: no server offers a tool now that is to really run.
+            GestaError: the server of a tool that is to really run cannot be reached.
         """
         del source
         found, live = self._present(), dict[str, Tool]()
@@ -102,17 +108,21 @@ class Offered:
         return [self._tool(name, each, live) for name, each in found.items() if name not in own]
 
     def ended(self, run: str) -> None:
-        """Drop the calls that the sources hold for a run."""
+        """Tell the opened sources that a run has ended, so that they drop the calls they hold for it."""
         for _, opened in self._opened:
             opened.ended(run)
 
     def close(self) -> None:
-        """Close the sources that were opened."""
+        """Close the agent's sources that were opened."""
         for _, opened in self._opened:
             opened.close()
 
     def _present(self) -> dict[str, dict[str, Any]]:
-        """Return the tools of the next request, with those of open calls as the record shows them next."""
+        """Return the tools of servers in the next request, by name, each as its next recorded entries show it.
+
+        An open call may have been handled by other rules than the next request header states, because a server can
+        change its tools in between; then the entries about the call decide.
+        """
         at, recorded = self._stage.written, self._stage.recorded
         before = max((seq for seq in self._headers if seq <= at), default=0)
         following = next((each for each in islice(recorded, at, None) if isinstance(each.content, REQUESTS)), None)
@@ -133,7 +143,7 @@ class Offered:
         return {name: found.get(name) or now.get(name) or old.get(name) or {"server": ""} for name in names}
 
     def _servers(self, at: int) -> dict[str, ToolServer]:
-        """Return the servers that carry out the calls of the next reply, by the name of the tool."""
+        """Return the servers that ran the calls of the model's next reply, by tool name."""
         found, asked = dict[str, ToolServer](), False
         for entry in islice(self._stage.recorded, at, None):
             asked |= isinstance(entry.content, ChatCompletionContent)
@@ -145,12 +155,15 @@ class Offered:
         return found
 
     def _of(self, entry: Entry) -> str | None:
-        """Return the name of the tool whose call an entry is about."""
+        """Return the name of the tool whose call an entry is about; `None` if it is about no call."""
         of = getattr(entry.content, "call" if isinstance(entry.content, ToolResultContent) else "of", None)
         return self._calls.get(of or 0)
 
     def _next(self, at: int, end: int) -> list[Entry]:
-        """Return the next entries of one kind in which the agent tries calls, asks a person, or closes calls."""
+        """Return the next entries about calls, up to a change of kind: attempts, requests for approval, or results.
+
+        Entries that came from outside the agent's code are skipped.
+        """
         batch = list[Entry]()
         for entry in islice(self._stage.recorded, at, end):
             if isinstance(entry.content, ABOUT) and not from_outside(self._stage.recorded, entry):
@@ -162,7 +175,7 @@ class Offered:
         return batch
 
     def _open(self, at: int) -> dict[str, Open]:
-        """Return the tools with open calls at an entry, by name."""
+        """Return the facts about open calls after entry `at`, by tool name."""
         calls, asks, effects = set[int](), dict[int, int](), dict[int, str | None]()
         for entry in reversed(self._stage.recorded[:at]):
             if isinstance(entry.content, ChatCompletionContent):
@@ -202,18 +215,21 @@ class Offered:
 
 
 def offers(header: RequestHeaderContent) -> dict[str, dict[str, Any]]:
-    """Return the tools of servers in a request header, by name."""
+    """Return the tools of servers in a request header, by tool name."""
     return {str(each["name"]): each for each in header.tools or () if isinstance(each.get("server"), str)}
 
 
 def offered_names(entries: Iterable[Entry]) -> list[str]:
-    """Return the names of all tools that servers offered in a run."""
+    """Return the names of all tools that servers offered in a run, each once, in the order of first appearance."""
     headers = [each.content for each in entries if isinstance(each.content, RequestHeaderContent)]
     return list(dict.fromkeys(name for header in headers for name in offers(header)))
 
 
 def _shown(about: Sequence[Content], call: Open) -> dict[str, Any] | None:
-    """Return the rules of a tool, as the next entries about its calls show them; `None` if the tool is not there."""
+    """Return the rules of a tool that the next entries about its calls imply.
+
+    `None` if the tool was not offered then.
+    """
     tried = next((each for each in about if isinstance(each, AttemptContent)), None)
     if tried is not None:
         return {"effect": tried.effect, "approval": False} | ({"server": tried.server} if tried.server else {})
@@ -221,7 +237,7 @@ def _shown(about: Sequence[Content], call: Open) -> dict[str, Any] | None:
     if request is not None:
         return {"approval": True} | ({"effect": request.effect} if request.effect is not None else {})
     closed = [each.outcome for each in about if isinstance(each, ToolResultContent)]
-    if "unknown" in closed and call.pure:  # it only read when it was tried, and has an effect now
+    if "unknown" in closed and call.pure:  # declared to only read when it was tried, but not any more
         return {"effect": "once"}
     if "interrupted" in closed:
         return {"effect": "pure"}
@@ -231,12 +247,15 @@ def _shown(about: Sequence[Content], call: Open) -> dict[str, Any] | None:
 
 
 def _told(content: Content) -> list[str]:
-    """Return the names of the tools that a model was told when it named a tool that was not there."""
+    """Return the names of tools listed in the error for a call of an unknown tool.
+
+    An empty list for any other content.
+    """
     if not isinstance(content, ToolResultContent) or content.outcome != "error" or content.error is not None:
         return []
     return tools_told(content.tool_result) if isinstance(content.tool_result, str) else []
 
 
 async def nowhere() -> None:
-    """Raise AssertionError: a replay calls no server."""
+    """Raise AssertionError. This takes the place of a server tool's function, which a replay must not call."""
     raise AssertionError("a replay calls no server")

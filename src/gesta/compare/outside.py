@@ -1,7 +1,8 @@
-"""Decides which entries came from outside of the agent's code. A replay copies these entries unchanged.
+"""Decides which entries of a run came from outside the agent's code. A replay copies these entries unchanged.
 
-They come from people, tools, providers and time: tool results, faults, messages, approvals, and the ends of processes.
-Requests, calls and answers come from the agent, and a replay writes them again.
+They come from people, tools, providers and the clock: tool results, faults, messages, approvals, ends of processes.
+The agent's code makes the other entries, such as requests, calls and answers, and a replay writes them again. A letter
+is a message to a run, such as an approval, sent through its inbox by another process.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,15 +32,15 @@ from gesta.state.calls import EXPIRED
 from gesta.state.turn import AGENT
 
 FROM = "from"
-"""Annotation of an entry that a fork copied from its base."""
+"""Name of the annotation of an entry that a fork copied from its base."""
 RECONCILED = "reconcile of "
-"""Prefix of the name in `by` if a `reconcile` function settled a doubt."""
+"""Prefix of `by` in a resolution that a tool's `reconcile` function made, not a person."""
 SAID = frozenset({Kind.Fault, Kind.Signal, Kind.Approval, Kind.Answer, Kind.Resolution})
-"""Kinds that people, providers and tools write, whichever agent runs."""
+"""Kinds of entries that people, providers and tools cause, independently of the agent's code."""
 
 
 def by_tool(entry: Entry) -> int | None:
-    """Return the seq of the attempt from which a tool's result came; `None` for any other entry."""
+    """Return the seq of the attempt in which a tool returned this result; `None` for any other entry."""
     content = entry.content
     if not isinstance(content, ToolResultContent) or content.outcome not in ("ok", "error"):
         return None
@@ -48,7 +49,7 @@ def by_tool(entry: Entry) -> int | None:
 
 
 def by_letter(entries: Sequence[Entry], entry: Entry) -> bool:
-    """Return whether an entry was sent as a letter, which the holder of the run wrote into the log."""
+    """Return whether an entry arrived as a letter, which the process that held the run copied into the log."""
     content = entry.content
     if isinstance(content, ToolResultContent):
         alone = entry.causes == (content.call,)
@@ -70,10 +71,10 @@ def by_letter(entries: Sequence[Entry], entry: Entry) -> bool:
 
 
 def from_outside(entries: Sequence[Entry], entry: Entry) -> bool:
-    """Return whether an entry came from outside the code of the agent.
+    """Return whether an entry came from outside the agent's code.
 
     Args:
-        entries: all entries before it; entry `seq` is at place `seq - 1`.
+        entries: the run's entries from the first one on, so that entry `seq` is at index `seq - 1`.
     """
     content = entry.content
     if entry.kind in SAID or FROM in (entry.annotations or {}) or not _in_turn(entries, entry):
@@ -98,7 +99,10 @@ def from_outside(entries: Sequence[Entry], entry: Entry) -> bool:
 
 
 def _told(content: ToolResultContent) -> bool:
-    """Return whether a result has an error that a tool raised, or is a copy. A placeholder has and is neither."""
+    """Return whether a result has an error that a tool raised, or is a copy of another result.
+
+    False for a placeholder.
+    """
     return content.error is not None or content.copy_of is not None
 
 
@@ -109,18 +113,18 @@ def opens(entries: Sequence[Entry], entry: Entry) -> bool:
 
 
 def _uncaused(entries: Sequence[Entry], entry: Entry) -> bool:
-    """Return whether an entry lies directly in a turn, without a cause or name, and did not open it."""
+    """Return whether an entry is directly in a turn, without causes and annotations, and is not the turn's message."""
     direct = begins_turn(entries[entry.span - 1]) and not opens(entries, entry)
     return direct and not entry.causes and not entry.annotations
 
 
 def begins_turn(entry: Entry) -> bool:
-    """Return whether an entry is the begin of a turn."""
+    """Return whether an entry is the `begin` of a turn."""
     return isinstance(entry.content, BeginContent) and entry.content.role == "turn"
 
 
 def _in_turn(entries: Sequence[Entry], entry: Entry) -> bool:
-    """Return whether an entry lies in a turn of an agent, at any depth."""
+    """Return whether an entry is inside an agent's turn, at any depth of spans."""
     seen: Mapping[int, Entry] = {each.seq: each for each in (entry,)}
     span = entry.span
     while True:
@@ -134,7 +138,7 @@ def _in_turn(entries: Sequence[Entry], entry: Entry) -> bool:
 
 
 def _while_tried(entries: Sequence[Entry], entry: Entry) -> bool:
-    """Return whether the first cause of an entry is an attempt, or an edge whose first cause is an attempt."""
+    """Return whether a tool caused this entry while it ran: its first cause is an attempt, or an edge that a tool caused."""
     own = [cause for cause in entry.causes if isinstance(cause, int)]
     first = entries[own[0] - 1] if own else None
     if first is None:

@@ -1,4 +1,8 @@
-"""A model and tools that repeat recorded answers and results. A replay uses them in place of the real ones."""
+"""A model, tools, instructions and hooks that repeat what is on record. A replay uses them in place of the real ones.
+
+The stage is the record that the replay writes to; it knows which recorded entry comes next. An attempt is the entry
+that says that a tool is about to run.
+"""
 
 import functools
 import json
@@ -32,11 +36,11 @@ from gesta.state.calls import HOOK, UNMADE
 
 P = ParamSpec("P")
 CONTEXT = "gesta_replayed_context"
-"""Name of the parameter that passes the context to a tool, whatever its own parameters are."""
+"""Name of the parameter that passes the context to a played tool. No real tool has a parameter of this name."""
 
 
 class PlayedModel:
-    """A model that repeats the answers on record."""
+    """A model that returns the recorded answers. Requests are built by the real model, so that they can be compared."""
 
     def __init__(self, stage: Stage, model: Model) -> None:
         self._stage, self._model = stage, model
@@ -52,15 +56,18 @@ class PlayedModel:
         return self._model.encoder
 
     def encode(self, message: Message) -> bytes:
-        """Return the block of one message."""
+        """Return one message as the block of a request, encoded by the real model."""
         return self._model.encode(message)
 
     def envelope(self, header: RequestHeaderContent) -> Envelope:
-        """Return the parts of a request body around the blocks, made from a header."""
+        """Return the real model's parts of a request body around the blocks, made from a header."""
         return self._model.envelope(header)
 
     async def send(self, request: Request) -> AsyncGenerator[Piece, None]:
-        """Yield the recorded bytes of a reply, or else a reply made from the entries."""
+        """Yield the recorded bytes of the next reply.
+
+        If they are not on record, yield a reply made from its entries.
+        """
         answer, content = self._stage.answer()
         native = (content.meta or {}).get("native")
         if answer.raw is not None:
@@ -74,7 +81,7 @@ class PlayedModel:
         )
 
     def parser(self) -> Parser:
-        """Make a parser for one reply."""
+        """Return a parser for one reply, which also accepts a reply that was made from entries."""
         return Given(self._model.parser)
 
 
@@ -87,7 +94,7 @@ class PlayedTool(Tool, frozen=True, kw_only=True, eq=False):
     async def invoke(
         self, arguments: dict[str, Any], context: Context | None, in_thread: InThread | None = None
     ) -> Any:
-        """Return the recorded result; for a live tool, the result of a real call."""
+        """Return the recorded result; for a tool named in `live`, the result of a real call."""
         assert context is not None, "a played tool takes a context"
         if self.agent is not None:
             return await self.real.invoke(arguments, context, in_thread)
@@ -102,7 +109,10 @@ class PlayedTool(Tool, frozen=True, kw_only=True, eq=False):
 
 
 def played(stage: Stage, tool: Tool, real: Tool | None = None) -> PlayedTool:
-    """Return a tool that repeats the recorded results. If it is live, `real` runs; by default the tool itself."""
+    """Return a tool that repeats the recorded results of `tool`.
+
+    If the tool is live, `real` runs, or else `tool` itself.
+    """
 
     async def reconcile(_key: str, context: Context) -> Any:
         return stage.settled(_attempt(context))
@@ -116,7 +126,10 @@ def played(stage: Stage, tool: Tool, real: Tool | None = None) -> PlayedTool:
 
 
 def instructing(stage: Stage, agent: Agent) -> Instructions:
-    """Return instructions that repeat what the agent's function returned or raised, without calling the function."""
+    """Return instructions that repeat the recorded text or error instead of calling the agent's function.
+
+    Fixed text is kept.
+    """
     if isinstance(agent.instructions, str):
         return agent.instructions
 
@@ -134,7 +147,10 @@ def instructing(stage: Stage, agent: Agent) -> Instructions:
 
 
 def hooking(stage: Stage, hooks: Hooks | None) -> Hooks | None:
-    """Return hooks that repeat the recorded verdicts without calling the agent's hooks; `None` without hooks."""
+    """Return hooks that repeat the recorded verdicts without calling the agent's hooks.
+
+    `None` if the agent has none.
+    """
     if hooks is None:
         return None
     asked: dict[str, Any] = {point: getattr(hooks, point) for point in VERDICTS}
@@ -142,7 +158,7 @@ def hooking(stage: Stage, hooks: Hooks | None) -> Hooks | None:
 
 
 def _hook(stage: Stage, point: str, hook: Callable[..., Any]) -> Any:
-    """Return a hook that repeats the recorded verdicts of one point."""
+    """Return a hook that repeats the recorded verdicts of one point, such as `call` or `answer`."""
 
     @functools.wraps(hook)
     async def again(about: Any, context: Context) -> Any:
@@ -159,7 +175,7 @@ def _hook(stage: Stage, point: str, hook: Callable[..., Any]) -> Any:
 
 
 def _verdict(content: CheckContent) -> Verdict | None:
-    """Return the verdict that a recorded check stands for; `None` for the verdict `allowed`."""
+    """Return the verdict that a recorded check contains; `None` for the verdict `allowed`."""
     if content.verdict == "changed":
         return Change(content.value)
     for kind, written in WRITTEN.items():
@@ -178,16 +194,16 @@ def _giving(stage: Stage) -> Callable[P, Any]:
 
 
 async def nobody(*_: Any) -> None:
-    """Do nothing. This is the program of an agent of which only the name is known."""
+    """Do nothing. This is the program of an agent of which only the name is on record."""
 
 
 def _attempt(context: Context) -> int:
-    """Return the seq of the attempt that a tool's context belongs to."""
+    """Return the seq of the attempt in which a tool was called with this context."""
     return int(context.explain_id.rpartition(".")[2])
 
 
 def given(content: ToolResultContent) -> Any:
-    """Return the value that a tool returned, or raise its error, so that the same result is written again."""
+    """Return the value of a recorded result, or raise its error, so that the replay writes the same result again."""
     if content.outcome == "ok":
         value, document = content.tool_result, content.document
         return value if document is None else DocumentedResult(value, document)
@@ -197,5 +213,5 @@ def given(content: ToolResultContent) -> Any:
 
 
 def text(value: Any) -> str:
-    """Return a value as text."""
+    """Return a string unchanged, and any other value as JSON."""
     return value if isinstance(value, str) else json.dumps(value, default=str)

@@ -1,7 +1,7 @@
-"""Makes pytest collect cases: files of JSON lines that begin like a case, in any folder of tests.
+"""Makes pytest collect cases: JSON lines files with the first characters of a case, in any folder of tests.
 
-pytest loads this module on every run, so it reads only the beginning of a file; the other modules are imported with
-the first case.
+pytest loads this module on every run, so it must stay light: it reads only the beginning of a file, and the other
+modules are imported when the first case is found.
 """
 
 from pathlib import Path

@@ -1,9 +1,10 @@
 """A replay runs the agent's code again on a recorded run. The record answers in place of people, models and tools.
 
-A recorded run may have been written by several processes, one after another. A replay starts a process, compares each
-entry that the process writes, and ends the process at the first different entry. If that recorded entry came from
-outside, it is copied, and the next process folds the entries and continues. If a process writes none of the next
-entries, the replay has diverged: the code does not do what is on record.
+The recorded run may be the work of several processes, one after another, so a replay simulates processes inside this
+one. It starts a process and compares each entry that the process writes with the record. At the first difference it
+ends the process. If the recorded entry at that place came from outside the agent's code, the entry is copied, and the
+next process continues from there. If a process does not get further, the replay has diverged from the record: the code
+no longer does what it did when the run was recorded.
 """
 
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
@@ -46,32 +47,32 @@ class Divergence(Struct, frozen=True):
     run: str
     seq: int
     recorded: Entry | None
-    """The entry on record; `None` if the replay continues after the end of the record."""
+    """The recorded entry; `None` if the code continues after the end of the record."""
     replayed: Entry | None
-    """The entry that the code writes; `None` if it writes no entry."""
+    """The entry that the code wrote in its place; `None` if it wrote none."""
     difference: Difference
-    """Where the two entries differ, by a JSON path in the content, or `span` or `causes`."""
+    """The first difference between the two entries. Its path is a JSON path in the content, `span` or `causes`."""
 
 
 class Replayed(Struct, frozen=True):
-    """The result of a replay."""
+    """The result of replaying a run."""
 
     run: str
     entries: int
-    """Number of entries at the beginning that are the same."""
+    """Number of entries up to the first difference, all of which are equal to the recorded ones."""
     divergence: Divergence | None
     made: Sequence[Entry] = ()
-    """The replayed entries, up to the first different entry."""
+    """The entries that the replay wrote or copied, up to the first difference."""
     below: tuple["Replayed", ...] = ()
-    """Replays of the runs to which this run gave tasks."""
+    """The results for the child runs, to which this run gave tasks."""
 
     @property
     def first(self) -> Divergence | None:
-        """Return the first divergence: that of the run itself, else that of a run below it."""
+        """The first divergence, of the run itself if it has one, otherwise of a child run; `None` if there is none."""
         return next((each.divergence for each in self.every() if each.divergence is not None), None)
 
     def every(self) -> list["Replayed"]:
-        """Return this replay, and the replays of all runs below."""
+        """Return this result, and the results for all child runs at any depth."""
         return [self, *(one for each in self.below for one in each.every())]
 
 
@@ -79,24 +80,24 @@ class How(Struct, frozen=True, kw_only=True):
     """The options of a replay."""
 
     prompts: bool = True
-    """Whether prompts are compared: request headers, and the digests of request bodies."""
+    """Whether prompts are compared: the request headers, and the digests of request bodies."""
     live: Collection[str] = ()
-    """Names of the tools that really run, and whose results are compared."""
+    """Names of the tools that really run. Their new results are compared with the recorded ones."""
     moves: bool = False
-    """Whether a different entry of the same kind is accepted in place of the recorded entry."""
+    """Whether an entry of the same kind as the recorded one is accepted even if its content differs."""
 
 
-EARLIER = 8  # entries back at most, to where a process may have begun
+EARLIER = 8  # greatest number of entries to go back for the start of a process
 Runs = Mapping[str, Sequence[Entry]]
-"""Entries by the id of their run."""
+"""Entries by run id."""
 
 
 async def replay_run(runs: Runs, run: str, agent: Agent, how: How | None = None) -> Replayed:
-    """Replay a run and the runs below it, without effects, without asking a model, and without a key.
+    """Replay a run and its child runs, without effects, without asking a model, and without an API key.
 
     Args:
-        runs: the entries of the run and of those below it, each run from its first entry.
-        agent: the agent with the model of the run; the model is not asked and needs no key.
+        runs: the entries of the run and of its child runs, by run id, each from its first entry.
+        agent: the agent with the model of the run. The model builds requests but never sends one, so it needs no key.
 
     Raises:
         AgentError: the run has no turn of an agent, because a program only recorded it.
@@ -109,13 +110,13 @@ async def replay_run(runs: Runs, run: str, agent: Agent, how: How | None = None)
 
 
 def keyless(agent: Agent) -> Agent:
-    """Return an agent bound to its model, which is not asked and so needs no key."""
+    """Return the agent with its model in a form that cannot send, and so needs no API key."""
     named = isinstance(agent.model, str) and agent.model
     return bind(agent, {str(agent.model): unsent(str(agent.model))} if named else None)
 
 
 class Rehearsal:
-    """The replay of one run."""
+    """The replay of one run: it starts simulated processes until the record ends or the replay diverges."""
 
     def __init__(self, entries: Sequence[Entry], runs: Runs, how: How) -> None:
         self._entries, self._runs = entries, runs
@@ -135,7 +136,7 @@ class Rehearsal:
         self._called: dict[str, Agent] = {}
 
     async def play(self, agent: Agent) -> Replayed:
-        """Replay the run, one process after another."""
+        """Replay the run, one simulated process after another, and return the result."""
         stage = self.stage
         tools = [played(stage, tool) for tool in agent.tools]
         model = PlayedModel(stage, agent.asked()) if agent.model != "" else agent.model
@@ -160,9 +161,9 @@ class Rehearsal:
         return self._ended(None)
 
     def agents(self, agent: Agent) -> dict[str, Agent]:
-        """Return the agents of the runs to which a task was given, by run.
+        """Return the agents of the child runs to which a task was given, by run id.
 
-        Runs that a plain function called are left out.
+        Child runs whose agent is not known, because a plain function called it, are left out.
         """
         found = {}
         for run, entries in self._runs.items():
@@ -174,9 +175,9 @@ class Rehearsal:
         return {run: each for run, each in (found | self._called).items() if each.program is not nobody}
 
     async def _earlier(self, agent: Agent) -> bool:
-        """Continue with a process that starts at an earlier entry, in case the recorded process did more at once.
+        """Start a process at an earlier entry, because the recorded process may have begun there.
 
-        Returns whether that process got further.
+        Returns whether the new process got further than the last one. If not, the replay is put back to where it was.
         """
         stage, reached, found = self.stage, self.stage.done, self.stage.found
         for head in range(reached - 1, max(reached - EARLIER, self._shared) - 1, -1):
@@ -198,7 +199,7 @@ class Rehearsal:
         return True
 
     def _gave_other(self) -> bool:
-        """Return whether the process ended because a tool that really ran returned another result."""
+        """Return whether the process was ended because a tool that really ran returned a different result."""
         found = self.stage.found
         if found is None or found[0].kind is not found[1].kind:
             return False
@@ -208,7 +209,7 @@ class Rehearsal:
         return isinstance(call, ToolCallContent) and call.tool_name in self.stage.live
 
     def _by_lot(self, entry: Entry) -> bool:
-        """Return whether the next entry is a random decision among the same options, whose choice is not compared."""
+        """Return whether the next entry is a random choice among the same options, which a replay does not compare."""
         found = self.stage.found
         old, made = entry.content, found[1].content if found is not None else None
         if not isinstance(old, DecisionContent) or not isinstance(made, DecisionContent):
@@ -216,9 +217,9 @@ class Rehearsal:
         return old.candidates == made.candidates and old.rationale is None and made.rationale is None
 
     async def _live(self, agent: Agent) -> GestaError | None:
-        """Run a process until its turn ends or waits, or the stage stops it.
+        """Run one simulated process until its turn ends or waits, or until the stage stops it at a difference.
 
-        Return the exception that ended it, or `None`.
+        Return the exception that ended the process; `None` if there was none.
         """
         stage, turns = self.stage, Understudy(self)
         state = fold(RunView(), stage.made)
@@ -236,7 +237,7 @@ class Rehearsal:
         return None
 
     def _opens(self, begin: Entry) -> Opening:
-        """Return the recorded opening of a turn: its message, key, parent and allowance."""
+        """Return how a recorded turn was opened: its message, key, parent run and allowance."""
         content, opened = begin.content, self.stage.opened
         assert isinstance(content, BeginContent)
         said = self._entries[begin.seq] if begin.seq < len(self._entries) else None
@@ -257,7 +258,10 @@ class Rehearsal:
         )
 
     async def child(self, agent: Agent, task: Task) -> Outcome | None:
-        """Return the outcome of a child run once the replay has reached it; `None` if the run has no end on record."""
+        """Return the recorded outcome of a child run, after the replay has written the entries before it.
+
+        Return `None` if the record has no end of the child run that the replay can reach.
+        """
         assert isinstance(task.cause, tuple)
         after = self._entries[task.cause[1] :]
         waits = next((each for each in after if isinstance(each.content, FaultContent) and self._of(each, task)), None)
@@ -276,18 +280,23 @@ class Rehearsal:
         return None
 
     def _call(self, agent: Agent, task: Task) -> None:
-        """Store the agent of a child run."""
+        """Remember which agent a child run belongs to."""
         for run, entries in self._runs.items():
             if _is_child(entries, self.stage.run, task.name):
                 self._called[run] = agent
 
     def _of(self, fault: Entry, task: Task) -> bool:
-        """Return whether a fault belongs to the attempt in which a task was given."""
+        """Return whether a fault is about the attempt in which a task was given to a child run."""
         assert isinstance(fault.content, FaultContent) and isinstance(task.cause, tuple)
         return fault.content.of in self._entries[task.cause[1] - 1].causes
 
     def _divergence(self, failure: GestaError | None, before: Found | None) -> Divergence:
-        """Return where the replay differs from the record, judged by the process that got further of the last two."""
+        """Return where the replay differs from the record.
+
+        Args:
+            failure: the exception that ended the last process.
+            before: the difference that stopped the process before it, used if it is at the same entry and of more use.
+        """
         entry, found, run = self.stage.next, self.stage.found, self.stage.run
         if before is not None and entry is not None and before[0].seq == entry.seq:
             same = found is not None and found[1].kind == entry.kind
@@ -304,14 +313,17 @@ class Rehearsal:
 
 
 class Understudy(Turns):
-    """Runs the turns of the replayed run. For other runs it returns the outcomes on record."""
+    """The driver of turns in a replay.
+
+    It runs the turns of the replayed run, and returns recorded outcomes for child runs.
+    """
 
     def __init__(self, rehearsal: Rehearsal) -> None:
         super().__init__(rehearsal.stage, lambda agent: agent, rehearsal.stage.now)
         self._rehearsal = rehearsal
 
     async def child(self, agent: Agent, task: Task, live: LiveRun) -> Outcome:
-        """Return the recorded outcome of a child run; `waiting` for a run without an end."""
+        """Return the recorded outcome of a child run; the reason `waiting` if the child run has no end on record."""
         live.absorb()
         await live.log.durable()
         ended = await self._rehearsal.child(agent, task)
@@ -323,7 +335,7 @@ class Understudy(Turns):
 
     @asynccontextmanager
     async def held(self, run: str, agent: Agent, told: TurnCaller, above: str | None = None) -> AsyncIterator[LiveRun]:
-        """Hold the replayed run, and give its journal to the stage, which reads entries before they are committed."""
+        """Hold the replayed run, and pass its journal to the stage, so that the stage can count uncommitted entries."""
         async with super().held(run, agent, told, above) as live:
             self._rehearsal.stage.journal = live.log.journal
             try:
@@ -332,10 +344,13 @@ class Understudy(Turns):
                 self._rehearsal.stage.journal = None
 
     async def call_off(self, live: LiveRun, names: Sequence[str] | None = None) -> None:
-        """Do nothing: other runs have their ends on record."""
+        """Do nothing: the ends of child runs are on record."""
 
     async def _note_change(self, agent: Agent, live: LiveRun) -> None:
-        """Read the letters into the log. Unlike the real method, write no note about a changed agent."""
+        """Copy the letters of the inbox into the log.
+
+        Unlike the real method, do not note that the agent was changed.
+        """
         await take_in(live)
 
 
@@ -354,7 +369,7 @@ def _is_child(entries: Sequence[Entry], parent: str, name: str) -> bool:
 
 
 def _children(runs: Runs, parent: str) -> dict[int, str]:
-    """Return the names of the child runs of a run, by the seq of the edge to each task of them."""
+    """Return the names of the child runs of `parent`, by the seq of the `edge` entry with which each task was given."""
     found = dict[int, str]()
     for entries in runs.values():
         opened = _opened(entries)

@@ -1,4 +1,8 @@
-"""Makes requests of a run again by the names of a formatter and a model: those on record, or others."""
+"""Rebuilds the requests of a run, either as they were sent, or with another formatter or model.
+
+A record does not store the body of a request. A formatter turns the entries before it into messages, and the encoder
+of a model turns the messages into JSON.
+"""
 
 import json
 from collections.abc import Sequence
@@ -20,37 +24,37 @@ from gesta.views.sent_changes import Difference, difference
 
 
 class Wanted(Struct, frozen=True, kw_only=True):
-    """A request that somebody wants to see, and in which form."""
+    """Which request to rebuild, and with which formatter and model."""
 
     entry: int | None = None
     """Seq of the request, or of an entry after it; `None` for the last request."""
     form: str | None = None
-    """Name of another formatter than that on record."""
+    """Name of the formatter to use in place of the recorded one."""
     model: str | None = None
-    """Another model than that on record, as `provider:model`."""
+    """Model to use in place of the recorded one, as `provider:model`."""
     encoder: str | None = None
-    """Another encoder than that on record, if nothing here has that one; unused if a model is named."""
+    """Encoder to use in place of a recorded one that is not known here; ignored if a model is named."""
     whole: bool = False
-    """Whether nothing is left out of the prompt."""
+    """Whether the messages that a compaction hides from the model are included too."""
 
     @property
     def anew(self) -> bool:
-        """Whether the request is made in a form in which it was not sent."""
+        """Whether the request is built in a form in which it was not sent."""
         return self.form is not None or self.model is not None
 
 
 def remade(entries: Sequence[Entry], wanted: Wanted) -> Sent[HttpModel]:
-    """Make a request again.
+    """Return a request, rebuilt from the entries of its run.
 
     Raises:
-        BadAddress: there is no such request, formatter or provider, or nothing here has the encoder on record.
-        BrokenRecord: a member of an entry is not of its type.
+        BadAddress: there is no such request, formatter or provider, or the recorded encoder is not known here.
+        BrokenRecord: an entry has a member of the wrong type.
     """
     return _sent(entries, request_of(entries, wanted.entry, anew=wanted.anew), wanted)
 
 
 def compared(entries: Sequence[Entry], wanted: Wanted) -> Difference:
-    """Make a request and the one before it again, and compare them. Raises as `remade` does."""
+    """Rebuild a request and the one before it, and return how they differ. Raises as `remade` does."""
     one = remade(entries, wanted)
     before = earlier(entries, one.seq)
     return difference(entries, one, _sent(entries, before, wanted) if before is not None else None)
@@ -74,7 +78,10 @@ def _sent(entries: Sequence[Entry], seq: int, wanted: Wanted) -> Sent[HttpModel]
 
 
 def _recorded(name: str) -> Formatter[Any]:
-    """Return the formatter whose name is on record. Raises BadAddress."""
+    """Return the formatter whose name is on record.
+
+    Raises BadAddress if it is a formatter of the user's own program.
+    """
     short = name.partition("/")[0]
     known = [formatter(short)] if short in FORMATTERS else list(map(formatter, FORMATTERS))
     found = [form for form in known if form.name.partition("/")[0] == short]
@@ -86,7 +93,7 @@ def _recorded(name: str) -> Formatter[Any]:
 
 
 def request_facts(one: Sent[HttpModel], wanted: Wanted) -> dict[str, Any]:
-    """Return a request as `gesta show --wire --json` writes it."""
+    """Return a request as a dict, as `gesta show --wire --json` prints it."""
     wire, reached = one.model.wire(one.request), one.model.provider.name in PROVIDERS
     return {
         "request": one.seq,
@@ -102,7 +109,7 @@ def request_facts(one: Sent[HttpModel], wanted: Wanted) -> dict[str, Any]:
 
 
 def model_of(one: Sent[HttpModel], wanted: Wanted) -> Any:
-    """Return the model for which a request was made; of a request in its own form, the model in its header."""
+    """Return the model for which a request was built: the one that `wanted` names, otherwise the one in its header."""
     return one.model.name if wanted.model else one.header.model
 
 

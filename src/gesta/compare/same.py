@@ -1,6 +1,7 @@
-"""Two entries are the same if kind, content, span and causes are equal. Times and names of machines are not compared.
+"""Compares two entries. They are the same if kind, content, span and causes are equal.
 
-Contents are compared as stored JSON, so each difference has a JSON path.
+Contents are compared as stored JSON, so each difference has a JSON path. Members that differ from run to run by
+nature, such as times and process names, are not compared.
 """
 
 import json
@@ -27,15 +28,18 @@ CHANCE: Mapping[Kind, tuple[str, ...]] = {
     Kind.Timer: ("due_at",),
     Kind.Budget: ("spent.prices",),
 }
-"""Members that are not compared, by kind: times, lease epochs, lines of code, numbers about listeners, and the agent's
-own description, because a header or a request shows it where it matters."""
+"""Members that are not compared, by kind.
+
+They are times, numbers of leases, process names, tracebacks, and how much of a reply was shown. The agent's description
+in a `begin` is left out too, because a change of the agent shows in its requests.
+"""
 
 PROMPT = frozenset({Kind.RequestHeader, Kind.Request})
-"""Kinds whose content shows a prompt, and not an action."""
+"""Kinds of entries that describe a prompt, not an action."""
 
 
 class Difference(Struct, frozen=True):
-    """Where two JSON values differ."""
+    """One place at which two JSON values differ."""
 
     path: str
     """JSON path of the value; `$` is the whole content."""
@@ -44,7 +48,7 @@ class Difference(Struct, frozen=True):
 
 
 class _Missing:
-    """Stands for the value on a side that lacks the member."""
+    """The type of `MISSING`, the value of a member on the side that does not have the member."""
 
     def __repr__(self) -> str:
         return "(nothing)"
@@ -54,18 +58,21 @@ MISSING = _Missing()
 
 
 def told(content: Content) -> dict[str, Any]:
-    """Return a content as JSON for people: the stored JSON without the marks of the codec."""
+    """Return a content as JSON for people: the stored JSON, with `$dict` wraps removed."""
     found: dict[str, Any] = unwrapped(stored(content))
     return found
 
 
 def stored(content: Content) -> Any:
-    """Return a content as the JSON that is stored, large values included."""
+    """Return a content as its stored JSON, with large values in place instead of references to blobs."""
     return json.loads(encode_content(content, None))
 
 
 def unwrapped(value: Any) -> Any:
-    """Return a stored value without its `$dict` wraps, which the codec puts around objects that look like its marks."""
+    """Return a stored value without its `$dict` wraps.
+
+    The codec puts such a wrap around an object that looks like one of its own marks.
+    """
     if isinstance(value, list):
         return [unwrapped(each) for each in value]
     if not isinstance(value, dict):
@@ -75,7 +82,10 @@ def unwrapped(value: Any) -> Any:
 
 
 def wrapped(value: Any) -> Any:
-    """Return a value in which each object that looks like a mark of the codec is wrapped in `$dict`."""
+    """Return a value with each object that looks like a mark of the codec wrapped in `$dict`.
+
+    The reverse of `unwrapped`.
+    """
     if isinstance(value, list):
         return [wrapped(each) for each in value]
     if not isinstance(value, dict):
@@ -85,7 +95,7 @@ def wrapped(value: Any) -> Any:
 
 
 def counted(entry: Entry) -> dict[str, Any]:
-    """Return the members of an entry's content that are compared."""
+    """Return an entry's content as JSON, with only the members that are compared."""
     found = told(entry.content)
     for path in CHANCE.get(entry.kind, ()):
         _drop(found, path.split("."))
@@ -95,16 +105,16 @@ def counted(entry: Entry) -> dict[str, Any]:
 
 
 def difference(before: Entry, after: Entry, *, prompts: bool = True) -> Difference | None:
-    """Return the first difference between two entries with one seq; `None` if they are the same.
+    """Return the first difference between two entries at the same place; `None` if they are the same.
 
     Args:
-        prompts: whether prompts are compared.
+        prompts: whether requests and request headers are compared, beyond their kind.
     """
     if before.kind != after.kind:
         return Difference("$.kind", str(before.kind), str(after.kind))
     if prompts or before.kind not in PROMPT:
         one, other = counted(before), counted(after)
-        if before.kind is Kind.Attempt and before.version == 1:  # which does not hold every effect policy
+        if before.kind is Kind.Attempt and before.version == 1:  # version 1 did not store every effect policy
             one, other = ({**each, "effect": None} for each in (one, other))
         every = list(differences(one, other))
         if every:
@@ -117,7 +127,10 @@ def difference(before: Entry, after: Entry, *, prompts: bool = True) -> Differen
 
 
 def _wrong_call(found: Difference) -> Difference | None:
-    """Return the new error of a call if there was none before, which says more than the changed status."""
+    """Return the difference as the new error of a call, if one side has no error; `None` for any other difference.
+
+    The error tells a person more than the changed status, which is another difference of the same call.
+    """
     path, after = found.path, found.after
     if path == "$.meta" and isinstance(after, dict) and "error" in after:
         path, after = "$.meta.error", after["error"]
@@ -125,7 +138,7 @@ def _wrong_call(found: Difference) -> Difference | None:
 
 
 def differences(before: Any, after: Any, path: str = "$") -> Iterator[Difference]:
-    """Yield every place at which two JSON values differ, in order, also inside texts that hold JSON."""
+    """Yield every place at which two JSON values differ, in order. Strings that contain JSON are compared as JSON."""
     match before, after:
         case dict(), dict():
             for key in dict.fromkeys([*before, *after]):
@@ -141,7 +154,10 @@ def differences(before: Any, after: Any, path: str = "$") -> Iterator[Difference
 
 
 def _parsed(before: Any, after: Any) -> tuple[Any, Any]:
-    """Return two texts parsed as JSON, if both hold an object or both hold a list; else `None` for each."""
+    """Return two strings parsed as JSON if both contain an object or both contain a list.
+
+    Otherwise a pair of `None`.
+    """
     try:
         one, other = json_of(before), json_of(after)
     except (TypeError, ValueError, RecursionError):
@@ -150,7 +166,7 @@ def _parsed(before: Any, after: Any) -> tuple[Any, Any]:
 
 
 def _drop(value: Any, path: list[str]) -> None:
-    """Remove the member at a path, and the objects that are empty after that."""
+    """Remove the member at a path, and each object on the way that is empty afterwards."""
     if not isinstance(value, dict):
         return
     if len(path) > 1:
@@ -160,7 +176,7 @@ def _drop(value: Any, path: list[str]) -> None:
 
 
 def _clock(entry: Entry, value: Any) -> bool:
-    """Return whether an entry is a note of a workflow that holds a time."""
+    """Return whether an entry is a workflow's note of a time, which differs in every replay."""
     if not entry.annotations or NOTE_NAME not in entry.annotations or not isinstance(value, str):
         return False
     try:

@@ -38,7 +38,7 @@ from gesta.perform.late import LATE
 from gesta.state.calls import UNSETTLED
 from gesta.store import Batch, BlobRow, Foreign, Info, Lease, Letter, QueryBounds, RunRow, Table, TransactionalEffect
 
-GATE = 50  # looks at what comes next, while nothing else happens
+GATE = 50  # number of times to look for the next entry while nothing else happens
 BESIDE = frozenset({Kind.ToolResult, Kind.Fault, Kind.Edge, Kind.Budget, Kind.Begin, Kind.End})
 """Kinds of entries from outside that a replaying process may also write itself."""
 Found = tuple[Entry, Entry, Difference]
@@ -46,7 +46,7 @@ Found = tuple[Entry, Entry, Difference]
 
 
 class Stage:
-    """The record of one run, up to the last replayed entry."""
+    """A store for one replayed run: it compares each entry that the agent's code writes with the recorded entry."""
 
     queries = QueryBounds()
 
@@ -78,12 +78,12 @@ class Stage:
 
     @property
     def info(self) -> Info:
-        """Return the id of the recorded run's record, with the address `replay`."""
+        """The id of the recorded run's record, with the address `replay`."""
         return Info(self.opened.record, "replay", utc_text(self.recorded[0].at))
 
     @property
     def done(self) -> int:
-        """Seq of the last replayed entry."""
+        """Seq of the last replayed entry; 0 if there is none."""
         return len(self.made)
 
     @property
@@ -92,18 +92,21 @@ class Stage:
         return self.recorded[self.done] if self.done < len(self.recorded) else None
 
     def now(self) -> datetime:
-        """Return the time of the next recorded entry, or of the last one."""
+        """Return the time of the next recorded entry, or of the last one at the end.
+
+        This is the clock of the replay.
+        """
         return (self.next or self.recorded[-1]).at
 
     def copy(self, entry: Entry) -> None:
-        """Add the next recorded entry unchanged."""
+        """Add the next recorded entry unchanged to the replayed ones."""
         prev = self._rows[-1].digest if self._rows else GENESIS
         _, row = to_row(entry, prev, bytes(16), self._kept.keep)
         self._blobs |= {name: BlobRow(name, salt, data) for name, salt, data in self._kept.take()}
         self._add(entry, msgspec.structs.replace(row, run=entry.shared_from or entry.run))
 
     def back(self, head: int) -> list[tuple[Entry, Row]]:
-        """Remove the replayed entries after `head`, and return them."""
+        """Remove the replayed entries after the seq `head`, and return them for `forth`."""
         gone = list(zip(self.made[head:], self._rows[head:], strict=True))
         del self.made[head:], self._rows[head:]
         return gone
@@ -114,7 +117,7 @@ class Stage:
             self._add(entry, row)
 
     def stop(self) -> WriteFailed:
-        """Mark the process as stopped, and return the exception to raise in it."""
+        """Mark the simulated process as stopped, and return the exception to raise in it."""
         self.stopped = True
         return WriteFailed("replay", "it goes no further here")
 
@@ -123,7 +126,10 @@ class Stage:
         self._rows.append(row)
 
     async def append(self, batch: Batch) -> int:
-        """Compare the entries of a batch with those on record. Raises WriteFailed at the first difference."""
+        """Compare the entries of a batch with the recorded ones, and add those that are equal.
+
+        Returns the seq of the last replayed entry. Raises WriteFailed at the first difference, and for an old lease.
+        """
         if self.stopped or batch.head != self.done or batch.lease.epoch != self._epoch:
             raise self.stop()
         self._blobs |= {blob.name: blob for blob in batch.blobs}
@@ -141,31 +147,34 @@ class Stage:
         return self.done
 
     async def transact(self, effect: TransactionalEffect) -> None:
-        """Compare the entries of a transactional tool. The tables of the tool are not changed."""
+        """Compare the entries of a transactional tool. The tool's database tables are not changed."""
         batch, _ = effect.work(NoTables())
         await self.append(batch)
 
     async def read(self, run: str, after: int = 0, until: int | None = None, limit: int | None = None) -> list[Row]:
-        """Return the replayed rows."""
+        """Return the rows of replayed entries; an empty list for any other run."""
         rows = self._rows[after:until] if run == self.run else []
         return rows[:limit]
 
     async def runs(self, session: str | None = None, name: str | None = None) -> list[RunRow]:
-        """Return the row of the run, even before it has an entry, so that the run is found by its id."""
+        """Return the row of the replayed run.
+
+        It exists before the first entry, because the code looks the run up by id.
+        """
         opened, at = self.opened, utc_text(self.recorded[0].at)
         row = RunRow(self.run, opened.session, opened.name, opened.record, opened.parent_run, at, self.done, at, 1)
         return [row] if session in (None, row.session) and name in (None, row.name) else []
 
     async def last(self) -> int:
-        """Return the number of replayed entries, which is the pos of the last one here."""
+        """Return the number of replayed entries, which here is also the position of the last one in the record."""
         return self.done
 
     async def head(self, run: str) -> tuple[int, bytes]:
-        """Return seq and digest of the last replayed entry."""
+        """Return the seq and the digest of the last replayed entry."""
         return self.done, self._rows[-1].digest if self._rows else GENESIS
 
     async def lease(self, run: str, *, mirror: bool = False) -> Lease:
-        """Return a new lease, as for a new process. Earlier leases are lost, and the stage is not stopped any more."""
+        """Return a new lease (the right to write) for a new simulated process. Earlier leases become invalid."""
         self._epoch += 1
         self.stopped, self.found = False, None
         return Lease(run, f"replay {self._epoch}", self._epoch, *(await self.head(run)))
@@ -174,14 +183,14 @@ class Stage:
         """Do nothing."""
 
     async def holds(self, lease: Lease) -> bool:
-        """Return whether no other lease was taken since."""
+        """Return whether a lease is still valid: no later one was given out."""
         return lease.epoch == self._epoch
 
     async def mirror(self, lease: Lease, of: str | None) -> None:
         """Do nothing."""
 
     async def gone(self, process: str) -> bool | None:
-        """Return whether a process had ended, if the next recorded entry says so; else `None`."""
+        """Return whether a process had ended, if the next recorded entry says so; otherwise `None`."""
         content = self.coming()
         return content.over if isinstance(content, FaultContent) else None
 
@@ -200,21 +209,21 @@ class Stage:
         return None
 
     async def get_blob(self, run: str, name: str) -> BlobRow:
-        """Return a blob. Raises BrokenRecord if it was not written here."""
+        """Return a blob by name. Raises BrokenRecord if no replayed entry has it."""
         if name not in self._blobs:
             raise BrokenRecord("replay", f"run {run!r} has no blob {name!r}")
         return self._blobs[name]
 
     async def send(self, letter: Letter) -> bool:
-        """Return False: the letters of the run are on record already."""
+        """Return `False`, and drop the letter: the letters of the run are on record already."""
         return False
 
     def deliver(self, letter: Letter) -> bool:
-        """Return False: the letters of the run are on record already."""
+        """Return `False`, and drop the letter: the letters of the run are on record already."""
         return False
 
     async def inbox(self, run: str) -> list[Letter]:
-        """Return the next recorded entries as letters, as far as they were sent as letters."""
+        """Return the next recorded entries as letters, up to the first entry that did not arrive as a letter."""
         found: list[Letter] = []
         for entry in self.recorded[self.written :]:
             if not by_letter(self.recorded, entry):
@@ -223,7 +232,7 @@ class Stage:
         return found
 
     def _key(self, entry: Entry) -> str:
-        """Return the key for the letter of an entry. The key of a late result names its attempt."""
+        """Return the key of the letter for an entry. The key of a late tool result names its last attempt."""
         of = entry.content.call if isinstance(entry.content, ToolResultContent) else None
         tried = [
             each.seq for each in self.recorded if isinstance(each.content, AttemptContent) and each.content.of == of
@@ -254,9 +263,9 @@ class Stage:
         raise self.stop()
 
     def answer(self) -> tuple[Recorded, ChatCompletionContent]:
-        """Return the model's answer that is the next recorded entry.
+        """Return the model's recorded answer, which must be the next recorded entry.
 
-        Raises WriteFailed if the next entry is another one.
+        Raises WriteFailed if it is not.
         """
         entry = self.next
         if entry is None:
@@ -266,7 +275,10 @@ class Stage:
         return self._answers[entry.id], entry.content
 
     def result_at_once(self, attempt: int) -> ToolResultContent:
-        """Return the result that was committed together with its attempt. Raises WriteFailed if there is no result."""
+        """Return the result that was committed together with its attempt.
+
+        Raises WriteFailed if there is no such result.
+        """
         entry = self._results.get(attempt)
         if entry is None or entry.seq != attempt + 1:
             raise self.stop()
@@ -274,7 +286,10 @@ class Stage:
         return entry.content
 
     async def result(self, attempt: int) -> ToolResultContent:
-        """Return the result of an attempt once the replay reaches it. Raises WriteFailed if it cannot be reached."""
+        """Return the result of an attempt, after the replay has reached it.
+
+        Raises WriteFailed if it cannot be reached.
+        """
         entry = self._results.get(attempt)
         if entry is None or not await self.comes(entry.seq - 1):
             raise self.stop()
@@ -282,9 +297,10 @@ class Stage:
         return entry.content
 
     def called(self, attempt: int) -> list[tuple[str, str, str]]:
-        """Return the name, the task and the part of each agent that a tool called in an attempt.
+        """Return the agents that a tool called in an attempt, each as name, task and part.
 
-        The part is empty if the child run is only numbered.
+        The part is the last piece of the child run's name, which the tool chose; it is empty if the name is only
+        numbered.
         """
         found = []
         for edge in self.recorded:
@@ -295,13 +311,13 @@ class Stage:
         return found
 
     def coming(self) -> Content | None:
-        """Return the content of the first recorded entry that was not written again yet; `None` after the last."""
+        """Return the content of the next recorded entry that was not written again yet; `None` after the last."""
         return self.recorded[self.written].content if self.written < len(self.recorded) else None
 
     def settled(self, attempt: int) -> Any:
-        """Return the recorded answer of `reconcile` about an attempt.
+        """Return what a tool's `reconcile` function answered about an attempt.
 
-        Raises WriteFailed if it is not the next entry.
+        Raises WriteFailed if that is not the next entry.
         """
         content = self.coming()
         if isinstance(content, ResolutionContent) and content.of == attempt and content.by.startswith(RECONCILED):
@@ -311,7 +327,7 @@ class Stage:
         raise self.stop()
 
     async def comes(self, head: int) -> bool:
-        """Wait until the run has `head` entries. Return False if the process cannot get that far."""
+        """Wait until the replayed run has `head` entries. Return `False` if the process cannot get that far."""
         idle, written = 0, self.written
         between = self.recorded[written:head]
         if any(from_outside(self.recorded, each) and each.kind not in BESIDE for each in between):
@@ -323,12 +339,12 @@ class Stage:
 
     @property
     def written(self) -> int:
-        """Number of entries that were written, of which the last may not be compared yet."""
+        """Number of entries written so far, including those in the journal that are not compared yet."""
         return self.journal.head if self.journal is not None else self.done
 
 
 class NoTables:
-    """Stands for the tables of a tool. No statement is run."""
+    """The database connection of a transactional tool in a replay. It runs no statement."""
 
     def __call__(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Return no rows, without running the statement."""

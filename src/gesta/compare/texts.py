@@ -1,7 +1,7 @@
 """Replaces one value in a JSON text, and leaves every other character unchanged.
 
-Reading and writing the whole text would change other values: `64.90` becomes `64.9`, a long number loses digits, and
-lines and spaces are lost. So the value is found in the text, and only its characters are replaced.
+Parsing and writing the whole text again would change other values: `64.90` would become `64.9`, long numbers would lose
+digits, and line breaks and spaces would be lost. So only the characters of the one value are replaced.
 """
 
 import json
@@ -13,24 +13,27 @@ from msgspec import Struct
 
 DECODER = json.JSONDecoder()
 GAP = re.compile(r"[ \t\n\r]*[:,]?[ \t\n\r]*")
-"""Matches the characters between keys and values."""
+"""Matches the separators and white space between keys and values."""
 STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 EXCERPT = 80
-"""Number of characters that an error shows of a value."""
+"""Number of characters of a value that an error shows."""
 
 
 class Member(Struct, frozen=True):
-    """One member of an object or a list. For a list, the key is the place."""
+    """The place of one member of an object or list in a JSON text. For a list, the key is the index."""
 
     key: str
     begin: int
-    """Where the member begins, in characters. `start` is where its value begins, `end` where the value ends."""
+    """Index of the first character of the member.
+
+    `start` is the index of the first character of its value, and `end` the index after the value.
+    """
     start: int
     end: int
 
 
 def json_of(text: str) -> Any:
-    """Read JSON. Raises ValueError also for NaN and Infinity, which JSON does not have but Python accepts."""
+    """Return a parsed JSON text. Raises ValueError, also for NaN, Infinity and numbers too large for a float."""
     return json.loads(text, parse_constant=_no_number, parse_float=_number)
 
 
@@ -38,10 +41,10 @@ def changed(text: str, steps: Sequence[str], value: Any) -> str:
     """Return a JSON text with one value replaced.
 
     Args:
-        steps: the keys, or places in lists, that lead to the value; a last key that is missing is added.
+        steps: the keys and list indexes that lead to the value. If the last one is a missing key, it is added.
 
     Raises:
-        LookupError: there is no such value; the message says which members there are.
+        LookupError: there is no such value; the message shows the value in which it was looked for.
     """
     try:
         json.loads(text)
@@ -51,12 +54,12 @@ def changed(text: str, steps: Sequence[str], value: Any) -> str:
 
 
 def nothing(value: Any, step: str) -> LookupError:
-    """Return the error for a value that lacks a member."""
+    """Return the error for a value that has no member `step`."""
     return LookupError(f"{json.dumps(value, default=str)[:EXCERPT]} has no {step!r}")
 
 
 def _changed(text: str, steps: Sequence[str], value: Any, whole: str) -> str:
-    """Return a part of a JSON text with a value replaced, in the style of the whole text."""
+    """Return a part of a JSON text with a value replaced. The new value is written in the style of the whole text."""
     if not steps:
         return _written(value, whole)
     begin = len(text) - len(text.lstrip())
@@ -69,7 +72,7 @@ def _changed(text: str, steps: Sequence[str], value: Any, whole: str) -> str:
     members = list(_members(text, begin))
     found = [each for each in members if each.key == step]
     if found:
-        start, end = found[-1].start, found[-1].end  # of two with one key, readers take the last
+        start, end = found[-1].start, found[-1].end  # if a key occurs twice, parsers use the last value
         return text[:start] + _changed(text[start:end], rest, value, whole) + text[end:]
     if rest or text[begin] == "[":
         raise nothing(json.loads(text), step)
@@ -77,7 +80,7 @@ def _changed(text: str, steps: Sequence[str], value: Any, whole: str) -> str:
 
 
 def _members(text: str, begin: int) -> Iterator[Member]:
-    """Yield the members of the object or list that begins at a place of the text."""
+    """Yield the members of the object or list that begins at index `begin` of the text."""
     at, place = _after_gap(text, begin + 1), 0
     while text[at] not in "}]":
         start, key = at, str(place)
@@ -96,7 +99,7 @@ def _after_gap(text: str, at: int) -> int:
 
 
 def _added(text: str, begin: int, members: Sequence[Member], key: str, value: str) -> str:
-    """Return the text of an object with one more member, separated like its others."""
+    """Return the text of an object with one more member, with the same separators as its other members."""
     space = "" if _compact(text) else " "
     if not members:
         return f"{text[: begin + 1]}{key}:{space}{value}{text[begin + 1 :]}"
@@ -109,13 +112,13 @@ def _added(text: str, begin: int, members: Sequence[Member], key: str, value: st
 
 
 def _written(value: Any, like: str) -> str:
-    """Return a value as JSON in the style of a text: compact or with spaces, in ASCII or not."""
+    """Return a value as JSON in the style of another text: compact or with spaces, in ASCII or not."""
     separators = (",", ":") if _compact(like) else (", ", ": ")
     return json.dumps(value, separators=separators, ensure_ascii=like.isascii())
 
 
 def _compact(text: str) -> bool:
-    """Return whether a JSON text has commas or colons, but no spaces outside of its strings."""
+    """Return whether a JSON text has commas or colons, but no white space outside of its strings."""
     bare = STRING.sub("", text)
     return any(each in bare for each in ",:") and not any(map(str.isspace, bare))
 

@@ -1,4 +1,4 @@
-"""Describes differences in words: which entry differs, the path of the difference, and both values."""
+"""Describes differences as text: which entry differs, the path of the difference, and both values."""
 
 import json
 from collections.abc import Iterator
@@ -10,11 +10,15 @@ from gesta.entry import Entry
 from gesta.kinds import ToolCallContent, ToolResultContent
 
 MOST, BEFORE = 160, 30
-"""Number of characters that are shown of a value, and of the equal part before a difference in it."""
+"""Greatest number of characters shown of a value, and of the equal text shown before a difference in a long value."""
 
 
 def divergence_lines(found: Divergence, entries: list[Entry]) -> list[str]:
-    """Return lines that say where a replay differs from the record."""
+    """Return lines of text that describe where a replay differs from the record.
+
+    Args:
+        entries: the recorded entries of the run, from the first one on.
+    """
     entry = found.recorded or found.replayed
     assert entry is not None
     head = f"entry {found.seq} of run {found.run}, {_what(entry, entries)}: {found.difference.path}"
@@ -25,7 +29,7 @@ def divergence_lines(found: Divergence, entries: list[Entry]) -> list[str]:
 
 
 def sides(difference: Difference) -> Iterator[tuple[str, str]]:
-    """Yield both values of a difference: the old value with the mark `-`, and the new value with `+`."""
+    """Yield both values of a difference as text: the old value after the mark `-`, and the new value after `+`."""
     before, after = (_text(value) for value in (difference.before, difference.after))
     alike = next((place for place, pair in enumerate(zip(before, after, strict=False)) if pair[0] != pair[1]), 0)
     start = max(0, alike - BEFORE) if max(len(before), len(after)) > MOST else 0
@@ -35,12 +39,12 @@ def sides(difference: Difference) -> Iterator[tuple[str, str]]:
 
 
 def plain(value: Any) -> Any:
-    """Return one value of a difference as JSON; a missing value is null."""
+    """Return one value of a difference as JSON; `None` if the value is missing."""
     return None if value is MISSING else value
 
 
 def call_text(name: str, args: dict[str, Any]) -> str:
-    """Return a call in the notation of Python."""
+    """Return a tool call in Python notation."""
     shown = (f"{key}={json.dumps(value, default=repr, ensure_ascii=False)}" for key, value in args.items())
     return f"{name}({', '.join(shown)})"
 

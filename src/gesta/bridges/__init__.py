@@ -1,7 +1,7 @@
 """Export and import of whole records: JSON lines, RDF in the terms of PROV, copies into another record, and traces.
 
-The folder `mcp` has the tools of MCP servers.
+The folder `mcp` makes the tools of MCP servers available to agents.
 """
 
 ORDER = ("lines", "jsonl", "prov", "pushing", "otlp", "tracing", "mcp")
-"""Each file may import those before it, and `importers/`."""
+"""Each file may import those before it in this list, and `importers/`."""

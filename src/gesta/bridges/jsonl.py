@@ -1,8 +1,8 @@
-"""Exports a record as lines of JSON that keep every id, seq and digest, and imports these lines.
+"""Exports a record as lines of JSON that keep every id, seq and digest, and imports such a file.
 
-A file is read twice: it is checked to its end, and against the entries on record, before its first entry is written. An
-import skips a run that is on record already as a whole, extends a run of which only the beginning is on record, and
-refuses a run whose entries differ. Export and import hold a page of entries in memory, never a whole run.
+The seq of an entry is its number in its run. An import reads the file twice. The first pass checks the file to its end
+and compares it with the entries on record; the second pass writes. A run whose entries differ from those on record is
+refused. Export and import hold a page of entries in memory, never a whole run.
 """
 
 from base64 import b64encode
@@ -28,22 +28,22 @@ from gesta.store import Batch, BlobRow, Store
 
 NAME = "gesta"
 PAGE = 500
-"""Greatest number of entries that are read or written at once."""
+"""Greatest number of entries read or written at once."""
 PAGE_BYTES = 8 * 1024 * 1024
-"""Number of bytes of contents and blobs after which a page is written."""
+"""Size in bytes of contents and blobs after which a page ends, even if it has fewer entries."""
 CHANGED = "The file changed while it was read; what stands before that place is imported. Import it again."
 
 _encoder = msgspec.json.Encoder()
 
 
 async def export_run(record: Record, run: str) -> AsyncIterator[str]:
-    """Yield one run as lines, each with its line end. For a fork, the runs whose entries it shares come first.
+    """Yield one run as lines, each with its line break. For a fork, the runs whose entries it shares come first.
 
-    Entries that are written to the run during the export are left out.
+    Entries written to the run after the export has begun are left out.
 
     Raises:
-        NoRun: there is no run with that id.
-        BrokenRecord: an entry or blob is not as it was written.
+        NoRun: there is no run with this id.
+        BrokenRecord: an entry or blob was changed after it was written.
     """
     yield _line(Header(FORMAT, record.info.id))
     runs = [run]
@@ -58,7 +58,11 @@ async def export_run(record: Record, run: str) -> AsyncIterator[str]:
 
 
 async def export_all(record: Record) -> AsyncIterator[str]:
-    """Yield all runs as lines, in the order in which they were opened. Raises BrokenRecord."""
+    """Yield all runs as lines, in the order in which they were opened.
+
+    Raises:
+        BrokenRecord: an entry or blob was changed after it was written.
+    """
     yield _line(Header(FORMAT, record.info.id))
     for opened in await record.store.runs():
         async for line in _run_lines(record.store, opened.run):
@@ -66,12 +70,15 @@ async def export_all(record: Record) -> AsyncIterator[str]:
 
 
 async def import_lines(record: Record, source: Source, progress: Progress) -> Imported:
-    """Import the runs of a file.
+    """Import the runs of a file, and return how many runs and entries were written.
+
+    Args:
+        progress: called with the number of entries that were read so far.
 
     Raises:
-        BadImport: a line cannot be read, an entry is not as it was written, or a run on record has other entries.
-        NewerRecord: a later release wrote the file.
-        RunHeld: somebody is writing a run that is to be extended.
+        BadImport: a line cannot be read, an entry does not match its digest, or a run on record has other entries.
+        NewerRecord: a later release of Gesta wrote the file.
+        RunHeld: another process is writing a run that the import would extend.
     """
     for page in _pages(checked(source)):
         await _compare(record.store, page, source)
@@ -122,7 +129,10 @@ def _entry_line(row: Row, address: str) -> str:
 
 
 def _spliced(text: str | None, row: Row, address: str) -> Raw:
-    """Return a stored text as raw JSON for a line. Raises BrokenRecord if a reader could not get the same bytes."""
+    """Return a stored JSON text as raw bytes for a line.
+
+    Raises BrokenRecord if a reader of the line would get other bytes.
+    """
     try:
         data = b"null" if text is None else text.encode()
         whole = b"\n" not in data and bytes(msgspec.json.decode(data, type=Raw)) == data
@@ -138,7 +148,7 @@ def _line(line: Struct) -> str:
 
 
 def _pages(entries: Iterator[Checked]) -> Iterator[list[Checked]]:
-    """Yield the entries in pages: each page holds entries of one run, and is limited in number and in bytes."""
+    """Yield the entries in pages. A page has entries of one run, and its number of entries and of bytes is limited."""
     page: list[Checked] = []
     size_bytes = 0
     for one in entries:
@@ -152,7 +162,7 @@ def _pages(entries: Iterator[Checked]) -> Iterator[list[Checked]]:
 
 
 async def _compare(store: Store, page: list[Checked], source: Source) -> None:
-    """Check that the entries on record equal those in the file. Raises BadImport if one differs."""
+    """Raise BadImport if an entry on record differs from the entry of the same seq in the file."""
     run, after = page[0].row.run, page[0].row.seq - 1
     on_record = await store.read(run, after, page[-1].row.seq)
     for here, there in zip(on_record, page, strict=False):
@@ -162,7 +172,10 @@ async def _compare(store: Store, page: list[Checked], source: Source) -> None:
 
 
 async def _goes_on(store: Store, first: Checked, source: Source) -> int:
-    """Return the seq after which a new run begins: 0, or for a fork that of its base entry, which must be on record."""
+    """Return the seq after which a new run begins: 0, or for a fork the seq of the last entry that it shares.
+
+    Raises BadImport if that shared entry is not on record.
+    """
     base = base_of(first.row)
     if base is None or base.seq == 0:
         return 0

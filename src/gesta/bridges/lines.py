@@ -26,45 +26,48 @@ from gesta.kinds import BeginContent
 from gesta.store import BlobRow
 
 FORMAT = 1
-"""Version of the format of the lines; entries have a version of their own."""
+"""Version of the format of the lines; each entry has a version of its own besides."""
 HEADLESS = 'the first line is not {"gesta": 1, "record": …}'
 
 
 class Header(Struct, forbid_unknown_fields=True):
-    """The first line of an exported run."""
+    """The first line of an export."""
 
     gesta: int
     record: str
-    """Id of the record where the file was made."""
+    """Id of the exported record."""
 
 
 class RunLine(Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """The line before the entries of a run. From it a reader knows whether the run's last entries were cut off."""
+    """The line before the entries of a run.
+
+    It states the last entry, so that a reader notices if the end was cut off.
+    """
 
     run: str
     head: int
     """Seq of the last entry of the run in this file."""
     digest: str
-    """Digest of that entry, in hex."""
+    """Digest of the last entry, in hex."""
     after: int = 0
-    """For a fork: seq of the last entry of its base that it shares."""
+    """For a fork, the seq of the last entry that it shares with its base; otherwise 0."""
     before: str = ""
     """Digest of that base entry, in hex."""
 
 
 class BlobLine(Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """A large value; its name is SHA-256(salt + data)."""
+    """A large value that entries refer to; its name is SHA-256(salt + data)."""
 
     run: str
     blob: str
     salt: str
     text: str | None = None
     base64: str | None = None
-    """The data, if the bytes are not UTF-8."""
+    """The data in base64, used instead of `text` if the bytes are not UTF-8."""
 
 
 class EntryLine(Struct, forbid_unknown_fields=True):
-    """An entry. The members of its line are in this order."""
+    """The line of an entry. Its members are always in this order."""
 
     run: str
     seq: int
@@ -80,19 +83,19 @@ class EntryLine(Struct, forbid_unknown_fields=True):
 
 
 class Checked(Struct, frozen=True):
-    """An entry that was checked: its digest follows from the entries before it."""
+    """An entry that was read and checked: its digest matches its content and the digest of the entry before it."""
 
     line: int
-    """Number of its line, from 1."""
+    """Number of its line in the file, from 1."""
     head: int
-    """Seq of the last entry of its run in this file."""
+    """Seq of the last entry of its run in the file."""
     row: Row
     blobs: tuple[BlobRow, ...]
-    """The blobs whose lines come before the line of this entry."""
+    """The large values whose lines come directly before this entry."""
 
 
 class _Probe(Struct):
-    """The members by which the kind of a line is recognised."""
+    """The members that show which kind of line a line is."""
 
     gesta: int | None = None
     head: int | None = None
@@ -104,17 +107,17 @@ _run, _blob, _entry = msgspec.json.Decoder(RunLine), msgspec.json.Decoder(BlobLi
 
 
 def checked(source: Source) -> Iterator[Checked]:
-    """Yield the entries of a file in order.
+    """Yield the entries of a file in order, each one checked.
 
     Raises:
         BadImport: a line cannot be read, a byte was changed, or something is missing.
-        NewerRecord: a later release wrote the file.
+        NewerRecord: a later release of Gesta wrote the file.
     """
     return _Pass(source).entries()
 
 
 class _Pass:
-    """One pass over a file, and the run that is being read."""
+    """One reading of a file from its first line to its last, with the state of the run that is being read."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -122,9 +125,9 @@ class _Pass:
         self._run = RunLine("", 0, "")
         self._seq, self._before = 0, GENESIS
         self._blobs: dict[str, BlobRow] = {}
-        """Blobs that were read and whose entry has not been read yet."""
+        """Blobs that were read, but whose entry has not been read yet."""
         self._given: set[str] = set()
-        """Names of the blobs of earlier entries of this run."""
+        """Names of the blobs that belong to earlier entries of this run."""
         self._runs: set[str] = set()
         self._begun = False
 
@@ -209,7 +212,7 @@ class _Pass:
         return found
 
     def _complete(self) -> None:
-        """Raise BadImport if the run before this line is not complete."""
+        """Raise BadImport if the run before the current line is not complete, or if a blob belongs to no entry."""
         if self._seq != self._run.head:
             raise self._wrong(f"{self._due()} is missing; the run goes on to {self._run.head}")
         if self._blobs:
@@ -233,7 +236,10 @@ def _stored(line: EntryLine) -> Row:
 
 
 def _flaw(entry: Entry, row: Row, first: int) -> str:
-    """Return the flaw of an entry that no release of Gesta could have written; an empty text if there is none."""
+    """Return what is wrong with an entry that matches its digest but that Gesta would never write.
+
+    Empty if nothing is.
+    """
     begins = isinstance(entry.content, BeginContent)
     opens = isinstance(entry.content, BeginContent) and entry.content.opened is not None
     own = [cause for cause in entry.causes if isinstance(cause, int)]

@@ -1,6 +1,6 @@
-"""Explanations as RDF, for other stores and tools: N-Quads with one statement a line, or TriG for people to read.
+"""Writes explanations as RDF for other stores and tools: N-Quads with one statement a line, or TriG for people to read.
 
-`views.prov` makes the statements and their names; this module only writes them.
+`views.prov` makes the statements; this module only converts them to text.
 """
 
 from collections.abc import AsyncIterator, Iterable
@@ -21,22 +21,22 @@ FORMATS = {"nquads": RdfFormat.N_QUADS, "trig": RdfFormat.TRIG}
 
 
 def write(statements: Iterable[Quad], format: str) -> str:
-    """Return statements as text in the format `nquads` or `trig`. The same statements give the same text."""
+    """Return statements as text in the format `nquads` or `trig`. The same statements always give the same text."""
     prefixes = PREFIXES if format == "trig" else {}
     made = (statement(each) for each in statements)
     text: str = serialize(made, format=FORMATS[format], prefixes=prefixes).decode()  # type: ignore[union-attr]
     lines = text.split("\n")
-    return "\n".join(sorted(lines[: len(prefixes)]) + lines[len(prefixes) :])  # the library gives those in any order
+    return "\n".join(sorted(lines[: len(prefixes)]) + lines[len(prefixes) :])  # the library's order is random
 
 
 def statement(quad: Quad) -> Statement:
-    """Return a statement of Gesta as a statement of the RDF library."""
+    """Return a statement of `views.prov` as an object of the library `pyoxigraph`."""
     subject, predicate, graph = (NamedNode(term.value) for term in (quad.subject, quad.predicate, quad.graph))
     return Statement(subject, predicate, _term(quad.object), graph)
 
 
 async def export(record: Record, run: str | None, format: str) -> AsyncIterator[str]:
-    """Yield the provenance of one run and its sources in other runs, or of all runs, as text in a format of PROV."""
+    """Yield text with the provenance of one run and of its sources in other runs, or of all runs if `run` is `None`."""
     nodes, state = await all_nodes(record, run)
     yield write(quads(nodes, state), format)
 

@@ -1,11 +1,11 @@
 """Copies a record into another, row by row as it is stored: ids, seqs, digests, salts and the order stay the same.
 
-The lease of every run is held in both records while it is copied. Entries that the target has already are compared by
-digest and not copied again, so a second push completes an interrupted push. A run that is new in the target is a
+While a run is copied, its lease (the right to write it) is held in both records. Entries that the target already has
+are compared by digest and not copied again, so a second push completes an interrupted one. A new run in the target is a
 mirror: it takes no turn until it is moved. A move first commits in the source that the run is continued elsewhere, then
-copies, and then makes the mirror an ordinary run. So at any time at most one record takes turns, and a second move
-completes an interrupted move. Only a move takes waiting letters along. Each letter is removed from the source once it
-is in the target, which remembers the key of the letter, so each letter becomes an entry exactly once.
+copies it, and then makes the mirror an ordinary run. So at most one record takes turns at any time, and a second move
+completes an interrupted one. Only a move takes waiting letters (messages in the inbox of a run) along. A letter is
+removed from the source after it is in the target, which remembers its key, so no letter is lost or arrives twice.
 """
 
 import os
@@ -35,40 +35,40 @@ PAGE = 500
 
 
 class Pushed(Struct):
-    """The numbers of runs, entries and letters that a push copied."""
+    """The result of a push: numbers of runs, entries and letters, and the runs that were refused."""
 
     runs: int = 0
-    """Number of runs with new entries."""
+    """Number of runs with new entries in the target."""
     entries: int = 0
     letters: int = 0
-    """Number of letters that were moved with their runs."""
+    """Number of waiting letters that were moved with their runs."""
     known: int = 0
-    """Number of runs whose entries were all in the other record already."""
+    """Number of runs whose entries were all in the target already."""
     moved: int = 0
-    """Number of runs that are continued only in the other record from now on."""
+    """Number of runs that from now on continue only in the target."""
     refused: list[str] = msgspec.field(default_factory=list)
-    """The reasons why runs were not copied, in words."""
+    """For each run that was not copied or moved, a sentence with the reason."""
 
 
 class Held(Struct):
     """A run whose lease is held in both records."""
 
     here: Lease
-    """Lease in the record that is copied."""
+    """Lease in the source."""
     there: Lease
-    """Lease in the record that is copied to."""
+    """Lease in the target."""
     head: int
-    """Seq of the last entry of the run in the target so far."""
+    """Seq of the last entry that the target has so far."""
     mirror_here: str | None
-    """Id of the record of which the run at the source is a mirror; `None` for an ordinary run."""
+    """If the run at the source is a mirror, the id of the record that it mirrors; otherwise `None`."""
     mirror_there: str | None
-    """Id of the record of which the run at the target is a mirror; `None` for an ordinary run."""
+    """If the run at the target is a mirror, the id of the record that it mirrors; otherwise `None`."""
     base: str | None = None
-    """Id of the run of which it is a fork."""
+    """Id of the run that this run is a fork of; `None` if it is no fork."""
     moves: bool = False
-    """Whether the run is to be continued in the target."""
+    """Whether the run is moved, and not only copied."""
     moved: str = ""
-    """Id of the record to which the run was moved last; empty for a run that was never moved."""
+    """Id of the record to which the run was last moved, as its log says; empty if it was never moved."""
 
     @property
     def run(self) -> str:
@@ -84,16 +84,17 @@ class Held(Struct):
 async def push(
     source: Store, target: Store, progress: Callable[[int], None] = lambda _: None, *, moved_by: str | None = None
 ) -> Pushed:
-    """Copy all runs into another record, which may hold a part of them already.
+    """Copy all runs into another record, which may already have a part of them.
 
     Args:
-        progress: called now and then with the number of entries that were copied so far.
-        moved_by: name of the person who moves the runs, so that they are continued in the target only; `None` makes
-            mirrors.
+        progress: called after each page with the number of entries that were copied so far.
+        moved_by: name of the person who moves the runs, so that they continue only in the target. With `None` the runs
+            are copied as mirrors.
 
     Raises:
         RecordError: runs cannot be moved between these two records.
-        BrokenRecord: a blob is missing. WriteFailed: a record cannot be written. What was copied before stays.
+        BrokenRecord: a blob is missing.
+        WriteFailed: a record cannot be written. Entries that were copied before stay in the target.
     """
     if moved_by is not None:
         _check_move(source, target)
@@ -117,7 +118,10 @@ async def push(
 
 
 def _check_move(source: Store, target: Store) -> None:
-    """Raise RecordError for records between which runs cannot move: copies of one record, or a copy as the source."""
+    """Raise RecordError if runs cannot move between two records.
+
+    They cannot if both are copies of one record, or if the source is a copy that nobody has adopted.
+    """
     if source.info.id == target.info.id:
         raise RecordError(
             f"{source.info.address!r} and {target.info.address!r} are copies of one record (id {source.info.id!r}), "
@@ -131,9 +135,9 @@ def _check_move(source: Store, target: Store) -> None:
 
 
 async def _hold_all(source: Store, target: Store, pushed: Pushed, stack: AsyncExitStack) -> dict[str, Held]:
-    """Acquire the leases of every run that can be copied, in the order of first entries.
+    """Acquire the leases of all runs that can be copied, ordered by their first entries in the record.
 
-    They are held until the stack ends.
+    The leases are held until the stack ends. Runs that cannot be copied are added to `pushed.refused`.
     """
     every = dict[str, Held]()
     for name, first, _ in (await source.sql(RUNS)).rows:
@@ -151,7 +155,7 @@ async def _hold_all(source: Store, target: Store, pushed: Pushed, stack: AsyncEx
 
 
 async def _base(store: Store, run: str) -> str | None:
-    """Return the id of the run of which a run is a fork; `None` if the run shares no entries with another run."""
+    """Return the id of the run that a run is a fork of; `None` if the run shares no entries with another run."""
     rows = await store.read(run, 0, None, 1)
     if not rows:
         raise BrokenRecord(store.info.address, f"run {run!r} is listed, and no entry can be read under that name")
@@ -160,7 +164,10 @@ async def _base(store: Store, run: str) -> str | None:
 
 
 async def _hold(source: Store, target: Store, run: str, stack: AsyncExitStack) -> Held | str:
-    """Acquire the lease of a run in both records until the stack ends. Returns a text if the run cannot be pushed."""
+    """Acquire the lease of a run in both records until the stack ends.
+
+    Returns a sentence if the run cannot be pushed.
+    """
     leases, mirrors = [], []
     for store in (source, target):
         try:
@@ -178,9 +185,9 @@ async def _hold(source: Store, target: Store, run: str, stack: AsyncExitStack) -
 
 
 async def _leased(store: Store, run: str) -> tuple[Lease, str | None]:
-    """Acquire the lease of a run, also of a mirror. Return it, and the id of the record that the run mirrors.
+    """Acquire the lease of a run, even of a mirror.
 
-    Raises RunHeld.
+    Returns the lease, and for a mirror the id of the record that it mirrors. Raises RunHeld if another process has it.
     """
     try:
         return await store.lease(run), None
@@ -199,8 +206,11 @@ async def _digest(store: Store, run: str, seq: int) -> bytes:
 
 
 async def _movable(source: Store, target: Store, every: dict[str, Held], pushed: Pushed) -> dict[str, Held]:
-    """Return the runs that can be pushed, and mark those to move. A run moves only with all runs that belong to it."""
-    own = {row.run for row in await source.runs(SESSION, NAME)}  # it holds tombstones of other runs, and stays
+    """Return the runs that can be pushed, with `moves` set on those to move. The others are added to `pushed.refused`.
+
+    A run moves only together with its parent run, its child runs, its base and its forks.
+    """
+    own = {row.run for row in await source.runs(SESSION, NAME)}  # the run of tombstones stays here
     why = dict[str, str]()
     for run, one in every.items():
         one.moves, one.moved = run not in own, await _moved(source, run)
@@ -219,7 +229,11 @@ async def _movable(source: Store, target: Store, every: dict[str, Held], pushed:
 
 
 def _families(above: dict[str, str | None]) -> list[set[str]]:
-    """Return the runs in groups that must move together: a run, with the run that called it or that it forks."""
+    """Return the runs in groups that must move together: a run with its child runs and its forks, at any depth.
+
+    Args:
+        above: for each run, the run that called it or that it is a fork of; `None` for neither.
+    """
     families = dict[str, set[str]]()
     for run in above:
         root, met = run, {run}
@@ -231,7 +245,7 @@ def _families(above: dict[str, str | None]) -> list[set[str]]:
 
 
 def _immovable(source: Store, target: Store, one: Held) -> str:
-    """Return why a run cannot be moved; an empty text if it can."""
+    """Return a sentence that says why a run cannot be moved; empty if it can."""
     run, here, there = one.run, source.info.id, target.info.id
     if one.mirror_here is not None:
         return f"{RunMirrored(run, one.mirror_here)} It was not moved."
@@ -246,7 +260,7 @@ def _immovable(source: Store, target: Store, one: Held) -> str:
 
 
 async def _moved(store: Store, run: str) -> str:
-    """Return the id of the record to which a run was moved last; an empty text if it was never moved."""
+    """Return the id of the record to which a run was last moved; empty if it was never moved."""
     for (text,) in (await store.sql(SIGNALS, (run,))).rows:
         content = decode_content(str(text), {})
         if isinstance(content, SignalContent) and content.name == "moved":
@@ -255,7 +269,10 @@ async def _moved(store: Store, run: str) -> str:
 
 
 async def _mirror(source: Store, target: Store, every: dict[str, Held]) -> None:
-    """Make the runs that will grow mirrors before their first entry is copied, so that half a run takes no turn."""
+    """Mark the runs that will get entries as mirrors before their first entry is copied.
+
+    So a run whose copy was interrupted takes no turn.
+    """
     for one in every.values():
         of = one.mirror_here or source.info.id
         fresh = not one.there.head or one.mirror_there is not None
@@ -266,7 +283,7 @@ async def _mirror(source: Store, target: Store, every: dict[str, Held]) -> None:
 
 
 async def _commit_move(store: Store, lease: Lease, by: str, to: str) -> Lease:
-    """Write into the last turn's span to which record a run moves, and return the lease at the new head."""
+    """Write an entry that names the record to which a run moves. Returns the lease with the new last seq and digest."""
     ((turn, first),) = (await store.sql(SPANS, (lease.run,))).rows
     span = int(first if turn is None else turn)
     content = SignalContent(name="moved", by=by, to=to)
@@ -280,7 +297,7 @@ async def _commit_move(store: Store, lease: Lease, by: str, to: str) -> Lease:
 async def _copy(
     source: Store, target: Store, held: dict[str, Held], pushed: Pushed, progress: Callable[[int], None]
 ) -> None:
-    """Copy the new entries of the held runs, in the order of pos."""
+    """Copy the new entries of the held runs in the order in which the source committed them."""
     after = 0
     while rows := (await source.sql(ROWS, (after, PAGE))).rows:
         after = rows[-1][0]
@@ -298,20 +315,17 @@ async def _copy(
 
 
 async def _move_letters(source: Store, target: Store, one: Held) -> int:
-    """Move the letters that wait at the source to the target, and return how many were moved."""
+    """Move the letters that wait at the source to the target, and return how many there were."""
     letters = await source.inbox(one.run)
     if letters:
         for letter in letters:
-            await target.send(letter)  # the target knows the key: the letter was copied before
+            await target.send(letter)  # the target ignores a key that it already has
         await source.append(Batch(one.here, one.last, (), letters=[letter.id for letter in letters]))
     return len(letters)
 
 
 async def _let_go(target: Store, one: Held) -> bool:
-    """Turn the mirror of a run into an ordinary run, if all its entries are in the target.
-
-    Return whether that was done.
-    """
+    """Turn the mirror of a run into an ordinary run if the target has all its entries. Returns whether it did."""
     if one.mirror_there is None or one.head != one.last:
         return False
     with shielded():
@@ -320,15 +334,15 @@ async def _let_go(target: Store, one: Held) -> bool:
 
 
 async def adopt(store: Store, runs: Sequence[str], by: str) -> list[str]:
-    """Turn mirrors and moved runs, with all runs that belong to them, into ordinary runs of this record.
+    """Turn mirrors and moved runs, with the runs that belong to them, into ordinary runs of this record.
 
     Return their ids.
 
     Args:
-        by: name of the person who says that no other record continues them.
+        by: name of the person who says that no other record continues these runs.
 
     Raises:
-        RunHeld: one of the runs is being written; then no run is adopted.
+        RunHeld: another process is writing one of the runs; then no run is adopted.
     """
     above = dict.fromkeys(runs) | {row.run: row.parent_run for row in await store.runs()}
     named = [run for family in _families(above) if family & set(runs) for run in sorted(family)]

@@ -17,7 +17,7 @@ from gesta.events import LOGGER
 from gesta.record.record import Record
 
 GRACE_S = 5.0
-"""Seconds for which the end of a block waits for the receiver. The next exporter sends the rest."""
+"""Seconds for which the end of the block waits for the receiver. Spans that are left are sent by the next exporter."""
 
 
 @asynccontextmanager
@@ -30,15 +30,18 @@ async def tracing(
     sample: float | None = None,
     place: str | os.PathLike[str] | None = None,
 ) -> AsyncIterator[Exporter | None]:
-    """Send the spans of a record while the block runs: first those not sent yet, then new ones as they come.
+    """Send the spans of a record while the block runs: first those not sent yet, then new ones as they appear.
 
     Args:
-        endpoint: base address of the receiver; by default OTEL_EXPORTER_OTLP_ENDPOINT. Without either nothing is sent.
-        headers: headers of each request, beside those of OTEL_EXPORTER_OTLP_HEADERS; they are never written anywhere.
-        content: whether spans hold the texts of messages, calls and results; by default as
-            OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT says, else not.
-        sample: the share of root runs that are sent, from 0 to 1; by default as OTEL_TRACES_SAMPLER says, else all.
-        place: the file in which the exporter stores up to which entry the record was sent.
+        endpoint: base address of the receiver; by default OTEL_EXPORTER_OTLP_ENDPOINT. Without either, nothing is sent
+            and the block gets `None`.
+        headers: headers of each request, in addition to those of OTEL_EXPORTER_OTLP_HEADERS. They are secrets: their
+            values appear in no log, error or record.
+        content: whether spans contain the texts of messages, calls and results; by default as
+            OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT says, otherwise not.
+        sample: the share of root runs that are sent, from 0 to 1; by default as OTEL_TRACES_SAMPLER says, otherwise
+            all.
+        place: the file in which the exporter stores how far the record was sent.
 
     Raises:
         TracingError: a setting is wrong.
@@ -59,12 +62,12 @@ async def tracing(
 
 
 async def _follow(exporter: Exporter) -> None:
-    """Run an exporter until it ends. An error in it is logged, and ends the tracing only."""
+    """Run an exporter until it ends. An error in it is logged and ends only the tracing, not the program's turns."""
     try:
         await exporter.follow()
     except TracingError as failure:
         LOGGER.warning("Tracing ended: %s", message_of(failure))
-    except Exception:  # noqa: BLE001 - whatever it is, turns go on
+    except Exception:  # noqa: BLE001 - an error of tracing must not stop the agents
         LOGGER.exception("Tracing ended. Please report this; what is on record can be sent later, by `gesta trace`")
 
 

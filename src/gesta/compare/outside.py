@@ -138,7 +138,10 @@ def _in_turn(entries: Sequence[Entry], entry: Entry) -> bool:
 
 
 def _while_tried(entries: Sequence[Entry], entry: Entry) -> bool:
-    """Return whether a tool caused this entry while it ran: its first cause is an attempt, or an edge that a tool caused."""
+    """Return whether a tool wrote this entry while it ran, which its causes show.
+
+    The first cause is then the attempt of the tool, or an edge whose own first cause is that attempt.
+    """
     own = [cause for cause in entry.causes if isinstance(cause, int)]
     first = entries[own[0] - 1] if own else None
     if first is None:

@@ -1,10 +1,9 @@
-"""A record that answers in place of models and tools.
+"""A store for a replay, which supplies the recorded answers of models and tools.
 
-A process that writes to it must write the recorded entries again.
-
-Each new entry is compared with the recorded entry at its place. At the first different entry the writing process is
-stopped, as if it had died. A model's answer or a tool's result is returned if it is the next recorded entry; if it is
-not, the process is stopped too, and `replaying` decides how to continue.
+A process that writes to it must write the recorded entries again: each new entry is compared with the recorded one at
+its place. At the first difference the writing process is stopped, as if it had died. A model's answer or a tool's
+result is returned if it is the next recorded entry; otherwise the process is stopped too. `replaying` then decides how
+to continue.
 """
 
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
@@ -40,7 +39,7 @@ from gesta.store import Batch, BlobRow, Foreign, Info, Lease, Letter, QueryBound
 
 GATE = 50  # number of times to look for the next entry while nothing else happens
 BESIDE = frozenset({Kind.ToolResult, Kind.Fault, Kind.Edge, Kind.Budget, Kind.Begin, Kind.End})
-"""Kinds of entries from outside that a replaying process may also write itself."""
+"""Kinds of entries from outside the agent's code that a replaying process may write itself while it waits."""
 Found = tuple[Entry, Entry, Difference]
 """A recorded entry, the entry that was written in its place, and their first difference."""
 
@@ -56,20 +55,20 @@ class Stage:
         self.run = entries[0].run
         self.opened = opened
         self.recorded = list(entries)
-        """The recorded entries: entry `seq` is at place `seq - 1`."""
+        """The recorded entries; entry `seq` is at index `seq - 1`."""
         self.made: list[Entry] = []
-        """The replayed entries, including copied ones."""
+        """The entries replayed so far, both written by the agent's code and copied."""
         self.prompts, self.live = prompts, frozenset(live)
         self.moves = False
-        """Whether an entry that differs from the recorded entry of the same kind takes its place."""
+        """Whether an entry of the same kind as the recorded one is accepted even if its content differs."""
         self.found: Found | None = None
-        """The different entry that stopped the last process; `None` if it was stopped for another reason."""
+        """The difference that stopped the last process; `None` if it was stopped for another reason."""
         self.stopped = self.over = False
         """Whether the process was stopped, or has reached the end of the record."""
         self.journal: Journal | None = None
-        """Journal of the process that writes."""
+        """Journal of the process that is writing; `None` if none is."""
         self.children: dict[int, str] = {}
-        """Names of the child runs that tools started, by the seq of their edge."""
+        """Names of the child runs that tools started, by the seq of the `edge` entry."""
         self._rows: list[Row] = []
         self._kept, self._blobs = Blobs(), dict[str, BlobRow]()
         self._epoch = 0

@@ -1,7 +1,7 @@
 """Tools, resources and prompts of MCP servers as tools of an agent, over stdio and streamable HTTP.
 
-A source is a frozen description of a server. A record opens one connection to each server and keeps it for later turns.
-The library `mcp` is imported when the first connection begins.
+A source describes a server and is put among an agent's tools. A record opens one connection to each server and keeps it
+for later turns. The library `mcp` is imported when the first connection begins.
 """
 
 ORDER = (

@@ -1,7 +1,7 @@
-"""Requests that a server makes in the middle of a call: to ask a person, or to ask the agent's model.
+"""Requests that a server makes during a call: to ask a person (elicitation), or to ask the agent's model (sampling).
 
-A question is identified by its text, its schema and the number of times that the call has asked it. If the call is made
-again, the answers on record are used again. If a call asks the same question twice, a person answers it twice.
+A question is identified by its text, its schema, and how many times the call has asked it. If the call is repeated,
+recorded answers are used again. If one call asks the same question twice, a person is asked twice.
 """
 
 from collections.abc import Mapping
@@ -14,10 +14,10 @@ from gesta.codec.rows import digest_of
 from gesta.function_tool.context import ToolQuestion
 
 MOST_CHARS = 4000
-"""Greatest number of characters of a question; a text for the model may have 50 times as many."""
+"""Greatest number of characters of a question to a person. A text for the model may be 50 times as long."""
 REFUSALS = ("decline", "cancel")
 MOST_ASKED = 25
-"""Greatest number of questions that one call may ask a person, over all its attempts."""
+"""Greatest number of questions to a person in one call, over all its attempts."""
 
 
 class Exchange(Struct):
@@ -25,17 +25,20 @@ class Exchange(Struct):
 
     asked: dict[str, int] = field(default_factory=dict)
     people: int = 0
-    """Number of questions to a person."""
+    """Number of questions asked of a person so far."""
 
     def part(self, about: Any) -> str:
-        """Count a question or a text, and return its name: its digest, and how often it occurred so far."""
+        """Count a question or text, and return its name: its digest, and how often it has occurred so far."""
         digest = digest_of(about)[:12]
         self.asked[digest] = self.asked.get(digest, 0) + 1
         return f"{digest}.{self.asked[digest]}"
 
 
 def question_of(params: Mapping[str, Any], server: str) -> ToolQuestion:
-    """Return the question of an elicitation. Its answer fits the server's schema, or is `decline` or `cancel`."""
+    """Return the question to a person for an elicitation. Its answer is an object, or `decline` or `cancel`.
+
+    For a URL that the person is to open, the answer is `accept`, `decline` or `cancel`.
+    """
     text = f"{server} asks: {str(params.get('message', ''))[:MOST_CHARS]}"
     if params.get("mode") == "url":
         url = str(params.get("url", ""))[:MOST_CHARS]
@@ -50,14 +53,17 @@ def question_of(params: Mapping[str, Any], server: str) -> ToolQuestion:
 
 
 def elicited(answer: Any) -> dict[str, Any]:
-    """Return the result of an elicitation from a person's answer."""
+    """Return a person's answer in the form of the protocol's elicitation result."""
     if isinstance(answer, dict):
         return {"action": "accept", "content": answer}
     return {"action": answer if answer in ("accept", *REFUSALS) else "cancel"}
 
 
 def sampling_text(params: Mapping[str, Any]) -> str:
-    """Return the text of a sampling request. Raises ValueError if it is too long or holds other content."""
+    """Return the text of a sampling request.
+
+    Raises ValueError if it is empty or too long, or if it has other content.
+    """
     texts = list[str]()
     messages = params.get("messages", [])
     for message in messages:

@@ -1,7 +1,7 @@
 """The connection of a record to one server: begun when it is first needed, used by all calls, and replaced when lost.
 
-The tools, resources and prompts are listed when the connection begins, and again when the server says that they have
-changed. Calls that are held open while a person is asked are kept here, by their run and key.
+The tools, resources and prompts are listed when the connection begins, and again after the server has announced that
+they changed. If a server asks a person during a call, the call is held open here, by its run and key.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,13 +28,13 @@ from gesta.perform.threads import unmarked
 from gesta.text.redactor import SECRETS
 
 MOST_MADE = 64
-"""Greatest number of lists of tools that are kept: one for each source and model."""
+"""Greatest number of lists of tools kept in memory: one for each source and model."""
 Calling = Callable[["Connection", Offer, Agent[Any]], Any]
-"""Makes the function of a tool, given the connection, the offer and the agent."""
+"""Makes the function of a tool from the connection, the offer (the tool as the server lists it) and the agent."""
 
 
 class Connection:
-    """A connection to a server, for all sources of a record that share it."""
+    """The connection to one server, shared by all equal sources of a record."""
 
     def __init__(self, spec: Spec, start: Start, calling: Calling) -> None:
         self.spec = spec
@@ -50,16 +50,16 @@ class Connection:
 
     @property
     def holding(self) -> bool:
-        """Whether the connection holds calls of turns that wait for a person."""
+        """Whether calls are held open while a person is asked."""
         return bool(self._held)
 
     def ended(self, run: str) -> None:
-        """Cancel the calls that are held for a run."""
+        """Cancel the calls that are held open for a run."""
         for held in [each for each in self._held if each[0] == run]:
             self._held.pop(held).cancel()
 
     def close(self) -> None:
-        """End the connection and the calls that are held."""
+        """End the connection, and cancel the calls that are held open."""
         for flight in self._held.values():
             flight.cancel()
         self._held.clear()
@@ -69,7 +69,7 @@ class Connection:
     async def offered(self, source: Any, agent: Agent[Any], *, again: bool = False) -> Sequence[Tool]:
         """Return the tools of the server for an agent; see `OpenSource.offered`."""
         try:
-            async with self._lists:  # so that who comes meanwhile waits for the list
+            async with self._lists:  # turns that begin meanwhile wait for the same list
                 await self._list()
         except NoServer as failure:
             if not again or self._listing is None:
@@ -88,7 +88,10 @@ class Connection:
         return tools
 
     async def _list(self) -> None:
-        """List the tools, resources and prompts of the server, if they may have changed. Raises NoServer."""
+        """List the tools, resources and prompts of the server if they may have changed since the last time.
+
+        Raises NoServer.
+        """
         link = await self.link()
         if not link.changed:
             return
@@ -107,12 +110,12 @@ class Connection:
         self._digest = digest_of(msgspec.to_builtins(self._listing))
 
     async def link(self) -> Link:
-        """Return the living connection. Begins a new one if there is none. Raises NoServer."""
+        """Return the living connection; begin a new one if there is none. Raises NoServer if it cannot begin."""
         async with self._begins:
             if self._link is not None and not self._link.over:
                 return self._link
             link = Link(self.spec, self._asked)
-            Variables().run(self._start, link.keep)  # nothing of the call that begins it stays with the connection
+            Variables().run(self._start, link.keep)  # it outlives the call that begins it
             try:
                 with anyio.fail_after(self.spec.start_s):
                     await link.began.wait()
@@ -136,7 +139,11 @@ class Connection:
         return NoServer(self.spec.shown, found, f"Nothing was written. {todo}")
 
     async def _asked(self, method: str, params: dict[str, Any]) -> dict[str, Any] | str:
-        """Pass a request of the server to the one call that is running, and return the result."""
+        """Pass a request of the server to the running call, and return its result.
+
+        If several calls are running, nobody can know which one the request is for. Then a text with this reason is
+        returned, and from now on calls are made one at a time.
+        """
         flights = [each for each in self._flights if each.wanted is None]
         if len(flights) == 1:
             return await flights[0].asked(method, params)
@@ -144,35 +151,37 @@ class Connection:
         return "several calls are at work, and nobody knows which of them asks; from now on they are made one by one"
 
     def lane(self, link: Link) -> AbstractAsyncContextManager[Any]:
-        """Return the block in which a call is made.
+        """Return a context manager in which a call is made.
 
-        Calls run one at a time if requests of the server do not name their call.
+        It allows one call at a time if the server's requests need that.
         """
         return self._lane if self._alone and not link.modern else nullcontext()
 
     async def fly(self, flight: Flight, responses: Any = None, state: str | None = None) -> None:
         """Start a call, and wait until it has ended or the server makes a request."""
-        unmarked(flight.link.tasks.start_soon, flight.run, responses, state)  # it may open a connection that is kept
+        unmarked(
+            flight.link.tasks.start_soon, flight.run, responses, state
+        )  # the call may open a connection that outlives it
         await self.follow(flight)
 
     async def follow(self, flight: Flight) -> None:
         """Wait until a call has ended or the server makes a request.
 
-        If the wait is cancelled, the call is cancelled too, and has ended before the attempt has.
+        If the wait is cancelled, the call is cancelled too, and this method returns only after the call has ended.
         """
         self._flights.add(flight)
         try:
             await flight.news()
         except BaseException:
             flight.cancel()
-            with anyio.CancelScope(shield=True):  # without a timer, which would keep the attempt's mark
+            with anyio.CancelScope(shield=True):  # a timer would keep context variables
                 await flight.done.wait()
             raise
         finally:
             self._flights.discard(flight)
 
     def hold(self, flight: Flight, context: Context) -> None:
-        """Hold a call open until a person has answered."""
+        """Hold a call open until a person has answered, at most `hold_s` seconds."""
         flight.context = None
         self._held[context.run, context.key] = flight
         flight.link.tasks.start_soon(self._expire, flight)
@@ -184,6 +193,9 @@ class Connection:
             flight.cancel()
 
     def held(self, context: Context) -> Flight | None:
-        """Return the open call that was held for a call of an agent; `None` if it is lost."""
+        """Return the call that was held open for this context, and stop holding it.
+
+        `None` if there is none or it failed.
+        """
         flight = self._held.pop((context.run, context.key), None)
         return flight if flight is not None and flight.failure is None else None

@@ -1,9 +1,9 @@
-"""One call at a server, in a task of its own, so that it can be held open while a person is asked.
+"""A flight is one call at a server, in a task of its own, so that it can be held open while a person is asked.
 
-A server can ask in two ways. It may return its questions as the result of the call: then it has done nothing yet, and
-any process can make the call again with the answers. Or it may ask by a request in the middle of the call: then it may
-have done something already, so this process holds the call open. If that call is lost, its outcome is in doubt, and a
-tool with effects is not called again blindly.
+A server can ask in two ways. It may return its questions as the result of the call. Then it has done nothing yet, and
+any process can repeat the call with the answers. Or it may send a request during the call. Then it may have done
+something already, so this process holds the call open. If that call is lost, its outcome is in doubt (nobody knows
+whether it happened), and a tool with effects is not called again automatically.
 """
 
 from collections.abc import Mapping
@@ -21,25 +21,25 @@ from gesta.function_tool.context import Context, ToolQuestion
 from gesta.text.redactor import SECRETS
 
 KEY = "gesta/idempotency-key"
-"""Member of a call's `_meta`: the same in every attempt of a call, and different for every other call."""
+"""Member of a call's `_meta` that carries the idempotency key, which is the same in every attempt of one call."""
 MOST_TOLD, TOLD_CHARS = 1000, 300
-"""Greatest number of events of one call's progress, and of characters of each event."""
+"""Greatest number of progress events of one call, and of characters in each event."""
 ELICITATION, SAMPLING = "elicitation/create", "sampling/createMessage"
 
 
 class Wanted(Struct):
-    """A request that a server makes in the middle of a call."""
+    """A request that a server has made during a call, and its result."""
 
     method: str
     params: dict[str, Any]
     given: dict[str, Any] | str | None = None
-    """The result of the request, or a text that says why there is none."""
+    """The result of the request, or a text that says why there is none; `None` while it is open."""
     part: str = ""
-    """Name on record of the question to a person."""
+    """Name of the question in the record, if a person is asked."""
     answered: anyio.Event = field(default_factory=anyio.Event)
 
     def answer(self, given: dict[str, Any] | str) -> None:
-        """Set the result of the request."""
+        """Set the result of the request, and wake the task that waits for it."""
         self.given = given
         self.answered.set()
 
@@ -55,22 +55,27 @@ class Flight:
         self._news = anyio.Event()
         self._told = 0
         self.context: Context | None = None
-        """The context of the attempt that waits for the call; `None` while the call is held."""
+        """The context of the attempt that waits for the call; `None` while the call is held open."""
         self.wanted: Wanted | None = None
-        """The request of the server that has no result yet."""
+        """The request of the server that has no result yet; `None` if there is none."""
         self.over = False
         self.result: Any = None
         self.failure: BaseException | None = None
 
     async def run(self, responses: Mapping[str, Any] | None = None, state: str | None = None) -> None:
-        """Make the call, and store its result or its failure."""
+        """Make the call, and store its result or its failure in this object.
+
+        Args:
+            responses: answers to questions that the server returned earlier.
+            state: the state that the server returned with those questions.
+        """
         self.link.flown.add(self.done)
         try:
             with self._scope:
                 self.result = await self._called(responses, state)
             if self._scope.cancelled_caught:
                 self.failure = InDoubt(f"the call of {self.offer.name!r} was cancelled")
-        except Exception as failure:  # noqa: BLE001 - judged where somebody waits for the call
+        except Exception as failure:  # noqa: BLE001 - `value_of` raises it in the task that waits for the call
             self.failure = failure
         finally:
             self.over = True
@@ -97,17 +102,17 @@ class Flight:
             self.context.respond(f"{self.offer.name}: {of}{f', {message}' if message else ''}"[:TOLD_CHARS])
 
     def again(self) -> "Flight":
-        """Return a copy of the call, to be made again with answers."""
+        """Return a new flight of the same call, to repeat it with answers."""
         other = Flight(self.link, self.offer, self._arguments, self._key)
         other.exchange, other.context = self.exchange, self.context
         return other
 
     def cancel(self) -> None:
-        """Cancel the call at the server."""
+        """Cancel the call, also at the server."""
         self._scope.cancel()
 
     async def asked(self, method: str, params: dict[str, Any]) -> dict[str, Any] | str:
-        """Wait for the result of a request that the server made in the middle of the call, and return it."""
+        """Store a request that the server made during the call, wait for its result, and return it."""
         if self.wanted is not None:
             return "one question at a time"
         self.wanted = wanted = Wanted(method, params)
@@ -120,27 +125,30 @@ class Flight:
         return wanted.given
 
     async def news(self) -> None:
-        """Wait until the call has ended or the server makes a request."""
+        """Wait until the call has ended, or the server has made a request that has no result yet."""
         while not self.over and (self.wanted is None or self.wanted.given is not None):
             self._news = anyio.Event()
             await self._news.wait()
 
 
 class Asker:
-    """Answers the requests of a server in the middle of a call, from the record or with the agent's model."""
+    """Answers the requests that a server makes during a call: from the record, or with the agent's model."""
 
     def __init__(self, flight: Flight, agent: Agent[Any], context: Context) -> None:
         self._offer, self._agent, self._context, self._exchange = flight.offer, agent, context, flight.exchange
         spec = flight.link.spec
         self._allowed = {ELICITATION: spec.elicitation, SAMPLING: spec.sampling}
         self.questions: dict[str, ToolQuestion] = {}
-        """Questions without an answer, by their names on record."""
+        """Questions that a person has to answer, by their names in the record."""
 
     async def given(self, method: str, params: Mapping[str, Any], again: str = "") -> dict[str, Any] | str:
-        """Return the result of a request; or a text: the name of an unanswered question, or why there is no result.
+        """Return the result of a request as a dict.
+
+        Otherwise return a text: the name of a question that a person has to answer, or the reason why there is no
+        result.
 
         Args:
-            again: name on record of the question, if a person was asked before.
+            again: name of the question in the record, if this request was already passed to a person.
         """
         if not self._allowed.get(method):
             return f"{method} is not supported here"
@@ -157,7 +165,10 @@ class Asker:
         return await self._sampled(params)
 
     async def _sampled(self, params: Mapping[str, Any]) -> dict[str, Any] | str:
-        """Ask the agent's model, in a child run. An exception by which the run waits is passed on."""
+        """Return the reply of the agent's model, which is asked in a child run; a text if it fails.
+
+        An exception that makes the run wait, such as one of the child run, is not caught.
+        """
         try:
             text = asking.sampling_text(params)
             part = f"sampling-{self._exchange.part(['sampling', text, params.get('systemPrompt')])}"
@@ -172,11 +183,10 @@ class Asker:
 
 
 def value_of(flight: Flight) -> Any:
-    """Return the value of a call that has ended.
+    """Return the result of a call that has ended, as the value of the tool.
 
     Raises:
-        ToolError: the server refused the call, reported that the tool failed, or sent an answer that breaks the
-            protocol.
+        ToolError: the server refused the call, reported that the tool failed, or broke the protocol with its answer.
         InDoubt: nobody knows whether the server carried out the call.
         ConnectionRefusedError: the call was not sent.
     """

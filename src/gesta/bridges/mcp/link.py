@@ -1,7 +1,7 @@
-"""One connection to a server, kept by a task of its own. It begins once and ends once.
+"""A link is one connection to a server, kept by a task of its own. It begins once and ends once.
 
-The task is shielded from cancellation: it ends after the turns that use the connection, when it is told to. Its failure
-is stored, not raised. The link ends if the server ends; the next call that needs the server makes a new link.
+The task is shielded from cancellation, because it outlives the turns that use the connection; it ends when `close` is
+called. Its failure is stored, not raised. The link also ends if the server ends; the next call then makes a new link.
 """
 
 import logging
@@ -24,22 +24,23 @@ if TYPE_CHECKING:
     import mcp
 
 PAGES = 100
-"""Greatest number of pages that are read of one list."""
+"""Greatest number of pages read of one list of the server."""
 CLOSED = (-32000, -32001)
-"""Error codes after which nobody knows whether a request was carried out: the connection ended, or the answer came too
-late."""
+"""Error codes after which nobody knows whether the server carried out a request: connection closed, and timeout."""
 PARTING_S = 1.0
-"""Seconds for which a closing connection waits for its last calls."""
+"""Seconds for which a closing link waits for its running calls."""
 CLOSE_S = 10.0
-"""Seconds after which a connection is given up that does not close, as when a server does not answer that it should."""
+"""Seconds after which a link that does not close by itself, for example because the server hangs, is cancelled."""
 LISTS = ("tools", "resources", "prompts")
 Asked = Callable[[str, dict[str, Any]], Awaitable[dict[str, Any] | str]]
-"""Answers a request of the server, given its method and parameters. Returns the result, or a text that says why there
-is none."""
+"""Answers a request of the server, given its method and parameters.
+
+Returns the result, or a text that says why there is none.
+"""
 
 
 def library() -> Any:
-    """Import the library `mcp`, and return it."""
+    """Import the library `mcp` and return it, with its logging silenced in programs that have not set up logging."""
     import mcp
     import mcp.client.stdio
     import mcp.client.streamable_http
@@ -52,23 +53,23 @@ def library() -> Any:
 
 
 class Link:
-    """A connection to a server from its beginning to its end."""
+    """One connection to a server, from its start to its end."""
 
     def __init__(self, spec: Spec, asked: Asked) -> None:
         self.spec, self._asked = spec, asked
         self.client: mcp.Client
         self.tasks: TaskGroup
-        """Group of the tasks of calls; they end after the connection."""
+        """The tasks of running calls; they end after the connection."""
         self.began = anyio.Event()
-        """Set when the connection can be used, or when it has failed to begin."""
+        """Set when the link can be used, or has failed to begin."""
         self.ended = anyio.Event()
         self.over = False
-        """Whether no further request can be made."""
+        """Whether the link has ended or is closing, so that no further request can be sent."""
         self.changed = True
-        """Whether the server's lists may have changed since they were read."""
+        """Whether the server's lists may have changed since they were last read."""
         self.failure: BaseException | None = None
         self.flown: set[anyio.Event] = set()
-        """For each running call, the event that is set at its end."""
+        """For each running call, an event that is set when the call ends."""
         self.tail: Tail | None = None
         self.sender: Sender | None = None
         self._closing = anyio.Event()
@@ -78,24 +79,27 @@ class Link:
 
     @property
     def modern(self) -> bool:
-        """Whether the server asks by returning questions as results, and not by requests of its own."""
+        """Whether the server speaks the newer protocol, in which it returns questions as results of a call."""
         return self.client.session.initialize_result is None
 
     def close(self) -> None:
-        """End the connection. One that has not begun yet is given up."""
+        """End the link. If it has not begun yet, its start is cancelled."""
         self.over = True
         self._closing.set()
         if self._opening and not self.began.is_set():
             self._scope.cancel()
 
     def _spawned(self) -> None:
-        """Note that the opening may be cancelled: before, a process that is being started would be lost."""
+        """Note that the start may be cancelled from now on.
+
+        Earlier, a process that is just being started would be left behind.
+        """
         self._opening = True
         if self._closing.is_set():
             self._scope.cancel()
 
     async def keep(self) -> None:
-        """Begin the connection, and keep it until it is closed or lost."""
+        """Begin the connection, and keep it until it is closed or lost. This is the body of the link's task."""
         try:
             with self._scope:
                 async with anyio.create_task_group() as self.tasks, self._opened() as self.client:
@@ -108,7 +112,7 @@ class Link:
                     ):  # so that a call which was cancelled is cancelled at the server
                         for flown in list(self.flown):
                             await flown.wait()
-        except Exception as failure:  # noqa: BLE001 - told to whoever waits for the connection or a call
+        except Exception as failure:  # noqa: BLE001 - reported to the tasks that wait for the connection or a call
             self.failure = failure
         finally:
             self.over = True
@@ -184,7 +188,7 @@ class Link:
         return getattr(types, result).model_validate(found)
 
     async def listed(self) -> dict[str, list[dict[str, Any]]]:
-        """Return the tools, resources, resource templates and prompts of the server.
+        """Return what the server offers: `tools`, `resources`, `resource_templates` and `prompts`.
 
         Raises:
             Exception: the server does not answer, or its answer breaks the protocol.
@@ -221,7 +225,7 @@ class Link:
         return found
 
     def _listen(self) -> None:
-        """Subscribe to changes of the lists, if the server announces changes only to subscribers."""
+        """Subscribe to changes of the server's lists, if its protocol announces changes only to subscribers."""
         can = self.client.server_capabilities
         told = {f"{name}_list_changed": True for name in LISTS if getattr(getattr(can, name), "list_changed", None)}
         if self.modern and told and not self._listening:
@@ -233,14 +237,14 @@ class Link:
             async with self.client.listen(**told) as heard:
                 async for _ in heard:
                     self.changed = True
-        except Exception as failure:  # noqa: BLE001 - it is asked again when the tools are listed again
+        except Exception as failure:  # noqa: BLE001 - the next listing subscribes again
             LOGGER.debug("The MCP server %s tells no changes: %s", self.spec.shown, message_of(failure))
         finally:
             self._listening = False
             self.changed |= not self.over
 
     def kind_of(self, failure: BaseException) -> Kind | None:
-        """Return the kind of a failed request; `None` if the server answered it."""
+        """Return how a request failed, see `sender.Kind`; `None` if the server answered it with an error."""
         if not isinstance(failure, library().MCPError):
             return (
                 "lost" if isinstance(failure, OSError | anyio.ClosedResourceError | anyio.BrokenResourceError) else None
@@ -250,7 +254,7 @@ class Link:
         return "lost" if failure.code in CLOSED else None
 
     def why(self) -> str:
-        """Return why the connection did not begin, without secrets."""
+        """Return the reason why the link did not begin, without secrets."""
         failures = [self.failure] if self.failure is not None else []
         while failures and isinstance(failures[0], BaseExceptionGroup):
             failures[:1] = failures[0].exceptions
@@ -265,7 +269,7 @@ class Watched:
         self._stream, self._ended = stream, ended
 
     async def receive(self) -> Any:
-        """Return the next message."""
+        """Return the next message. At the end of the stream, call the function and raise the stream's exception."""
         try:
             return await self._stream.receive()
         except (anyio.EndOfStream, anyio.ClosedResourceError):
@@ -273,7 +277,7 @@ class Watched:
             raise
 
     def __aiter__(self) -> Self:
-        """Return the stream itself."""
+        """Return this object."""
         return self
 
     async def __anext__(self) -> Any:
@@ -290,10 +294,10 @@ class Watched:
         return await self._stream.__aexit__(*raised)
 
     def __getattr__(self, name: str) -> Any:
-        """Return an attribute of the stream."""
+        """Return any other attribute of the wrapped stream."""
         return getattr(self._stream, name)
 
 
 def plain(value: Any) -> Any:
-    """Return an object of the `mcp` library as plain JSON values."""
+    """Return an object of the `mcp` library as plain JSON values, without members that are `None`."""
     return value.model_dump(by_alias=True, mode="json", exclude_none=True)

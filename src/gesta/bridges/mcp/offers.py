@@ -1,9 +1,8 @@
-"""Makes tools of what a server lists.
+"""Makes tools from the tools, resources and prompts that a server lists.
 
-Its names, descriptions and schemas are not trusted: they are checked and bounded.
-
-A tool that cannot be offered to a model is left out with a warning. The server's resources and prompts become two more
-tools, which only read, and whose descriptions list the resources and the prompts.
+The server is not trusted: its names, descriptions and schemas are checked, and their sizes are limited. A tool that
+cannot be offered to a model is left out with a warning. Resources and prompts become two more tools, `read_resource`
+and `get_prompt`, which only read; their descriptions list what there is.
 """
 
 import re
@@ -25,7 +24,10 @@ from gesta.text.visible import unseen
 MOST_TOOLS, MOST_BYTES, MOST_CHARS, MOST_DEEP, MOST_LISTED = 500, 100_000, 8_000, 40, 50
 NAME = 64
 CONTEXT = "gesta context"
-"""Name of the parameter that gets the context. No argument from a model can have this name."""
+"""Name of the parameter that gets the tool's context.
+
+It has a space, so no argument from a model can have this name.
+"""
 Method = Literal["tools/call", "resources/read", "prompts/get"]
 URI = {"type": "object", "properties": {"uri": {"type": "string"}}, "required": ["uri"], "additionalProperties": False}
 PROMPT = {
@@ -40,18 +42,18 @@ PROMPT = {
 
 
 class Offer(Struct, frozen=True, kw_only=True):
-    """A tool of a server, and the method of the protocol that calls it."""
+    """A tool of a server, with the protocol's method that calls it."""
 
     method: Method
     name: str
-    """The server's name for the tool."""
+    """The server's own name for the tool."""
     effect: Effect
     server: str
     """Name of the server."""
 
 
 class Listing(Struct, frozen=True):
-    """The tools, resources and prompts that a server listed at one time."""
+    """What a server listed at one time: its tools, resources and prompts."""
 
     name: str
     version: str | None
@@ -62,21 +64,21 @@ class Listing(Struct, frozen=True):
 
 
 def clean(text: Any, most: int) -> str:
-    """Return a text without invisible characters, cut to at most `most` characters."""
+    """Return a text without invisible characters, cut to at most `most` characters; an empty text for another type."""
     words = text if isinstance(text, str) else ""
     shown = words if words.isascii() and words.isprintable() else "".join(each for each in words if not unseen(each))
     return shown if len(shown) <= most else f"{shown[: most - 1]}…"
 
 
 def tools_of(listing: Listing, rules: Rules, shown: str, call: Callable[[Offer], Any]) -> list[Tool]:
-    """Return the tools of a server that an agent has.
+    """Return the tools of a server that the rules give to an agent.
 
     Args:
         shown: the server's address, for warnings and errors.
         call: makes the function of a tool.
 
     Raises:
-        AgentError: a rule names a tool that the server does not have, and the server has a tool of a similar name.
+        AgentError: a rule names a tool that the server does not have, and the server has one with a similar name.
     """
     offered = [*listing.tools, *_readers(listing)]
     _check_names(rules, [str(each.get("name")) for each in offered], shown)
@@ -137,7 +139,7 @@ def _tool(
 
 
 def _effect(hints: Mapping[str, Any], given: Effect | None) -> tuple[Effect, bool]:
-    """Return the effect of a tool, and whether the rules or the server declared it."""
+    """Return the effect policy of a tool, and whether the rules or the server declared it."""
     if given is not None:
         return given, True
     if hints.get("readOnlyHint") is True:
@@ -148,7 +150,7 @@ def _effect(hints: Mapping[str, Any], given: Effect | None) -> tuple[Effect, boo
 
 
 def _name(own: str, taken: set[str]) -> str:
-    """Return a name that model providers accept, and that no earlier tool has."""
+    """Return a name that model providers accept and that is not in `taken`."""
     name = re.sub(r"[^a-zA-Z0-9_-]", "_", own)
     if len(name) > NAME or name in taken:
         name = f"{name[: NAME - 9]}_{digest_of(own)[:8]}"
@@ -156,7 +158,7 @@ def _name(own: str, taken: set[str]) -> str:
 
 
 def unusable(each: Mapping[str, Any]) -> str | None:
-    """Return why a tool cannot be offered to a model; `None` if it can."""
+    """Return the reason why a tool cannot be offered to a model; `None` if it can."""
     name, schema = each.get("name"), each.get("inputSchema", {})
     if not isinstance(name, str) or not name or len(name) > 200:
         return "its name is no text of 1 to 200 characters"
@@ -176,7 +178,10 @@ def unusable(each: Mapping[str, Any]) -> str | None:
 
 
 def _odd(part: Any, deep: int) -> str | None:
-    """Return what is wrong inside a schema: it is nested too deeply, or refers to another document; else `None`."""
+    """Return what is wrong in a part of a schema; `None` if nothing is.
+
+    A schema may not be nested more than `deep` levels, and may not refer to another document.
+    """
     if deep == 0:
         return f"its schema is deeper than {MOST_DEEP}"
     if isinstance(part, dict):
@@ -190,7 +195,7 @@ def _odd(part: Any, deep: int) -> str | None:
 
 
 def _schema(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the schema of a tool's arguments, with invisible characters removed from its texts."""
+    """Return the schema of a tool's arguments, with invisible characters removed from its descriptions and titles."""
     kept = {key: each for key, each in schema.items() if key not in ("$schema", "$id", "description", "title")}
     return {"type": "object", "properties": {}, **_texts(kept)}
 
@@ -205,7 +210,10 @@ def _texts(part: Any) -> Any:
 
 
 def _readers(listing: Listing) -> list[dict[str, Any]]:
-    """Return a tool that reads resources and a tool that gets prompts, as far as the server has any."""
+    """Return the tools `read_resource` and `get_prompt` in the form of the server's tools.
+
+    Each is left out if the server has no resources or no prompts, or a tool of that name itself.
+    """
     own, found = {each.get("name") for each in listing.tools}, list[dict[str, Any]]()
     if (listing.resources or listing.resource_templates) and "read_resource" not in own:
         known = [_line(each.get("uri"), each) for each in listing.resources]

@@ -1,4 +1,7 @@
-"""The function of a tool that a server carries out: it makes the call, and answers the server's requests meanwhile."""
+"""The function of a tool of an MCP server: it makes the call, and answers the requests that the server makes during it.
+
+An attempt is one try of a tool call, which is on record before it starts. Its state is kept for the next attempt.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,9 +21,9 @@ from gesta.function_tool.context import Context, NeedsAnswer
 ROUNDS = 10
 """Greatest number of times that a server may return questions in one attempt."""
 HELD = "held"
-"""Member of an attempt's state: the call is held open in the process that made the attempt."""
+"""Member of an attempt's state which says that the process of that attempt holds the call open."""
 URL_REQUIRED, INVALID = -32042, -32602
-"""Error codes of a server: a person must open a page first; the server has forgotten its questions."""
+"""Error codes of servers: a person must open a page first; the server no longer knows the questions it asked."""
 
 
 class Gone(Exception):
@@ -28,17 +31,17 @@ class Gone(Exception):
 
 
 class RemoteTool:
-    """The function of a tool that a server carries out."""
+    """The function of one tool of a server, bound to its connection and agent."""
 
     def __init__(self, connection: Connection, offer: Offer, agent: Agent[Any]) -> None:
         self._connection, self._offer, self._agent = connection, offer, agent
 
     async def call(self, **arguments: Any) -> Any:
-        """Call the tool at its server, with the arguments of a model and the context.
+        """Call the tool at its server with the model's arguments, and return its value.
 
         Raises:
             ToolError, InDoubt, ConnectionRefusedError: see `value_of`.
-            NeedsAnswer: a person has to answer first.
+            NeedsAnswer: a person has to answer a question first.
         """
         context: Context = arguments.pop(CONTEXT)
         state = context.state if isinstance(context.state, dict) else {}
@@ -66,14 +69,14 @@ class RemoteTool:
         except NoServer as failure:
             raise ConnectionRefusedError(message_of(failure)) from None
         async with self._connection.lane(link):
-            if link.over:  # it ended while the call waited for its turn: nothing was sent
+            if link.over:  # the link ended while this call waited for another one: nothing was sent
                 raise Gone
             flight = Flight(link, self._offer, arguments, context.key)
             flight.context = context
             return await self._rounds(flight, context, state)
 
     async def _rounds(self, flight: Flight, context: Context, state: Mapping[str, Any]) -> Any:
-        """Make a call, and make it again with answers as long as the server returns questions."""
+        """Make a call, and repeat it with answers as long as the server returns questions. Return the tool's value."""
         flight.exchange.asked.update(state.get("asked", {}))
         flight.exchange.people = state.get("people", 0)
         self._check_opened(state, context)
@@ -87,7 +90,7 @@ class RemoteTool:
             if flight.failure is not None and flight.link.kind_of(flight.failure) == "gone":
                 flight.link.close()
                 raise Gone
-            if code == INVALID and resumed:  # it has forgotten its questions, so it is asked from the start
+            if code == INVALID and resumed:  # the server no longer knows its questions: make the call without answers
                 responses = token = None
                 flight.exchange.asked.clear()
             elif code == URL_REQUIRED:
@@ -102,7 +105,10 @@ class RemoteTool:
         raise ToolError(f"the MCP server {self._offer.server!r} asked more than {ROUNDS} times")
 
     async def _wanted(self, flight: Flight, asker: Asker) -> dict[str, Any]:
-        """Return the answers to the questions that a server returned. Raises NeedsAnswer, ToolError."""
+        """Return the answers to the questions that a server returned.
+
+        Raises NeedsAnswer if a person has to answer first, and ToolError if a question cannot be asked here.
+        """
         wanted = {key: plain(each) for key, each in (flight.result.input_requests or {}).items()}
         given, parts = dict[str, Any](), dict[str, str]()
         for key, each in sorted(wanted.items()):
@@ -119,7 +125,10 @@ class RemoteTool:
         return typed(given)
 
     async def _in_the_middle(self, flight: Flight, context: Context) -> Any:
-        """Answer the requests that a server makes in the middle of a call, until the call has ended."""
+        """Answer the requests that a server makes during a call until the call has ended. Return the tool's value.
+
+        Raises NeedsAnswer if a person has to answer; the call is held open meanwhile.
+        """
         asker = Asker(flight, self._agent, context)
         while not flight.over:
             wanted = flight.wanted
@@ -144,7 +153,10 @@ class RemoteTool:
         return value_of(flight)
 
     async def _open_pages(self, flight: Flight, asker: Asker) -> None:
-        """Ask a person to open the pages that a server requires. Raises NeedsAnswer, ToolError."""
+        """Ask a person to open the pages that a server requires before a call.
+
+        Raises NeedsAnswer until the person has answered, and ToolError if a page was declined or none is named.
+        """
         data = getattr(flight.failure, "data", None)
         pages = data.get("elicitations") if isinstance(data, dict) else None
         found: Any = "it names none"
@@ -160,7 +172,7 @@ class RemoteTool:
     def _check_opened(self, state: Mapping[str, Any], context: Context) -> None:
         """Raise ToolError if a person declined to open a page that an earlier attempt asked for.
 
-        A server may name another page each time, so the answer would not be found by its question.
+        A server may name another page each time, so the answer is looked up by the name of the earlier question.
         """
         for part in state.get("pages", ()):
             self._check_page(elicited(context.answers.get(part)))
@@ -171,12 +183,15 @@ class RemoteTool:
 
 
 def counted(flight: Flight) -> dict[str, Any]:
-    """Return the part of an attempt's state that counts what a call has asked."""
+    """Return the counts of questions asked so far, as a part of an attempt's state."""
     return {"asked": flight.exchange.asked, "people": flight.exchange.people}
 
 
 def _resumed(state: Mapping[str, Any], answers: Mapping[str, Any]) -> tuple[Any, str | None, bool]:
-    """Return the answers for a call, the server's token, and whether an earlier attempt got questions back."""
+    """Return the answers for a repeated call, the server's state that belongs to them, and whether there are any.
+
+    They come from the state of an earlier attempt, in which the server returned questions.
+    """
     if "parts" not in state:
         return None, None, False
     given = {key: elicited(answers.get(part)) for key, part in state["parts"].items()}
@@ -184,7 +199,7 @@ def _resumed(state: Mapping[str, Any], answers: Mapping[str, Any]) -> tuple[Any,
 
 
 def typed(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return plain answers as objects of the library."""
+    """Return plain answers as objects of the library `mcp`."""
     types = library().types
     return {
         key: (types.ElicitResult if "action" in each else types.CreateMessageResult).model_validate(each)

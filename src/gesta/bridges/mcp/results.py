@@ -1,6 +1,8 @@
-"""The results of a server as results of tools. The model reads values and texts; the record keeps everything else too.
+"""Converts the results of a server to results of tools.
 
-Every argument is a result of the protocol as plain JSON.
+The model reads values and texts; the record keeps all the rest.
+
+Each argument `data` is a result of the protocol as plain JSON.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +16,7 @@ MOST_CHARS = 400_000
 
 
 def called(data: Mapping[str, Any]) -> Any:
-    """Return the result of `tools/call`. Raises ToolError if the tool says that it failed."""
+    """Return the value of a `tools/call` result. Raises ToolError if the server reports that the tool failed."""
     blocks = [each for each in data.get("content", ()) if isinstance(each, dict)]
     texts, notes = [_text(each) for each in blocks], [each for each in blocks if each.get("type") != "text"]
     said = "\n\n".join(text for text in texts if text)
@@ -29,14 +31,14 @@ def called(data: Mapping[str, Any]) -> Any:
 
 
 def resource(data: Mapping[str, Any]) -> Any:
-    """Return the result of `resources/read`."""
+    """Return the texts of a `resources/read` result, with a note in place of binary contents."""
     contents = [each for each in data.get("contents", ()) if isinstance(each, dict)]
     texts = [_contents(each, named=len(contents) > 1) for each in contents]
     return _kept("\n\n".join(texts), data, whole=all("text" in each for each in contents))
 
 
 def prompt(data: Mapping[str, Any]) -> Any:
-    """Return the result of `prompts/get`: its messages, each with its role."""
+    """Return the messages of a `prompts/get` result as text, each after its role."""
     messages = [each for each in data.get("messages", ()) if isinstance(each, dict)]
     blocks = [each.get("content") or {} for each in messages]
     texts = [f"{each.get('role')}: {_text(block)}" for each, block in zip(messages, blocks, strict=True)]
@@ -44,14 +46,14 @@ def prompt(data: Mapping[str, Any]) -> Any:
 
 
 def _kept(value: Any, data: Mapping[str, Any], *, whole: bool) -> Any:
-    """Return a result for the model. If the model does not read all of it, the record keeps the rest."""
+    """Return a value for the model. If it does not contain all of `data`, the record keeps `data` beside it."""
     if isinstance(value, str) and len(value) > MOST_CHARS:
         value, whole = _cut(value), False
     return value if whole else DocumentedResult(value, dict(data))
 
 
 def _text(block: Mapping[str, Any]) -> str:
-    """Return a block of content as text; for an image or other content, a note about it."""
+    """Return a block of content as text; for an image or other content, a note that describes it."""
     match block.get("type"):
         case "text":
             return str(block.get("text", ""))
@@ -84,6 +86,6 @@ def _cut(text: str) -> str:
 
 
 def listed(names: Sequence[str], most: int) -> str:
-    """Return names as lines of a list, at most `most` of them and the number of the others."""
+    """Return at most `most` names as lines of a list, and a line with the number of the others."""
     more = [f"- and {len(names) - most} more"] if len(names) > most else []
     return "\n".join([*(f"- {name}" for name in names[:most]), *more])

@@ -1,10 +1,9 @@
-"""Sends the HTTP requests of a connection.
+"""Sends the HTTP requests of a connection. A failed request ends no other request.
 
-A failed request ends no other request, and its error says whether it was sent.
-
-The library `mcp` does not report why a request failed, and ends all calls if a connection is refused. Here a failure
-becomes a JSON-RPC error that answers the failed request alone. A secret word in its data tells it from errors of the
-server. Headers that are functions are called for each request.
+The library `mcp` does not report why a request failed, and it ends all calls if one connection is refused. Here a
+failure is turned into a JSON-RPC error for the failed request alone, which says whether the request was sent. A random
+word in its data distinguishes it from errors that the server sent. Header values may be functions, which are called for
+each request.
 """
 
 import inspect
@@ -23,11 +22,11 @@ from gesta.text.redactor import SECRETS
 
 CONNECT_S = 30.0
 PARTING_S = 1.0
-"""Seconds that a server may take to answer that the session is over. Nobody needs the answer."""
+"""Seconds to wait for the server's reply to the end of a session. The reply has no use."""
 BODY_BYTES = 64 << 20
-"""Greatest size of a reply that is one JSON document."""
+"""Greatest size in bytes of a reply that is one JSON document."""
 EVENT_BYTES = 64 << 20
-"""Greatest size of one event of a stream."""
+"""Greatest size in bytes of one event of a stream."""
 UNSENT = (
     httpx2.ConnectError,
     httpx2.ConnectTimeout,
@@ -37,26 +36,32 @@ UNSENT = (
     httpx2.LocalProtocolError,
     httpx2.InvalidURL,
 )
-"""Exceptions that are raised before any part of the request was sent."""
+"""Exceptions that mean that no part of the request was sent."""
 GATEWAY = (502, 504)
 Kind = Literal["unsent", "lost", "gone", "refused"]
-"""`unsent`: it did not reach the server. `lost`: nobody knows whether the server carried it out. `gone`: the server has
-forgotten the session. `refused`: the server answered with an error."""
+"""How a request failed.
+
+`unsent`: it did not reach the server. `lost`: nobody knows whether the server carried it out. `gone`: the server has
+forgotten the session. `refused`: the server answered with an error.
+"""
 CODE = -32000
 
 
 class HeaderFailed(Exception):
-    """The function of a header raised, or returned no text."""
+    """The function for a header's value raised an exception, or returned something other than a string."""
 
 
 class Sender(httpx2.AsyncClient):
-    """An HTTP client of one MCP server."""
+    """The HTTP client for one MCP server."""
 
     def __init__(self, spec: Spec) -> None:
         super().__init__(timeout=httpx2.Timeout(CONNECT_S, read=None))  # each call has a timeout of its own
         self._spec = spec
         self.word = os.urandom(12).hex()
-        """The secret word in the errors that are made here; a server cannot know it."""
+        """The random word in the errors that are made here.
+
+        A server does not know it, so it cannot forge such an error.
+        """
 
     async def send(
         self,
@@ -66,7 +71,10 @@ class Sender(httpx2.AsyncClient):
         auth: Any = httpx2.USE_CLIENT_DEFAULT,
         follow_redirects: Any = httpx2.USE_CLIENT_DEFAULT,
     ) -> httpx2.Response:
-        """Send a request, and return the reply. If the request failed, returns an error in place of a reply."""
+        """Send a request, and return the reply.
+
+        If the request failed, return a made-up reply with the error instead of raising.
+        """
         of = _request_id(request)
         if request.method == "DELETE":
             request.extensions["timeout"] = httpx2.Timeout(PARTING_S).as_dict()
@@ -83,7 +91,7 @@ class Sender(httpx2.AsyncClient):
         return await self._checked(request, of, response)
 
     async def _checked(self, request: httpx2.Request, of: Any, response: httpx2.Response) -> httpx2.Response:
-        """Return a reply with its body read, unless the body is a stream of events."""
+        """Return a reply with its body read and checked, unless the body is a stream of events."""
         status, kind = response.status_code, response.headers.get("content-type", "").lower()
         if (status < 300 and kind.startswith("text/event-stream")) or response.has_redirect_location:
             return response
@@ -100,7 +108,7 @@ class Sender(httpx2.AsyncClient):
             names = ("content-type", "mcp-session-id")
             kept = {name: response.headers[name] for name in names if name in response.headers}
             return httpx2.Response(status, headers=kept, content=body, request=request)
-        if status < 400:  # it may have carried the request out: the reply is cut, or of somebody in between
+        if status < 400:  # the server may have carried it out: the reply was cut off, or a proxy sent it
             what = f"{len(body)} bytes of {kind or 'no type'}" if body else "an empty reply"
             return self._instead(request, of, "lost", f"HTTP {status} with {what}, which is no answer to the request")
         said = f"HTTP {status} {response.reason_phrase}".strip()
@@ -109,7 +117,7 @@ class Sender(httpx2.AsyncClient):
         return self._instead(request, of, "lost" if status in GATEWAY else "refused", said)
 
     def _instead(self, request: httpx2.Request, of: Any, kind: Kind, said: str) -> httpx2.Response:
-        """Return an error as the reply to a failed request. The failure of a notification is ignored."""
+        """Return a made-up reply for a failed request. For a notification, which has no id, the failure is ignored."""
         if of is None:
             return httpx2.Response(202 if request.method == "POST" else 503, request=request)
         error = {"code": CODE, "message": SECRETS.message(said), "data": {"word": self.word, "kind": kind}}
@@ -117,12 +125,12 @@ class Sender(httpx2.AsyncClient):
         return httpx2.Response(503, headers={"content-type": "application/json"}, content=body, request=request)
 
     def kind_of(self, data: Any) -> Kind | None:
-        """Return the kind of a failure from the data of an error; `None` if the server made the error."""
+        """Return how a request failed, from the data of its error; `None` if the server made the error."""
         return data.get("kind") if isinstance(data, dict) and data.get("word") == self.word else None
 
 
 async def _given(name: str, function: Any) -> str:
-    """Return a header's value from its function, and add it to the secrets. Raises HeaderFailed."""
+    """Return the value of a header from its function, and register the value as a secret. Raises HeaderFailed."""
     try:
         made = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
         found = function() if made else await anyio.to_thread.run_sync(function)
@@ -137,7 +145,7 @@ async def _given(name: str, function: Any) -> str:
 
 
 async def _body(response: httpx2.Response) -> bytes | None:
-    """Return the body of a reply; `None` if it is too large."""
+    """Return the body of a reply; `None` if it is larger than `BODY_BYTES`."""
     parts, size = list[bytes](), 0
     chunks: AsyncIterator[bytes] = response.aiter_bytes()
     async for chunk in chunks:
@@ -149,7 +157,7 @@ async def _body(response: httpx2.Response) -> bytes | None:
 
 
 def _request_id(request: httpx2.Request) -> Any:
-    """Return the id of the JSON-RPC request in a body; `None` for any other body."""
+    """Return the id of the JSON-RPC request in the body; `None` if the body is no such request."""
     try:
         message = msgspec.json.decode(request.content)
     except (msgspec.DecodeError, httpx2.StreamError):
@@ -158,7 +166,7 @@ def _request_id(request: httpx2.Request) -> Any:
 
 
 def _is_answer(body: bytes, of: Any, status: int) -> bool:
-    """Return whether a body is the JSON-RPC answer to a request. An error may have no id."""
+    """Return whether a body is the JSON-RPC answer to the request `of`. An error may have no id."""
     try:
         message = json.loads(body)
     except (ValueError, RecursionError):

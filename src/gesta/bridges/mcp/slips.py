@@ -1,6 +1,7 @@
-"""Says what to type when the server in `gesta.mcp` is no server: a file, a setting of another program, half a URL.
+"""Finds common mistakes in the server given to `gesta.mcp`, and returns sentences that say what to write instead.
 
-No text here shows a value that may be a secret.
+Examples are a file, the settings of another program, and a URL without its scheme. No sentence contains a value that
+may be a secret.
 """
 
 import re
@@ -23,13 +24,13 @@ STARTERS: Mapping[str, str] = {
     "python": "Write sys.executable in its place, in a list of words",
     "python3": "Write sys.executable in its place, in a list of words",
 }
-"""Programs that start servers, and where they come from."""
+"""Programs that start servers, each with a hint where to get it."""
 PROGRAMS: Mapping[str, str] = {".py": "sys.executable", ".js": "'node'", ".mjs": "'node'", ".jar": "'java', '-jar'"}
-"""The programs that run a file, by its suffix, as they stand in a list of words."""
+"""The program that runs a file, by the file's suffix, as Python text for a list of words."""
 
 
 def no_server(server: object) -> str:
-    """Return a sentence about a value that is no server, with what to write in its place."""
+    """Return a sentence about a value that does not describe a server, with what to write instead."""
     if isinstance(server, str):
         return f"The MCP server is {server!r:.200}, {EXPECTED}."
     if isinstance(server, PurePath):
@@ -40,7 +41,7 @@ def no_server(server: object) -> str:
 
 
 def half_url(server: str) -> str:
-    """Return a sentence about a URL without its scheme, such as `localhost:8000/mcp`; an empty text if it is none."""
+    """Return a sentence about a URL without its scheme, such as `localhost:8000/mcp`; empty for any other text."""
     if not re.fullmatch(r"[\w.-]+:\d{1,5}(/\S*)?", server):
         return ""
     whole = SECRETS.address(f"http://{server}")
@@ -48,14 +49,14 @@ def half_url(server: str) -> str:
 
 
 def refused(failure: BaseException | None) -> bool:
-    """Return whether the system refused to start a program, so that nothing ran."""
+    """Return whether the operating system refused to start the program, so that nothing ran."""
     while isinstance(failure, BaseExceptionGroup):
         failure = failure.exceptions[0]
     return isinstance(failure, FileNotFoundError | PermissionError | NotADirectoryError)
 
 
 def not_started(command: Sequence[str], cwd: str) -> str:
-    """Return what to do about a command that cannot be started, as a sentence without its full stop."""
+    """Return a hint how to correct a command that cannot be started, as a sentence without its full stop."""
     first = command[0]
     if cwd and not Path(cwd).is_dir():
         return f"There is no folder {cwd!r}: correct cwd="
@@ -82,7 +83,7 @@ def _run_by(file: str) -> str:
 
 
 def _from_settings(settings: Mapping[Any, Any]) -> str:
-    """Return what to write in place of settings that other programs read, such as an entry of `mcpServers`."""
+    """Return what to write instead of settings made for other programs, such as a file with `mcpServers`."""
     inner = settings.get("mcpServers", settings.get("servers"))
     if isinstance(inner, Mapping):
         return f"Make one source for each of its servers: {', '.join(map(str, inner)):.200}."

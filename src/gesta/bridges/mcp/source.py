@@ -1,8 +1,8 @@
-"""`gesta.mcp`: the tools, resources and prompts of an MCP server, in the tools of an agent.
+"""`gesta.mcp` makes the tools, resources and prompts of an MCP server usable among the tools of an agent.
 
-Calls of these tools are recorded like all others: an attempt is on record before the call is sent, and the outcome of
-the call decides whether it may be repeated. The server gets the key of the attempt, by which it can recognize a call
-that is sent a second time.
+Calls of these tools are recorded like all others. An attempt is on record before the call is sent, and the effect
+policy of the tool decides whether the call may be repeated. The server gets the idempotency key of the call, so that it
+can recognize a call that is sent a second time.
 """
 
 from collections.abc import Hashable, Sequence
@@ -22,22 +22,22 @@ from gesta.function_tool.source import Start
 
 
 class McpSource(Struct, frozen=True):
-    """A server and the rules for its tools. This class does no I/O."""
+    """A server with the rules for its tools, to be put among the tools of an agent. It does no I/O."""
 
     spec: Spec
     rules: Rules
 
     def __repr__(self) -> str:
-        """Return the server, without secrets."""
+        """Return the call of `gesta.mcp` with the server, without secrets."""
         return f"gesta.mcp({self.spec.shown!r})"
 
     @property
     def shared_by(self) -> Hashable:
-        """The description of the server. Sources that are equal in this value share a connection."""
+        """The description of the server. Sources with equal descriptions share a connection."""
         return self.spec
 
     def described(self) -> Any:
-        """Return this source's part of an agent's digest, without values of headers and variables."""
+        """Return what an agent's digest contains about this source. Values of headers and variables are left out."""
         spec, names = self.spec, [name for name, _ in (*self.spec.headers, *self.spec.env)]
         return [
             spec.shown,
@@ -50,7 +50,7 @@ class McpSource(Struct, frozen=True):
         ]
 
     def open(self, start: Start) -> Connection:
-        """Return a connection for a record. It reaches the server when its tools are first needed."""
+        """Return a connection for a record. It contacts the server only when the tools are first needed."""
         return Connection(self.spec, start, _calling)
 
 
@@ -59,7 +59,7 @@ def _calling(connection: Connection, offer: Offer, agent: Agent[Any]) -> Any:
 
 
 def mcp(server: str | Sequence[str], **options: Unpack[McpOptions]) -> McpSource:
-    """Make a source of the tools, resources and prompts of an MCP server, for `Agent(tools=[...])`.
+    """Return a source of the tools, resources and prompts of an MCP server, for `Agent(tools=[...])`.
 
     Args:
         server: a command such as `"uvx some-server"`, a list of its words, or the URL of streamable HTTP.

@@ -1,6 +1,6 @@
-"""The description of a server, and the rules that say which of its tools an agent has. This module does no I/O.
+"""The description of a server, and the rules that select an agent's tools from it. This module does no I/O.
 
-Descriptions and errors show the names of headers and variables, never their values.
+Texts and errors show the names of headers and variables, never their values.
 """
 
 import re
@@ -17,9 +17,9 @@ from gesta.function_tool.tool import Effect
 from gesta.text.redactor import MEMBER, SECRETS
 
 Giving = Callable[[], str | Awaitable[str]]
-"""A function that returns the value of a header. A function that is not async is called in a thread."""
+"""A function that returns the value of a header. If it is not async, it is called in a thread."""
 FLAG = re.compile(rf"--?{MEMBER}", re.IGNORECASE)
-"""Pattern of the options of a command whose values are secrets."""
+"""Pattern of command options whose values are secrets, such as `--token`."""
 WILD = re.compile(r"[*?\[]")
 NEWEST, OLDER = "2026-07-28", "2025-11-25"
 START_S = 30.0
@@ -27,45 +27,52 @@ HOLD_S = 3600.0
 
 
 class McpOptions(TypedDict, total=False):
-    """Options of `gesta.mcp`. Names of tools are the server's, without the prefix. `*` and `?` are wildcards."""
+    """Options of `gesta.mcp`.
+
+    Tools are named as the server names them, without the prefix. `*` and `?` are wildcards.
+    """
 
     headers: Mapping[str, str | Giving]
-    """Headers of each HTTP request; a function is called for the value each time. No value is ever on record."""
+    """Headers of each HTTP request. A function is called each time to get the value. No value is ever on record."""
     env: Mapping[str, str]
-    """Variables for a server that is started, in addition to PATH, HOME and a few others. No other variable is passed
-    on."""
+    """Environment variables for a server that is started, in addition to PATH, HOME and a few others.
+
+    No other variable of this process is passed on.
+    """
     cwd: str
-    """Folder in which a server is started."""
+    """Folder in which the server is started."""
     prefix: str
-    """Text before the name of each tool, which keeps equal names of two servers apart."""
+    """Text put before the name of each tool, so that equal names of two servers stay different."""
     allow: Sequence[str]
     """Names of the tools that the agent has; by default all of them."""
     deny: Sequence[str]
-    """Names of tools that the agent does not have."""
+    """Names of tools that the agent does not get, even if `allow` names them."""
     effects: Mapping[str, Effect]
-    """Effect policies by name of the tool, in place of those in the server's annotations."""
+    """Effect policies by tool name, used instead of the server's annotations."""
     approval: bool | Sequence[str]
-    """Names of the tools that need a person's approval for each call; True for all."""
+    """Names of the tools for which a person must approve each call; `True` for all tools."""
     timeouts: Mapping[str, float]
-    """Greatest number of seconds of a call, by name of the tool; by default the policy's `tool_timeout_s`."""
+    """Greatest duration of a call in seconds, by tool name; by default the policy's `tool_timeout_s`."""
     elicitation: bool
-    """Whether the server may ask a person something during a call. True by default."""
+    """Whether the server may ask a person something during a call; `True` by default."""
     sampling: bool
-    """Whether the server may ask the agent's model something during a call. The agent's budget pays. False by
-    default."""
+    """Whether the server may ask the agent's model something during a call; `False` by default.
+
+    The agent's budget pays for it.
+    """
     protocol: str
-    """Version of the protocol up to which the server is spoken to: "2026-07-28", the default, or "2025-11-25"."""
+    """Newest version of the protocol to use with the server: "2026-07-28" (the default) or "2025-11-25"."""
     start_s: float
-    """Seconds that the server may take to start and to answer for the first time; 30 by default."""
+    """Seconds that the server may take to start and to answer its first request; 30 by default."""
     hold_s: float
     """Seconds for which a call is held open at the server while a person is asked; 3600 by default."""
 
 
 class Spec(Struct, frozen=True):
-    """How a server is started or reached. Sources with equal specs share one connection in a record."""
+    """How a server is started or reached. Equal specs share one connection in a record."""
 
     command: tuple[str, ...] = ()
-    """The program to start and its arguments; empty for a server behind a URL."""
+    """The program to start and its arguments; empty for a server with a URL."""
     url: str = ""
     headers: tuple[tuple[str, str | Giving], ...] = ()
     env: tuple[tuple[str, str], ...] = ()
@@ -82,12 +89,12 @@ class Spec(Struct, frozen=True):
 
     @property
     def shown(self) -> str:
-        """The command or the URL, without secrets."""
+        """The command or the URL as text, without secrets."""
         return SECRETS.address(self.url) if self.url else SECRETS.message(shlex.join(hidden(self.command)))
 
 
 def hidden(command: Sequence[str]) -> list[str]:
-    """Return a command with `***` in place of the values of options whose names mark a secret."""
+    """Return the words of a command, with `***` in place of the values of options such as `--token`."""
     shown, secret = list[str](), False
     for word in command:
         name, sign, _ = word.partition("=")
@@ -102,7 +109,7 @@ def hidden(command: Sequence[str]) -> list[str]:
 
 
 def learn(spec: Spec) -> None:
-    """Add the secrets of a spec to the secrets that no text shows."""
+    """Register the secrets of a spec, so that they are replaced in every text that is shown or written."""
     SECRETS.add_headers({name: value for name, value in spec.headers if isinstance(value, str)})
     SECRETS.add_environment(dict(spec.env))
     if spec.url:
@@ -113,7 +120,7 @@ def learn(spec: Spec) -> None:
 
 
 class Rules(Struct, frozen=True):
-    """The rules that say which tools of a server an agent has, and how they may be called."""
+    """The rules that say which tools of a server an agent gets, and how they may be called."""
 
     prefix: str = ""
     allow: tuple[str, ...] = ("*",)
@@ -123,28 +130,28 @@ class Rules(Struct, frozen=True):
     timeouts: tuple[tuple[str, float], ...] = ()
 
     def chosen(self, name: str) -> bool:
-        """Return whether the agent has the tool of this name."""
+        """Return whether the agent gets the tool of this name."""
         return _fits(name, self.allow) and not _fits(name, self.deny)
 
     def effect(self, name: str) -> Effect | None:
-        """Return the effect that the rules give a tool; `None` if they give none.
+        """Return the effect policy that the rules set for a tool; `None` if they set none.
 
-        A full name goes before a wildcard.
+        A full name takes precedence over a wildcard.
         """
         found: Effect | None = _of(name, self.effects)
         return found
 
     def timeout_s(self, name: str) -> float | None:
-        """Return the timeout of a tool; `None` for the policy's."""
+        """Return the timeout of a tool in seconds; `None` if the agent's policy applies."""
         found: float | None = _of(name, self.timeouts)
         return found
 
     def asks(self, name: str) -> bool:
-        """Return whether each call of a tool needs approval."""
+        """Return whether a person must approve each call of a tool."""
         return _fits(name, self.approval)
 
     def misspelt(self, names: Iterable[str]) -> list[tuple[str, str]]:
-        """Return each name in the rules that is no tool, with a hint at a similar name, or with an empty text."""
+        """Return each name in the rules that no tool has, with a hint at a similar name; the hint may be empty."""
         known = list(names)
         given = [*self.allow, *self.deny, *self.approval, *dict(self.effects), *dict(self.timeouts)]
         return [
@@ -162,7 +169,7 @@ def _of(name: str, given: Sequence[tuple[str, Any]]) -> Any:
 
 
 def read(server: str | Sequence[str], options: McpOptions) -> tuple[Spec, Rules]:
-    """Read the arguments of `gesta.mcp`.
+    """Return the description of a server and the rules for its tools, read from the arguments of `gesta.mcp`.
 
     Raises:
         BadAddress: the server is neither a command nor an HTTP address.
@@ -250,7 +257,7 @@ def _protocol(version: Any) -> str:
 
 
 def _mapping(option: str, value: Any, example: str) -> Mapping[str, Any]:
-    """Return the value of an option that is a dict. Raises AgentError for another value, which is not shown."""
+    """Return the value of an option that must be a dict. Raises AgentError for any other value, without showing it."""
     if not isinstance(value, Mapping):
         raise AgentError(f"gesta.mcp: {option} is a {type(value).__name__}, expected a dict such as {example}.")
     return value

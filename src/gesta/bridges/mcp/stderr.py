@@ -1,4 +1,4 @@
-"""The last lines of a server's standard error, for the error message if the server did not start."""
+"""Keeps the last lines of a server's standard error, for the error message if the server does not start."""
 
 import os
 from collections import deque
@@ -12,14 +12,14 @@ LINES, CHARS = 20, 400
 
 
 class Tail:
-    """A pipe for a server's standard error, which a thread empties; the last lines are kept."""
+    """A pipe for a server's standard error. A thread reads it and keeps the last lines."""
 
     def __init__(self) -> None:
         self._lines = deque[str](maxlen=LINES)
         self._ended = Event()
         reading, writing = os.pipe()
         self.file: TextIO = os.fdopen(writing, "w")
-        """The end of the pipe for the server. It is closed in this process once the server has it."""
+        """The writing end of the pipe, which the server gets. This process closes its own copy afterwards."""
         Thread(target=self._empty, args=(reading,), name="gesta mcp stderr", daemon=True).start()
 
     def _empty(self, reading: int) -> None:
@@ -37,11 +37,17 @@ class Tail:
             self._ended.set()
 
     def close(self) -> None:
-        """Close this process's end of the pipe, so that reading ends when the server ends."""
+        """Close this process's copy of the writing end.
+
+        Otherwise the thread would not see that the server has ended.
+        """
         with suppress(OSError):
             self.file.close()
 
     def text(self) -> str:
-        """Return the last lines without secrets. Waits at most a second for a server that has just ended."""
+        """Return the last lines without secrets.
+
+        Waits at most a second for the output of a server that has just ended.
+        """
         self._ended.wait(1.0)
         return SECRETS.message("\n".join(f"  {line.rstrip()}" for line in self._lines if line.strip()))

@@ -1,4 +1,4 @@
-"""Encodes spans and metrics as OTLP messages, in the form of OTLP's JSON; `protobuf` encodes them in binary form.
+"""Encodes spans and metrics as OTLP messages in OTLP's JSON form; `protobuf` converts these to the binary form.
 
 Source: OTLP specification 1.11 (JSON Protobuf Encoding), opentelemetry-proto 1.11, read 2026-11.
 """
@@ -20,7 +20,7 @@ Message = dict[str, Any]
 
 
 def scope() -> Message:
-    """Return the name and the version of the library that makes the spans."""
+    """Return the name and version of the library that makes the spans, as OTLP's instrumentation scope."""
     try:
         return {"name": "gesta", "version": version("gesta")}
     except PackageNotFoundError:
@@ -28,13 +28,13 @@ def scope() -> Message:
 
 
 def nanos(at: datetime) -> int:
-    """Return a time in nanoseconds since 1970."""
+    """Return a time as nanoseconds since 1970."""
     past = at - EPOCH
     return ((past.days * 86_400 + past.seconds) * 1_000_000 + past.microseconds) * 1000
 
 
 def span_message(span: TraceSpan) -> Message:
-    """Return a span as the members of its OTLP message, in the form of OTLP's JSON."""
+    """Return a span as an OTLP message in JSON form."""
     made: Message = {
         "traceId": span.trace,
         "spanId": span.span,
@@ -61,7 +61,7 @@ def _event(event: SpanEvent) -> Message:
 
 
 def attributes(given: Mapping[str, AttributeValue]) -> list[Message]:
-    """Return attributes as OTLP's list of keys and values."""
+    """Return attributes in OTLP's form, a list of keys and typed values."""
     return [{"key": name, "value": _value(value)} for name, value in given.items()]
 
 
@@ -80,17 +80,19 @@ def _value(value: AttributeValue) -> Message:
 
 
 def traces(spans: Sequence[Message], resource: Sequence[Message]) -> Message:
-    """Return the body of a request that sends spans, in the form of OTLP's JSON. `resource` is about this program."""
+    """Return the body of a request that sends spans, in JSON form. `resource` has the attributes of this program."""
     held = {"scope": scope(), "spans": list(spans), "schemaUrl": SCHEMA}
     return {"resourceSpans": [{"resource": {"attributes": list(resource)}, "scopeSpans": [held], "schemaUrl": SCHEMA}]}
 
 
 def metrics(points: Iterable[Point], resource: Sequence[Message], since: datetime, at: datetime) -> Message:
-    """Return the body of a request that sends metrics, in the form of OTLP's JSON.
+    """Return the body of a request that sends metrics, in JSON form.
 
     Args:
-        since: the time from which the metrics count.
-        at: the time up to which the metrics count.
+        points: the histograms to send, each with the counts since `since`.
+        resource: the attributes of this program.
+        since: start of the time in which the metrics were counted.
+        at: end of that time.
     """
     times = {"startTimeUnixNano": str(nanos(since)), "timeUnixNano": str(nanos(max(at, since)))}
     named: dict[str, list[Message]] = {}
@@ -122,5 +124,5 @@ def metrics(points: Iterable[Point], resource: Sequence[Message], since: datetim
 
 
 def as_json(message: Message) -> bytes:
-    """Return a message as OTLP's JSON."""
+    """Return a message as the bytes of its JSON form."""
     return msgspec.json.encode(message)

@@ -16,11 +16,11 @@ SPANS = 200
 
 
 async def export(record: Record, run: str | None, *, content: bool) -> AsyncIterator[str]:
-    """Yield lines that hold the ended spans of a run and of the runs below it, or those of all runs.
+    """Yield lines with the ended spans of a run and of its child runs at any depth, or of all runs.
 
     Args:
         run: id of the run; `None` for all runs of the record.
-        content: whether spans hold the texts of messages, calls and results.
+        content: whether spans contain the texts of messages, calls and results.
     """
     rows = await record.store.runs()
     wanted = {row.run for row in rows} if run is None else {run}

@@ -1,7 +1,8 @@
-"""Makes spans of the entries of a record, one entry after another.
+"""Makes spans from the entries of a record, which are added one after another.
 
 An exporter has to store only its place in the record, because the earlier entries of an open turn can be read again
-from the record. At most `TURNS` open turns are kept in memory.
+from the record. A turn is named by its run and the seq of its `begin` entry; a root run is one that no other run
+started.
 """
 
 import hashlib
@@ -17,23 +18,23 @@ from gesta.views.spans import Above, Link, TraceSpan, above_of
 from gesta.views.traces import Turn
 
 TURNS = 1000
-"""Greatest number of open turns that are kept in memory."""
+"""Greatest number of open turns kept in memory. A turn that was dropped is read again when its next entry comes."""
 KNOWN = 20_000
-"""Greatest number of turns for which memory holds that they have ended, and of turns for which it holds their place."""
+"""Greatest number of turns remembered as ended, and of turns whose place in a trace is remembered."""
 Root = tuple[str, int]
-"""A turn, named by its run and the seq of its begin."""
+"""A turn: the id of its run, and the seq of its `begin`."""
 
 
 class Folding:
-    """Makes spans of entries, and keeps the open turns of the record meanwhile."""
+    """Makes spans from entries, and keeps the turns that are still open in memory."""
 
     def __init__(self, store: Store, *, content: bool = False, ratio: float = 1.0, heeds: bool = True) -> None:
         """Prepare to make spans.
 
         Args:
-            content: whether spans hold the texts of messages, calls and results.
-            ratio: the share of root runs whose spans are sent.
-            heeds: whether no spans of a turn are sent if the caller's trace context says that its trace is not sampled.
+            content: whether spans contain the texts of messages, calls and results.
+            ratio: the share of root runs whose spans are sent, from 0 to 1.
+            heeds: whether to leave out a turn if the caller's trace context says that its trace is not sampled.
         """
         self._store, self._content, self._ratio, self._heeds = store, content, ratio, heeds
         self._turns: OrderedDict[Root, Turn] = OrderedDict()
@@ -45,7 +46,7 @@ class Folding:
     async def add(self, entry: Entry) -> tuple[list[TraceSpan], bool]:
         """Add the next entry of the record.
 
-        Returns the spans that ended with it, and whether they are in the sample.
+        Returns the spans that ended with this entry, and whether they are to be sent, as `sampled` decides.
         """
         content = entry.content
         within = content.parent if isinstance(content, BeginContent) else entry.span
@@ -56,7 +57,7 @@ class Folding:
         return ([], False) if turn is None else (await self._step(turn, entry), self.sampled(turn.above))
 
     async def run(self, run: str) -> AsyncIterator[TraceSpan]:
-        """Yield the ended spans of a run. Spans that a fork shares with its base are yielded for the base only."""
+        """Yield the ended spans of a run. Spans that a fork shares with its base are left out."""
         async for page in pages(self._store, run):
             for entry in page:
                 spans, _ = await self.add(entry)
@@ -64,9 +65,9 @@ class Folding:
                     yield span
 
     def sampled(self, above: Above) -> bool:
-        """Return whether the spans of a turn are sent.
+        """Return whether the spans of a turn are to be sent.
 
-        All turns of a root run and of its child runs are treated alike.
+        The answer is the same for a root run and all its child runs.
         """
         if self._heeds and not above.sampled:
             return False
@@ -107,7 +108,10 @@ class Folding:
                 del self._roots[key[0]]
 
     async def _loaded(self, entry: Entry, span: int) -> Turn | None:
-        """Read the turn of an entry up to the entry before it. Returns `None` if the turn has ended or has no begin."""
+        """Return the turn of an entry, read from the record up to the entry before it.
+
+        `None` if it has ended or has no `begin`.
+        """
         begin = await self._root(entry.run, span)
         if begin is None or (entry.run, begin.seq) in self._over:
             return None
@@ -131,10 +135,10 @@ class Folding:
         return next(iter(await read(self._store, run, seq - 1, seq)), None) if seq > 0 else None
 
     async def _root(self, run: str, span: int) -> Entry | None:
-        """Return the begin of the turn that a span belongs to; `None` if there is none.
+        """Return the `begin` entry of the turn that a span belongs to; `None` if there is none.
 
         Args:
-            span: seq of the begin of the span.
+            span: seq of the `begin` entry of the span.
         """
         seen = set[int]()
         while span not in seen:
@@ -148,7 +152,10 @@ class Folding:
         return None
 
     async def _above_of(self, begin: Entry) -> Above:
-        """Return the place of a turn in a trace: below a call, below its caller's span, or at the top."""
+        """Return the place of a turn in a trace.
+
+        The turn is below the call that started its run, or below the span of the program that called it, or at the top.
+        """
         key = (begin.run, begin.seq)
         known = self._above.get(key)
         if known is None:
@@ -174,7 +181,7 @@ class Folding:
         return above_of(run, begin.seq, session, message)
 
     async def _below(self, cause: tuple[str, int], session: str) -> Above | None:
-        """Return the place below the call of the parent run that started a child run; `None` if it is not found.
+        """Return the place in the trace below the call that started a child run; `None` if the call is not found.
 
         Args:
             cause: run and seq of an entry of the parent run.
@@ -205,7 +212,7 @@ class Folding:
 
 
 def _put(kept: OrderedDict[object, object] | OrderedDict, key: object, value: object) -> None:  # type: ignore[type-arg]
-    """Add a value to a bounded mapping, and remove the oldest value if there are too many."""
+    """Add a value to a mapping of at most `KNOWN` values; the oldest value is removed if there are more."""
     kept[key] = value
     if len(kept) > KNOWN:
         kept.popitem(last=False)

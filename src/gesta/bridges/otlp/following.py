@@ -1,8 +1,8 @@
-"""Follows a record from a stored place on, and sends its spans again and again until the receiver accepts them.
+"""Reads a record from a stored place on, and sends its spans until the receiver has accepted them.
 
 Memory holds only the open turns and one batch of spans: while a receiver does not answer, the record is not read
-further. Only one exporter at a time sends a record to an endpoint. It holds the lease of a run without entries; other
-exporters wait for that lease.
+further. Only one exporter at a time sends a record to an endpoint. To ensure this, it holds a lease (a lock in the
+store) under the name of a run that does not exist; other exporters wait for that lease.
 """
 
 import hashlib
@@ -30,30 +30,30 @@ from gesta.state.opening import shielded
 from gesta.store import Lease, Store
 
 BATCH, BATCH_CHARS = 500, 1_000_000
-"""Number of spans, and their size in characters, at which a batch is sent."""
+"""A batch is sent when it has this many spans, or this many characters of text."""
 ROWS = 5000
-"""Number of entries without a span after which the place is stored."""
+"""Number of entries without a span after which the place is stored anyway."""
 TRIES = 6
-"""Greatest number of tries to send a message in `once`. An exporter that follows the record tries without end."""
+"""Greatest number of tries to send a message in `once`. The number is not limited in `follow`."""
 STAND_BY_S = 1.0
 """Seconds between two checks whether another exporter has ended."""
 
 
 class Counts(Struct):
-    """Counts of the work of an exporter."""
+    """Counts of what an exporter has done so far."""
 
     sent: int = 0
     """Number of spans that the receiver accepted."""
     rejected: int = 0
-    """Number of spans that the receiver refused for good."""
+    """Number of spans that the receiver refused, so that they are not sent again."""
     left_out: int = 0
-    """Number of spans that are not in the sample, or that have no address to be sent to."""
+    """Number of spans that were not sent, because they are not in the sample or there is no address for spans."""
     tries: int = 0
     """Number of times that a message was sent again."""
 
 
 class Exporter:
-    """Sends the spans of one record to one endpoint."""
+    """Sends the spans and metrics of one record to one endpoint."""
 
     def __init__(
         self,
@@ -64,11 +64,12 @@ class Exporter:
         told: Callable[[str], None] = LOGGER.warning,
         clock: Clock = utc_now,
     ) -> None:
-        """Prepare to send.
+        """Prepare to send; nothing is read or sent yet.
 
         Args:
-            place: file of the stored place; by default a file for this record and this endpoint.
-            told: is called with a sentence when the first try fails, when a later one succeeds, and for refused spans.
+            place: file that stores how far the record was sent; by default a file for this record and this endpoint.
+            told: called with a sentence when the receiver stops answering, when it answers again, and for refused
+                spans.
         """
         self.counts = Counts()
         self._store, self._settings, self._told, self._clock = store, settings, told, clock
@@ -84,7 +85,7 @@ class Exporter:
         self._reached = anyio.Event()
 
     async def follow(self) -> None:
-        """Send the entries on record, then new entries as they come. Returns when the record is closed.
+        """Send the entries on record, then new entries as they appear. Returns when the record is closed.
 
         Raises:
             TracingError: the file of the stored place cannot be read or written.
@@ -96,25 +97,26 @@ class Exporter:
                 return
             except TracingError:
                 raise
-            except GestaError as failure:  # such as a server that restarts
+            except GestaError as failure:  # for example the database server restarts
                 self._lost(f"the record cannot be read: {message_of(failure)}")
                 await anyio.sleep(wait_s)
                 wait_s = min(2 * wait_s, MOST_WAIT_S)
 
     async def once(self) -> Counts:
-        """Send the spans on record now, and return the counts.
+        """Send the spans that are on record now, and return the counts.
 
         Raises:
-            TracingError: the receiver refuses this client or answers with an error. Or the file that says how far the
-                export has come cannot be read or written. Or another exporter sends this record to the endpoint.
+            TracingError: the receiver refuses this client, or did not accept a message in `TRIES` tries. Or the file of
+                the
+                stored place cannot be read or written. Or another exporter is sending this record to the endpoint.
         """
         await self._follow(once=True)
         return self.counts
 
     async def drain(self, timeout_s: float) -> bool:
-        """Wait until the receiver has accepted all spans on record now. Returns whether it has.
+        """Wait until the receiver has accepted all spans that are on record now, at most `timeout_s` seconds.
 
-        Returns False at once while the receiver does not answer.
+        Returns whether it has. Returns `False` at once while the receiver does not answer.
         """
         self._until = await self._store.last()
         self._arrive(self._place.pos)
@@ -138,7 +140,7 @@ class Exporter:
                 try:
                     if last is None or self._place.pos < last:
                         await self._read(sender, folding, last)
-                except GestaError as raised:  # raised below, outside of the group, as itself
+                except GestaError as raised:  # raised below, so that the task group does not wrap it
                     failure = raised
                 tasks.cancel_scope.cancel()
             if failure is not None:
@@ -146,7 +148,11 @@ class Exporter:
             await self._send_metrics(sender)
 
     async def _read(self, sender: Sender, folding: Folding, last: int | None) -> None:
-        """Make spans of the entries after the stored place, and send them, up to entry `last` or without end."""
+        """Make spans of the entries after the stored place, and send them.
+
+        Args:
+            last: position in the record after which to stop; `None` to go on without end.
+        """
         rows = 0
         async with aclosing(self._store.tail(self._place.pos)) as tail:
             async for page in tail:
@@ -171,7 +177,7 @@ class Exporter:
     async def _take(self, folding: Folding, row: Row) -> None:
         try:
             spans, sampled = await folding.add(await entry_of(self._store, row))
-        except (BrokenRecord, NewerRecord) as error:  # it will not be better the next time
+        except (BrokenRecord, NewerRecord) as error:  # another try would fail too
             self._told(f"Entry {row.run}.{row.seq} is in no trace: {message_of(error)}")
             return
         for span in spans:
@@ -184,14 +190,17 @@ class Exporter:
                 self.counts.left_out += 1
 
     async def _flush(self, sender: Sender, row: Row, *, once: bool) -> None:
-        """Send the spans in memory, and store the position of `row` as the place."""
+        """Send the spans in memory, and store the position of `row` as the new place."""
         await self._deliver(sender, self._held, once=once)
         self._held, self._size = [], 0
         self._place.pos, self._place.digest = row.pos, row.digest.hex()
         save(self._file, self._place, self._meter.points)
 
     async def _deliver(self, sender: Sender, spans: list[dict[str, Any]], *, once: bool) -> None:
-        """Send spans until they are accepted. If a message is refused, its halves are sent, down to single spans."""
+        """Send spans until they are accepted. If a message is refused, send its halves, down to single spans.
+
+        Raises TracingError if `once` is set and the receiver does not accept them.
+        """
         wait_s, resource, tries = self._settings.wait_s, attributes(self._settings.resource), 0
         while spans:
             sent = await sender.send("traces", traces(spans, resource))
@@ -241,7 +250,10 @@ class Exporter:
             await self._send_metrics(sender)
 
     async def _send_metrics(self, sender: Sender) -> None:
-        """Send the metrics if they changed. A failure is ignored: the next message holds their sums, too."""
+        """Send the metrics if they changed.
+
+        A failure is ignored, because the next message has the sums from the start again.
+        """
         points = self._meter.points
         total = sum(each.count for each in points)
         if not self._settings.metrics or total == self._told_points:
@@ -249,11 +261,11 @@ class Exporter:
         since = datetime.fromtimestamp(self._place.since, EPOCH.tzinfo)
         message = metrics(points, attributes(self._settings.resource), since, self._clock())
         sent = await sender.send("metrics", message)
-        if sent.what != "later":  # a receiver that takes no metrics is not asked for each
+        if sent.what != "later":  # a refused message is not repeated until there is news
             self._told_points = total
 
     async def _load(self) -> None:
-        """Read the stored place. If it does not fit the record, begin at the first entry."""
+        """Read the stored place. If it does not fit the record, begin at the record's first entry."""
         self._held, self._size = [], 0
         place = load(self._file, self._store.info.id)
         if place.pos and not await self._fits(place):
@@ -274,14 +286,17 @@ class Exporter:
 
     @asynccontextmanager
     async def _leased(self, *, once: bool) -> AsyncIterator[None]:
-        """Hold the right to send this record to the endpoint; wait for it, or raise TracingError if `once`."""
+        """Hold the lease for sending this record to the endpoint.
+
+        If another exporter has it, wait, or raise if `once` is set.
+        """
         name = hashlib.sha256(self._endpoint.encode()).hexdigest()[:8]
         run = run_id(self._store.info.id, "gesta", f"traces {name}")
         lease: Lease | None = None
         while lease is None:
             try:
                 lease = await self._store.lease(run)
-            except WriteFailed:  # a record that is opened for reading: then nobody else is kept off
+            except WriteFailed:  # a record opened for reading has no leases
                 break
             except RunHeld:
                 if once:

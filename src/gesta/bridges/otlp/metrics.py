@@ -1,8 +1,8 @@
 """Adds up spans to the client metrics of OpenTelemetry's conventions for generative AI.
 
-Each metric is a cumulative histogram: a point that is sent twice changes nothing, and the point after a lost point
-makes up for it. The sums are stored with the place in the record up to which they count.
-
+Each metric is a cumulative histogram: every message has the sums from the start. So a message that is sent twice
+changes nothing, and a lost message is made up for by the next one. The sums are stored together with the place in the
+record up to which they count.
 Source: "Generative AI client metrics", semantic conventions 1.41.0, read 2026-11.
 """
 
@@ -19,7 +19,7 @@ BOUNDS: Mapping[str, tuple[float, ...]] = {
     TOKENS: tuple(float(4**power) for power in range(14)),
     DURATION: tuple(round(0.01 * 2**power, 2) for power in range(14)),
 }
-"""Upper bounds of the buckets of each metric, as the conventions advise."""
+"""Upper bounds of the histogram buckets of each metric, as the conventions recommend."""
 UNITS = {TOKENS: "{token}", DURATION: "s"}
 LABELS = (
     "gen_ai.operation.name",
@@ -32,7 +32,7 @@ LABELS = (
 )
 OPERATIONS = ("chat", "execute_tool", "invoke_agent")
 MOST = 1000
-"""Greatest number of sets of attributes of one metric. Further sets count under `otel.metric.overflow`."""
+"""Greatest number of sets of attributes of one metric. Values of further sets count under `otel.metric.overflow`."""
 OVERFLOW = (("otel.metric.overflow", "true"),)
 Labels = tuple[tuple[str, str], ...]
 
@@ -57,11 +57,11 @@ class Meter:
 
     @property
     def points(self) -> list[Point]:
-        """The histograms so far."""
+        """The histograms of all spans added so far."""
         return list(self._points.values())
 
     def add(self, span: TraceSpan) -> None:
-        """Count a span, if its operation is one that the conventions count."""
+        """Count a span. Spans whose operation is not in `OPERATIONS` are ignored."""
         given: Mapping[str, Any] = span.attributes
         operation = given.get("gen_ai.operation.name")
         if operation not in OPERATIONS:

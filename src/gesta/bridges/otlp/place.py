@@ -1,7 +1,8 @@
 """The stored place of an exporter: the entry up to which a record was sent, and the metrics up to there.
 
-It is a small file, which is always replaced as a whole. It holds the digest of the entry, which differs if the record
-was restored from a backup and continued with other entries. Such a record is sent from its beginning.
+It is a small file, which is always replaced as a whole. It contains the digest of that entry. If the record was
+restored from a backup and then got other entries, the digest differs, and the record is sent again from its first
+entry.
 """
 
 import hashlib
@@ -19,22 +20,22 @@ from gesta.store import Store
 
 
 class Place(Struct, kw_only=True):
-    """The place of an exporter in a record."""
+    """How far an exporter has sent a record."""
 
     record: str
     """Id of the record."""
     pos: int = 0
     digest: str = ""
-    """Digest of the entry at `pos`, in hex."""
+    """Digest of the entry at position `pos` of the record, in hex."""
     since: float = 0.0
-    """Time from which the metrics count, in seconds since 1970."""
+    """Start of the time in which the metrics were counted, in seconds since 1970."""
     points: list[Point] = []
 
 
 def place_file(store: Store, endpoint: str, given: str | os.PathLike[str] | None = None) -> Path:
-    """Return the path of the file of an exporter's place: `given`, else a file for this record and endpoint.
+    """Return the path of the file that stores a place: `given`, or a file for this record and endpoint.
 
-    The default is in the folder GESTA_STATE, else in `gesta` in XDG_STATE_HOME, else in `~/.local/state/gesta`.
+    That file is in the folder GESTA_STATE, or else in `gesta` under XDG_STATE_HOME, or else in `~/.local/state/gesta`.
     """
     if given is not None:
         return Path(given)
@@ -44,9 +45,12 @@ def place_file(store: Store, endpoint: str, given: str | os.PathLike[str] | None
 
 
 def load(path: Path, record: str) -> Place:
-    """Read a place from a file. Raises TracingError.
+    """Read a place from a file.
 
-    Returns a new place if there is no such file, or if the file belongs to another record.
+    Returns a place before the first entry if there is no such file, or if the file belongs to another record.
+
+    Raises:
+        TracingError: the file cannot be read.
     """
     try:
         found = msgspec.json.decode(path.read_bytes(), type=Place)
@@ -61,7 +65,7 @@ def load(path: Path, record: str) -> Place:
 
 
 def save(path: Path, place: Place, points: Sequence[Point]) -> None:
-    """Write a place to a file. Raises TracingError."""
+    """Write a place and its metrics to a file. Raises TracingError if that fails; the old file then stays as it was."""
     place.points = list(points)
     beside = path.with_name(f"{path.name}.{os.getpid()}.new")
     try:

@@ -1,4 +1,4 @@
-"""OTLP messages as protobuf, by the package `opentelemetry-proto`, which the extra `otel` brings."""
+"""Converts OTLP messages to protobuf with the package `opentelemetry-proto`, which the extra `otel` installs."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ except ModuleNotFoundError as missing:
 
 
 def traces(message: dict[str, Any]) -> bytes:
-    """Return the bytes of a request that holds spans; `message` is in the form of OTLP's JSON."""
+    """Return the bytes of a request that sends spans. `message` is in OTLP's JSON form."""
     (told,) = message["resourceSpans"]
     (held,) = told["scopeSpans"]
     request = ExportTraceServiceRequest()
@@ -33,7 +33,7 @@ def traces(message: dict[str, Any]) -> bytes:
 
 
 def _span(spans: Any, told: dict[str, Any]) -> None:
-    """Add a span to a message. Protobuf's own reader of JSON would take seventy times as long."""
+    """Add a span to a message member by member. Protobuf's own reader of JSON takes seventy times as long."""
     span = spans.add(
         trace_id=bytes.fromhex(told["traceId"]),
         span_id=bytes.fromhex(told["spanId"]),
@@ -75,7 +75,7 @@ def _attributes(made: Any, given: list[dict[str, Any]]) -> None:
 
 
 def metrics(message: dict[str, Any]) -> bytes:
-    """Return the bytes of a request that holds metrics; `message` is in the form of OTLP's JSON."""
+    """Return the bytes of a request that sends metrics. `message` is in OTLP's JSON form."""
     (told,) = message["resourceMetrics"]
     (held,) = told["scopeMetrics"]
     request = ExportMetricsServiceRequest()
@@ -103,7 +103,7 @@ def metrics(message: dict[str, Any]) -> bytes:
 
 
 def rejected(signal: str, data: bytes) -> tuple[int, str]:
-    """Return how many spans or points a receiver refused, and why. An answer that is unreadable counts as zero."""
+    """Return how many spans or points a receiver refused, and why; `(0, "")` if its answer cannot be read."""
     read = ExportTraceServiceResponse() if signal == "traces" else ExportMetricsServiceResponse()
     try:
         read.ParseFromString(data)

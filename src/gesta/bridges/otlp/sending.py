@@ -1,4 +1,4 @@
-"""Sends one OTLP message over HTTP, and returns how the receiver answered. Messages are neither kept nor repeated.
+"""Sends one OTLP message over HTTP, and returns how the receiver answered. Nothing is stored or repeated here.
 
 Source: OTLP specification 1.11, "OTLP/HTTP Response", read 2026-11.
 """
@@ -18,9 +18,9 @@ from gesta.bridges.otlp.settings import Settings, Signal
 from gesta.text.redactor import SECRETS
 
 AGAIN = (429, 502, 503, 504)
-"""Statuses after which the specification asks to send the same message again."""
+"""Status codes after which the specification asks to send the same message again."""
 REFUSED = (400, 413, 422)
-"""Statuses that say that the receiver cannot accept this message."""
+"""Status codes which mean that the receiver cannot accept this message."""
 EXCERPT = 300
 ANSWER_BYTES = 64 * 1024
 
@@ -29,24 +29,28 @@ class Sent(Struct, frozen=True):
     """How a receiver answered a message."""
 
     what: Literal["taken", "later", "refused", "closed"]
-    """`later`: send the message again. `refused`: the receiver refuses this message. `closed`: it refuses every message
-    from this client at this address."""
+    """`taken`: the receiver accepted the message.
+
+    `later`: send it again. `refused`: the receiver does not accept this message.
+
+    `closed`: it accepts no message from this client at this address.
+    """
     why: str = ""
     wait_s: float | None = None
-    """Seconds for which the receiver asks to wait before the next try."""
+    """Seconds that the receiver asks to wait before the next try; `None` if it named no time."""
     rejected: int = 0
-    """Number of spans or points of the message that the receiver refused for good."""
+    """Number of spans or points in an accepted message that the receiver refused for good."""
 
 
 class Sender:
-    """Sends messages to one receiver."""
+    """Sends messages to one receiver over HTTP."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self._client = httpx2.AsyncClient(timeout=settings.timeout_s, follow_redirects=False)
 
     async def __aenter__(self) -> Self:
-        """Return the sender."""
+        """Return this object."""
         return self
 
     async def __aexit__(
@@ -56,7 +60,7 @@ class Sender:
         await self._client.aclose()
 
     async def send(self, signal: Signal, message: dict[str, Any]) -> Sent:
-        """Send a message in the form of OTLP's JSON. A failure is returned, not raised."""
+        """Send a message in OTLP's JSON form, as JSON or protobuf. A failure is returned, not raised."""
         body, type_ = self._encoded(signal, message)
         headers = dict(self.settings.headers) | {"content-type": type_}
         if self.settings.gzip:
@@ -97,7 +101,7 @@ class Sender:
 
 
 def _asked_s(header: str) -> float | None:
-    """Return the seconds in a header Retry-After; `None` if it holds none."""
+    """Return the seconds that a Retry-After header states as a number or a date; `None` if it states neither."""
     try:
         return max(0.0, float(header))
     except ValueError:

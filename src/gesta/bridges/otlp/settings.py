@@ -1,4 +1,4 @@
-"""The settings of an exporter: arguments of the program, else the environment variables of OpenTelemetry.
+"""The settings of an exporter: arguments of the program, or else the environment variables of OpenTelemetry.
 
 Source: OpenTelemetry specification 1.56, "OTLP Exporter Configuration" and "Environment Variable Specification", and
 OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT of its Python instrumentations, read 2026-11.
@@ -25,10 +25,12 @@ SAMPLERS = {
     "parentbased_always_off": (0.0, True),
     "parentbased_traceidratio": (None, True),
 }
-"""For each sampler the share of runs that are sent, `None` if an argument names the share; and whether the sampler
-follows the caller's choice."""
+"""For each sampler, two values: the share of runs that are sent, and whether it follows the caller's choice.
+
+The share is `None` if OTEL_TRACES_SAMPLER_ARG states it.
+"""
 MOST_WAIT_S, MOST_ASKED_S = 60.0, 600.0
-"""Longest pause between two tries, and the longest pause that a receiver may ask for."""
+"""Longest pause between two tries in seconds, and the longest one if the receiver asks for a pause."""
 PROTOCOLS = ("http/protobuf", "http/json")
 Signal = Literal["traces", "metrics"]
 
@@ -38,30 +40,30 @@ class TracingError(GestaError):
 
 
 class Settings(Struct, frozen=True, kw_only=True):
-    """The receiver of spans and metrics, and which of them it gets."""
+    """Where spans and metrics are sent, and which spans."""
 
     endpoint: str
-    """Base address of the receiver, such as `http://127.0.0.1:4318`; `/v1/traces` and `/v1/metrics` follow."""
+    """Base address of the receiver, such as `http://127.0.0.1:4318`; `/v1/traces` or `/v1/metrics` is added to it."""
     traces: str
-    """Address for spans; empty for none."""
+    """Address for spans; empty to send none."""
     metrics: str
-    """Address for metrics; empty for none."""
+    """Address for metrics; empty to send none."""
     headers: Mapping[str, str] = {}
-    """Headers of each request. They are secrets: no message holds their values."""
+    """Headers of each request. Their values are secrets: no log, error or record contains them."""
     json: bool = False
-    """Whether the messages are JSON, and not protobuf."""
+    """Whether messages are sent as JSON instead of protobuf."""
     gzip: bool = False
     timeout_s: float = 10.0
     content: bool = False
-    """Whether spans hold the texts of messages, calls and results."""
+    """Whether spans contain the texts of messages, calls and results."""
     ratio: float = 1.0
-    """The share of root runs whose spans are sent."""
+    """The share of root runs (runs that no other run started) whose spans are sent, from 0 to 1."""
     heeds: bool = True
-    """Whether no spans of a turn are sent if the caller's trace context says that its trace is not sampled."""
+    """Whether to leave out a turn if the caller's trace context says that its trace is not sampled."""
     resource: Mapping[str, str] = {}
-    """Attributes of the program, such as `service.name`."""
+    """Attributes of this program, such as `service.name`."""
     wait_s: float = 1.0
-    """Seconds before the second try; each further pause is twice as long, up to `MOST_WAIT_S`."""
+    """Seconds before the second try. Each further pause is twice as long, up to `MOST_WAIT_S`."""
     every_s: float = 60.0
     """Seconds between two messages of metrics."""
 
@@ -77,10 +79,11 @@ def settings(
     """Return the settings of an exporter; `None` if neither the call nor a variable names an endpoint.
 
     Args:
-        endpoint: base address of the receiver; by default the address in the variables.
+        endpoint: base address of the receiver; by default the one in the variables.
         headers: headers of each request, in addition to those in the variables.
-        content: whether spans hold the texts of messages, calls and results; by default as the variable says, else not.
-        sample: the share of root runs whose spans are sent, from 0 to 1.
+        content: whether spans contain the texts of messages, calls and results; by default as the variable says, or
+            not.
+        sample: the share of root runs whose spans are sent, from 0 to 1; by default as the variables say.
         environment: the environment variables; by default those of the process.
 
     Raises:
@@ -116,9 +119,9 @@ def settings(
 
 
 def _headers(given: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
-    """Return the headers of each request: those of the variables `given`, then `more`.
+    """Return the headers of each request: those of the variables, then those in `more`. Their values become secrets.
 
-    Their values become secrets, which are taken out of every text that is written or shown.
+    A secret is replaced in every text that is shown or written.
     """
     told = _pairs(given.get(HEADERS, ""), HEADERS)
     told |= _pairs(given.get(TRACES_HEADERS, ""), TRACES_HEADERS) | {name.lower(): more[name] for name in more}
@@ -133,7 +136,10 @@ def _named(given: Mapping[str, str]) -> bool:
 
 
 def _address(signal: Signal, base: str, said: str | None, given: Mapping[str, str]) -> str:
-    """Return the address for a signal: its own variable unchanged, else the base address with the signal's path."""
+    """Return the address for a signal: that of its own variable, or the base address with the signal's path.
+
+    An empty text means that the signal is not sent. Raises TracingError if the address is not an HTTP address.
+    """
     if given.get(f"OTEL_{signal.upper()}_EXPORTER", "otlp") == "none":
         return ""
     own = given.get(f"OTEL_EXPORTER_OTLP_{signal.upper()}_ENDPOINT") if said is None else None
@@ -152,7 +158,10 @@ def _address(signal: Signal, base: str, said: str | None, given: Mapping[str, st
 
 
 def _pairs(text: str, name: str) -> dict[str, str]:
-    """Return the pairs in a text `key=value,key=value`, whose values are percent-encoded. Raises TracingError."""
+    """Return the pairs of a text `key=value,key=value`, whose values are percent-encoded.
+
+    Raises TracingError for a part without a name or an equals sign.
+    """
     found = {}
     for each in text.split(","):
         key, separator, value = each.partition("=")
@@ -186,7 +195,10 @@ def _seconds(given: Mapping[str, str], name: str, default_ms: int) -> float:
 
 
 def resource_of(given: Mapping[str, str]) -> dict[str, str]:
-    """Return the attributes of the program from the variables. Raises TracingError."""
+    """Return the attributes of this program from environment variables.
+
+    Raises TracingError if they have a wrong form.
+    """
     found = _pairs(given.get("OTEL_RESOURCE_ATTRIBUTES", ""), "OTEL_RESOURCE_ATTRIBUTES")
     if given.get("OTEL_SERVICE_NAME"):
         found["service.name"] = given["OTEL_SERVICE_NAME"]

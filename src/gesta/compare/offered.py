@@ -108,7 +108,7 @@ class Offered:
         return [self._tool(name, each, live) for name, each in found.items() if name not in own]
 
     def ended(self, run: str) -> None:
-        """Tell the opened sources that a run has ended, so that they drop the calls they hold for it."""
+        """Pass the end of a run on to the opened sources, so that they drop the calls they hold for it."""
         for _, opened in self._opened:
             opened.ended(run)
 

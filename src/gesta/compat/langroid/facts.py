@@ -1,7 +1,7 @@
-"""Reads the facts of a class of tool messages once: its name, its purpose, its schema, and the check of its arguments.
+"""Reads, once for each class of tool messages, its name, its purpose, its schema, and the check of its arguments.
 
-A struct is read like the signature of a tool, so both accept the same types and report problems in the same words. A
-pydantic model provides its own schema and check; this module does not import pydantic.
+A struct is read in the same way as the signature of a tool function, so both accept the same types and report problems
+in the same words. A pydantic model brings its own schema and check; this module does not import pydantic.
 """
 
 import copy
@@ -21,12 +21,12 @@ from gesta.function_tool.signature import BOUNDS, MOST, close, read_signature, u
 from gesta.function_tool.tool import Tool
 
 RESERVED = ("request", "purpose")
-"""Fields that the class itself sets: no model fills them."""
+"""Fields that the class sets, so that no model fills them."""
 AGAIN = "Correct every field named here and send the whole {name!r} message again."
 
 
 class Facts(Struct, frozen=True, kw_only=True):
-    """The facts that are read once from a class of tool messages."""
+    """The facts about a class of tool messages."""
 
     name: str
     purpose: str
@@ -34,13 +34,17 @@ class Facts(Struct, frozen=True, kw_only=True):
     """Names of the fields that a model may fill."""
     defaults: dict[str, Any]
     schema: dict[str, Any]
-    """JSON Schema of an object, complete in itself, without the reserved fields."""
+    """JSON Schema of the arguments as an object. It refers to no other schema and excludes the reserved fields."""
     build: Callable[[Mapping[str, Any]], Any]
-    """Makes a message of arguments. Raises BadArguments."""
+    """Makes a message from arguments. Raises BadArguments."""
 
 
 def settle_defaults(namespace: dict[str, Any]) -> None:
-    """Turn defaults that pydantic allows into defaults of a struct: a `Field(...)`, or a mutable value."""
+    """Replace defaults that only pydantic allows, a `Field(...)` or a mutable value, by the default of a struct.
+
+    Args:
+        namespace: the names in the body of the class, which are changed in place.
+    """
     stated = namespace.get("__annotations__", {})
     for own in [each for each in namespace if type(namespace[each]).__module__.startswith("pydantic.")]:
         _as_struct_field(own, stated, namespace)
@@ -51,7 +55,7 @@ def settle_defaults(namespace: dict[str, Any]) -> None:
 
 
 def _as_struct_field(name: str, stated: dict[str, Any], namespace: dict[str, Any]) -> None:
-    """Turn a `Field(...)` of pydantic into a field of a struct. Raises BadTool for pydantic's other declarations."""
+    """Turn a `Field(...)` of pydantic into a field of a struct. Raises BadTool for any other object of pydantic."""
     info = namespace.pop(name)
     if name not in stated or not hasattr(info, "is_required"):
         wanted = "write the tool as a pydantic model with `request` and `purpose`"
@@ -68,7 +72,7 @@ def _as_struct_field(name: str, stated: dict[str, Any], namespace: dict[str, Any
 
 
 def facts_of(cls: type) -> Facts:
-    """Return the facts of a class, which are read once. Raises BadTool if no schema can be made for a model."""
+    """Return the facts about a class. They are read at the first call. Raises BadTool if a type has no schema."""
     found = cls.__dict__.get("_facts")
     if not isinstance(found, Facts):
         found = _struct_facts(cls) if issubclass(cls, Struct) else _model_facts(cls)
@@ -103,7 +107,7 @@ def _struct_facts(cls: type[Struct]) -> Facts:
         _pin(part)
     check = Tool(name=name, args_schema=signature.schema, function=fields, parameters=signature.parameters)
     names = frozenset(own) - set(RESERVED)
-    free = bool(cls.__dictoffset__) and not names  # it has no fields, and takes any
+    free = bool(cls.__dictoffset__) and not names  # a class without fields accepts any argument
 
     def build(args: Mapping[str, Any]) -> Any:
         given = _own(args, names)
@@ -119,7 +123,7 @@ def _struct_facts(cls: type[Struct]) -> Facts:
 
 
 def _model_facts(cls: Any) -> Facts:
-    """Return the facts of a pydantic model, from its own schema and fields."""
+    """Return the facts about a pydantic model, read from its own schema and fields."""
     own: Mapping[str, Any] = cls.model_fields
     defaults = {
         key: field.get_default(call_default_factory=True) for key, field in own.items() if not field.is_required()
@@ -154,7 +158,10 @@ def _model_facts(cls: Any) -> Facts:
 
 
 def _own(args: Mapping[str, Any], names: Any) -> dict[str, Any]:
-    """Return the arguments for the tool itself; a call that copies the schema's form has them in `properties`."""
+    """Return only the tool's own arguments: without `request`, `purpose` and a `recipient` that is no field.
+
+    If a model copied the form of the schema, the arguments are found in the member `properties`.
+    """
     inner = args.get("properties")
     if isinstance(inner, Mapping) and not {"properties", *args} & {*names}:
         args = inner
@@ -162,7 +169,7 @@ def _own(args: Mapping[str, Any], names: Any) -> dict[str, Any]:
 
 
 def _pin(part: dict[str, Any]) -> None:
-    """Change the schema of a message inside a message: require `request` with the tool's name, remove `purpose`."""
+    """Change the schema of a nested message: make `request` required with the tool's name, and remove `purpose`."""
     properties = part.get("properties", {})
     if {"request", "purpose"} <= properties.keys() and isinstance(properties["request"].get("default"), str):
         del properties["purpose"]
@@ -171,7 +178,7 @@ def _pin(part: dict[str, Any]) -> None:
 
 
 def shaped(value: Any, type_: Any) -> Any:
-    """Return a value that is of a type, or the value of the type that its JSON form makes; else `None`."""
+    """Return a value if it has a type, or convert it from its JSON form; `None` if neither is possible."""
     if fits(value, type_):
         return value
     if not isinstance(value, Mapping | list) or not (get_origin(type_) or isinstance(type_, type)):
@@ -185,7 +192,7 @@ def shaped(value: Any, type_: Any) -> Any:
 
 
 def fits(value: Any, type_: Any) -> bool:
-    """Return whether a value is of a type, with all elements of containers. Nothing is converted: True is no number."""
+    """Return whether a value, with all elements in it, has a type. Nothing is converted: True is no number."""
     origin, args = get_origin(type_), get_args(type_)
     if type_ is Any or type_ is object:
         return True

@@ -1,9 +1,9 @@
-"""Tool messages that steer a task instead of doing its work: they end the task, pass a message on, or send a text.
+"""Tool messages that steer a task instead of doing its work: they end it, pass a message on, or send a text.
 
-Each message is data. Its `_effect`, a row of the table below, is the effect of the message on its task. A model may use
-a message only if its class was enabled for the model; a class with `_allow_llm_use = False` can not be enabled so.
+A steering message only describes its effect, in `_effect`; the table below shows it. `Effect` explains the columns. A
+model may use a message only if its class was enabled for the model, which `_allow_llm_use = False` forbids.
 
-                     ends        gives      to
+                     ends        gives      to                   speaker
     DoneTool         the task    content
     AgentDoneTool    the task    content
     ResultTool       the task    itself
@@ -13,9 +13,9 @@ a message only if its class was enabled for the model; a class with `_allow_llm_
     ForwardTool                  pending    agent
     SendTool                     content    to
     AgentSendTool                content    to
-    RecipientTool                content    intended_recipient, as the model
-    AddRecipientTool             unsent     intended_recipient, as the model
-    RewindTool                   rewind     as the model
+    RecipientTool                content    intended_recipient   the model
+    AddRecipientTool             unsent     intended_recipient   the model
+    RewindTool                   rewind                          the model
 """
 
 from collections.abc import Sequence
@@ -28,30 +28,33 @@ from gesta.compat.langroid.tool_message import ToolForm, ToolMessage, ToolMeta
 from gesta.prompt.formatter import observation_text
 
 Text = Annotated[Any, Meta(extra_json_schema={"type": "string"})]
-"""A text. Any other value from a model or a program is converted to a text."""
+"""The type of a field that holds text. Any other value from a model or a program is converted to text."""
 TO_WHOM = "Nobody is named whom this is for. Name the recipient with `add_recipient`, and do not repeat the text."
 UNSENT = "unsent"
-"""The `source` of a document that asks the model with `TO_WHOM`."""
+"""The `source` of a document that asks the model, with the text `TO_WHOM`, for the recipient of its last text."""
 EMPTY = "No text waits for a recipient: the content is empty. Send it with `recipient_message`."
 
 
 class Effect(Struct, frozen=True, kw_only=True):
-    """The effect of a message on its task."""
+    """What a steering message does to its task."""
 
     ends: Literal["", "task", "all"] = ""
-    """The tasks that the message ends: its task (`task`), its task and all tasks above it (`all`), or none (empty)."""
+    """What the message ends: nothing (empty), its task (`task`), or its task and all tasks above it (`all`)."""
     gives: Literal["content", "pending", "itself", "rewind", "unsent"]
-    """The content that is passed on: `content` and `tools` of the message, the message that waits for an answer, the
-    tool message itself, its `content` in place of an older answer and all that followed, or the last text without a
-    recipient."""
+    """What the resulting document contains:
+
+    `content`: the message's fields `content` and `tools`. `pending`: the content of the document that waits for an
+    answer. `itself`: the tool message. `rewind`: its `content`, which replaces an older reply of the model and all that
+    followed. `unsent`: the model's last text that had no recipient.
+    """
     to: str = ""
-    """The field of the message that names a recipient; empty if it has no such field."""
+    """Name of the field that contains the recipient; empty if the message names no recipient."""
     speaker: Literal["Agent", "LLM"] = "Agent"
-    """The sender of the resulting document."""
+    """The sender of the resulting document: the agent, or its model."""
 
 
 class Open(ToolMeta):
-    """A metaclass for which keywords that are not fields become attributes of an instance."""
+    """A metaclass whose classes accept any keyword; those that are no fields become attributes of the instance."""
 
     def __call__(cls, /, **fields: Any) -> Any:  # noqa: N805, D102 - of a metaclass
         known = set(cls.__struct_fields__)
@@ -61,7 +64,7 @@ class Open(ToolMeta):
 
 
 class Loose:
-    """A mixin whose `repr` and `==` cover attributes that are not fields."""
+    """A mixin with a `repr` and an `==` that include attributes which are no fields."""
 
     __struct_fields__: ClassVar[tuple[str, ...]]
     __hash__ = None  # type: ignore[assignment]  # it can be changed
@@ -76,17 +79,17 @@ class Loose:
 
 
 class Steers:
-    """A message that steers a task; a program can also carry the message out itself, with `response`."""
+    """A mixin for messages that steer a task. A program can apply such a message itself with `response`."""
 
     __slots__ = ()
 
     def response(self, agent: Any, chat_doc: Any = None) -> Any:
-        """Return the document that this message makes from `chat_doc`. A handler may return that document."""
+        """Return the document that this message makes from `chat_doc`. A tool handler may return that document."""
         return agent._steered(self, chat_doc)  # noqa: SLF001 - of an agent, whose public names may be tools'
 
 
 class DoneTool(Steers, ToolMessage):
-    """Ends the task, with a text as its result."""
+    """Ends the task with a text as its result."""
 
     _effect: ClassVar[Effect] = Effect(ends="task", gives="content")
     request: str = "done_tool"
@@ -98,7 +101,7 @@ class DoneTool(Steers, ToolMessage):
 
 
 class AgentDoneTool(Steers, ToolMessage):
-    """Ends the task, with any value and tool messages as its result; for programs, not for models."""
+    """Ends the task with any value, and tool messages, as its result. For programs only, not for models."""
 
     _effect: ClassVar[Effect] = Effect(ends="task", gives="content")
     _allow_llm_use: bool = False
@@ -106,11 +109,11 @@ class AgentDoneTool(Steers, ToolMessage):
     purpose: str = "To end the task with <content> and <tools>."
     content: Any = None
     tools: list[ToolMessage] = field(default_factory=list)
-    """The tool messages that the caller gets."""
+    """Tool messages that the calling task receives with the result."""
 
 
 class ResultTool(Loose, Steers, ToolMessage, metaclass=Open):
-    """Ends the task, with this message as its result: it holds fields of a subclass, or any keywords."""
+    """Ends the task with this message itself as the result. Its data are a subclass's fields, or any keywords."""
 
     _effect: ClassVar[Effect] = Effect(ends="task", gives="itself")
     request: str = "result_tool"
@@ -122,7 +125,7 @@ class ResultTool(Loose, Steers, ToolMessage, metaclass=Open):
 
 
 class FinalResultTool(ResultTool):
-    """Ends the task and all tasks above it, with this message as the result; a subclass may allow models to use it."""
+    """Ends the task and all tasks above it, with this message as the result. By default it is for programs only."""
 
     _effect: ClassVar[Effect] = Effect(ends="all", gives="itself")
     _allow_llm_use: bool = False
@@ -131,7 +134,7 @@ class FinalResultTool(ResultTool):
 
 
 class PassTool(Steers, ToolMessage):
-    """Passes on the message that waits for an answer, unchanged, to another responder."""
+    """Passes the document that waits for an answer on to another responder, unchanged."""
 
     _effect: ClassVar[Effect] = Effect(gives="pending")
     request: str = "pass_tool"
@@ -139,7 +142,7 @@ class PassTool(Steers, ToolMessage):
 
 
 class DonePassTool(Steers, ToolMessage):
-    """Ends the task, with the message that waits for an answer as its result, unchanged."""
+    """Ends the task. Its result is the document that waits for an answer, unchanged."""
 
     _effect: ClassVar[Effect] = Effect(ends="task", gives="pending")
     request: str = "done_pass_tool"
@@ -147,7 +150,7 @@ class DonePassTool(Steers, ToolMessage):
 
 
 class ForwardTool(Steers, ToolMessage):
-    """Passes on the message that waits for an answer, unchanged, to a named agent."""
+    """Passes the document that waits for an answer on to the named agent, unchanged."""
 
     _effect: ClassVar[Effect] = Effect(gives="pending", to="agent")
     request: str = "forward_tool"
@@ -156,7 +159,7 @@ class ForwardTool(Steers, ToolMessage):
 
 
 class SendTool(Steers, ToolMessage):
-    """Sends a text to a named agent."""
+    """Sends a text to the named agent."""
 
     _effect: ClassVar[Effect] = Effect(gives="content", to="to")
     request: str = "send_tool"
@@ -169,7 +172,7 @@ class SendTool(Steers, ToolMessage):
 
 
 class AgentSendTool(Steers, ToolMessage):
-    """Sends a text and tool messages to a named agent; for programs, not for models."""
+    """Sends a text and tool messages to the named agent. For programs only, not for models."""
 
     _effect: ClassVar[Effect] = Effect(gives="content", to="to")
     _allow_llm_use: bool = False
@@ -181,7 +184,7 @@ class AgentSendTool(Steers, ToolMessage):
 
 
 class AddRecipientTool(Steers, ToolMessage):
-    """Names the recipient of the model's last text, which had no recipient."""
+    """Names the recipient of the model's last text, which had none."""
 
     _effect: ClassVar[Effect] = Effect(gives="unsent", to="intended_recipient", speaker="LLM")
     request: str = "add_recipient"
@@ -190,7 +193,7 @@ class AddRecipientTool(Steers, ToolMessage):
 
 
 class RecipientTool(Steers, ToolMessage):
-    """Sends a text of the model to a recipient; a text without a recipient waits for an `AddRecipientTool`."""
+    """Sends a text of the model to a recipient. A text without a recipient waits until `AddRecipientTool` names one."""
 
     _along: ClassVar[tuple[type[ToolForm], ...]] = (AddRecipientTool,)
     _effect: ClassVar[Effect] = Effect(gives="content", to="intended_recipient", speaker="LLM")
@@ -204,7 +207,7 @@ class RecipientTool(Steers, ToolMessage):
 
     @staticmethod
     def handle_message_fallback(agent: Any, msg: Any) -> Any:
-        """Return a question to the model for the recipient of its text, if the text has no recipient."""
+        """Return a document that asks the model for the recipient of its text; `None` if the text has a recipient."""
         meta = getattr(msg, "metadata", None)
         if meta is None or meta.sender != Entity.LLM or meta.recipient or agent.has_tool_message_attempt(msg):
             return None
@@ -214,7 +217,11 @@ class RecipientTool(Steers, ToolMessage):
 
     @classmethod
     def create(cls, recipients: Sequence[str], default: str = "") -> type["RecipientTool"]:
-        """Return a class that accepts only these recipients; `default` makes the field optional. Raises ValueError."""
+        """Return a subclass that accepts only these recipients. With `default`, a call may omit the recipient.
+
+        Raises:
+            ValueError: there are no recipients, or `default` is not among them.
+        """
         names = tuple(dict.fromkeys(recipients))
         if not names or (default and default not in names):
             raise ValueError(f"found the default {default!r} and recipients {list(names)}; expected one of some")
@@ -236,13 +243,13 @@ class RecipientTool(Steers, ToolMessage):
 
 
 class RewindTool(Steers, ToolMessage):
-    """Replaces an earlier message of the model by a new text, and hides all that came after that message."""
+    """Replaces an earlier message of the model by a new text, and hides all that came after it."""
 
     _effect: ClassVar[Effect] = Effect(gives="rewind", speaker="LLM")
     request: str = "rewind_tool"
     purpose: str = "To say <content> in place of your <n>-th message, and forget all that came after it."
     n: Annotated[int, Meta(ge=1)]
-    """Number of the message among the model's own, from 1."""
+    """Which of the model's own messages to replace, counted from 1."""
     content: str
 
 
@@ -260,10 +267,10 @@ TOOLS: tuple[type[ToolMessage], ...] = (
     AddRecipientTool,
     RewindTool,
 )
-"""All messages that steer a task."""
+"""The classes of all messages that steer a task."""
 
 
 def effect_of(message: Any) -> Effect | None:
-    """Return the effect of a message on its task; `None` if the message does not steer a task."""
+    """Return what a message does to its task; `None` if it does not steer the task."""
     found = getattr(type(message), "_effect", None)
     return found if isinstance(found, Effect) else None

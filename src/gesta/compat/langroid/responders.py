@@ -1,8 +1,8 @@
-"""An agent answers messages in three ways: its methods handle tools, its model answers, or a person answers.
+"""An agent responds to a message in three ways: its methods handle tools, its model answers, or a person answers.
 
-Each way is an asynchronous method with a synchronous twin. An answer is on record before the method returns it. So an
-interrupted task is continued in the middle of an answer: a recorded reply of the model is not asked for again, and a
-recorded call is not run again. A subclass or a program may replace each method, by a synchronous one too.
+Each of the three is an asynchronous method with a synchronous twin. The answer is on record before the method returns
+it, so an interrupted task continues in the middle of a response: a recorded reply of the model is not requested again,
+and a recorded tool call is not run again. A subclass or a program may replace each method, also by a synchronous one.
 """
 
 import copy
@@ -37,15 +37,15 @@ from gesta.state.calls import OpenCall
 ONE_TOOL = "Use ONE tool at a time: {name} was not carried out, and neither were the others."
 QUOTED = re.compile("[\"'](.*)[\"']")
 LITERAL = "literal"
-"""The `source` of a document in which a person wrote a quit word in quotes, so that it does not end the task."""
+"""The `source` of a document with a quit word that a person wrote in quotes, so that it does not end the task."""
 OBSERVED = "Observation: "
-"""The words before each tool result in a history where the model writes its calls as text."""
+"""The words before each tool result in a history whose tool calls the model writes as text."""
 NO_SYSTEM = "SYSTEM:"
-"""The prefix by which a person marks an answer as a system message."""
+"""With this prefix, a person's answer becomes a system message."""
 
 
 class Agent(Messages):
-    """A handle on an agent and its run; the model does not remember the messages that it has answered."""
+    """An agent and the run that records its work. Its model does not remember earlier messages; see `ChatAgent`."""
 
     def __init__(
         self, config: AgentConfig | None = None, *, record: Record | str | None = None, session: str = ""
@@ -54,15 +54,15 @@ class Agent(Messages):
             config = ChatAgentConfig(**{name: getattr(config, name) for name in config.__struct_fields__})
         super().__init__(config, record=record, session=session)
         self.get_user_response: Callable[[str], str] | None = None
-        """The function that asks a person; `None` to ask at the console, if there is one."""
+        """A function that asks a person; `None` to ask at the console, if there is one."""
         self.callbacks = Callbacks()
-        """The callbacks that receive the agent's answers."""
+        """Functions that receive the agent's answers."""
         self._indent = ""
         restart(self)
 
     @property
     def indent(self) -> str:
-        """The indentation of the text that a person sees at the console."""
+        """The indentation of texts that are shown to a person at the console."""
         return self._indent
 
     @indent.setter
@@ -72,19 +72,19 @@ class Agent(Messages):
     # responders
 
     def entity_responders(self) -> list[tuple[Entity, Callable[[Said], Any]]]:
-        """Return the responders, in the order in which they are asked."""
+        """Return the three responders as pairs of entity and method, in the order in which a task asks them."""
         return [(entity, getattr(self, name)) for entity, name in RESPONDERS.items()]
 
     def entity_responders_async(self) -> list[tuple[Entity, Callable[[Said], Any]]]:
-        """Return the responders, in the order in which they are asked."""
+        """Return the same pairs as `entity_responders`, with the asynchronous methods."""
         return [(entity, getattr(self, f"{name}_async")) for entity, name in RESPONDERS.items()]
 
     def agent_response(self, msg: Said = None) -> ChatDocument | None:
-        """Handle the tools of a message and return the answer; `None` if there is no answer."""
+        """Handle the tools in a message, and return the agent's answer; `None` if there is nothing to answer."""
         return self.wait_for(lambda: self.agent_response_async(msg), "agent_response_async")
 
     async def agent_response_async(self, msg: Said = None) -> ChatDocument | None:
-        """Handle the tools of a message; see `agent_response`."""
+        """Handle the tools in a message; see `agent_response`."""
         if msg is None:
             return None
         doc = ChatDocument.from_str(msg) if isinstance(msg, str) else msg
@@ -98,7 +98,7 @@ class Agent(Messages):
         return None if made is None else derived(made, doc)
 
     async def _handled(self, doc: ChatDocument) -> ChatDocument | None:
-        """Handle the tools of a document and return the answer; without handled tools, see `_unhandled`."""
+        """Handle the tools in a document, and return the answer. If there are no tools to handle, see `_unhandled`."""
         async with self.working() as context:
             results = [each for each in context.done if each.content.kind == "tool-result"]
             mine = responding.is_own(context, doc)
@@ -124,7 +124,7 @@ class Agent(Messages):
             return None if responding.open_calls(context, mine=mine) else await self._unhandled(doc)
 
     async def _unhandled(self, doc: ChatDocument) -> ChatDocument | None:
-        """Return the problems of a document's tools, in words for the model, or else the answer of the fallback."""
+        """Return the problems of invalid tool messages as text for the model, else the answer of the fallback."""
         wrong = attempts(doc.content, self.llm_tools_map) if doc.metadata.sender == Entity.LLM else []
         problems = [str(each.problem) for each in wrong if each.name in self.llm_tools_map and each.problem]
         if problems:
@@ -133,7 +133,7 @@ class Agent(Messages):
         return self.to_ChatDocument(await called(method, doc) if own else method(doc), chat_doc=doc)
 
     def llm_response(self, msg: Said = None) -> ChatDocument | None:
-        """Return the model's answer to a message, and hide both from the history; `None` if there is no answer."""
+        """Return the model's answer to a message, then hide both from the history; `None` if it does not answer."""
         return self.wait_for(lambda: self.llm_response_async(msg), "llm_response_async")
 
     async def llm_response_async(self, msg: Said = None) -> ChatDocument | None:
@@ -148,7 +148,7 @@ class Agent(Messages):
             return doc
 
     async def _spoken(self, message: Said) -> ChatDocument | None:
-        """Return the model's answer to a message, or to the history as it is; `None` if there is no answer."""
+        """Return the model's answer to a message, or to the history if there is none; `None` if it does not answer."""
         if not self.llm_can_respond(message):
             return None
         async with self.working() as context:
@@ -171,13 +171,13 @@ class Agent(Messages):
             return None if empty and not doc.content else doc
 
     def _render_llm_response(self, response: ChatDocument, citation_only: bool = False) -> None:  # noqa: FBT001, FBT002
-        """Call `show_llm_response`, for a program whose own method answers in place of the model."""
+        """Call `show_llm_response` with an answer that a program's own method gave instead of the model."""
         if not citation_only:
             is_tool = self.has_tool_message_attempt(response)
             told(self.callbacks.show_llm_response, response.content, is_tool=is_tool)
 
     def user_response(self, msg: Said = None) -> ChatDocument | None:
-        """Return a person's answer; `None` if no person can be asked, or if the answer is empty."""
+        """Return a person's answer; `None` if no person can be asked or the answer is empty."""
         return self.wait_for(lambda: self.user_response_async(msg), "user_response_async")
 
     async def user_response_async(self, msg: Said = None) -> ChatDocument | None:
@@ -205,14 +205,14 @@ class Agent(Messages):
             return doc
 
     def user_can_respond(self, msg: Said = None) -> bool:
-        """Return whether a person is asked: if the agent is interactive, or if the message is for the user."""
+        """Return whether a person is asked: the agent is interactive, or the message is addressed to the user."""
         asked = self._context.interactive if self._context is not None else None
         return (self.interactive if asked is None else asked) or (
             isinstance(msg, ChatDocument) and msg.metadata.recipient == Entity.USER
         )
 
     def llm_can_respond(self, message: Said = None) -> bool:
-        """Return whether the model answers: the agent has a model, and no tools of the message wait to be handled."""
+        """Return whether the model may answer: the agent has a model, and all tools in the message were handled."""
         if self.config.llm is None:
             return False
         if isinstance(message, ChatDocument) and message.metadata.sender in (Entity.LLM, Entity.AGENT):
@@ -223,7 +223,10 @@ class Agent(Messages):
         return not (message is not None and self.get_tool_messages(message))
 
     def can_respond(self, message: Said = None) -> bool:
-        """Return whether the agent answers: not if all tools are for others, or `respond_tools_only` forbids it."""
+        """Return whether the agent may answer: not if all tools are for others or `respond_tools_only` forbids it.
+
+        With `respond_tools_only`, it answers only messages with tools.
+        """
         tools = message is not None and self.has_tool_message_attempt(message)
         if self.config.respond_tools_only and not tools:
             return False
@@ -232,10 +235,11 @@ class Agent(Messages):
     # handling
 
     def handle_message(self, msg: str | ChatDocument) -> Any:
-        """Handle the tools of a message, and return `None`, a text, results by the id of their call, or a document.
+        """Handle the tools in a message. Return a text, results by call id, a document, or `None` without tools.
 
         Args:
-            msg: a text counts as the program's own, not as a person's: it may start any tool that this agent handles.
+            msg: a text counts as written by the program, not by a person, so it may use any tool that the agent
+                handles.
         """
         return self.wait_for(lambda: self.handle_message_async(msg), "handle_message_async")
 
@@ -252,14 +256,14 @@ class Agent(Messages):
         return doc.content if plain_text or doc.oai_tool_id2result else doc
 
     def handle_tool_message(self, tool: ToolForm, chat_doc: ChatDocument | None = None) -> Any:
-        """Handle one tool message; see `handle_message`."""
+        """Handle one tool message; see `handle_message`. `chat_doc` is the document that contains it."""
         doc = self.response_template(Entity.LLM, tool_messages=[tool])
         if chat_doc is not None:
             doc.metadata.parent_id, doc.metadata.tainted = chat_doc.metadata.id, chat_doc.metadata.tainted
         return self.handle_message(doc)
 
     def handle_message_fallback(self, msg: ChatDocument) -> Any:
-        """Return the answer to a message without tools: that of a tool's fallback, or else of `handle_llm_no_tool`."""
+        """Return the answer to a message without tools: from a tool's fallback, else from `handle_llm_no_tool`."""
         if fallbacks := self.fallbacks():
             return fallbacks[-1](self, msg)
         answer = self.config.handle_llm_no_tool
@@ -274,7 +278,7 @@ class Agent(Messages):
     # the rest
 
     def init_state(self) -> None:
-        """Hide the history. A subclass sets its own state here, for a new agent and whenever a task starts anew."""
+        """Hide the history. A subclass may set its own state here: it runs for each new agent and at each restart."""
         if not self._begins:
             self.init_message_history()
 
@@ -286,7 +290,7 @@ class Agent(Messages):
         chat: bool = True,  # noqa: FBT001, FBT002
         print_response_stats: bool = True,  # noqa: FBT001, FBT002
     ) -> None:
-        """Do nothing: the entry of a completion already holds the usage that the provider reported."""
+        """Do nothing: the entry of each reply already contains the usage that the provider reported."""
 
     def ask_agent(
         self,
@@ -295,7 +299,11 @@ class Agent(Messages):
         no_answer: str = NO_ANSWER,
         user_confirm: bool = True,  # noqa: FBT001, FBT002 - as above
     ) -> str | None:
-        """Return the answer of another agent's model; `None` if a person refuses, or if the answer is `no_answer`."""
+        """Return the answer of another agent's model; `None` if a person refuses or the answer is `no_answer`.
+
+        Args:
+            user_confirm: whether to ask a person first, if this agent is interactive.
+        """
         if user_confirm and self.interactive:
             doc = self.user_response(f"May {agent.name} be asked? y/n\n{request}")
             if doc is None or not doc.content.lower().startswith("y"):
@@ -304,7 +312,7 @@ class Agent(Messages):
         return None if answer is None or answer.content == no_answer else answer.content
 
     def clone(self, i: int = 0) -> Self:
-        """Return a copy of the agent, named `name-i`, with its own sets of tools and its own run."""
+        """Return a copy of the agent that is named `name-i` and has its own sets of tools and its own run."""
         other = copy.copy(self)
         other.config = msgspec.structs.replace(self.config, name=f"{self.name}-{i}")
         other.own_tools()
@@ -313,19 +321,23 @@ class Agent(Messages):
         return other
 
     async def _shorten(self, context: RunContext) -> None:
-        """Shorten the tool results that the model has answered, where their tool sets `_max_retained_tokens`."""
+        """Shorten the tool results that the model has answered, if their tools set `_max_retained_tokens`."""
         bounds = {name: cls._max_retained_tokens for name, cls in self.llm_tools_map.items()}
         if not any(bound is not None for bound in bounds.values()):
             return
         for message in await self._shown(context):
             bound, head = bounds.get(message.name or ""), OBSERVED if message.text.startswith(OBSERVED) else ""
-            bound = None if UNANSWERED in message.text else bound  # the call that was just made
+            bound = None if UNANSWERED in message.text else bound  # the call has no result yet
             if bound is not None and (cut := head + shortened(message.text[len(head) :], bound)) != message.text:
                 first, last = min(message.sources), max(message.sources)
                 self._write(context, CompactionContent(from_seq=first, to_seq=last, summary=cut))
 
     async def _take_in(self, context: RunContext, message: Said) -> None:
-        """Write the message for the model; without one, write the user message or hide the model's last answer."""
+        """Write a message for the model into the run.
+
+        If there is no message, write the configured user message at the start, and later hide the model's last answer,
+        so that the model answers anew.
+        """
         if isinstance(message, ChatDocument):
             responding.take_in_answer(context, message)
             responding.take_in_document(context, message)
@@ -335,11 +347,11 @@ class Agent(Messages):
             self._write(context, SystemContent(value=self.settings.user_message, source=[self.name]))
         elif shown := await self._shown(context):
             last = shown[-1]
-            if last.role == "assistant" and not last.calls:  # it is to be said anew
+            if last.role == "assistant" and not last.calls:  # the model shall answer again
                 self._write(context, CompactionContent(from_seq=min(last.sources), to_seq=max(last.sources)))
 
     async def _asked(self, msg: Said) -> str:
-        """Return `default_human_response` if it is set, else a person's answer; empty if nobody can be asked."""
+        """Return `default_human_response` if it is set, else a person's answer; empty if no person can be asked."""
         given = self._context.default_human_response if self._context is not None else None
         given = self.default_human_response if given is None else given
         if given is not None:
@@ -360,7 +372,7 @@ class Agent(Messages):
         return sys.stdin is not None and sys.stdin.isatty()
 
     def _refused(self, context: RunContext, calls: Sequence[OpenCall]) -> list[Entry]:
-        """Refuse several calls at once if only one is allowed, or if one of them steers the task."""
+        """Refuse all of several calls if the agent allows only one, or if one of them steers the task."""
         steers = [call for call in calls if effect_of_class(self.llm_tools_map.get(call.name, type(None))) is not None]
         if len(calls) > 1 and (steers or not self.config.allow_multiple_tools):
             return responding.refuse(context, calls, ONE_TOOL)
@@ -368,7 +380,7 @@ class Agent(Messages):
 
 
 def derived(made: ChatDocument, doc: ChatDocument) -> ChatDocument:
-    """Return `made` with `doc` as its parent; `made` is marked as tainted if `doc` is."""
+    """Return `made` with `doc` as its parent. If `doc` is tainted (contains text from outside), so is `made`."""
     made.metadata.parent_id = doc.metadata.id or made.metadata.parent_id
     made.metadata.tainted |= doc.metadata.tainted
     return made

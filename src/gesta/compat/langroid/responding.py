@@ -1,7 +1,7 @@
-"""Writes a response in a live run: the incoming message, the model's answer, and the results of tools.
+"""Writes one response of a chat agent into a live run: the incoming message, the model's answer, and tool results.
 
-These functions do the work of a chat agent's response methods. After an interruption, a function is called again with
-the entries that the response has on record already, and does only what is missing.
+These functions do the work of the agent's response methods. After an interruption a function is called again with the
+entries that the response has already written, and does only what is missing.
 """
 
 import json
@@ -46,19 +46,22 @@ from gesta.state.calls import OpenCall
 
 
 def id_of(text: str) -> tuple[str, int] | None:
-    """Return the run and seq of an entry's id; `None` if the text is not an id."""
+    """Return the run and the seq in an entry's id, such as `run.7`; `None` if the text is not an id."""
     run, _, seq = text.rpartition(".")
     return (run, int(seq)) if run and seq.isdigit() else None
 
 
 def cause_of(id: str, run: str) -> tuple[Cause, ...]:
-    """Return an entry as a cause in a run; an empty tuple if the text is not an id."""
+    """Return the entry with this id as a tuple of causes for an entry of `run`; empty if the text is not an id."""
     key = id_of(id)
     return () if key is None else ((key[1] if key[0] == run else key),)
 
 
 def take_in_document(context: RunContext, doc: ChatDocument) -> None:
-    """Write a message from outside the run: as results of the calls that wait, and its remaining text as a message."""
+    """Write a document from outside the run: first as results of open calls, then its remaining text as a message.
+
+    An open call has no result yet. A document of this run itself is not written again.
+    """
     live, key = context.live, id_of(doc.metadata.id)
     if key is not None and key[0] == live.log.run:
         return
@@ -69,7 +72,7 @@ def take_in_document(context: RunContext, doc: ChatDocument) -> None:
     if waiting and not person:
         calls = [OpenAIToolCall(id=str(call.seq), function=LLMFunctionCall(call.name)) for call in waiting]
         if doc.oai_tool_id2result and text == together(doc.oai_tool_id2result):
-            text = ""  # the results say it
+            text = ""  # the text only repeats the results
         text, several, one = process_tool_results(text, doc.oai_tool_id2result, calls)
         results = several or ({one: text} if one is not None else {})
         text = "" if one is not None else text
@@ -86,7 +89,7 @@ def take_in_document(context: RunContext, doc: ChatDocument) -> None:
 
 
 def take_in_answer(context: RunContext, doc: ChatDocument) -> None:
-    """Write a sub-task's answer to calls that still wait, if a person answered before the model was asked again."""
+    """Write a sub-task's answer as the result of open calls, if a person answered before the model could read it."""
     calls, answer = set(context.live.state.calls), None
     for each in reversed(context.trail if calls else ()):
         key = id_of(each.metadata.id)
@@ -99,7 +102,7 @@ def take_in_answer(context: RunContext, doc: ChatDocument) -> None:
 
 
 async def ask(context: RunContext, choice: Any = "auto") -> list[Entry]:
-    """Ask the model until its reply is of the wanted type or the corrections are used up; return the new entries.
+    """Ask the model until its reply has the answer type or no more corrections are allowed. Return the new entries.
 
     Args:
         choice: whether the model may, must or must not call a tool, in the provider's form.
@@ -120,7 +123,7 @@ async def ask(context: RunContext, choice: Any = "auto") -> list[Entry]:
 
 
 async def _reply(context: RunContext, agent: Agent) -> list[Entry]:
-    """Ask the model until a reply is on record, and return the entries of the last step."""
+    """Ask the model until a reply is recorded, and return the entries of the last attempt."""
     live, entries = context.live, list[Entry]()
     before, turn = live.state.answered, live.state.turn
     assert turn is not None
@@ -132,13 +135,13 @@ async def _reply(context: RunContext, agent: Agent) -> list[Entry]:
 
 
 def _completes(entry: Entry) -> bool:
-    """Return whether an entry is a reply of the model, or a correction of a reply."""
+    """Return whether an entry is a reply of the model, or a message that asks the model to correct its reply."""
     content = entry.content
     return isinstance(content, ChatCompletionContent) or (isinstance(content, SystemContent) and bool(content.corrects))
 
 
 def _problem(agent: Agent, entries: Sequence[Entry], reply: ChatCompletionContent) -> str | None:
-    """Return why a reply without calls is not of the agent's answer type; `None` if it has that type."""
+    """Return why a reply does not have the agent's answer type; `None` if it does, or if it is a tool call."""
     if agent.answer_type is None or isinstance(entries[-1].content, ToolCallContent):
         return None
     try:
@@ -149,10 +152,10 @@ def _problem(agent: Agent, entries: Sequence[Entry], reply: ChatCompletionConten
 
 
 def typed(agent: Agent, text: str) -> Any:
-    """Return a text as a value of the agent's answer type, also if the text leaves out the wrapper `value`.
+    """Return the value of the agent's answer type in a text. JSON without the wrapper member `value` is accepted.
 
     Raises:
-        BadArguments: the text does not fit the type; the error's message is for the model.
+        BadArguments: the text does not fit the type. The error's message tells the model why.
     """
     assert agent.answer_type is not None
     try:
@@ -164,7 +167,7 @@ def typed(agent: Agent, text: str) -> Any:
 
 
 def said(context: RunContext, done: Sequence[Entry], tools: Tools) -> ChatDocument:
-    """Return the model's last reply as a document."""
+    """Return the model's last reply as a document, with its valid tool calls as tool messages."""
     completions = [entry for entry in done if isinstance(entry.content, ChatCompletionContent)]
     entry, calls = completions[-1], [each for each in done if isinstance(each.content, ToolCallContent)]
     content = entry.content
@@ -195,23 +198,23 @@ def said(context: RunContext, done: Sequence[Entry], tools: Tools) -> ChatDocume
             doc.tool_messages.append(tried.tool)
             doc.metadata.calls.append(each.seq)
     if context.agent.answer_type is not None and not calls:
-        with suppress(BadArguments):  # then the text is all that there is
+        with suppress(BadArguments):  # then the document has only the text
             doc.content_any = typed(context.agent, doc.content)
     doc.metadata.id = entry.id
     return doc
 
 
 def is_own(context: RunContext, doc: ChatDocument) -> bool:
-    """Return whether a document is a reply of the model in this run whose calls are on record."""
+    """Return whether a document is the model's reply in this run, with tool calls that are on record."""
     key = id_of(doc.metadata.id)
     if key is None or key[0] != context.live.log.run or doc.metadata.sender != Entity.LLM:
         return False
-    since = any(seq > key[1] for seq in context.live.state.calls)  # those that it generated badly too
+    since = any(seq > key[1] for seq in context.live.state.calls)  # malformed calls count, too
     return bool(doc.metadata.calls or doc.oai_tool_calls or since)
 
 
 def call_of(context: RunContext, doc: ChatDocument, tools: Sequence[ToolForm]) -> None:
-    """Write tool messages of a document from outside the run as calls of this run, so that they can run here."""
+    """Write tool messages from outside the run as tool calls of this run, so that this agent can run them."""
     above = id_of(doc.metadata.parent_id)
     made_of = [(above[0], seq) for seq in doc.metadata.calls] if above is not None else []
     given, messages = cause_of(doc.metadata.id, context.live.log.run), doc.tool_messages
@@ -224,18 +227,18 @@ def call_of(context: RunContext, doc: ChatDocument, tools: Sequence[ToolForm]) -
 
 
 def open_calls(context: RunContext, *, mine: bool) -> list[OpenCall]:
-    """Return the calls that wait for a result and are to be handled now.
+    """Return the calls without a result that this response shall handle.
 
     Args:
-        mine: true for all calls that wait; false for only the calls that this response made from a document, because
-            the model's own calls are older than the document.
+        mine: true for all of them; false for only the calls that this response made from a document, because the
+            model's own calls are older than the document.
     """
     made = {each.seq for each in context.done if isinstance(each.content, ToolCallContent)}
     return [call for call in context.live.state.calls.values() if mine or call.seq in made]
 
 
 def refuse(context: RunContext, calls: Sequence[OpenCall], text: str) -> list[Entry]:
-    """Write an error as the result of each call, and run no call; return the entries."""
+    """Write an error as the result of each call instead of running it, and return the entries of the results."""
     made = []
     for call in calls:
         said = text.replace("{name}", call.name)
@@ -246,10 +249,10 @@ def refuse(context: RunContext, calls: Sequence[OpenCall], text: str) -> list[En
 
 
 async def handle(context: RunContext, handled: Collection[str], *, mine: bool = True) -> list[Entry]:
-    """Run the open calls of the tools in `handled`, and return the entries of their results.
+    """Run the open calls of the tools named in `handled`, and return the entries of their results.
 
-    A call that the model did not generate well gets its problem as its result. Raises the exception of `leave` if a
-    call waits for a person or an event.
+    A call that the model wrote wrongly gets an error as its result. If a call waits for a person or an event, or the
+    run must end, the exception that `leave` returns is raised.
     """
     live, made = context.live, list[Entry]()
     own = msgspec.structs.replace(context.agent, tools=[tool for tool in context.agent.tools if tool.name in handled])
@@ -266,11 +269,11 @@ async def handle(context: RunContext, handled: Collection[str], *, mine: bool = 
 
 
 def answered(context: RunContext, results: Sequence[Entry], tools: Tools, name: str) -> ChatDocument:
-    """Return tool results as a document.
+    """Return a document that contains tool results.
 
-    A single result is its content; several results are in order, by the ids of their calls.
+    A single result becomes the content. Several results go into `oai_tool_id2result`, in the order of their calls.
     """
-    results = sorted(results, key=lambda each: getattr(each.content, "call", None) or 0)  # some came before a crash
+    results = sorted(results, key=lambda each: getattr(each.content, "call", None) or 0)  # a crash may mix the order
     contents = [each.content for each in results if isinstance(each.content, ToolResultContent)]
     documents = [each.document for each in contents if isinstance(each.document, Mapping)]
     handed = _handed(context)
@@ -294,12 +297,12 @@ def answered(context: RunContext, results: Sequence[Entry], tools: Tools, name: 
 
 
 def together(results: Mapping[str, str]) -> str:
-    """Return several results joined into one text."""
+    """Return several results as one text, separated by empty lines."""
     return "\n\n".join(results.values())
 
 
 def _handed(context: RunContext) -> dict[int, int]:
-    """Return, for each call of this run that the calling run handed over, its seq in the calling run."""
+    """Return the calls that the parent run handed over: the call's seq in this run, and its seq in the parent run."""
     opened = context.live.state.opened
     above = opened.parent_run if opened is not None else None
     calls = [each for each in context.done if isinstance(each.content, ToolCallContent)]

@@ -1,8 +1,8 @@
-"""In a task, an agent and sub-tasks answer each other until the task is done; its result is a document or a value.
+"""A task lets an agent and sub-tasks answer each other until the task is done. Its result is a document or a value.
 
-Each task has a run of its own, each answer is a workflow step in that run, and each sub-task is a child run. So a task
-that was killed is run again with the same message, and continues in the middle of the interrupted answer: recorded
-replies are not asked for again, and recorded calls are not run again.
+Each task has a run of its own: each answer is a workflow step in that run, and each sub-task is a child run. To
+continue a task that was interrupted, run it again with the same message. It goes on in the middle of the interrupted
+answer: recorded replies are not requested again, and recorded calls are not run again.
 """
 
 import copy
@@ -44,14 +44,17 @@ REASONS: dict[StatusCode, Reason] = {
     StatusCode.INF_LOOP: "limit",
     StatusCode.MAX_TURNS: "limit",
 }
-"""The reason with which a turn ends if its task has no result, by the status of the task."""
+"""By the status of a task without a result: the reason with which its turn ends."""
 
 
 class Task(Steps, eq=False):
-    """An agent with a goal, and the tasks that it may hand work to."""
+    """An agent with a goal, and the sub-tasks to which it may hand work."""
 
     def __post_init__(self) -> None:
-        """Make an agent if the task has none, and name the task. Raises GestaError if `agent` is not a `ChatAgent`."""
+        """Set defaults: a new agent if there is none, and the agent's name as the name of the task.
+
+        Raises GestaError if `agent` is not a `ChatAgent`.
+        """
         self.config = self.config if self.config is not None else TaskConfig()
         self.agent = self.agent if self.agent is not None else ChatAgent()
         if not isinstance(self.agent, ChatAgent):
@@ -59,7 +62,10 @@ class Task(Steps, eq=False):
         self.name = self.name or self.agent.config.name
 
     def add_sub_task(self, task: Any) -> None:
-        """Add a sub-task, a pair of a sub-task and its settings, or a list of these; sub-tasks are asked in this order.
+        """Add one or more sub-tasks. They are asked in the order in which they were added.
+
+        Args:
+            task: a task, a pair of a task and its settings as a sub-task, or a list of these.
 
         Raises:
             GestaError: the value is something else, or another sub-task has the same name.
@@ -79,7 +85,7 @@ class Task(Steps, eq=False):
         self.sub_tasks.append(sub)
 
     def clone(self, i: int) -> "Task":
-        """Return a copy of the task, named `name-i`, with copies of the agent and of the sub-tasks."""
+        """Return a copy of the task named `name-i`, with copies of its agent and of its sub-tasks."""
         other = self.twin()
         other.agent, other.name = self.chat.clone(i), f"{self.name}-{i}"
         other.sub_tasks = [each.clone(i) for each in self.sub_tasks]
@@ -89,13 +95,13 @@ class Task(Steps, eq=False):
         return other
 
     def __getitem__(self, return_type: Any) -> "Task":
-        """Return a copy of the task whose results have a type: `task[int]`."""
+        """Return a copy of the task whose results have this type, as in `task[int]`."""
         other = self.twin()
         other.default_return_type = return_type
         return other
 
     def twin(self) -> "Task":
-        """Return a copy of the task with the same agent, which is not running."""
+        """Return a copy of the task that shares its agent and is not running."""
         other = copy.copy(self)
         other.playing, other.verbs, other.sub_tasks = False, None, list(self.sub_tasks)
         return other
@@ -115,7 +121,7 @@ class Task(Steps, eq=False):
         key: str | None = None,
         max_time: float = 0,
     ) -> Any:
-        """Run the task to its end; see `run_async`."""
+        """Run the task to its end and return its result; see `run_async`."""
         return self.chat.wait_for(
             lambda: self.run_async(
                 msg, turns, caller, max_cost, max_tokens, session_id, allow_restart, return_type, key, max_time
@@ -136,22 +142,22 @@ class Task(Steps, eq=False):
         key: str | None = None,
         max_time: float = 0,
     ) -> Any:
-        """Run the task to its end, or continue an interrupted turn for the same message.
+        """Run the task to its end, or continue its interrupted turn for the same message.
 
         Args:
             msg: text, a document, a tool message or any value; `None` for the task's user message.
-            turns: the largest number of steps; -1 for any number.
-            caller: the task that gets the answer; with a caller, this task ends without a person.
+            turns: largest number of steps; -1 for no limit.
+            caller: the task that receives the answer. With a caller, no person is needed to end this task.
             max_cost: limit in US dollars for the task and all that it calls; 0 for no limit. See `gesta.Budget`.
             max_tokens: limit of tokens for this turn, and for each turn of a sub-task; 0 for no limit.
             session_id: session of the record; by default the agent's.
-            allow_restart: false to keep the history in this turn, though `restart` is true.
+            allow_restart: false to keep the earlier history in this turn, although the task's `restart` is true.
             return_type: type of the result; by default `default_return_type`, or else a document.
-            key: key of the turn; a turn with this key in the task's run is continued, or its result is returned.
+            key: key of the turn. If the run already has a turn with this key, it is continued or its result returned.
             max_time: seconds after which the task and its sub-tasks end with their last message; 0 for no limit.
 
         Returns:
-            The result, or None if the task has no result; `status` then holds the reason.
+            The result, or `None` without one; `status` then says why. `None` too if `msg` is for another recipient.
 
         Raises:
             GestaError: the task failed, or it waits for a person or an event.
@@ -175,7 +181,7 @@ class Task(Steps, eq=False):
         return self._result_of(ended, return_type or self.default_return_type)
 
     async def _take(self, doc: ChatDocument | None, caller: "Task | None" = None, key: str | None = None) -> Outcome:
-        """Run the turn that a message opens, or continue it."""
+        """Run the turn that a message opens, or continue it if it is already open."""
         record, agent = self.chat.home.record, self.as_agent(caller)
         run = await record.turns.run_of(self.session, self.name)
         turn = (await record.state(run)).turn
@@ -194,7 +200,7 @@ class Task(Steps, eq=False):
         return await record.turns.take(agent, opening)
 
     def _result_of(self, ended: Outcome[Any], return_type: Any) -> Any:
-        """Return the result of a turn, and set `status`. Raises GestaError if the task failed or waits."""
+        """Return the result of an ended turn, and set `status`. Raises GestaError if the task failed or waits."""
         if ended.reason == "waiting":
             what = ", ".join(each.text for each in ended.waiting)
             raise GestaError(f"Task {self.name!r} waits for {what}: see run {ended.run}, then run it again.")
@@ -215,11 +221,11 @@ class Task(Steps, eq=False):
         return from_ChatDocument(doc, return_type)
 
     def as_agent(self, caller: "TaskRules | None", *, first: bool = True) -> Agent:
-        """Return the frozen description of the task's agent, with the task as its program.
+        """Return an immutable description of the task's agent, whose program runs the steps of the task.
 
         Args:
             caller: the task that calls this task.
-            first: whether the caller calls this task for the first time in the caller's turn.
+            first: whether this is the caller's first call of this task in the caller's turn.
         """
         task = self
 
@@ -235,11 +241,11 @@ class Task(Steps, eq=False):
             finally:
                 task.playing = False
 
-        settings = msgspec.structs.replace(self.settings, output_format=None)  # that is of its model's answers
+        settings = msgspec.structs.replace(self.settings, output_format=None)  # it applies to the model, not the task
         limits = settings.policy.limits
         rules = self.rules
         given = max(rules.turns, rules.max_cost, rules.max_tokens, rules.max_time) > 0
-        if given and limits == Limits():  # the limit that the caller gave is the limit
+        if given and limits == Limits():  # an explicit limit replaces the default ones
             limits = msgspec.structs.replace(limits, requests=None, calls=None)
             settings.policy = msgspec.structs.replace(settings.policy, limits=limits)
         if caller is None and self.rules.max_cost:
@@ -264,17 +270,17 @@ class Task(Steps, eq=False):
         verbs.sources = ((key[1] if key[0] == verbs.live.log.run else key),) if key is not None else ()
         if self.erase_substeps:
             self._erase(verbs, result)
-        text = result.content or "\n".join(map(to_json, result.tool_messages))  # a person is shown something
+        text = result.content or "\n".join(map(to_json, result.tool_messages))  # a person must see some text
         return Answer(text, short(result))
 
     async def _steps(self, turns: int) -> StatusCode:
-        """Run steps until the task is done, or until `turns` steps have run, and return the status."""
+        """Run steps until the task is done or `turns` steps have run. Return the status."""
         taken = 0
         while taken != self.rules.pause:
             await self.step_async()
             done, status = self.done()
             if done and status is StatusCode.STALLED and 0 < turns < taken + self.max_stalled_steps:
-                return StatusCode.FIXED_TURNS  # the steps that are left would bring nothing
+                return StatusCode.FIXED_TURNS  # no step that is left could get an answer
             if done:
                 return status
             if self.deadline is not None and self.verbs.live.clock() >= self.deadline:
@@ -291,20 +297,20 @@ class Task(Steps, eq=False):
             raise GestaError(f"Task {self.name!r} is at work in run {self.verbs.live.log.run}. Clone it for another.")
 
     def turns(self, given: int) -> int:
-        """Return the greatest number of steps; -1 for no limit. A number from the caller overrides `single_round`."""
+        """Return the largest number of steps; -1 for no limit. `given`, if positive, overrides `single_round`."""
         if self.single_round and given <= 0:
             return 2 if self.llm_delegate else 1
         return given
 
     def step(self) -> None:
-        """Run one step, after `init`. To run the remaining steps, call `run` with the message of `init`."""
+        """Run one more step after `init`. To run all remaining steps, call `run` with the message given to `init`."""
         self.rules = msgspec.structs.replace(self.rules, pause=self.rules.pause + 1)
         self.chat.wait_for(lambda: self._take(self.handed), "run_async")
 
     def init(self, msg: Any = None) -> ChatDocument | None:
-        """Return the message with which the task begins.
+        """Return the message with which the task begins; `None` if there is none.
 
-        If it is called outside of a run, it opens a turn without running a step.
+        Called by a program outside of a run, it opens a turn in which no step has run yet; call `step` then.
         """
         if not self.playing:
             self.handed, self.session = self._message(msg), self.session or self.chat.home.session
@@ -320,7 +326,7 @@ class Task(Steps, eq=False):
             known = [each for each in state.get("tool_messages", ()) if each.get("request") in self.known]
             doc = from_state({**state, "tool_messages": known}, self.known)
             doc.metadata.sender, doc.metadata.recipient = Entity.USER, ""
-            if self.caller is not None:  # it barred who answers there
+            if self.caller is not None:  # the block applied to responders of the caller
                 doc.metadata.block = None
             doc.metadata.parent_id = doc.metadata.id
         elif turn.question:
@@ -333,7 +339,7 @@ class Task(Steps, eq=False):
         return doc
 
     def _message(self, msg: Any) -> ChatDocument | None:
-        """Make a document of the message for a run; `None` stands for the user message of the task."""
+        """Return a value as a document for a run. `None` stands for the user message of the task."""
         if msg is None:
             msg = self.settings.user_message
         if msg is None or isinstance(msg, ChatDocument):
@@ -347,34 +353,34 @@ class Task(Steps, eq=False):
     # the rest
 
     def all_tools(self) -> dict[str, type[ToolForm]]:
-        """Return the classes of tool messages that can be in documents of the task, by name."""
+        """Return, by tool name, the classes of all tool messages that documents of the task may contain."""
         own = {facts_of(cls).name: cls for cls in TOOLS} | self.chat.llm_tools_map
         for sub in self.sub_tasks:
             own = sub.all_tools() | own
         return own
 
     def reset_all_sub_tasks(self) -> None:
-        """Call `init_state` of the agents of this task and of all sub-tasks, which hides their histories."""
+        """Call `init_state` on the agents of this task and of all sub-tasks. By default this hides their histories."""
         self.chat.init_state()
         for sub in self.sub_tasks:
             sub.reset_all_sub_tasks()
 
     def kill(self) -> None:
-        """Cancel the task and the runs that it called; each ends at its next step. See `kill_async`."""
+        """Cancel the task and the runs that it started. Each run ends at its next step."""
         self.chat.home.end_now(self.kill_async(), "kill_async")
 
     async def kill_async(self) -> None:
-        """Cancel the task and the runs that it called; each ends at its next step."""
+        """Cancel the task and the runs that it started. Each run ends at its next step."""
         await kill_session(self.chat.home.record, self.session or self.chat.home.session, self.name)
 
     @classmethod
     def kill_session(cls, session_id: str = "", record: Record | None = None) -> None:
-        """Cancel all open turns in a session of a record; each ends at its next step. See `kill_session_async`."""
+        """Cancel all open turns in a session of a record. Each run ends at its next step. See `kill_session_async`."""
         Home(record).wait_for(lambda: cls.kill_session_async(session_id, record), "Task.kill_session_async")
 
     @classmethod
     async def kill_session_async(cls, session_id: str = "", record: Record | None = None) -> None:
-        """Cancel all open turns in a session; each ends at its next step. Raises GestaError without a record."""
+        """Cancel all open turns in a session. Each run ends at its next step. Raises GestaError without a record."""
         if record is None:
             raise GestaError(
                 f"Which record has session {session_id!r}? Write kill_session({session_id!r}, record=...)."

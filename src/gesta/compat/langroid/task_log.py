@@ -1,9 +1,10 @@
-"""Shows any run as the log of a task: each message with its responder and tools, and a mark at the result of each step.
+"""Shows any run as the log of a task: one row for each message, with its responder and tools.
 
 The columns are Langroid's. USER is a person, or the parent of a sub-task; LLM is a model, AGENT a tool, SYSTEM the
-instructions. OAI_TOOL is a native call, written below the model's text; TOOL is a call that was read from the text.
-The rows of a sub-task follow the row where its parent called it, and the result of the sub-task follows them.
-Contract: nothing is cut. `recipient` and `block` are read from an entry's document, or from the edge after the entry.
+instructions. OAI_TOOL is a call that the provider reported, shown below the model's text; TOOL is a call that was
+parsed from the text. A mark shows the result of each step. The rows of a sub-task follow the row where its parent
+called it; then comes the sub-task's result. `recipient` and `block` are read from the document in an entry, or from the
+edge entry after it. Contract: no text is cut.
 """
 
 from collections.abc import Iterable, Iterator
@@ -22,43 +23,43 @@ USER, LLM, AGENT, SYSTEM = "USER", "LLM", "AGENT", "SYSTEM"
 ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
 Key = tuple[str, int]
-"""The run and the seq of an entry."""
+"""The run and the seq (number within the run) of an entry."""
 
 
 class LogFields(Struct, frozen=True, kw_only=True):
-    """The fields of a message in the log of a task."""
+    """The columns of a row that describe its message."""
 
     sender_entity: str = USER
     """USER, LLM, AGENT or SYSTEM."""
     sender_name: str = ""
     recipient: str = ""
     block: str = ""
-    """The responder that may not answer."""
+    """The responder that must not answer the message; empty if there is none."""
     tool_type: str = ""
-    """OAI_TOOL, TOOL or FUNC for a message that calls a tool; else empty."""
+    """OAI_TOOL, TOOL or FUNC if the message calls a tool; else empty."""
     tool: str = ""
-    """Names of the tools that the message calls, with commas, or of the tool whose result it is."""
+    """Names of the tools that the message calls, separated by commas; in a result, the name of its tool."""
     content: str = ""
 
 
 class Row(Struct, frozen=True, kw_only=True):
-    """A line in the log of a task."""
+    """A row in the log of a task."""
 
     task: str
-    """Name of the run."""
+    """Name of the task's run."""
     responder: str
     """USER, LLM, AGENT, SYSTEM, or the name of a sub-task."""
     fields: LogFields
     run: str
     seq: int
-    """Seq of the entry that this line shows."""
+    """Seq of the entry that the row shows."""
     mark: bool = False
-    """Whether this line is the result of a step."""
+    """Whether the row is the result of a step."""
     depth: int = 0
-    """The number of tasks above the task of this line."""
+    """How many tasks are above the row's task."""
 
     def cells(self) -> dict[str, str]:
-        """Return the cells of the line by the names of their columns."""
+        """Return the texts of the row by the names of their columns."""
         own = {"mark": "*" if self.mark else "", "task": self.task, "responder": self.responder}
         return own | {name: getattr(self.fields, name) for name in self.fields.__struct_fields__}
 
@@ -67,32 +68,32 @@ COLUMNS = ("mark", "task", "responder", *LogFields.__struct_fields__)
 
 
 class State(Struct):
-    """The rows of one run so far, and what is needed to make more."""
+    """The rows of one run that were made so far, and the facts that are needed to make the next ones."""
 
     texts: frozenset[str | None]
-    """Ids of calls that were read from a text."""
+    """Ids of the call entries that were parsed from a text."""
     edges: frozenset[Key]
-    """Edges of all runs."""
+    """Keys of all edge entries (calls of sub-tasks) in all runs."""
     items: list[Row | Key] = field(default_factory=list)
-    """The rows, and between them the keys of edges to sub-tasks."""
+    """The rows in order. The key of an edge stands where the rows of a sub-task are to be inserted."""
     starts: dict[Key, int] = field(default_factory=dict)
-    """The index of the first item of each call, by the edge that called this run."""
+    """For each edge that called this run: the index in `items` where the rows of that call begin."""
     task: str = ""
     agent: str = ""
     parent: str | None = None
     instructions: str = ""
     said: dict[int, int] = field(default_factory=dict)
-    """Indexes of rows in `items`, by the seq of their completion."""
+    """Index in `items` of the row of a model's reply, by the seq of the reply."""
     tools: dict[int | str | None, str] = field(default_factory=dict)
-    """Names of tools by the seq, and the id, of their call."""
+    """Names of tools. The keys are the seq and the id of each call."""
     spans: dict[int, tuple[kinds.BeginContent, int]] = field(default_factory=dict)
-    """Open spans, each with the number of items before it."""
+    """Open spans by the seq of their begin entry: that entry's content, and the number of items before it."""
     given: set[Key] = field(default_factory=set)
-    """Entries of other runs whose results have a row already."""
+    """Entries of other runs whose results are already in a row."""
 
 
 def task_log(entries: Iterable[Entry]) -> list[Row]:
-    """Return the log of a task, from the entries of its run and of the runs below it; the runs may be in any order."""
+    """Return the log of a task, made from the entries of its run and of all runs below it, in any order of runs."""
     runs: dict[str, list[Entry]] = {}
     for entry in entries:
         runs.setdefault(entry.run, []).append(entry)
@@ -112,7 +113,7 @@ def task_log(entries: Iterable[Entry]) -> list[Row]:
 
 
 def tsv(cells: Iterable[str]) -> str:
-    """Write cells as one line; tabs and line breaks in a cell are escaped."""
+    """Return the cells as one tab-separated line. Backslashes, tabs and line breaks in a cell are escaped."""
     return "\t".join(cell.translate(ESCAPES) for cell in cells)
 
 
@@ -135,7 +136,7 @@ def _read(entries: list[Entry], edges: frozenset[Key]) -> State:
 
 
 def _apply(state: State, entry: Entry) -> None:
-    """Add an entry to the rows of its run."""
+    """Add the row or the facts of an entry to the state of its run."""
     match entry.content:
         case kinds.BeginContent() as begin:
             _begin(state, entry, begin)
@@ -174,7 +175,7 @@ def _apply(state: State, entry: Entry) -> None:
 
 
 def _say(state: State, entry: Entry, responder: str, text: str, name: str = "", *, tool: str = "") -> None:
-    """Add a row for an entry."""
+    """Add a row with a text for an entry."""
     sender = responder if responder in (USER, LLM, AGENT, SYSTEM) else USER  # a sub-task answers as its user would
     document = getattr(entry.content, "document", None)
     meta = document.get("metadata") if isinstance(document, dict) else None
@@ -185,7 +186,7 @@ def _say(state: State, entry: Entry, responder: str, text: str, name: str = "", 
 
 
 def _rows(state: State, entry: Entry) -> list[Row]:
-    """Return the rows of the completions among an entry's causes."""
+    """Return the rows of those model replies that are among an entry's causes."""
     found = [state.items[state.said[cause]] for cause in entry.causes if isinstance(cause, int) and cause in state.said]
     return [row for row in found if isinstance(row, Row)]
 
@@ -200,7 +201,7 @@ def _begin(state: State, entry: Entry, content: kinds.BeginContent) -> None:
 
 
 def _end(state: State, entry: Entry, content: kinds.EndContent) -> None:
-    """Add a row for the result of a sub-task, and mark the row that is the result of a step."""
+    """Add a row for the result of a sub-task, and mark the last row of a step as the step's result."""
     begin, before = state.spans.pop(entry.span, (kinds.BeginContent(), len(state.items)))
     others = _elsewhere(entry) - state.given
     if others and content.state is not None:
@@ -214,12 +215,12 @@ def _end(state: State, entry: Entry, content: kinds.EndContent) -> None:
 
 
 def _elsewhere(entry: Entry) -> set[Key]:
-    """Return those causes of an entry that are in other runs."""
+    """Return the causes of an entry that are entries of other runs."""
     return {cause for cause in entry.causes if isinstance(cause, tuple) and cause[0] != entry.run}
 
 
 def _edge(state: State, entry: Entry, content: kinds.EdgeContent) -> None:
-    """Add the place of a sub-task's rows; the edge's destination becomes the recipient of the message before it."""
+    """Mark the place for a sub-task's rows. If the message before it has no recipient, set it to the sub-task."""
     for row in _rows(state, entry):
         if content.dest and not row.fields.recipient:
             fields = replace(row.fields, recipient=content.dest[-1])
@@ -228,7 +229,7 @@ def _edge(state: State, entry: Entry, content: kinds.EdgeContent) -> None:
 
 
 def _system(state: State, entry: Entry, content: kinds.SystemContent) -> None:
-    """Add a text of the application; a text that a parent hands to a sub-task is a message of USER."""
+    """Add a row for an application's text. A text that a parent hands to a sub-task becomes a row of USER."""
     edge = next((cause for cause in entry.causes if isinstance(cause, tuple) and cause in state.edges), None)
     if edge is not None:
         state.starts[edge] = len(state.items)
@@ -239,7 +240,7 @@ def _system(state: State, entry: Entry, content: kinds.SystemContent) -> None:
 
 
 def _call(state: State, entry: Entry, content: kinds.ToolCallContent) -> None:
-    """Add a call to the row of its completion. A call without a completion has its own row."""
+    """Add a call to the row of the reply that contains it, or add a row for a call without a reply."""
     name, meta, place = content.tool_name, content.meta or {}, len(state.items)
     state.tools[entry.seq] = state.tools[content.tool_call_id] = name
     if row := next(iter(_rows(state, entry)), None):

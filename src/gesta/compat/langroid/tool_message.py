@@ -1,9 +1,9 @@
-"""A tool message is a call as data: the class describes the calls that a model may make, and an instance is one call.
+"""A tool message is a tool call as data: its class describes the calls that a model may make, an instance is one call.
 
-A class provides the schema, the validation and the description of its tool; all three are read from it once. A call
-with an unknown field is refused, and the model reads why. Only `recipient` is accepted without a field of that name:
-it names the recipient of the message. `as_tool_class` turns a pydantic model with `request` and `purpose` into a class
-of tool messages; the model's own rules then validate the calls.
+The class is the only source of the tool's schema, validation and description. A call with an unknown field is refused,
+and the model is told why. Only `recipient` is accepted without such a field: it names the recipient of the message.
+`as_tool_class` makes a class of tool messages from a pydantic model with `request` and `purpose`, whose own rules then
+validate the calls.
 """
 
 import copy
@@ -36,7 +36,7 @@ OPTIONS: tuple[str, ...] = (
 )
 OPTIONS += ("_tool_timeout_s", "_strict")
 NAMED = re.compile(r"[\"']?request[\"']?\s*:\s*[\"']([A-Za-z0-9_-]{1,64})[\"']")
-"""The name of a tool in an object that cannot be read."""
+"""Finds the name of the tool in a JSON object that cannot be parsed."""
 GROUP = """\
 These are all the tools that you can use. To use one, write its JSON object as shown below, complete and with its
 "request" member; text may stand around it. Anything else that you write is taken as text.
@@ -46,38 +46,38 @@ These are all the tools that you can use. To use one, write its JSON object as s
 
 
 class LLMFunctionSpec(Struct, kw_only=True):
-    """A tool as a provider's interface for native calls describes it."""
+    """The description of a tool for a provider's tool-calling interface."""
 
     name: str
     description: str
     parameters: dict[str, Any]
-    """JSON Schema of an object."""
+    """JSON Schema of the arguments, which form an object."""
 
 
 class ToolForm:
-    """The options and methods of every class of tool messages, for structs and for pydantic models."""
+    """The options and methods that all classes of tool messages have, whether structs or pydantic models."""
 
     __slots__ = ()
 
     _handler: str = ""
-    """Name of the agent's method that handles the message; if empty, the name is the value of `request`."""
+    """Name of the agent's method that handles the message; if empty, the value of `request`."""
     _allow_llm_use: bool = True
     _tool_effect: Effect | None = None
-    """The effect of the tool, as in `@tool(effect=...)`; None if the call must not run twice."""
+    """The effect of the tool, as in `@tool(effect=...)`; `None` means `once`: a call must never run twice."""
     _tool_approval: bool = False
     """Whether a person must approve the call before it runs."""
     _max_result_tokens: int | None = None
-    """Longest result in tokens; the rest is cut at once. None for no limit."""
+    """Longest result in tokens. The rest is cut off at once. `None` for no limit."""
     _max_retained_tokens: int | None = None
-    """Longest result in tokens after the model has answered it; the rest is cut then. None for no limit."""
+    """Longest result in tokens after the model has answered it. The rest is cut off then. `None` for no limit."""
     _tool_timeout_s: float | None = None
     """Timeout of the call in seconds; `None` for the timeout of the policy."""
     _strict: bool | None = None
-    """Whether the provider enforces the schema, if it can; only for a tool whose fields are all required."""
+    """Whether the provider shall enforce the schema. It has no effect if a field of the tool is optional."""
     _along: "ClassVar[tuple[type[ToolForm], ...]]" = ()
-    """Classes that are enabled whenever this class is."""
+    """Classes that are enabled together with this class."""
     _addressed: bool = False
-    """Whether the field `recipient` names the recipient of the message, and is no argument of the tool."""
+    """Whether `recipient` is the recipient of the message, although it is a field of the class."""
 
     @classmethod
     def name(cls) -> str:
@@ -86,28 +86,28 @@ class ToolForm:
 
     @classmethod
     def instructions(cls) -> str:
-        """Return more instructions for the model; empty unless a class overrides the method."""
+        """Return further instructions for the model; empty unless a class overrides the method."""
         return ""
 
     @classmethod
     def calls_in(cls, text: str) -> list[tuple[dict[str, Any], int, int]]:
-        """Return the calls in a text that are in a form defined by the class, each with its start and its end."""
+        """Return the calls that a text contains in the class's own format, each with its start and end in the text."""
         del text
         return []
 
     @classmethod
     def arguments_read(cls, args: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the arguments of a call as values of the fields, if the form of the call writes them as text."""
+        """Return the arguments of a call, converted to the types of the fields if the class's format has only texts."""
         return dict(args)
 
     @classmethod
     def examples(cls) -> Sequence["ToolForm | tuple[str, ToolForm]"]:
-        """Return examples: messages, or pairs of a thought and the message to which the thought leads."""
+        """Return examples: messages, or pairs of a thought and the message that follows from it."""
         return []
 
     @classmethod
     def usage_examples(cls, random: bool = False) -> str:  # noqa: FBT001, FBT002 - the name that users know
-        """Return the examples as JSON; `random` picks one example, always the same, so that prompts stay equal."""
+        """Return the examples as text. `random` shows only one, always the same, so that prompts do not change."""
         examples = list(cls.examples())
         if random and examples:
             examples = [examples[zlib.crc32(facts_of(cls).name.encode()) % len(examples)]]
@@ -117,12 +117,17 @@ class ToolForm:
 
     @classmethod
     def default_value(cls, f: str) -> Any:
-        """Return the default of a field; `None` if it has no default, or if there is no such field."""
+        """Return the default of a field; `None` if there is no such field or it has no default."""
         return copy.deepcopy(facts_of(cls).defaults.get(f))
 
     @classmethod
     def llm_function_schema(cls, request: bool = False, defaults: bool = True) -> LLMFunctionSpec:  # noqa: FBT001, FBT002
-        """Return the schema for a provider. `request` adds that field; `defaults` includes fields with defaults."""
+        """Return the description for a provider.
+
+        Args:
+            request: whether to include the field `request`.
+            defaults: whether to include fields that have a default.
+        """
         facts = facts_of(cls)
         schema = _copied(facts.schema)
         if not defaults:
@@ -134,12 +139,12 @@ class ToolForm:
 
     @classmethod
     def simple_schema(cls) -> dict[str, Any]:
-        """Return the schema of `request` and of the required fields."""
+        """Return the JSON Schema of `request` and of the required fields."""
         return cls.llm_function_schema(request=True, defaults=False).parameters
 
     @classmethod
     def json_instructions(cls, tool: bool = False) -> str:  # noqa: FBT001, FBT002 - the name that users know
-        """Return instructions for a model. `tool` is true for a model that writes its calls as text."""
+        """Return the description of the tool as text. Set `tool` for a model that writes its calls as text."""
         spec = cls.llm_function_schema(request=tool)
         parts = [
             f"TOOL: {spec.name}",
@@ -152,12 +157,12 @@ class ToolForm:
 
     @staticmethod
     def json_group_instructions() -> str:
-        """Return the template of the instructions for all tools, with `{json_instructions}` for those of each tool."""
+        """Return the template of the instructions for all tools; `{json_instructions}` stands for each tool's own."""
         return GROUP
 
     @classmethod
     def require_recipient(cls) -> "type[ToolForm]":
-        """Return a class that also requires a recipient."""
+        """Return a copy of the class whose messages must also name a recipient."""
 
         class Addressed(cls):  # type: ignore[misc, valid-type]  # a class like its own
             _addressed: ClassVar[bool] = True
@@ -168,19 +173,19 @@ class ToolForm:
         return Addressed
 
     def get_value_of_type(self, target_type: Any) -> Any:
-        """Return the first field whose value is of a type, or `None`."""
+        """Return the value of the first field that has this type; `None` if there is none."""
         return next((value for value in values_of(self).values() if fits(value, target_type)), None)
 
     def dict_example(self) -> dict[str, Any]:
-        """Return the message as a dict with its `request`, as a model would send it."""
+        """Return the message as a dict of JSON values with its `request`, as a model would send it."""
         return {"request": facts_of(type(self)).name} | arguments_of(self)
 
     def to_json(self) -> str:
-        """Return the message as JSON, as a model would send it."""
+        """Return the message as JSON text, as a model would send it."""
         return to_json(self)
 
     def format_example(self) -> str:
-        """Return the message as JSON, as a model would send it."""
+        """Return the message as JSON text, as a model would send it."""
         return to_json(self)
 
 
@@ -188,7 +193,7 @@ BOUNDS = ("ge", "gt", "le", "lt", "multiple_of", "min_length", "max_length", "pa
 
 
 class ToolMeta(Spelled):
-    """A metaclass that allows a field without default to follow `request` and `purpose`, in subclasses too."""
+    """A metaclass that allows a field without default to follow `request` and `purpose`, also in subclasses."""
 
     def __new__(mcls, name: str, bases: Any, namespace: Any) -> Any:  # noqa: D102
         stated = namespace.get("__annotations__", {})
@@ -200,40 +205,40 @@ class ToolMeta(Spelled):
 
 @dataclass_transform(kw_only_default=True)
 class ToolMessage(ToolForm, Struct, metaclass=ToolMeta):
-    """A message that a model sends to use a tool: subclass it, with the fields that the model fills."""
+    """A message with which a model calls a tool. Subclass it, and declare the fields that the model fills."""
 
     request: str
-    """Name of the tool, and of the agent's method that handles the message."""
+    """Name of the tool, and by default of the agent's method that handles the message."""
     purpose: str = ""
-    """The purpose of the tool, in words for a model."""
+    """What the tool is for, in words for the model."""
 
     @classmethod
     def model_validate(cls, obj: Any) -> Self:
-        """Return a message made from a mapping. A message of the class is returned unchanged. Raises BadArguments."""
+        """Return a message made from a mapping. An instance is returned unchanged. Raises BadArguments."""
         made = facts_of(cls).build(obj) if isinstance(obj, Mapping) else obj
         if not isinstance(made, cls):
             raise BadArguments(f"Found {obj!r:.200}, expected the fields of a {cls.__name__}.")
         return made
 
     def model_dump(self, *, mode: str = "json", exclude: Collection[str] = ()) -> dict[str, Any]:
-        """Return all fields, `request` and `purpose` too: as JSON values, or as they are for the mode `python`."""
+        """Return all fields, including `request` and `purpose`: as JSON values, or unchanged if `mode` is `python`."""
         values = arguments_of(self) if mode == "json" else values_of(self)
         every = {"request": facts_of(type(self)).name, "purpose": self.purpose} | values
         return {name: value for name, value in every.items() if name not in exclude}
 
     def json(self, *, indent: int | None = None, exclude: Collection[str] = ()) -> str:
-        """Return the fields as JSON; see `model_dump_json`."""
+        """Return all fields as JSON text; the same as `model_dump_json`."""
         return self.model_dump_json(indent=indent, exclude=exclude)
 
     def model_dump_json(self, *, indent: int | None = None, exclude: Collection[str] = ()) -> str:
-        """Return all fields as JSON, `request` and `purpose` too."""
+        """Return all fields as JSON text, including `request` and `purpose`."""
         return json.dumps(self.model_dump(exclude=exclude), ensure_ascii=False, indent=indent)
 
 
 def as_tool_class(cls: type) -> type[ToolForm]:
-    """Return a class of tool messages: the class itself, or one made from a pydantic model.
+    """Return a class of tool messages: the class itself, or a class made from a pydantic model.
 
-    Raises BadTool for other classes.
+    Raises BadTool for any other class.
     """
     if not isinstance(cls, type):
         raise BadTool(f"Found {cls!r}, expected a class of tool messages.")
@@ -256,21 +261,21 @@ def as_tool_class(cls: type) -> type[ToolForm]:
 
 
 class MessageTool(Tool, frozen=True, kw_only=True, eq=False):
-    """A tool whose function takes one message."""
+    """A tool whose function takes one tool message as its argument."""
 
     build: Callable[[Mapping[str, Any]], Any]
 
     def arguments(self, args: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the message as the one argument. Raises BadArguments."""
+        """Return the arguments of the function: the message made from `args`. Raises BadArguments."""
         return {"message": self.build(args)}
 
 
 def contexts(function: Callable[..., Any]) -> set[str]:
-    """Return the names of a handler's parameters that get the `Context` of its call."""
+    """Return the names of a handler's parameters whose type is `Context`, the context of the tool call."""
     target = unwrapped(function)[1]
     try:
         hints = get_type_hints(target)
-    except Exception:  # noqa: BLE001 - a name that is not known there is no `Context`
+    except Exception:  # noqa: BLE001 - an annotation with an unknown name is no `Context`
         hints = getattr(target, "__annotations__", {})
     return {name for name, hint in hints.items() if name != "return" and _is_context(hint)}
 
@@ -282,7 +287,7 @@ def _is_context(hint: Any) -> bool:
 
 
 def as_tool(cls: type, handler: Callable[..., Any], effect: Effect | None = None) -> Tool:
-    """Make a tool that calls `handler`, a function that may be async, with each message. Raises BadTool."""
+    """Return a tool that calls `handler` with each message. The handler may be async. Raises BadTool."""
     known = as_tool_class(cls)
     facts = facts_of(known)
     if not facts.name:
@@ -312,21 +317,21 @@ def as_tool(cls: type, handler: Callable[..., Any], effect: Effect | None = None
 
 
 class Attempt(Struct, frozen=True, kw_only=True):
-    """One attempt of a model to use a tool."""
+    """A call of a tool that was found in a model's reply, valid or not."""
 
     name: str
     tool: ToolForm | None = None
     problem: str | None = None
-    """Why no message could be made, in words for the model."""
+    """Why no message could be made from the call, in words for the model; `None` for a valid call."""
     recipient: str = ""
-    """Recipient of the message, if the call names one beside the arguments of the tool."""
+    """Recipient of the message, if the call names one and the tool has no such argument."""
     start: int = 0
     end: int = 0
-    """Places where the attempt starts and ends in the text."""
+    """Start and end of the call in the text."""
 
 
 def attempt(name: str, args: Mapping[str, Any], tools: Mapping[str, type[ToolForm]]) -> Attempt:
-    """Return the tool message of a call, or the problem with the call; `tools` are the classes by their names."""
+    """Return the tool message of a call, or the problem with the call. `tools` are the known classes by tool name."""
     cls, recipient = tools.get(name), address_in(name, args, tools)
     if cls is None:
         problem = f"There is no tool {name!r}.{nearest(name, tools)} Tools: {', '.join(tools) or 'none'}."
@@ -338,14 +343,14 @@ def attempt(name: str, args: Mapping[str, Any], tools: Mapping[str, type[ToolFor
 
 
 def address_in(name: str, args: Mapping[str, Any], tools: Mapping[str, type[ToolForm]]) -> str:
-    """Return the `recipient` that a call names; empty if `recipient` is an argument of the tool itself."""
+    """Return the recipient that a call names; empty if there is none, or if `recipient` is an argument of the tool."""
     cls, given = tools.get(name), args.get("recipient")
     own = cls is not None and "recipient" in facts_of(cls).fields and not cls._addressed
     return given if isinstance(given, str) and not own else ""
 
 
 def attempts(text: str, tools: Mapping[str, type[ToolForm]]) -> list[Attempt]:
-    """Return the attempts in a text: calls in a form that a tool defines, or else JSON objects with a `request`."""
+    """Return the calls in a text: those in a tool's own format or, without such, JSON objects with a `request`."""
     made: list[Attempt] = []
     for args, start, end in next(filter(None, (cls.calls_in(text) for cls in tools.values())), []):
         one = attempt(str(args.get("request", "")), args, tools)
@@ -365,14 +370,14 @@ def attempts(text: str, tools: Mapping[str, type[ToolForm]]) -> list[Attempt]:
 
 
 def values_of(message: Any) -> dict[str, Any]:
-    """Return the fields of a message by their names, without `request` and `purpose`."""
+    """Return the fields of a message as a dict, without `request` and `purpose`."""
     names = message.__struct_fields__ if isinstance(message, Struct) else type(message).model_fields
     more = getattr(message, "__dict__" if isinstance(message, Struct) else "model_extra", None) or {}
     return {name: getattr(message, name) for name in [*names, *more] if name not in RESERVED}
 
 
 def arguments_of(message: Any) -> dict[str, Any]:
-    """Return the fields of a message as JSON values, without `request` and `purpose`."""
+    """Return the fields of a message as a dict of JSON values, without `request` and `purpose`."""
     if not isinstance(message, Struct):
         dumped = message.model_dump(mode="json")
         return {name: dumped[name] for name in dumped if name not in RESERVED}
@@ -380,12 +385,12 @@ def arguments_of(message: Any) -> dict[str, Any]:
 
 
 def to_json(message: ToolForm) -> str:
-    """Return a message as JSON, as a model would send it."""
+    """Return a message as JSON text, as a model would send it."""
     return json.dumps(ToolForm.dict_example(message), ensure_ascii=False, indent=4, default=str)
 
 
 def _copied(value: Any) -> Any:
-    """Return a copy of a JSON value. This takes a third of the time of `deepcopy`, and runs for each reply."""
+    """Return a deep copy of a JSON value. This runs for each reply, and is three times as fast as `deepcopy`."""
     if isinstance(value, dict):
         return {key: _copied(each) for key, each in value.items()}
     return [_copied(each) for each in value] if isinstance(value, list) else value

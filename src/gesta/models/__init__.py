@@ -1,4 +1,7 @@
-"""Models: formats of providers, the HTTP sender, and models that need no key. Import each from its own file."""
+"""Models: the request formats of providers, the HTTP sender, and models that need no key.
+
+Nothing is exported here: import each model from its own file.
+"""
 
 ORDER = (
     "jsontext",
@@ -29,4 +32,4 @@ ORDER = (
     "replay",
     "function",
 )
-"""Files in reading order: each imports only files before it."""
+"""The files of this folder in reading order. Each file imports only files before it."""

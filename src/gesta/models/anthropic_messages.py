@@ -1,11 +1,10 @@
-"""Encodes messages as the body of a request to the Anthropic Messages API. Pure: nothing is sent here.
+"""Encodes messages as the body of a request to the Anthropic Messages API. Nothing is sent here.
 
-Consecutive messages of one role are one message in the body, so results of parallel calls and the words after them come
-together. Contract: members have a fixed order, and a message is the same bytes in every release of
-`anthropic-messages/1`, because a changed prefix invalidates the cache and the signatures of thinking. Blank texts, ids
-in another form, and calls of the provider's own tools without a result are left out or replaced, because the provider
-would refuse every later request. Cache marks come after the part that never changes, and at the end; `cache_control:
-None` leaves both out.
+Consecutive messages of one role are merged, so results of parallel calls and the words after them come together. A
+message must give the same bytes in every release of `anthropic-messages/1`, and members have a fixed order: a changed
+prefix would invalidate the provider's cache and the signatures of thinking. Blank texts, calls of the provider's own
+tools without a result, and ids in another form are left out or replaced, because the provider would refuse every later
+request. Two cache marks are set: after the part that never changes, and at the end; `cache_control: None` removes them.
 
 Source: platform.claude.com, "Messages", "Prompt caching" and "Structured outputs" (both generally available), "Handle
 tool calls", "Server tools", "Preserved thinking", "Models overview"; anthropic-sdk-python 2.11; read 2026-11.
@@ -30,51 +29,54 @@ from gesta.models.parts import note
 from gesta.models.settings import ELSEWHERE, SERVER_TOOLS, refuse_own
 
 OWN = ("model", "system", "messages", "tools", "stream")
-"""Members of a body that settings must not name."""
+"""Members of the body that Gesta writes itself. Settings with these names are refused."""
 
 
 MAX_TOKENS = 32_000
-"""A required member: the greatest number that all models since Claude 4 accept, thinking included (limit of Opus
-4.1)."""
+"""The default of a required member. It is the greatest value that every model since Claude 4 accepts, thinking included
+(the limit of Opus 4.1)."""
 
 CACHE: dict[str, Any] = {"type": "ephemeral"}
 
 ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
 TEXTS = ("application/json", "application/xml", "application/yaml")
-"""Media types of text files, besides those that begin with `text/`."""
+"""Media types of files that are sent as text, besides those that begin with `text/`."""
 
 EMPTY = "(empty)"
-"""The text of a message without words."""
+"""The text that is sent for a message without any content, because the provider refuses an empty message."""
 
 SEAM = b"]}"
 LEAD = b'{"role":"user","content":[{"type":"text","text":"(The conversation begins.)"}]}'
 TRAIL = b'{"role":"user","content":[{"type":"text","text":"(Go on.)"}]}'
-"""A user's message at the end: models since Claude 4.6 refuse a request that ends with their own message."""
+"""A user's message to send last: models since Claude 4.6 refuse a request that ends with a message of their own."""
 
 THOUGHTS = ("thinking", "redacted_thinking")
 
 
 class AnthropicDialect(Struct, frozen=True):
-    """The dialect with the settings of one model."""
+    """The request format of the Messages API, for one model with its settings."""
 
     model: str
     """The provider's name for the model."""
     settings: dict[str, Any] = {}
-    """Members of the body, such as `temperature`, and `server_tools`. A header's settings replace these; `None` leaves
-    a member out."""
+    """Members of the body, such as `temperature`, and `server_tools`. A request header's settings replace these; `None`
+    leaves a member out."""
     stream: bool = True
 
     encoder: ClassVar[str] = "anthropic-messages/1"
     path: ClassVar[str] = "/v1/messages"
-    """The part of the address after the provider's base address."""
+    """The part of the URL after the provider's base address."""
 
     def __post_init__(self) -> None:
-        """Raise AgentError if the settings name members that are made from the record."""
+        """Raise AgentError if a setting would replace a member of the body that Gesta writes itself."""
         refuse_own(self.model, self.settings, OWN, ELSEWHERE)
 
     def encode(self, message: Message) -> bytes:
-        """Return one message as one JSON object."""
+        """Return one message as a block, which is one JSON object.
+
+        A system message becomes a user's message with a tag.
+        """
         if message.role == "assistant":
             content = self._kept(message) or _said(message)
         elif message.role == "tool":
@@ -86,7 +88,7 @@ class AnthropicDialect(Struct, frozen=True):
         return compact({"role": role, "content": content or _text(EMPTY)})
 
     def envelope(self, header: RequestHeaderContent) -> Envelope:
-        """Return the envelope: the parts of the body around the messages."""
+        """Return the envelope, made from a recorded request header: the parts of the body around the messages."""
         meta = header.meta or {}
         settings = self.settings
         if isinstance(own := meta.get("settings"), dict):
@@ -108,11 +110,14 @@ class AnthropicDialect(Struct, frozen=True):
         return Envelope(head[:-1] + b',"messages":[', b",", b"]}", seam=SEAM, lead=LEAD, trail=TRAIL)
 
     def parser(self) -> AnthropicParser:
-        """Return a new parser for one reply."""
+        """Return a new parser, which reads one reply."""
         return AnthropicParser()
 
     def _kept(self, message: Message) -> list[dict[str, Any]]:
-        """Return the provider's own content of a reply, with thinking and tool results; empty if none was kept."""
+        """Return the content of a reply as this model sent it, with thinking and results of the provider's own tools.
+
+        Return an empty list if it was not kept, if another model sent it, or if its calls are not those of the message.
+        """
         native = message.native
         if native is None or native.by != f"{self.encoder} {self.model}" or not isinstance(native.items, list):
             return []
@@ -135,9 +140,16 @@ class AnthropicDialect(Struct, frozen=True):
 
 
 def _hold(wanted: dict[str, Any], members: dict[str, Any]) -> list[dict[str, Any]]:
-    """Add the schema of the answer to the body, or return a text that asks for the schema.
+    """Add the schema of the answer to the body, or return a text that asks for the schema if Claude cannot enforce it.
 
-    The user's settings have priority.
+    If the user's settings ask for a form already, nothing is added.
+
+    Args:
+        wanted: the schema of the answer.
+        members: the members of the body, which are changed.
+
+    Returns:
+        Blocks for the system prompt; an empty list if the body enforces the schema.
     """
     config = members.get("output_config", {})
     if "output_format" in members or not isinstance(config, dict) or "format" in config:
@@ -149,18 +161,18 @@ def _hold(wanted: dict[str, Any], members: dict[str, Any]) -> list[dict[str, Any
 
 
 def _text(text: str) -> list[dict[str, Any]]:
-    """Return the parts for a text: one part, or no part for a blank text, which the provider refuses."""
+    """Return a text as a list of one content block, or an empty list for a blank text, which the provider refuses."""
     return [{"type": "text", "text": text}] if text.strip() else []
 
 
 def _id_of(item: Any) -> str:
-    """Return the id of the provider's tool call to which an item belongs; empty if there is no such call."""
+    """Return the id of the provider's tool call to which a content block belongs; `""` if it belongs to none."""
     found = [item.get(name) for name in ("tool_use_id", "tool_id", "id")] if isinstance(item, dict) else []
     return next((id for id in found if isinstance(id, str)), "")
 
 
 def _ended(content: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return content without thinking and white space at its end, because the provider refuses both."""
+    """Return content without the thinking and the white space at its end, because the provider refuses both there."""
     while content and content[-1].get("type") in THOUGHTS:
         content.pop()
     if content and content[-1].get("type") == "text":
@@ -169,7 +181,7 @@ def _ended(content: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _said(message: Message) -> list[dict[str, Any]]:
-    """Return the content of an assistant's message, made from text and calls."""
+    """Return the content of an assistant's message, made from its text and its calls."""
     words = [part.text or "" if part.type == "text" else note(part) for part in message.parts]
     texts = [block for word in (message.text, *words) for block in _text(word)]
     return _ended([*texts, *[_use(call) for call in message.calls]])
@@ -181,7 +193,10 @@ def _use(call: Call) -> dict[str, Any]:
 
 
 def _result(message: Message) -> dict[str, Any]:
-    """Return a tool result in the provider's form. An empty result is allowed, but an error needs a text."""
+    """Return a tool result in the provider's form.
+
+    The provider accepts an empty result, but an error must have a text.
+    """
     text = _text(message.text)
     if message.failed:
         words = [part.text or "" if part.type == "text" else note(part) for part in message.parts]
@@ -198,7 +213,10 @@ def _result(message: Message) -> dict[str, Any]:
 
 
 def _part(part: Part) -> list[dict[str, Any]]:
-    """Return a part of a user's message or of a result as blocks of content."""
+    """Return a part of a user's message or a tool result as content blocks.
+
+    A note replaces a part that cannot be sent.
+    """
     if part.type == "text":
         return _text(part.text or "")
     media = (part.media_type or "").partition(";")[0].strip().lower()
@@ -220,7 +238,12 @@ def _part(part: Part) -> list[dict[str, Any]]:
 
 
 def _read(given: bytes, media: str) -> str | None:
-    """Return the text of a file; `None` if it is not text, or blank."""
+    """Return the text of a file; `None` if the file is not text, or is blank.
+
+    Args:
+        given: the bytes of the file.
+        media: its media type.
+    """
     if not media.startswith("text/") and media not in TEXTS:
         return None
     try:
@@ -231,7 +254,10 @@ def _read(given: bytes, media: str) -> str | None:
 
 
 def _id(id: str) -> str:
-    """Return an id that the provider accepts: an id in another form is replaced by its hash."""
+    """Return an id that the provider accepts.
+
+    An id with other characters or over 64 characters is replaced by its hash.
+    """
     return id if ID.fullmatch(id) else f"call_{hashlib.sha256(id.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}"
 
 

@@ -1,9 +1,10 @@
-"""Parses a reply of the Anthropic Messages API, whole or as a stream of events. Both give the same reply.
+"""Parses a reply of the Anthropic Messages API, whole or as a stream of events. Both forms result in the same reply.
 
-Content comes in blocks. A piece is added to the member that it names, so blocks of unknown types are put together too.
-Words before and after other content, such as a search by the provider, become paragraphs; words that only citations
-separate are one paragraph. Arguments are compact JSON, because a whole reply has them as an object. A stream reports
-its usage twice: first the tokens that were read, then the tokens that were written.
+The content of a reply is a list of blocks: text, thinking, a tool call or another type. In a stream, each piece names
+the member of the block that it continues, so blocks of unknown types are joined too. Text before and text after other
+content, such as a search by the provider, become two paragraphs; text that only citations interrupt stays one. The
+arguments of calls become compact JSON, because a whole reply holds them as an object. A stream reports its usage twice:
+first the tokens that the model read, then the tokens that it wrote.
 
 Source: platform.claude.com, "Streaming messages", "Stop reasons and fallback", "Handle streaming refusals", read
 2026-11; recorded traffic.
@@ -25,11 +26,11 @@ STARTED_BY = {
     "signature_delta": "thinking",
     "input_json_delta": "tool_use",
 }
-"""The type of a block whose beginning never came, by the type of its pieces."""
+"""The type of a block whose beginning was lost, by the type of its pieces."""
 
 
 class Block:
-    """One block of content, put together from its pieces."""
+    """One block of the reply's content, joined from its pieces."""
 
     __slots__ = ("_given", "_json", "_pieces", "kind", "place")
 
@@ -42,7 +43,7 @@ class Block:
         self.place = place
 
     def add(self, delta: dict[str, Any]) -> None:
-        """Add the next piece of the block."""
+        """Add the next piece of the block, which is the `delta` of an event."""
         for name, value in delta.items():
             if name == "partial_json" and isinstance(value, str):
                 self._json.append(value)
@@ -52,7 +53,7 @@ class Block:
                 self._given[name] = value
 
     def whole(self) -> dict[str, Any]:
-        """Return the block, with all pieces that came."""
+        """Return the block as a dict, with all pieces that came. Arguments that are not a JSON object stay a text."""
         made = dict(self._given)
         for name, pieces in self._pieces.items():
             before = made.get(name)
@@ -68,7 +69,7 @@ class Block:
         return made
 
     def call(self) -> ReplyCall:
-        """Return the block as a tool call. Missing arguments become an empty object."""
+        """Return the block as a tool call. Missing arguments become `{}`."""
         made = self.whole()
         id, name, given = made.get("id"), made.get("name"), made.get("input")
         args = given if isinstance(given, str) else exact({} if given is None else given).decode()
@@ -77,7 +78,11 @@ class Block:
         return ReplyCall(name if isinstance(name, str) else "", args or "{}", id or None)
 
     def kept(self) -> dict[str, Any] | None:
-        """Return the part of the block that is sent back later: no citations, and no thinking without a signature."""
+        """Return what of the block is sent back in later requests; `None` if nothing is.
+
+        Citations are left out, and so is thinking without a signature. A tool call is only marked: its content comes
+        from the record.
+        """
         made = self.whole()
         if self.kind == "tool_use":
             caller = made.get("caller")
@@ -92,14 +97,14 @@ class Block:
 
 
 class AnthropicParser(Incoming):
-    """A parser for one reply."""
+    """A parser for one reply of the Messages API."""
 
     def __init__(self) -> None:
         super().__init__()
         self._begun = self._done = False
         self._said = Gathered()
         self._spoke: dict[str, int] = {}
-        """The number of the block that the last words came from, for text and for thought."""
+        """The number of the block that the last words came from, for `text` and for `thinking`."""
         self._blocks: list[Block] = []
         self._by_index: dict[int | str, Block] = {}
         self._model: str | None = None
@@ -107,11 +112,11 @@ class AnthropicParser(Incoming):
 
     @property
     def over(self) -> bool:
-        """Whether the message has ended, so that the rest of the stream is ignored."""
+        """Whether the event `message_stop` came. The rest of the stream is ignored."""
         return self._done
 
     def take_whole(self, body: Any, data: bytes) -> None:
-        """Read a whole message."""
+        """Read a reply that is one JSON value. Raises ModelFault if it is an error, or has no content."""
         if isinstance(body, list) and body:
             body = body[0]
         if not isinstance(body, dict):
@@ -129,11 +134,11 @@ class AnthropicParser(Incoming):
         self._end(body)
 
     def take_event(self, event: Any, name: bytes) -> list[Delta]:
-        """Read one event."""
+        """Read one decoded event of a stream, and return its deltas. Raises ModelFault if it reports an error."""
         return self._event(event, failed=name == b"error")
 
     def check_end(self) -> None:
-        """Raise ModelFault if the reply does not say why it stopped."""
+        """Raise ModelFault if the stream ended without a stop reason and without `message_stop`, or has no message."""
         if self._said.finish is None and not self._done:
             found = "The stream ended without a reason to stop and without `message_stop`."
             raise self.lost(found, begun=self._begun)
@@ -141,7 +146,7 @@ class AnthropicParser(Incoming):
             raise bad_reply(f"Expected a message in the stream, found {excerpt(self.beginning)}.")
 
     def reply(self) -> Reply:
-        """Return the reply, as far as it came."""
+        """Return the reply as far as it has been read."""
         kept = [item for block in self._blocks if (item := block.kept()) is not None]
         plain = all(item["type"] == "text" or item == {"type": "tool_use"} for item in kept)
         told = self._said.reply(model=self._model, usage=self._usage)
@@ -169,7 +174,7 @@ class AnthropicParser(Incoming):
         return []
 
     def _message(self, message: dict[str, Any]) -> list[Delta]:
-        """Read a message: a whole one, or the beginning of a stream."""
+        """Read a message, which is a whole reply or the beginning of a stream, and return its words as deltas."""
         self._begun = True
         if self._model is None and isinstance(model := message.get("model"), str):
             self._model = model or None
@@ -202,7 +207,14 @@ class AnthropicParser(Incoming):
         return self._words(block, delta)
 
     def _words(self, block: Block, members: dict[str, Any]) -> list[Delta]:
-        """Return the new words of a block, or of a piece of it, for a listener."""
+        """Return the words of a block or of a piece of it as deltas for listeners.
+
+        Words after other content begin a paragraph.
+
+        Args:
+            block: the block that the words belong to.
+            members: the members of the block, or of the piece.
+        """
         kind: Literal["text", "thinking"] = "thinking" if block.kind == "thinking" else "text"
         words = members.get(kind)
         if not isinstance(words, str) or not words or block.kind.endswith(("tool_use", "tool_result")):
@@ -221,7 +233,10 @@ class AnthropicParser(Incoming):
             self._usage = known | told
 
     def _end(self, message: dict[str, Any]) -> list[Delta]:
-        """Read the reason why the model stopped. The provider's explanation of a refusal counts as text."""
+        """Read why the model stopped, and return the last words as deltas.
+
+        The explanation of a refusal counts as text.
+        """
         finish, details = message.get("stop_reason"), message.get("stop_details")
         if finish is None:
             return []

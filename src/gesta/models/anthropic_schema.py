@@ -1,8 +1,8 @@
-"""Rewrites JSON schemas for Claude. Its grammar accepts a part of JSON Schema, and refuses the rest with status 400.
+"""Rewrites JSON schemas for Claude, which accepts only a part of JSON Schema and refuses the rest with status 400.
 
-Every object must be closed, references must not be circular, and bounds are not supported. Accepted members stay
-unchanged; other members are described in words, as the provider's own libraries do. If a schema would change its
-meaning, as an object with any keys would, it is not enforced, and the model is asked in words.
+Every object must be closed, references must not be circular, and bounds are not supported. Members of a schema that
+Claude accepts stay unchanged. The others are written into its description, as the provider's own libraries do. A
+schema whose meaning would change, such as an object with any keys, is not enforced: the model is asked in words.
 
 Source: platform.claude.com, "Structured outputs", section "JSON Schema limitations", and anthropic-sdk-python,
 `lib/_parse/_transform.py`, read 2026-11; recursion tried on the live API in egonSchiele/agency-lang#487, 2026-07.
@@ -16,25 +16,28 @@ from gesta.models.jsontext import compact
 FORMATS = ("date-time", "time", "date", "duration", "email", "hostname", "uri", "ipv4", "ipv6", "uuid")
 TAKEN = ("type", "enum", "const", "title", "description", "required", "default")
 SAYS = {"type", "enum", "const", "anyOf", "oneOf", "allOf", "properties"}
-"""Members of which a schema needs at least one, because no grammar accepts every value."""
+"""A schema needs at least one of these members, because Claude cannot enforce a schema that allows every value."""
 
 OPEN = ("additionalProperties", "unevaluatedProperties", "patternProperties")
 TABLES = ("$defs", "definitions")
 SILENT = ("$schema", "$id", "discriminator")
 TYPED = {"type", "enum", "const", "$ref", "anyOf"}
 TOP = ("oneOf", "allOf", "anyOf")
-"""Members that are refused at the top of a tool's arguments."""
+"""Members that Claude refuses at the top of the schema of a tool's arguments."""
 
 
 def arguments(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of a tool's arguments in Claude's form. The tool itself checks the constraints left out."""
+    """Return the schema of a tool's arguments in a form that Claude accepts.
+
+    Members that Claude refuses at the top are left out; the tool itself still checks the arguments.
+    """
     if schema.get("type") == "object" and not any(name in schema for name in TOP):
         return schema
     return {"type": "object"} | {name: value for name, value in schema.items() if name not in ("type", *TOP)}
 
 
 def held(schema: dict[str, Any]) -> dict[str, Any] | None:
-    """Return a schema that Claude can enforce for an answer; `None` if its meaning would change."""
+    """Return the schema of an answer in a form that Claude can enforce; `None` if that would change the meaning."""
     try:
         _refuse_cycles(schema)
         return _node(schema)
@@ -43,7 +46,7 @@ def held(schema: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _node(node: Any) -> dict[str, Any]:
-    """Return one schema in the provider's form. Raises ValueError if there is no such form."""
+    """Return one schema, or one schema inside it, in Claude's form. Raises ValueError if there is no such form."""
     if not isinstance(node, dict):
         raise ValueError("no grammar takes just any value")  # noqa: TRY004 - the caller's word for a bad schema
     kept: dict[str, Any] = {
@@ -53,7 +56,7 @@ def _node(node: Any) -> dict[str, Any]:
     }
     one = node["allOf"][0] if isinstance(node.get("allOf"), list) and len(node["allOf"]) == 1 else None
     ref = node.get("$ref", one.get("$ref") if isinstance(one, dict) else None)
-    if ref is not None:  # nothing may stand beside it
+    if ref is not None:  # Claude refuses other members beside a reference
         return kept | {"$ref": ref}
     if SAYS.isdisjoint(node):
         raise ValueError("no grammar takes just any value")
@@ -64,7 +67,7 @@ def _node(node: Any) -> dict[str, Any]:
         if "anyOf" in kept:
             raise ValueError("an object that is closed has no other members")
         kept |= {"type": kind or "object", "properties": kept.get("properties", {}), "additionalProperties": False}
-    elif kind is not None and "anyOf" in kept:  # both at once are refused
+    elif kind is not None and "anyOf" in kept:  # Claude refuses a type beside anyOf
         del kept["type"]
         kept["anyOf"] = [branch if TYPED & branch.keys() else {"type": kind} | branch for branch in kept["anyOf"]]
     if told:
@@ -74,9 +77,15 @@ def _node(node: Any) -> dict[str, Any]:
 
 
 def _keep(kept: dict[str, Any], name: str, value: Any) -> bool:
-    """Copy a member into the rewritten schema if Claude accepts it.
+    """Copy one member into the rewritten schema, if Claude accepts it.
 
-    Return False if the member must be described in words.
+    Return `True` if the member is done, or `False` if the description must state it. Raises ValueError if the meaning
+    would change.
+
+    Args:
+        kept: the rewritten schema so far, which is changed.
+        name: name of the member.
+        value: its value in the original schema.
     """
     if name in OPEN:
         if value is not False:
@@ -95,14 +104,14 @@ def _keep(kept: dict[str, Any], name: str, value: Any) -> bool:
         kept["anyOf"] = [_node(inner) for inner in value]
     elif name == "prefixItems" and isinstance(value, list):
         kept["items"] = {"anyOf": [_node(inner) for inner in value]}
-        return False  # the order is told in the description
+        return False  # the description states the order
     else:
         return name == "items" and value is False
     return True
 
 
 def _refuse_cycles(schema: dict[str, Any]) -> None:
-    """Raise ValueError if a reference leads back to itself, or out of the schema."""
+    """Raise ValueError if a reference is part of a cycle, or refers to something outside `$defs` and `definitions`."""
     tables = {table: schema[table] for table in TABLES if isinstance(schema.get(table), dict)}
     named = {f"#/{table}/{name}": inner for table, inners in tables.items() for name, inner in inners.items()}
     ends: set[str] = set()
@@ -120,7 +129,7 @@ def _refuse_cycles(schema: dict[str, Any]) -> None:
 
 
 def _refs(node: Any) -> Iterator[str]:
-    """Yield the references in a schema, but not those in its definitions."""
+    """Yield the references in a schema, except those inside its own `$defs` and `definitions`."""
     stack = [node]
     while stack:
         node = stack.pop()

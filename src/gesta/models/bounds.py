@@ -1,7 +1,7 @@
-"""Bounds of one reply. A server or a proxy may send without end, so the bytes are counted as they come.
+"""Limits the time and the size of one reply. A server may send without end, so the bytes are counted as they arrive.
 
-A reply is decompressed here and not by the HTTP library, a mebibyte at a time, so that a few bytes cannot become
-gigabytes before they are counted. Requests accept only gzip, so only gzip is decompressed.
+A reply is decompressed here and not by the HTTP library, at most one mebibyte at a time. So a few compressed bytes
+cannot become gigabytes in memory before they are counted. Requests accept only gzip, so only gzip is decompressed.
 
 Source: RFC 9110, section 8.4; RFC 1952.
 """
@@ -19,15 +19,15 @@ from gesta.policy import Spelled
 
 MIB = 2**20
 VARIABLE = "GESTA_REPLY_BOUNDS"
-"""The environment variable with the bounds of all models that are named by an address."""
+"""Name of the environment variable that holds the bounds for models given as an address such as `openai:gpt-4o`."""
 PIECE = MIB
-"""Number of bytes that are decompressed at once."""
+"""Greatest number of bytes that one step of decompression returns."""
 
 
 class Bounds(Struct, frozen=True, kw_only=True, metaclass=Spelled):
-    """Longest time and largest size of a reply; `None` for no bound.
+    """The greatest time and size of a reply. `None` means no bound.
 
-    The model is asked again after a reply that was too late, but not after a reply that was too large.
+    The request is sent again after a reply that took too long, but not after a reply that was too large.
     """
 
     connect_s: float | None = 10.0
@@ -36,9 +36,9 @@ class Bounds(Struct, frozen=True, kw_only=True, metaclass=Spelled):
     its first word."""
     write_s: float | None = 60.0
     total_s: float | None = 1200.0
-    """Greatest number of seconds for the whole reply."""
+    """Greatest number of seconds from the sending of the request to the end of the reply."""
     sent_bytes: int | None = 64 * MIB
-    """Greatest size of a reply in bytes, as they come over the network."""
+    """Greatest size of a reply in bytes as they arrive over the network, before decompression."""
     unpacked_bytes: int | None = 64 * MIB
     line_bytes: int | None = 32 * MIB
     """Greatest size in bytes of one line of a stream, which is read as one value."""
@@ -47,12 +47,12 @@ class Bounds(Struct, frozen=True, kw_only=True, metaclass=Spelled):
 
 
 def bounds_of(text: str) -> Bounds:
-    """Return the bounds that the text of `GESTA_REPLY_BOUNDS` sets: `total_s=3600,lines=none`.
+    """Return the bounds that the value of `GESTA_REPLY_BOUNDS` sets, such as `total_s=3600,lines=none`.
 
-    Bounds that the text does not name have their defaults.
+    Bounds that the text does not name keep their defaults.
 
     Raises:
-        AgentError: a bound of the text does not exist, or is no number above 0.
+        AgentError: the text names an unknown bound, or a value is neither a number above 0 nor `none`.
     """
     known, given = Bounds.__struct_fields__, dict[str, float | int | None]()
     for part in filter(None, (each.strip() for each in text.split(","))):
@@ -72,10 +72,10 @@ def bounds_of(text: str) -> Bounds:
 
 
 class Inflow:
-    """The bytes of one reply, counted and decompressed.
+    """The bytes of one reply, which are decompressed and counted as they arrive.
 
     Raises:
-        ModelFault: `bad-reply` for a compression other than gzip.
+        ModelFault: type `bad-reply`: the reply has a compression other than gzip.
     """
 
     def __init__(self, bounds: Bounds, model: str, encoding: str, media_type: str) -> None:
@@ -88,9 +88,10 @@ class Inflow:
         self._sent = self._unpacked = self._line = self._lines = 0
 
     def take(self, data: bytes) -> Iterator[bytes]:
-        """Yield the bytes of the next piece, decompressed, in small pieces.
+        """Decompress the next bytes from the network, and yield them in pieces of at most one mebibyte.
 
-        Raises ModelFault beyond a bound, and for bytes that are no gzip.
+        Raises:
+            ModelFault: the reply exceeds a bound, or the bytes are not valid gzip.
         """
         self._sent += len(data)
         self._check("sent_bytes", self._sent, "bytes as sent")

@@ -1,10 +1,10 @@
-"""Encodes messages as the body of a Chat Completions request, and parses replies. Pure: nothing is sent here.
+"""Encodes messages as the body of a Chat Completions request, and parses replies. Nothing is sent here.
 
 Nearly every provider and local server accepts this format, each a little differently. So requests use only members that
-all of them accept, and the parser reads every variant that a server sends. Contract: the members of a block and of an
-envelope have a fixed order, and a block of the same message is the same bytes in every release of `chat-completions/1`;
-messages come last in the body. Every text can be sent: lone surrogates, which UTF-8 cannot hold, become U+FFFD. In
-names of calls, each character that a tool's name must not have becomes `_`.
+all of them accept, and the parser reads every variant that a server sends. A message must give the same bytes in every
+release of `chat-completions/1`, and members have a fixed order, the messages last: prompt caches need equal prefixes.
+Every text can be sent: a lone surrogate, which UTF-8 cannot hold, becomes U+FFFD. In the names of calls, each character
+that a tool's name must not have becomes `_`.
 
 Source: OpenAI API reference, "Chat Completions", "Create" and "Streaming", read 2026-11.
 """
@@ -28,34 +28,38 @@ from gesta.models.parts import data_url, note
 from gesta.models.settings import refuse_own
 
 OWN = ("model", "messages", "tools", "stream")
-"""Members of a body that settings must not name."""
+"""Members of the body that Gesta writes itself. Settings with these names are refused."""
 
 NOT_IN_NAMES = re.compile("[^a-zA-Z0-9_-]")
-"""Characters that are replaced in names of calls. A model may invent a name with them, and every later request would be
-refused."""
+"""Characters that are replaced in the names of calls. A model may invent a name with such a character, and the provider
+would then refuse every later request."""
 
 
 class ChatDialect(Struct, frozen=True):
-    """The dialect with the settings of one model."""
+    """The Chat Completions request format, for one model with its settings."""
 
     model: str
     """The provider's name for the model."""
     settings: dict[str, Any] = {}
-    """Members of the body, such as `temperature`. A header's settings replace these; `None` leaves a member out."""
+    """Members of the body, such as `temperature`. A request header's settings replace these; `None` leaves a member
+    out."""
     stream: bool = True
     keeps: tuple[str, ...] = ()
-    """Members of a reply that the server expects back with its calls; see `kept`."""
+    """Members of a reply that the server wants back with the reply's calls, such as `reasoning_content`."""
 
     encoder: ClassVar[str] = "chat-completions/1"
     path: ClassVar[str] = "/chat/completions"
-    """The part of the address after the provider's base address."""
+    """The part of the URL after the provider's base address."""
 
     def __post_init__(self) -> None:
-        """Raise AgentError if the settings name a member of the body that Gesta writes itself, such as `messages`."""
+        """Raise AgentError if a setting such as `messages` would replace a member of the body that Gesta writes itself."""
         refuse_own(self.model, self.settings, OWN)
 
     def encode(self, message: Message) -> bytes:
-        """Return one message as one JSON object. A note names images and files that cannot be sent."""
+        """Return one message as a block, which is one JSON object.
+
+        Notes name the images and files that cannot be sent.
+        """
         block: dict[str, Any] = {"role": message.role, "content": _content(message)}
         if message.calls:
             block["content"] = block["content"] or None
@@ -80,7 +84,10 @@ class ChatDialect(Struct, frozen=True):
             return compact(block)
 
     def envelope(self, header: RequestHeaderContent) -> Envelope:
-        """Return the envelope: the parts of the body around the messages. The instructions are the first message."""
+        """Return the envelope, made from a recorded request header: the parts of the body around the messages.
+
+        The instructions of the agent are in it, as the first message.
+        """
         meta = header.meta or {}
         settings = self.settings
         if isinstance(own := meta.get("settings"), dict):
@@ -103,12 +110,12 @@ class ChatDialect(Struct, frozen=True):
         return Envelope(head, b",", b"]}")
 
     def parser(self) -> "ChatParser":
-        """Return a new parser for one reply."""
+        """Return a new parser, which reads one reply."""
         return ChatParser(keeps=self.keeps)
 
 
 def _content(message: Message) -> Any:
-    """Return the content of a message: its text and its parts. Only a user's message may hold more than text."""
+    """Return the content of a message: its text, or a list of parts if a user's message holds images or files."""
     if not message.parts:
         return message.text
     written = [part_of(part) if message.role == "user" else None for part in message.parts]
@@ -122,7 +129,10 @@ def _content(message: Message) -> Any:
 
 
 def part_of(part: Part) -> dict[str, Any] | None:
-    """Return an image, a sound or a file as a part; `None` if it cannot be sent, or if its type is unknown."""
+    """Return an image, a sound or a file as a part of a message; `None` if it cannot be sent.
+
+    Text, parts without bytes and address, and files without a type cannot be sent as such a part.
+    """
     url = part.url or (data_url(part) if isinstance(part.data, bytes) and part.media_type else None)
     if part.type == "text" or url is None:
         return None
@@ -150,7 +160,7 @@ def _tool(tool: dict[str, Any]) -> dict[str, Any]:
 
 
 class ChatParser(Incoming):
-    """A parser for one reply."""
+    """A parser for one reply of Chat Completions."""
 
     def __init__(self, *, keep: bool = True, keeps: tuple[str, ...] = ()) -> None:
         super().__init__()
@@ -162,7 +172,7 @@ class ChatParser(Incoming):
         self._usage: dict[str, Any] | None = None
 
     def take_whole(self, body: Any, data: bytes) -> None:
-        """Read a whole reply."""
+        """Read a reply that is one JSON value. Raises ModelFault if it is an error, or has no choice."""
         if isinstance(body, list) and body:
             body = body[0]
         if isinstance(body, dict):
@@ -171,18 +181,18 @@ class ChatParser(Incoming):
             raise bad_reply(f"Expected a choice in the reply, found {excerpt(data)}.")
 
     def take_event(self, event: Any, name: bytes) -> list[Delta]:
-        """Read one chunk of a stream."""
+        """Read one chunk of a stream, and return its deltas. Raises ModelFault if it reports an error."""
         return self._chunk(event, failed=name == b"error")
 
     def check_end(self) -> None:
-        """Raise ModelFault if the reply has neither a finish reason nor a mark that it has ended."""
+        """Raise ModelFault if the stream ended without a finish reason and without `[DONE]`, or has no choice."""
         if self._gathered.finish is None and not self.marked:
             raise self.lost("The stream ended without a reason to stop and without [DONE].", begun=self._chosen)
         if not self._chosen:
             raise bad_reply(f"Expected a choice in the stream, found {excerpt(self.beginning)}.")
 
     def reply(self) -> Reply:
-        """Return the reply, as far as it came."""
+        """Return the reply as far as it has been read."""
         made = self._gathered.reply(model=self._model, usage=self._usage, keep=self._keep)
         native = self._kept.native()
         return made if native is None else replace(made, native=native)

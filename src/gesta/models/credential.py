@@ -1,4 +1,4 @@
-"""A key or token may be a function. It is called for each request, so an expired key is never sent."""
+"""Gets a key for each request. A key or token may be a function, which is called each time: no expired key is sent."""
 
 import inspect
 from collections.abc import Awaitable, Callable
@@ -14,13 +14,14 @@ Credential = str | Giving
 
 
 async def given(function: Giving, model: str) -> str:
-    """Return the key that a function returns.
+    """Call a function that returns a key, and return the key without white space around it.
 
     Args:
         model: name of the model, for the error.
 
     Raises:
-        ModelFault: `credential`: the function raised, which may be tried again, or it returned no text.
+        ModelFault: type `credential`. If the function raised, the request may be tried again; if it did not return a
+            str, the request must not be tried again.
     """
     try:
         found = function() if _is_async(function) else await anyio.to_thread.run_sync(function)

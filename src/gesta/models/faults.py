@@ -1,7 +1,7 @@
-"""Makes a `ModelFault` from the errors of providers, in all their forms.
+"""Turns the errors that providers send, in all their forms, into a `ModelFault`: the error of a failed model request.
 
-The type of a fault is the provider's own word (`context_length_exceeded`) or, without one, `http-<status>`. Gesta's own
-types are `lost-stream`, `bad-reply`, `timeout`, `connection`, `redirect`.
+The type of a fault is the provider's own word (`context_length_exceeded`) or, without such a word, `http-<status>`.
+Types of Gesta itself are `lost-stream`, `bad-reply`, `timeout`, `connection` and `redirect`.
 """
 
 import re
@@ -11,7 +11,7 @@ from gesta.errors import ModelFault
 from gesta.models.jsontext import compact
 from gesta.text.redactor import SECRETS
 
-AROUND = 4000  # bytes read beyond an excerpt, for a secret at its end
+AROUND = 4000  # bytes searched for secrets beyond an excerpt, because a secret may begin at its end
 PERMANENT = frozenset(
     {
         *("insufficient_quota", "context_length_exceeded", "model_not_found", "invalid_prompt", "content_filter"),
@@ -19,41 +19,53 @@ PERMANENT = frozenset(
         "billing_error",
     }
 )
-"""Types of faults that the same request would cause again, whatever the status (OpenAI: 429 for an unpaid bill)."""
+"""Types of faults that a second try cannot repair, whatever the status (OpenAI sends 429 for an unpaid bill)."""
 
 RESAMPLED = frozenset({"tool_use_failed"})
-"""Types for output of the model that its own server refused (Groq, with status 400). The next try may succeed."""
+"""Types of faults where the provider refused what its own model wrote (Groq, with status 400). A second try may
+succeed."""
 
 
 def retryable(status: int) -> bool:
-    """Return whether the same request may succeed a little later, given the HTTP status of its reply."""
+    """Return whether a request that got this HTTP status may succeed if it is sent again later."""
     return status in (408, 409, 429) or status >= 500
 
 
 def excerpt(data: bytes, size: int = 200) -> str:
-    """Return the first bytes of a reply as text, for an error message."""
+    """Return the first `size` bytes of a reply as quoted text for an error message, without secrets.
+
+    If there are more bytes, their number follows.
+    """
     text = SECRETS.bytes(data[: size + AROUND])[:size].decode("utf-8", "replace")
     return repr(text) + (f" and {len(data) - size} bytes more" if len(data) > size else "")
 
 
 def bad_reply(found: str) -> ModelFault:
-    """Return the fault for bytes that are not a reply."""
+    """Return the fault for bytes that cannot be read as a reply. The request may be tried again.
+
+    Args:
+        found: the message, which says what was expected and what came.
+    """
     return ModelFault("bad-reply", found, retry=True)
 
 
 def lost_stream(found: str) -> ModelFault:
-    """Return the fault for a reply that ended early."""
+    """Return the fault for a reply that ended before it was complete. The request may be tried again.
+
+    Args:
+        found: the message, which says where the reply ended.
+    """
     return ModelFault("lost-stream", found, retry=True)
 
 
 def provider_fault(body: Any, status: int | None = None, retry_after_s: float | None = None) -> ModelFault:
-    """Return the fault for an error body, which may be any value. Never raises.
+    """Return the fault for the error that a provider sent. It never raises, whatever the value is.
 
     Args:
         body: decoded JSON: `{"error": {…}}`, `{"error": "text"}`, `[{"error": …}]` (Gemini), `{"detail": …}` (FastAPI),
             `{"object": "error", "message": …}` (vLLM), or anything else.
         status: the HTTP status; `None` for an error inside a reply with status 200, whose `code` may hold the status.
-        retry_after_s: the pause that the provider asked for.
+        retry_after_s: seconds to wait before the next try, as the HTTP headers asked.
     """
     if isinstance(body, list) and body:
         body = body[0]
@@ -76,7 +88,7 @@ def provider_fault(body: Any, status: int | None = None, retry_after_s: float | 
 
 
 def _asked_wait_s(details: Any) -> float | None:
-    """Return the seconds to wait that Google asks for: `{"retryDelay": "3.5s"}` among the details."""
+    """Return the seconds to wait that Google's error asks for, as in `{"retryDelay": "3.5s"}`; else `None`."""
     for detail in details if isinstance(details, list) else ():
         delay = detail.get("retryDelay") if isinstance(detail, dict) else None
         if isinstance(delay, str) and re.fullmatch(r"\d{1,6}(\.\d{1,9})?s", delay):

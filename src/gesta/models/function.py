@@ -1,4 +1,4 @@
-"""A model whose answers a Python function makes: for simulations, what-ifs and tests.
+"""A model whose answers come from a Python function: for simulations, experiments and tests.
 
 def echo(messages, header):
     return f"You said: {messages[-1]['content']}"
@@ -20,21 +20,26 @@ from gesta.models.scripted import Item, Keyless, spoken
 P = ParamSpec("P")
 T = TypeVar("T")
 Answering = Callable[[list[dict[str, Any]], RequestHeaderContent], Item | Awaitable[Item]]
-"""A function that returns an item, given the messages in the form of Chat Completions, without instructions, and the
-header."""
+"""A function that returns an item: a text, a call, or anything else that `gesta.scripted` accepts.
+
+Its arguments are the messages in the form of Chat Completions, without the instructions, and the request's header,
+which holds instructions and tools."""
 CONVERSATIONS = 64
-"""Greatest number of conversations whose messages are kept. Messages of other conversations are decoded again."""
+"""Greatest number of conversations whose decoded messages are kept. Messages of other conversations are decoded
+again."""
 
 
 def function(fn: Answering, name: str = "function", *, stream: bool = True) -> Keyless:
-    """Return a model that answers with the return values of a function: any item of `gesta.scripted`.
+    """Return a model that answers with what a function returns: any item of `gesta.scripted`, such as a text or a call.
 
     Args:
         fn: called as `fn(messages, header)`, in the event loop; it may be async. `header.meta["instructions"]` holds
             the instructions, `header.tools` the tools.
+        name: name of the model, on record and in errors.
+        stream: whether listeners get the reply in pieces.
 
     Raises:
-        AgentError: `fn` is no function.
+        AgentError: `fn` is not callable.
     """
     if not callable(fn):
         raise AgentError(f"gesta.function: {fn!r} is no function; expected one called as fn(messages, header).")
@@ -56,9 +61,13 @@ def _noting(change: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[An
 
 
 def _handed(kind: type, names: str) -> Any:
-    """Return a subclass of dict or list that adds an element to `changes` for each change.
+    """Return a subclass of dict or list that appends an element to its list `changes` at each change.
 
-    Copies are ordinary objects.
+    A copy of such an object is an ordinary dict or list.
+
+    Args:
+        kind: `dict` or `list`.
+        names: the methods that change such an object, separated by spaces.
     """
     members: dict[str, Any] = {name: _noting(getattr(kind, name)) for name in names.split()}
     members |= {"__slots__": ("changes",), "__reduce__": lambda self: (kind, (kind(self),))}
@@ -70,10 +79,13 @@ LIST = _handed(list, "__setitem__ __delitem__ __iadd__ __imul__ append clear ext
 
 
 def _noted(values: list[Any], changes: list[bool]) -> Any:
-    """Return a list of JSON values in which each change, at any depth, adds an element to `changes`."""
+    """Return a list of JSON values that notes its changes.
+
+    Each change, at any depth, appends an element to `changes`.
+    """
     made = LIST(values)
     left = [made]
-    for each in left:  # it grows
+    for each in left:  # the loop appends to this list
         each.changes = changes
         change = dict.__setitem__ if each.__class__ is DICT else list.__setitem__
         for key in each if each.__class__ is DICT else range(len(each)):
@@ -86,26 +98,31 @@ def _noted(values: list[Any], changes: list[bool]) -> Any:
 
 
 class Read(Struct):
-    """The blocks of a conversation that were decoded, and their messages."""
+    """The blocks of one conversation that were decoded, and their messages. A block is one message as JSON bytes."""
 
     blocks: list[bytes] = field(default_factory=list)
     messages: list[dict[str, Any]] = field(default_factory=list)
     changes: list[bool] = field(default_factory=list)
-    """One element for each change that a function made to the messages. After a change, all blocks are decoded
+    """One element for each change that the user's function made to the messages. After a change, all blocks are decoded
     again."""
 
 
 class Seen:
-    """The decoded messages of running conversations. Each block is decoded once."""
+    """The decoded messages of the conversations that are under way.
+
+    Each block (one message as JSON) is decoded once.
+    """
 
     def __init__(self) -> None:
         self._known: dict[int, Read] = {}
-        """The decoded blocks of each conversation, by the identity of its list of blocks."""
+        """The decoded blocks of each conversation, by the `id` of its list of blocks."""
 
     def messages(self, blocks: Sequence[bytes]) -> list[dict[str, Any]]:
-        """Return the messages of blocks in a new list. Changes that a function made to earlier results are not in it.
+        """Return the messages of a conversation in a new list.
 
-        Cost: the number of new blocks; all blocks after a change.
+        It never holds changes that a function made to an earlier list.
+
+        Cost: the number of new blocks; after such a change, the number of all blocks.
         """
         place = id(blocks)
         read = self._known.pop(place, None) or Read()

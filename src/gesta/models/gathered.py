@@ -1,8 +1,10 @@
-"""Puts a Chat Completions reply together from its pieces, in all forms that providers send.
+"""Joins the pieces of a Chat Completions reply, in all the forms that servers send.
 
-Servers differ where OpenAI's reference says nothing: calls without an index or all numbered 0, ids that are repeated,
-new on every piece or missing, names in pieces or repeated, arguments null or an object, reasoning under two names,
-content as a list of parts, characters cut between surrogates. No word of a model is dropped. Time is linear.
+OpenAI's reference leaves much open, so servers differ. Calls come without an index or are all numbered 0; ids are
+repeated, new on every piece or missing; names come in pieces or are repeated; arguments are null or an object;
+reasoning has two names; content is a list of parts; a character is cut into two surrogates. Every word of the model is
+kept. The time is linear in the length. A listener is a function that gets the words while they come, each piece as a
+delta.
 
 Source: OpenAI API reference, "Chat Completions", "Streaming", read 2026-11; recorded traffic of many servers.
 """
@@ -14,7 +16,7 @@ from gesta.models.jsontext import compact, paired, read
 
 
 class _Slot:
-    """One tool call, put together from its pieces."""
+    """One tool call of the reply, joined from its pieces."""
 
     __slots__ = ("args", "asked", "id", "name")
 
@@ -27,9 +29,10 @@ class _Slot:
         return bool(self.name or self.args or self.id)
 
     def whole(self) -> bool:
-        """Return whether the arguments are complete JSON. Only the first call checks that; later calls return False.
+        """Return `True` if the arguments so far are complete JSON.
 
-        Checking after each piece would take time that grows with the square of the length.
+        Only the first call checks; all later calls return `False`. A check after each piece would take time that grows
+        with the square of the length.
         """
         if self.asked:
             return False
@@ -41,9 +44,10 @@ class _Slot:
         return True
 
     def begins_another(self, id: str | None, name: str, args: str) -> bool:
-        """Return whether a piece with this call's index belongs to the next call.
+        """Return whether a piece with the index of this call is the beginning of another call.
 
-        Some servers number all parallel calls 0; others repeat id or name on every piece, or make a new id for each.
+        Some servers number all parallel calls 0. Others repeat the id or the name on every piece, or send a new id each
+        time.
         """
         if not name or not self.name:
             return False
@@ -52,7 +56,7 @@ class _Slot:
         return bool(self.args) and (name != self.name or (args.startswith("{") and self.whole()))
 
     def add(self, id: str | None, name: str, args: str) -> None:
-        """Add the next piece of the call."""
+        """Add the next piece of this call. Any of the three may be missing."""
         self.id = self.id or id
         if name != self.name:
             self.name += name
@@ -62,12 +66,12 @@ class _Slot:
             self.args.append(args)
 
     def call(self) -> ReplyCall:
-        """Return the call as it came. Missing arguments become an empty object."""
+        """Return the call with the text of its arguments as the model wrote it, or `{}` if it has none."""
         return ReplyCall(self.name, "".join(self.args) or "{}", self.id)
 
 
 class Gathered:
-    """A reply, put together from deltas or from one whole message."""
+    """One reply, joined from the pieces of a stream or from one whole message."""
 
     def __init__(self) -> None:
         self.text: list[str] = []
@@ -79,7 +83,7 @@ class Gathered:
         self._by_id: dict[str, _Slot] = {}
 
     def message(self, message: dict[str, Any]) -> None:
-        """Add a whole message."""
+        """Add a whole message: its words and its calls."""
         self.words(message)
         for call in _dicts(message.get("tool_calls")):
             self._calls.append(_slot(call))
@@ -87,7 +91,7 @@ class Gathered:
             self._calls.append(_slot({"function": legacy}))
 
     def delta(self, delta: dict[str, Any]) -> list[Delta]:
-        """Add a piece of a message, and return the new words for a listener."""
+        """Add a piece of a message, and return its words as deltas."""
         deltas = self.words(delta)
         if calls := delta.get("tool_calls"):
             for call in _dicts(calls):
@@ -97,7 +101,10 @@ class Gathered:
         return deltas
 
     def words(self, message: dict[str, Any]) -> list[Delta]:
-        """Add thought, content and refusal of a message, in this order, and return the words for a listener."""
+        """Add the thought, the content and the refusal of a message or a piece, in this order.
+
+        Return them as deltas.
+        """
         deltas: list[Delta] = []
         if thought := message.get("reasoning_content") or message.get("reasoning"):
             self._say("thought", thought, deltas)
@@ -108,12 +115,16 @@ class Gathered:
         return deltas
 
     def end(self, finish: str) -> list[Delta]:
-        """Add the reason why the model stopped, and return the words that were held back."""
+        """Store the reason why the model stopped, and return the half characters that were held back, as deltas."""
         self.finish = finish
         return self._flush() if self._held else []
 
     def reply(self, *, model: str | None = None, usage: dict[str, Any] | None = None, keep: bool = True) -> Reply:
-        """Return the reply with all pieces that came."""
+        """Return the reply with all pieces that came.
+
+        Args:
+            keep: whether the bytes of the reply are to be put on record.
+        """
         if self._held:
             self._flush()
         return Reply(
@@ -138,7 +149,10 @@ class Gathered:
                 self._part(type, part, deltas)
 
     def _hold(self, type: Literal["text", "thought"], found: str) -> str:
-        """Return text without half a surrogate pair at its end. The half is held until the other comes."""
+        """Return the text without half a surrogate pair at its end.
+
+        The half is held back until the other half comes.
+        """
         found = paired(self._held.pop(type, "") + found)
         if self.finish is None and "\ud800" <= found[-1:] <= "\udbff":
             self._held[type] = found[-1]
@@ -153,7 +167,7 @@ class Gathered:
         return deltas
 
     def _part(self, type: Literal["text", "thought"], part: Any, deltas: list[Delta]) -> None:
-        """Add one part of a content that is a list. Mistral's `thinking` parts hold another list."""
+        """Add one part of a content that is a list. Mistral's `thinking` parts hold a list of parts themselves."""
         if isinstance(part, str):
             self._say(type, part, deltas)
         elif isinstance(part, dict):
@@ -165,7 +179,10 @@ class Gathered:
                     break
 
     def _fragment(self, call: dict[str, Any]) -> None:
-        """Add a piece to its call: found by index, else by id, else the last call."""
+        """Add a piece of a call to the call that has its index, or else its id.
+
+        Without both, it belongs to the last call.
+        """
         id, name, args = _call(call)
         index, last = call.get("index"), self._calls[-1] if self._calls else None
         if isinstance(index, int | str):
@@ -192,7 +209,7 @@ def _dicts(found: Any) -> list[dict[str, Any]]:
 
 
 def _call(call: dict[str, Any]) -> tuple[str | None, str, str]:
-    """Return id, name and arguments of a piece. The arguments may be null, or an object instead of text."""
+    """Return the id, the name and the arguments of a piece of a call. Missing values become `None`, `""` and `""`."""
     inner = call.get("function") or call.get("custom") or call
     if isinstance(inner, str):  # a name, with the arguments beside it
         inner = {"name": inner, "arguments": call.get("arguments", call.get("args"))}

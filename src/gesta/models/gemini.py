@@ -1,9 +1,9 @@
-"""Encodes messages as the body of a request to Gemini's `generateContent`. Pure: nothing is sent here.
+"""Encodes messages as the body of a request to Gemini's `generateContent`. Nothing is sent here.
 
-Consecutive messages of one role are one content in the body, so results of parallel calls come together. The words
-after them are another content, because words beside results are refused. Contract: members have a fixed order, and a
-message is the same bytes in every release of `gemini/1` for the same model. From Gemini 3 on, calls have ids, and the
-first call of a step has a signature; a call by another model gets a placeholder. Earlier models have neither.
+Consecutive messages of one role become one content of the body, so results of parallel calls come together. Words after
+results are a content of their own, because the API refuses words beside results. A message must give the same bytes in
+every release of `gemini/1` for the same model, because prompt caches need equal prefixes. From Gemini 3 on, calls have
+ids, and the first call of a step must have a signature: a call that another model made gets a placeholder.
 
 Source: ai.google.dev, "Thought signatures" with its FAQs, "Function calling" (ids; multimodal responses), "File input
 methods", and the API reference, read 2026-11; words beside results: vellum-ai/vellum-assistant#39495, 2026-07; ids on
@@ -30,7 +30,7 @@ from gesta.models.parts import note
 from gesta.models.settings import ELSEWHERE, SERVER_TOOLS, refuse_own
 
 OWN = ("model", "contents", "systemInstruction", "tools", "stream")
-"""Members of a body that settings must not name."""
+"""Members of the body that Gesta writes itself. Settings with these names are refused."""
 
 CONFIG = "generationConfig"
 IN_CONFIG = frozenset(
@@ -42,49 +42,50 @@ IN_CONFIG = frozenset(
         *("enableEnhancedCivicAnswers", "enableAffectiveDialog", "routingConfig"),
     }
 )
-"""Settings that are members of `generationConfig`; all others are members of the body itself."""
+"""Settings that are members of `generationConfig`. All other settings are members of the body itself."""
 
 GENERATION = re.compile(r"gemini-(\d{1,3})")
 UNSIGNED = "skip_thought_signature_validator"
-"""The placeholder for the signature of a call that the model did not make."""
+"""The placeholder that the API accepts as the signature of a call which the model did not make."""
 
 TAKEN = ("image/png", "image/jpeg", "image/webp", "image/heic", "image/heif", "application/pdf", "text/plain")
 IN_RESULTS = ("image/png", "image/jpeg", "image/webp", "application/pdf", "text/plain")
-"""Media types of files that a result may hold."""
+"""Media types of files that a tool result may hold."""
 TEXTS = ("application/json", "application/xml", "application/yaml", "application/javascript")
-"""Media types of text files, besides those that begin with `text/`."""
+"""Media types of files that are sent as text, besides those that begin with `text/`."""
 DATA_URL = re.compile(r"data:([^;,]*)(?:;[^;,]*)*;base64,(.*)", re.DOTALL)
 
 EMPTY = "(empty)"
-"""The text of a message without words."""
+"""The text that is sent for a message without any content."""
 
 SEAM = b"]}"
 RESULT = b'{"role":"user","parts": ['
-"""The beginning of a content of results. Its space makes it differ from a content of a user's words."""
+"""The beginning of a content with tool results. Its space prevents it from being merged with a content of a user's
+words."""
 LEAD = b'{"role":"user","parts":[{"text":"(The conversation begins.)"}]}'
 TRAIL = b'{"role":"user","parts":[{"text":"(Go on.)"}]}'
-"""A user's message at the end, because a request that ends with words of the model is refused."""
+"""A user's message to send last, because the API refuses a request that ends with words of the model."""
 
 
 class GeminiDialect(Struct, frozen=True):
-    """The dialect with the settings of one model."""
+    """The request format of `generateContent`, for one model with its settings."""
 
     model: str
     """The provider's name for the model, with or without `models/`."""
     settings: dict[str, Any] = {}
-    """Members of the body or of its `generationConfig`, and `server_tools`. A header's settings replace these; `None`
-    leaves a member out."""
+    """Members of the body or of its `generationConfig`, and `server_tools`. A request header's settings replace these;
+    `None` leaves a member out."""
     stream: bool = True
 
     encoder: ClassVar[str] = "gemini/1"
 
     def __post_init__(self) -> None:
-        """Raise AgentError if the settings name members that are made from the record."""
+        """Raise AgentError if a setting would replace a member of the body that Gesta writes itself."""
         refuse_own(self.model, self.settings, OWN, ELSEWHERE)
 
     @property
     def path(self) -> str:
-        """The part of the address after the provider's base address."""
+        """The part of the URL after the provider's base address. It names the model and the method."""
         name = quote(self.model, safe="/@")
         verb = "streamGenerateContent?alt=sse" if self.stream else "generateContent"
         return f"/{name if '/' in name else f'models/{name}'}:{verb}"
@@ -96,7 +97,10 @@ class GeminiDialect(Struct, frozen=True):
         return found is None or int(found[1]) >= 3
 
     def encode(self, message: Message) -> bytes:
-        """Return one message as one JSON object."""
+        """Return one message as a block, which is one JSON object.
+
+        A system message becomes a user's message with a tag.
+        """
         if message.role == "tool":
             return RESULT + compact(self._result(message)) + SEAM
         if message.role == "assistant":
@@ -108,7 +112,7 @@ class GeminiDialect(Struct, frozen=True):
         return compact({"role": role, "parts": parts or _text(EMPTY)})
 
     def envelope(self, header: RequestHeaderContent) -> Envelope:
-        """Return the envelope: the parts of the body around the contents."""
+        """Return the envelope, made from a recorded request header: the parts of the body around the contents."""
         meta = header.meta or {}
         own = meta.get("settings")
         members, config = _sorted(self.settings, own if isinstance(own, dict) else {})
@@ -126,11 +130,14 @@ class GeminiDialect(Struct, frozen=True):
         return Envelope(head, b",", b"]}", seam=SEAM, lead=LEAD, trail=TRAIL)
 
     def parser(self) -> GeminiParser:
-        """Return a new parser for one reply."""
+        """Return a new parser, which reads one reply."""
         return GeminiParser()
 
     def _kept(self, message: Message) -> list[dict[str, Any]]:
-        """Return the provider's own parts of a reply, with signatures and code that it ran; empty if none were kept."""
+        """Return the parts of a reply as this model sent them, with signatures and the code that the provider ran.
+
+        Return an empty list if they were not kept, if another model sent them, or if the number of calls differs.
+        """
         native = message.native
         if native is None or native.by != f"{self.encoder} {self.model}" or not isinstance(native.items, list):
             return []
@@ -146,14 +153,14 @@ class GeminiDialect(Struct, frozen=True):
         return parts
 
     def _said(self, message: Message) -> list[dict[str, Any]]:
-        """Return the parts of an assistant's message, made from text and calls."""
+        """Return the parts of an assistant's message, made from its text and its calls."""
         notes = [
             block for part in message.parts for block in _text(part.text or "" if part.type == "text" else note(part))
         ]
         return [*_text(message.text), *notes, *[self._call(call) for call in message.calls]]
 
     def _signed(self, parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Return the parts with a placeholder signature on the first call, if the provider demands a signature."""
+        """Return the parts with a placeholder as the first call's signature, if the model demands one and there is none."""
         place = next((place for place, part in enumerate(parts) if "functionCall" in part), None)
         if place is not None and self.recent and not parts[place].get("thoughtSignature"):
             parts[place] = parts[place] | {"thoughtSignature": UNSIGNED}
@@ -166,7 +173,7 @@ class GeminiDialect(Struct, frozen=True):
         return {"id": id} if id and self.recent else {}
 
     def _result(self, message: Message) -> dict[str, Any]:
-        """Return a tool result. Its text names the files that a result cannot hold."""
+        """Return a tool result in the API's form. Its text has a note for each file that a result cannot hold."""
         texts, parts = [message.text] if message.text else [], list[dict[str, Any]]()
         for part in message.parts:
             if part.type == "text":
@@ -181,9 +188,10 @@ class GeminiDialect(Struct, frozen=True):
 
 
 def _sorted(*settings: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return two dicts of settings: members of the body, and members of `generationConfig`.
+    """Return the settings as two dicts: members of the body, and members of `generationConfig`.
 
-    Names may have underscores.
+    Args:
+        settings: dicts of settings; later ones replace earlier ones. Names may be written with underscores.
     """
     members, config = dict[str, Any](), dict[str, Any]()
     for given in settings:
@@ -203,9 +211,17 @@ def _set(members: dict[str, Any]) -> dict[str, Any]:
 
 
 def _hold(wanted: dict[str, Any], config: dict[str, Any], *, native: bool) -> list[dict[str, Any]]:
-    """Add the schema of the answer to the body, or return a text that asks for the schema.
+    """Add the schema of the answer to the body, or return a text that asks for the schema if Gemini cannot enforce it.
 
-    The user's settings have priority.
+    If the user's settings ask for a form already, nothing is added.
+
+    Args:
+        wanted: the schema of the answer.
+        config: the members of `generationConfig`, which are changed.
+        native: whether the model can enforce a schema in this request.
+
+    Returns:
+        Parts for the system instruction; an empty list if the body enforces the schema.
     """
     if not config.keys().isdisjoint({"responseMimeType", "responseSchema", "responseJsonSchema", "responseFormat"}):
         return []
@@ -221,13 +237,17 @@ def _text(text: str) -> list[dict[str, Any]]:
 
 
 def _name(name: str) -> str:
-    """Return a name that a function may have: it begins with a letter or an underscore."""
+    """Return the name in a form that the API accepts for a function: it begins with a letter or an underscore."""
     made = NOT_IN_NAMES.sub("_", name)[:64] or "_"
     return made if made[0].isalpha() or made[0] == "_" else f"_{made[:63]}"
 
 
 def _part(part: Part, *, in_result: bool = False) -> dict[str, Any] | None:
-    """Return a file as its bytes or its address; `None` if the provider does not accept it."""
+    """Return a file as a part with its bytes or its address; `None` if the provider does not accept it.
+
+    Args:
+        in_result: whether the part belongs to a tool result, which may hold fewer types of files.
+    """
     media = (part.media_type or "").partition(";")[0].strip().lower()
     given = bytes(part.data) if isinstance(part.data, bytes | bytearray) else b""
     url = part.url or ""
@@ -260,7 +280,7 @@ def _readable(given: bytes) -> bool:
 
 
 def _noted(part: Part) -> dict[str, Any]:
-    """Return a text part as it is, and any other part as a note that names it."""
+    """Return a text part as it is, and a note in place of any other part."""
     return {"text": (part.text or EMPTY) if part.type == "text" else note(part)}
 
 

@@ -1,9 +1,9 @@
-"""Parses a reply of Gemini's `generateContent`: whole, as events, or as an array of chunks. All give the same reply.
+"""Parses a reply of Gemini's `generateContent`: one JSON object, a stream of events, or a list of chunks.
 
-(A stream without `alt=sse` is an array.) A reply has parts in order, each of one kind, and a chunk holds the next
-parts. Words before and after something else, such as code that the provider ran, become paragraphs. Parts that are
-sent back keep their order and their signatures. A blocked prompt is a fault, and so is a call that the provider
-could not read: in that case the next try may succeed.
+A stream that was not asked for with `alt=sse` is a list. All three forms result in the same reply. A reply has parts in
+order, each of one kind, and each chunk holds the next parts. Text before and text after another part, such as code that
+the provider ran, become two paragraphs. Parts to send back later keep their order and their signatures. A blocked
+prompt raises a ModelFault, and so does a call that the provider could not read; then another try may succeed.
 
 Source: Gemini API reference, "GenerateContentResponse", and ai.google.dev, "Thought signatures", read 2026-11; that
 words beside a malformed call are its fragments: vellum-ai/vellum-assistant#43134, 2026-09; recorded traffic.
@@ -29,16 +29,16 @@ BROKEN = {
     "UNEXPECTED_TOOL_CALL": True,
     "MISSING_THOUGHT_SIGNATURE": False,
 }
-"""Finish reasons for which a reply is a fault, each with whether another try may succeed."""
+"""Finish reasons that make a reply a ModelFault, each with whether another try may succeed."""
 
 ENDED = ("STOP", "MAX_TOKENS")
-"""Finish reasons whose message is not meant for a reader."""
+"""Finish reasons whose `finishMessage` is not shown to the reader."""
 
 Words = Literal["text", "thought"]
 
 
 class GeminiParser(Incoming):
-    """A parser for one reply; a stream may also be one JSON list of its chunks."""
+    """A parser for one reply of `generateContent`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -47,14 +47,17 @@ class GeminiParser(Incoming):
         self._calls: list[ReplyCall] = []
         self._native: list[dict[str, Any]] = []
         self._open: list[str] = []
-        """Pieces of the last text part to send back, until another part follows."""
+        """Pieces of the last text part to send back. They are joined when another part follows."""
         self._spoke = ""
         """The kind of the last part that was not an empty text."""
         self._model: str | None = None
         self._usage: dict[str, Any] | None = None
 
     def take_whole(self, body: Any, data: bytes) -> None:
-        """Read a whole reply, or a list of chunks."""
+        """Read a reply that is one JSON value or a list of chunks.
+
+        Raises ModelFault if it is an error or has no candidate.
+        """
         for chunk in body if isinstance(body, list) else [body]:
             known = isinstance(chunk, dict) and "candidates" not in chunk
             self._chunk(chunk, failed=known and ("message" in chunk or "detail" in chunk))
@@ -62,16 +65,16 @@ class GeminiParser(Incoming):
             raise bad_reply(f"Expected a candidate in the reply, found {excerpt(data)}.")
 
     def take_event(self, event: Any, name: bytes) -> list[Delta]:
-        """Read one chunk of a stream."""
+        """Read one chunk of a stream, and return its deltas. Raises ModelFault if it reports an error."""
         return self._chunk(event, failed=name == b"error")
 
     def check_end(self) -> None:
-        """Raise ModelFault if the reply does not say why it stopped."""
+        """Raise ModelFault if the stream ended without a finish reason."""
         if self._said.finish is None:
             raise self.lost("The stream ended without a reason to stop.", begun=self._chosen)
 
     def reply(self) -> Reply:
-        """Return the reply, as far as it came."""
+        """Return the reply as far as it has been read."""
         self._close_text()
         plain = all(item.keys() == {"text"} or item == {"functionCall": {}} for item in self._native)
         told = self._said.reply(model=self._model, usage=self._usage)
@@ -109,7 +112,7 @@ class GeminiParser(Incoming):
         told = told if isinstance(told, str) else ""
         if reason in BROKEN:
             raise ModelFault(reason, told[:2000] or f"The model stopped with {reason}.", retry=BROKEN[reason])
-        if reason not in ENDED and not self._calls:  # a refusal is text
+        if reason not in ENDED and not self._calls:  # the explanation of a refusal counts as text
             self._spoke = "end"
             deltas += self._words("text", told)
         return deltas + self._said.end(reason)
@@ -124,7 +127,7 @@ class GeminiParser(Incoming):
             self._spoke = "call"
             return []
         data = [name for name in part if name not in BESIDE]
-        if isinstance(text, str) or (signed and not data):  # some signatures come by themselves
+        if isinstance(text, str) or (signed and not data):  # a signature may come in a part without content
             words = text if isinstance(text, str) else ""
             kind: Words = "thought" if part.get("thought") else "text"
             if signed:
@@ -147,7 +150,7 @@ class GeminiParser(Incoming):
         return self._said.words({"content" if kind == "text" else "reasoning_content": words})
 
     def _keep(self, item: dict[str, Any]) -> None:
-        """Add a part that is sent back later, after the words before it."""
+        """Add a part to those that are sent back later. The text before it is added first."""
         self._close_text()
         self._native.append(item)
 
@@ -170,7 +173,7 @@ class GeminiParser(Incoming):
 
 
 def _refuse_blocked(feedback: dict[str, Any]) -> None:
-    """Raise ModelFault if the provider blocked the prompt."""
+    """Raise ModelFault if the feedback says that the provider blocked the prompt."""
     reason, told = feedback.get("blockReason"), feedback.get("blockReasonMessage")
     if not reason or reason == "BLOCK_REASON_UNSPECIFIED":
         return

@@ -1,8 +1,8 @@
-"""Rewrites JSON schemas for Gemini, which enforces a part of JSON Schema, and silently ignores the rest.
+"""Rewrites JSON schemas for Gemini, which enforces a part of JSON Schema and silently ignores the rest.
 
-`parametersJsonSchema` and `responseJsonSchema` accept all of JSON Schema. The older `parameters` and `responseSchema`,
-a part of OpenAPI 3.0, answer 400 to keywords that they lack (`additionalProperties`, `const`, `$ref`, a list of types).
-So no keyword is left out; only keywords that Gemini refuses, or reads as less than they mean, are rewritten.
+`parametersJsonSchema` and `responseJsonSchema` accept all of JSON Schema. The older `parameters` and `responseSchema`
+accept only a part of OpenAPI 3.0: they answer 400 to `additionalProperties`, `const`, `$ref` or a list of types. The
+newer ones are used, so no keyword is left out. Keywords that Gemini refuses or does not enforce fully are rewritten.
 
 Source: Gemini API reference, "FunctionDeclaration" and "GenerationConfig" (which lists what is read), read 2026-11;
 keywords beside `$ref` refused: su-kaka/gcli2api#374, 2026-05; the schemas of recorded requests that were answered.
@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from typing import Any
 
 TABLES = ("properties", "patternProperties", "$defs")
-"""Members that hold schemas by name."""
+"""Members of a schema that hold schemas by name."""
 LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
 DATA = ("default", "enum", "const", "examples", "required")
-"""Members that hold values and no schemas, even if a value looks like a schema."""
+"""Members of a schema that hold values, not schemas, even if a value looks like a schema."""
 OLD = "definitions"
 """The older name of `$defs`, which Gemini does not read."""
 
@@ -23,15 +23,15 @@ NAMES = {str: "string", int: "integer", float: "number", bool: "boolean", type(N
 
 
 def arguments(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of a tool's arguments in the form that a function needs: an object."""
+    """Return the schema of a tool's arguments in a form that Gemini accepts: its top is an object."""
     made: dict[str, Any] = adapted(_rooted(schema))
     return made if made.get("type") == "object" else {"type": "object"} | made | {"type": "object"}
 
 
 def held(schema: dict[str, Any]) -> dict[str, Any] | None:
-    """Return a schema that Gemini can enforce for an answer; `None` if every value of it would be infinitely deep.
+    """Return the schema of an answer in a form that Gemini can enforce; `None` if every value of it would be endless.
 
-    Gemini expands references, so every cycle must lead through a member that may be missing.
+    Gemini expands references. So every cycle of references must lead through a member that may be missing.
     """
     made: dict[str, Any] = adapted(_rooted(schema))
     leads = {
@@ -45,7 +45,7 @@ def held(schema: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def adapted(node: Any) -> Any:
-    """Return a schema in which the parts that Gemini would refuse or ignore are rewritten."""
+    """Return a schema in which everything is rewritten that Gemini would refuse or ignore, at any depth."""
     if not isinstance(node, dict):
         return {} if node is True else node
     made: dict[str, Any] = {}
@@ -61,7 +61,7 @@ def adapted(node: Any) -> Any:
             made[name] = value if name in DATA or not isinstance(value, dict) else adapted(value)
     if "const" in node or "enum" in node:
         _choices(made, [node["const"]] if "const" in node else node["enum"])
-    if "prefixItems" in made and made.get("items") is False:  # nobody says whether this is read
+    if "prefixItems" in made and made.get("items") is False:  # not documented whether Gemini reads items: false
         del made["items"]
         made.setdefault("maxItems", len(made["prefixItems"]))
     if "anyOf" not in made:
@@ -73,6 +73,10 @@ def _choices(made: dict[str, Any], values: Any) -> None:
     """Add the allowed values to a schema.
 
     Strings and numbers are listed; booleans and null are expressed by their type.
+
+    Args:
+        made: the schema, which is changed.
+        values: the allowed values. Values of several types become an `anyOf`.
     """
     by_type: dict[str | None, list[Any]] = {}
     for value in values if isinstance(values, list) else ():
@@ -90,7 +94,10 @@ def _choices(made: dict[str, Any], values: Any) -> None:
 
 
 def _alone(made: dict[str, Any]) -> None:
-    """Move a reference that has other members beside it, which Gemini refuses, into `anyOf`; also a single `allOf`."""
+    """Move a reference that has other members beside it into `anyOf`, because Gemini refuses it otherwise.
+
+    An `allOf` with one schema is moved too. The schema is changed.
+    """
     if isinstance(made.get("$ref"), str):
         if any(not name.startswith("$") for name in made):
             made["anyOf"] = [{"$ref": made.pop("$ref")}]
@@ -99,7 +106,10 @@ def _alone(made: dict[str, Any]) -> None:
 
 
 def _rooted(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return a schema whose top is no reference. A reference at the top is replaced by its schema; members are kept."""
+    """Return a schema whose top is not a reference.
+
+    A reference at the top is replaced by the schema that it refers to. Members beside the reference are kept.
+    """
     seen: set[str] = set()
     named = {f"#/{table}/{name}": node for table in ("$defs", OLD) for name, node in _table(schema, table)}
     while isinstance(ref := schema.get("$ref"), str) and isinstance(named.get(ref), dict) and ref not in seen:
@@ -114,7 +124,10 @@ def _table(schema: dict[str, Any], name: str) -> list[tuple[str, Any]]:
 
 
 def _refs(node: Any) -> Iterator[str]:
-    """Yield the references in a schema that must be followed: not those of members that may be missing."""
+    """Yield the references in a schema that every value must follow.
+
+    References of members that may be missing are left out.
+    """
     stack = [node]
     while stack:
         node = stack.pop()

@@ -1,4 +1,7 @@
-"""Makes models from their addresses: the dialect of a provider, and the sender of requests."""
+"""Makes models from addresses such as `openai:gpt-4o`.
+
+A dialect, the format of one API, builds requests and reads replies.
+"""
 
 import os
 from collections.abc import Mapping
@@ -18,39 +21,43 @@ from gesta.models.responses import ResponsesDialect
 
 
 class HostedOptions(TypedDict, total=False):
-    """Options of a model behind a URL. Unset options come from environment variables; `gesta models` lists these."""
+    """The options of `gesta.hosted`.
+
+    An unset option comes from an environment variable; `gesta models` lists the variables.
+    """
 
     base_url: str | None
-    """The address that replaces the provider's own."""
+    """The URL that replaces the provider's own base address."""
     key: Credential | None
-    """The key, or a function that is called for a key at each request. A key is never on record."""
+    """The key, or a function that is called for a key at each request. A key is never put on record."""
     token: Giving | None
-    """A token, or a function that returns one. It is sent as `Authorization: Bearer`, whatever header the key has."""
+    """A token, or a function that returns one. It is sent as `Authorization: Bearer`, even if keys go into another
+    header."""
     headers: Mapping[str, str] | None
-    """More headers. If the name of a header marks a key, a token or a secret, its value is never shown."""
+    """More headers to send. If the name of a header suggests a key, a token or a secret, its value is never shown."""
     bounds: Bounds | None
-    """Longest time and largest size of a reply; by default the bounds of `GESTA_REPLY_BOUNDS`."""
+    """The greatest time and size of a reply; by default the bounds that `GESTA_REPLY_BOUNDS` sets."""
     proxy: str | None
-    """Address of the proxy; by default the proxy of the variables HTTPS_PROXY, ALL_PROXY and NO_PROXY."""
+    """Address of the proxy; by default the proxy that HTTPS_PROXY, ALL_PROXY and NO_PROXY set."""
     settings: dict[str, Any] | None
-    """Members of the body by the provider's own names, such as `temperature`; `None` leaves a member out."""
+    """Members of the request body by the provider's own names, such as `temperature`; `None` leaves a member out."""
     stream: bool
-    """Whether the reply is asked for as a stream; by default it is."""
+    """Whether replies are streamed, which is the default."""
 
 
 def hosted(address: str, **options: Unpack[HostedOptions]) -> HttpModel:
-    """Return a model behind a URL.
+    """Return a model that is asked over HTTP. Nothing is sent yet.
 
     Args:
         address: `provider:model`; with a base URL also the bare name of a model that uses Chat Completions.
         options: see `HostedOptions`.
 
     Raises:
-        BadAddress: there is no such provider, or the base URL is missing or cannot be used.
+        BadAddress: the provider is unknown, or the base URL is missing or cannot be used.
         NoKey: the provider needs a key and its variable is not set.
-        AgentError: both a key and a token are given, `GESTA_REPLY_BOUNDS` names an unknown bound, or the settings name
-            a member that is made from the record.
-        TypeError: there is no such option.
+        AgentError: both a key and a token are given, the key has characters that no header can hold,
+            `GESTA_REPLY_BOUNDS` cannot be read, or a setting would replace a part of the body that Gesta writes itself.
+        TypeError: an option is unknown.
     """
     refuse_misspelt(options)
     key, token, bounds = options.get("key"), options.get("token"), options.get("bounds")
@@ -67,7 +74,7 @@ def hosted(address: str, **options: Unpack[HostedOptions]) -> HttpModel:
 
 
 def refuse_misspelt(options: Mapping[str, Any]) -> None:
-    """Raise TypeError for an option that a model does not have."""
+    """Raise TypeError if an option is not one of `HostedOptions`. The message suggests the nearest name."""
     known = HostedOptions.__annotations__
     for name in options:
         if name not in known:
@@ -75,12 +82,15 @@ def refuse_misspelt(options: Mapping[str, Any]) -> None:
 
 
 def http_model(address: str, base_url: str | None = None, *, key: Credential | None = None) -> HttpModel:
-    """Return a model behind a URL. This is the older form of `hosted`."""
+    """Return a model that is asked over HTTP. This is the older form of `hosted`."""
     return hosted(address, base_url=base_url, key=key)
 
 
 def dialect(provider: Provider, model: str, settings: dict[str, Any] | None = None, *, stream: bool = True) -> Dialect:
-    """Return the dialect of a model, with its settings."""
+    """Return the dialect (request format) of a provider's model, with the settings of both.
+
+    Those given here have priority.
+    """
     own = provider.settings | (settings or {})
     match provider.speaks:
         case "anthropic-messages":
@@ -100,14 +110,14 @@ def unsent(address: str, *, stream: bool = True) -> HttpModel:
 
 
 def recorded(name: str, encoder: str, *, stream: bool = True) -> HttpModel:
-    """Return the model for which a request on record was encoded, to show what was sent. No key is needed.
+    """Return a model that builds recorded requests again, to show what was sent. No key is needed.
 
     Args:
-        name: `provider:model`, as a request header holds it.
-        encoder: name and version, as a block on record holds it.
+        name: `provider:model`, as the recorded request header holds it.
+        encoder: name and version of the encoding, as the recorded blocks hold it, such as `chat-completions/1`.
 
     Raises:
-        BadAddress: no dialect has that encoder.
+        BadAddress: no request format has that encoder.
     """
     host, _, model = name.partition(":")
     speaks = next((known for known in get_args(Speaks) if known == encoder.partition("/")[0]), None)

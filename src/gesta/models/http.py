@@ -1,8 +1,9 @@
-"""Sends a request over HTTP and yields the bytes of the reply. No other model code uses a network.
+"""Sends a request over HTTP, and yields the bytes of the reply. No other file for models uses the network.
 
-The key is read when a request is sent. It is in one header only, and never in a repr, a fault or a `Wire`. Redirects
-are never followed, because the key would be sent along. If a connection is lost inside a reply, the bytes end there,
-and the parser decides whether they are enough: many servers disconnect after the last word instead of ending properly.
+The key is read when a request is sent. It is in one header only, and never in a repr, an error or a `Wire` (a request
+that can be shown). Redirects are never followed, because the key would be sent along. A dialect is the format of one
+provider's API. If a connection is lost in the middle of a reply, the bytes end there, and the dialect's parser decides
+whether they are enough: many servers disconnect after the last word instead of ending properly.
 """
 
 import functools
@@ -38,11 +39,11 @@ T = TypeVar("T")
 
 THIS_MACHINE = ("localhost", "127.0.0.1", "::1")
 ERROR_BYTES = 64 * 1024
-"""Greatest number of bytes that are read of an error's body."""
+"""Greatest number of bytes that are read of the body of an error reply."""
 
 
 class Dialect(Protocol):
-    """The wire format of a provider, without the transport."""
+    """The format of a provider's API: how messages become a body, and how a reply is parsed. It sends nothing."""
 
     @property
     def model(self) -> str:
@@ -50,32 +51,32 @@ class Dialect(Protocol):
 
     @property
     def encoder(self) -> str:
-        """See `Model`."""
+        """Name and version of the encoding, such as `chat-completions/1`."""
 
     @property
     def path(self) -> str:
-        """The part of the address after the base address."""
+        """The part of the URL after the provider's base address. It may hold a query."""
 
     def encode(self, message: Message) -> bytes:
-        """See `Model`."""
+        """Return one message as a block: the bytes that stand for it in the body of every request."""
 
     def envelope(self, header: RequestHeaderContent) -> Envelope:
-        """See `Model`."""
+        """Return the envelope, made from a recorded request header: the parts of the body around the blocks."""
 
     def parser(self) -> Parser:
-        """See `Model`."""
+        """Return a new parser, which reads one reply."""
 
 
 class Secret(Struct, frozen=True):
-    """The mark in a `Wire` that replaces a secret."""
+    """A placeholder for a secret in the headers of a `Wire`."""
 
     name: str
-    """The name of the environment variable or header that holds the secret."""
+    """The name of the environment variable or of the header that holds the secret."""
     prefix: str = ""
 
 
 class Wire(Struct, frozen=True):
-    """One HTTP request in a form that can be shown."""
+    """One HTTP request as it will be sent, except that placeholders replace the secrets. So it may be shown."""
 
     method: str
     url: str
@@ -95,7 +96,7 @@ USER_AGENT = _user_agent()
 
 @functools.cache
 def _tls() -> ssl.SSLContext:
-    """Return the TLS context. It is made once, because reading the certificates takes 20 ms."""
+    """Return the TLS context. It is made only once, because reading the certificates takes 20 ms."""
     return httpx2.create_ssl_context()
 
 
@@ -104,7 +105,7 @@ def _now() -> datetime:
 
 
 class HttpModel:
-    """A model behind a URL."""
+    """A model that is asked over HTTP. It joins a dialect (the format) with a provider (address, key and headers)."""
 
     def __init__(
         self,
@@ -130,10 +131,10 @@ class HttpModel:
         url, (path, _, query) = urlsplit(provider.url), dialect.path.partition("?")
         query = "&".join(part for part in (url.query, query) if part)
         self.url = urlunsplit(url._replace(path=url.path.rstrip("/") + path, query=query, fragment=""))
-        """The address to which requests go."""
+        """The address to which requests are sent."""
 
     def __repr__(self) -> str:
-        """Return name and address. The query is left out, because it may hold a secret."""
+        """Return the name and the address. The query is left out, because it may hold a secret."""
         return SECRETS.message(f"HttpModel({self.name!r}, {self.url.partition('?')[0]!r})")
 
     @property
@@ -143,38 +144,38 @@ class HttpModel:
 
     @property
     def encoder(self) -> str:
-        """The encoder of the dialect."""
+        """Name and version of the dialect's encoding, such as `chat-completions/1`."""
         return self.dialect.encoder
 
     def encode(self, message: Message) -> bytes:
-        """Return one message as one block."""
+        """Return one message as a block: the bytes that stand for it in the body of every request."""
         return self.dialect.encode(message)
 
     def envelope(self, header: RequestHeaderContent) -> Envelope:
-        """Return the envelope for a header: the parts of the body around the blocks."""
+        """Return the envelope, made from a recorded request header: the parts of the body around the blocks."""
         return self.dialect.envelope(header)
 
     def parser(self) -> Parser:
-        """Return a new parser for one reply."""
+        """Return a new parser, which reads one reply."""
         return self.dialect.parser()
 
     def within(self, bounds: Bounds) -> "HttpModel":
-        """Return the same model with other bounds."""
+        """Return a copy of this model that has other bounds."""
         key, headers, clock = self._key, self._headers, self._clock
         return HttpModel(self.dialect, self.provider, key=key, headers=headers, bounds=bounds, clock=clock)
 
     def check(self) -> None:
-        """Check that a key is set or comes from a function, if the provider needs a key.
+        """Raise if the provider needs a key and no usable key is set. A function that returns keys is not called.
 
         Raises:
             NoKey: there is no key.
-            AgentError: the key holds characters that no header can carry.
+            AgentError: the key contains characters that an HTTP header cannot hold.
         """
         if not callable(self._key):
             self._sendable(self._found_key())
 
     def wire(self, request: Request) -> Wire:
-        """Return exactly the request that `send` will send, with marks in place of secrets. Pure."""
+        """Return exactly the HTTP request that `send` will send, with placeholders for the secrets. Nothing is sent."""
         headers: dict[str, str | Secret] = {
             "accept": "text/event-stream, application/json",
             "accept-encoding": "gzip",
@@ -191,12 +192,15 @@ class HttpModel:
         return Wire("POST", self.url, tuple(headers.items()), request.body())
 
     async def send(self, request: Request) -> AsyncGenerator[bytes, None]:
-        """Send the request, and yield the reply's bytes as they come. Close the iterator when leaving it early.
+        """Send the request, and yield the bytes of the reply as they arrive, decompressed.
+
+        Close the iterator if you stop before its end.
 
         Raises:
             NoKey: the provider needs a key and its variable is not set.
-            ModelFault: no reply: the provider's error, `timeout`, `connection`, `redirect`, `bad-reply` or
-                `reply-too-large`.
+            AgentError: the key contains characters that an HTTP header cannot hold.
+            ModelFault: the provider's error, or one of `timeout`, `connection`, `redirect`, `bad-reply`,
+                `reply-too-large` and `credential`. A connection lost after the first bytes is no error here.
         """
         wire, begun = self.wire(request), False
         deadline = anyio.current_time() + (self.bounds.total_s or float("inf"))
@@ -221,7 +225,7 @@ class HttpModel:
                 raise self._fault(exc) from exc
 
     async def aclose(self) -> None:
-        """Close the connections of the running event loop; the next `send` opens new ones.
+        """Close the connections of the running event loop. The next `send` opens new connections.
 
         An event loop that ends properly, as in `asyncio.run` and `anyio.run`, closes its connections by itself.
         """
@@ -230,7 +234,7 @@ class HttpModel:
             await open_end.aclose()
 
     async def _client(self) -> httpx2.AsyncClient:
-        """Return the HTTP client of the running event loop. Clients of other event loops cannot be used in it."""
+        """Return the HTTP client for the running event loop. A client of another event loop cannot be used in it."""
         loop = _loop()
         if loop not in self._clients:
             limits = self.bounds
@@ -249,14 +253,14 @@ class HttpModel:
         return self._clients[loop][0]
 
     def _found_key(self) -> str:
-        """Return the key that was passed, else the key in the provider's environment variable; empty without a key."""
+        """Return the key that was passed, or else that of the provider's environment variable; `""` without a key."""
         key = self._key if isinstance(self._key, str) else self.provider.key()[1]
         return key.strip()
 
     def _sendable(self, key: str) -> str | None:
-        """Return a key in the form to send, and add it to the known secrets of this process.
+        """Check a key, and return it; `None` for an empty key. The key joins the known secrets, which are never shown.
 
-        Raises NoKey, AgentError.
+        Raises NoKey if the provider needs a key, and AgentError for characters that an HTTP header cannot hold.
         """
         variable = self.provider.key_variable
         SECRETS.add(variable or "key", key)
@@ -270,11 +274,14 @@ class HttpModel:
         return key or None
 
     async def _credential(self) -> str | None:
-        """Return the key for one request. Raises NoKey, and ModelFault if the function that returns the key failed."""
+        """Return the key for one request; `None` if there is none.
+
+        Raises NoKey and AgentError as `_sendable` does, and ModelFault if the function that returns the key failed.
+        """
         return self._sendable(await given(self._key, self.name) if callable(self._key) else self._found_key())
 
     def _resolved(self, wire: Wire, key: str | None) -> dict[str, str]:
-        """Return the headers with secrets in place of their marks. An optional secret that is not set is left out."""
+        """Return the headers with the secrets in place of the placeholders. Without a key, its header is left out."""
         headers: dict[str, str] = {}
         for name, value in wire.headers:
             if isinstance(value, str):
@@ -299,7 +306,7 @@ class HttpModel:
             raise ModelFault("timeout", found, retry=True) from exc
 
     async def _refusal(self, response: httpx2.Response, deadline: float) -> ModelFault:
-        """Return the fault for a reply whose status is no success."""
+        """Return the fault for a reply with an HTTP status outside 200 to 299. It contains what the provider wrote."""
         status, headers = response.status_code, response.headers
         if response.is_redirect:
             where = SECRETS.message(headers.get("location", "")).partition("?")[0]
@@ -332,7 +339,7 @@ class HttpModel:
         )
 
     def _fault(self, exc: Exception) -> ModelFault:
-        """Return the fault for an error of the HTTP library."""
+        """Return the fault for an exception that the HTTP library raised."""
         scrub(exc)
         found = f"{type(exc).__name__}: {exc}" if str(exc) else type(exc).__name__
         at = self.url.partition("?")[0]
@@ -351,7 +358,7 @@ class HttpModel:
 
 
 async def _closing(client: httpx2.AsyncClient) -> AsyncGenerator[None, None]:
-    """Close the connections at the end of the event loop, which closes every async generator that it started."""
+    """Close the client's connections when the event loop ends: the loop then closes this generator."""
     try:
         yield
     finally:
@@ -364,9 +371,12 @@ def _loop() -> Any:
 
 
 def _asked_wait_s(headers: Mapping[str, str], clock: Callable[[], datetime]) -> float | None:
-    """Return the seconds that `Retry-After` or `retry-after-ms` asks for.
+    """Return the number of seconds to wait that the reply's headers ask for; `None` if they ask for no pause.
 
-    Source: RFC 9110, section 10.2.3; OpenAI and Azure send the second header beside the first.
+    `retry-after-ms` counts before `Retry-After`, which may also hold a date. The date is compared with the reply's own
+    `Date`, or with the clock if that is missing.
+
+    Source: RFC 9110, section 10.2.3; OpenAI and Azure send the first header beside the second.
     """
     for name, unit_s in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         try:

@@ -1,6 +1,8 @@
-"""Reads the bytes of a reply as JSON, whole or as server-sent events. The bytes themselves show which of the two it is.
+"""Reads the bytes of a reply as JSON.
 
-Each dialect interprets the JSON. However the bytes are cut, the same values come in the same order.
+The bytes show whether the reply is one JSON value or a stream of server-sent events. This file decodes the JSON; the
+parser of each provider's format, a subclass of `Incoming`, interprets it. The bytes may be cut anywhere: the result is
+the same. A delta is a piece of the text or the thought, made for those who watch.
 """
 
 from abc import ABC, abstractmethod
@@ -15,16 +17,16 @@ from gesta.models.sse import Event, Events
 BLANK = b" \t\r\n\xef\xbb\xbf"
 """Bytes that may come before a reply: keep-alive lines and a byte order mark."""
 FIRST = 1000
-"""Greatest number of bytes of a stream that are kept, to show them if the bytes are not a stream of events."""
+"""Number of bytes at the start of a stream that are kept. An error shows them if the bytes are no stream of events."""
 MARK = b"[DONE]"
-"""The event that ends the stream of many servers."""
+"""The data of the event with which many servers end a stream."""
 
 
 class Incoming(ABC):
-    """A parser for one reply.
+    """Base class of the parsers of replies. One object parses one reply.
 
-    The joined deltas are the text of all complete events. A whole reply has no deltas. The last event may lack the
-    empty line after it; it is then part of the reply and makes no delta.
+    The joined deltas are the text of all complete events. A reply that is one JSON value has no deltas. The last event
+    may lack the empty line after it; then it is part of the reply, but makes no delta.
     """
 
     def __init__(self) -> None:
@@ -37,10 +39,10 @@ class Incoming(ABC):
         self._events: Events | None = None
 
     def feed(self, data: bytes) -> list[Delta]:
-        """Read the next bytes.
+        """Read the next bytes, and return the deltas that they complete.
 
         Raises:
-            ModelFault: the stream holds an error, or an event that is no JSON.
+            ModelFault: the stream reports an error, or an event is not JSON.
         """
         if self._events is None:  # the form is not known yet, or it is a whole reply
             if self.whole is not None:
@@ -58,11 +60,11 @@ class Incoming(ABC):
         return self._take(self._events.feed(data))
 
     def close(self) -> Reply:
-        """Return the reply.
+        """Return the whole reply. Call it after the last bytes.
 
         Raises:
-            ModelFault: `lost-stream` when the bytes end early, `bad-reply` when they are no reply, else the reply's own
-                error.
+            ModelFault: `lost-stream` if the bytes end early, `bad-reply` if they are no reply, or the error that the
+                reply reports.
         """
         if self.whole is not None:
             data = b"".join(self.whole)
@@ -80,37 +82,51 @@ class Incoming(ABC):
 
     @property
     def over(self) -> bool:
-        """Whether the reply has ended, so that the rest of the stream is ignored."""
+        """Whether the reply has ended. The rest of the stream is then ignored."""
         return self.marked
 
     @property
     def beginning(self) -> bytes:
-        """The beginning of the stream, for an error message. Once the reply has ended, only its first line."""
+        """The first bytes of the stream, for an error message. Once the reply has ended, only the first line."""
         return self.first.splitlines()[0] if self.over else self.first
 
     def lost(self, found: str, *, begun: bool) -> ModelFault:
-        """Return the fault for a stream that ended early, or for bytes that are no stream of events."""
+        """Return the fault for a stream that ended early.
+
+        Args:
+            found: what is missing, for the message.
+            begun: whether any part of a reply came. If not, and the bytes are no stream of events, the fault is
+                `bad-reply`.
+        """
         if self._events is not None and self._events.strange and not (begun or self.over):
             return bad_reply(f"Expected JSON or server-sent events, found {excerpt(self.beginning)}.")
         return lost_stream(found)
 
-    # of one dialect
+    # Each provider's format implements these.
 
     @abstractmethod
     def take_whole(self, body: Any, data: bytes) -> None:
-        """Read a whole reply, parsed from these bytes. Raises ModelFault if it is not a reply."""
+        """Read a reply that is one JSON value.
+
+        Args:
+            body: the decoded value.
+            data: the bytes that it was decoded from, for an error message.
+
+        Raises:
+            ModelFault: the value is not a reply, or it reports an error.
+        """
 
     @abstractmethod
     def take_event(self, event: Any, name: bytes) -> list[Delta]:
-        """Read one event of a stream, and return its words for a listener. Raises ModelFault for an error."""
+        """Read one decoded event of a stream, and return its deltas. Raises ModelFault if it reports an error."""
 
     @abstractmethod
     def check_end(self) -> None:
-        """Raise ModelFault if the stream ended early."""
+        """Raise ModelFault if the stream ended before the reply was complete."""
 
     @abstractmethod
     def reply(self) -> Reply:
-        """Return the reply, as far as it came."""
+        """Return the reply as far as it has been read."""
 
     def _take(self, events: list[Event]) -> list[Delta]:
         deltas: list[Delta] = []
@@ -133,7 +149,10 @@ class Incoming(ABC):
         return deltas
 
     def _read_rest(self, events: Events) -> None:
-        """Read the last event, which has no empty line after it. If it was cut and cannot be read, it is ignored."""
+        """Read the last event if the empty line after it is missing.
+
+        If it was cut and is no longer JSON, it is ignored.
+        """
         try:
             self._take(events.close())
         except ModelFault as exc:

@@ -1,6 +1,6 @@
 r"""Lenient JSON: writes every value as valid JSON, and reads JSON that strict readers refuse.
 
-A record may hold values that JSON lacks (infinite numbers, half a surrogate pair, objects), and providers send JSON
+A recorded value may be one that JSON lacks (an infinite number, half a surrogate pair, an object). Providers send JSON
 that strict readers refuse (`\ud800`, raw line ends inside strings, broken UTF-8). Neither may stop an agent.
 """
 
@@ -16,25 +16,25 @@ ENCODER = msgspec.json.Encoder()
 DECODER = msgspec.json.Decoder()
 SURROGATE = re.compile("[\ud800-\udfff]")
 DEPTH = 100
-"""Greatest number of levels that are written of a value that cannot be encoded directly."""
+"""Greatest nesting that is written of a value which cannot be encoded directly. Deeper levels become `…`."""
 
 
 def clean(text: str) -> str:
-    """Return a text that has a UTF-8 form: surrogate pairs are joined, and each lone surrogate becomes U+FFFD."""
+    """Return the text in a form that UTF-8 can encode: surrogate pairs are joined, a lone surrogate becomes U+FFFD."""
     if SURROGATE.search(text) is None:
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def paired(text: str) -> str:
-    """Return a text with the surrogate pairs joined that came in two pieces. Lone surrogates stay."""
+    """Return the text with each pair of surrogates joined into one character. Lone surrogates are kept."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
 
 
 def compact(value: Any) -> bytes:
-    """Return a value as compact JSON, with members in their order. Never raises: any value gives valid JSON.
+    """Return a value as compact JSON, with the members in their order. It never raises: any value becomes valid JSON.
 
-    Values that JSON lacks become text: `nan`, `inf`, an object's `str`. Lone surrogates become U+FFFD.
+    Values that JSON lacks become text: `nan`, `inf`, the `str` of an object. Lone surrogates become U+FFFD.
     """
     try:
         data = ENCODER.encode(value)
@@ -46,7 +46,10 @@ def compact(value: Any) -> bytes:
 
 
 def exact(value: Any) -> bytes:
-    """Return JSON as `compact` does, but with escapes for lone surrogates, so that decoding returns the same text."""
+    """Return compact JSON in which lone surrogates are escaped, so that decoding returns the same text.
+
+    It never raises. Other values that JSON lacks become text, as in `compact`.
+    """
     try:
         return ENCODER.encode(value)
     except UnicodeEncodeError:
@@ -56,10 +59,10 @@ def exact(value: Any) -> bytes:
 
 
 def read(data: bytes) -> Any:
-    """Return the value of JSON bytes, also of JSON that strict readers refuse.
+    """Return the value that JSON bytes hold, even if a strict reader would refuse them.
 
     Raises:
-        ValueError: no reader can read them.
+        ValueError: the bytes are no JSON that can be read.
     """
     try:
         return DECODER.decode(data)
@@ -72,9 +75,10 @@ def read(data: bytes) -> Any:
 
 
 def read_all(texts: Sequence[bytes]) -> list[Any]:
-    """Return the values of several JSON texts, each as `read` returns it. Ordinary texts are decoded in one pass.
+    """Return the values of several JSON texts, in their order. Ordinary texts are decoded in one pass.
 
-    Raises ValueError.
+    Raises:
+        ValueError: one of the texts cannot be read.
     """
     try:
         found = DECODER.decode(b"[" + b",".join(texts) + b"]")
@@ -84,7 +88,11 @@ def read_all(texts: Sequence[bytes]) -> list[Any]:
 
 
 def _plain(value: Any, above: tuple[int, ...]) -> Any:
-    """Return a value made of dict, list, str, int, float, bool and `None` only."""
+    """Return a copy of a value that consists of dict, list, str, int, float, bool and `None` only.
+
+    Args:
+        above: ids of the objects that contain the value, to find cycles. A cycle becomes `…`.
+    """
     if isinstance(value, str):
         return clean(str.__str__(value))
     if value is None or isinstance(value, bool):

@@ -1,4 +1,7 @@
-"""Members of a reply that a Chat Completions server expects back with its calls: reasoning, or a call's signature.
+"""Keeps the parts of a Chat Completions reply that the server wants back with the reply's tool calls in later requests.
+
+These are members of the message or of a call: reasoning, or the signature of a call. Servers that do not get them back
+refuse the next request or lose the reasoning.
 
 Source: DeepSeek, "Thinking Mode", "Tool Calls"; OpenRouter, "Reasoning Tokens", "Preserving Reasoning"; Gemini API,
 "Thought Signatures", "OpenAI compatibility"; read 2026-11.
@@ -8,21 +11,21 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 SPOKEN = ("text", "summary", "data", "signature")
-"""Members of a piece of reasoning whose text comes in pieces."""
+"""Members of a piece of reasoning whose text a stream sends in several pieces, which are joined."""
 
 
 class Kept:
-    """Collects, from the pieces of a reply, those members that the server expects back with later requests."""
+    """Collects the members to send back from one reply, which comes whole or in pieces."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = names
         self._message: dict[str, Any] = {}
         self._calls: list[dict[str, Any]] = []
         self._keys: list[Any] = []
-        """The index and the id by which the pieces of each call are recognised."""
+        """For each call its index and id, by which later pieces of the call are recognised."""
 
     def take(self, message: Mapping[str, Any]) -> None:
-        """Add a message, or a piece of a message."""
+        """Add the next piece of the reply's message, or the whole message."""
         if not self._names:
             return
         _merge(self._message, message, self._names)
@@ -32,7 +35,7 @@ class Kept:
                 _merge(self._call(call), call, self._names)
 
     def native(self) -> dict[str, Any] | None:
-        """Return the members to send back to the provider later; `None` without calls or without such members."""
+        """Return the members to send back. Return `None` if the reply has no calls, or no such members."""
         if not self._calls or not (self._message or any(self._calls)):
             return None
         return {"message": _flat(self._message), "calls": [_flat(call) for call in self._calls]}
@@ -48,7 +51,14 @@ class Kept:
 
 
 def put_back(block: dict[str, Any], native: Any) -> None:
-    """Add to a block the members that the server expects back, if their number of calls is that of the block."""
+    """Add the kept members to a message of a later request.
+
+    If the number of calls of the message differs from the reply's, nothing is added.
+
+    Args:
+        block: the message as a dict, which is changed. Members that it has already are kept.
+        native: what `Kept.native` returned.
+    """
     if not isinstance(native, dict):
         return
     message, calls, own = native.get("message"), native.get("calls"), block.get("tool_calls")
@@ -74,7 +84,7 @@ def _merge(whole: dict[str, Any], piece: Mapping[str, Any], names: Sequence[str]
 
 
 def _add(items: list[Any], item: Any) -> None:
-    """Add a piece of reasoning to the list: join it to the last piece if it continues that, else append it."""
+    """Add a piece of reasoning to a list. If it has the index and type of the last piece, it is joined to that."""
     last = items[-1] if items else None
     if not (
         isinstance(item, dict)
@@ -89,14 +99,14 @@ def _add(items: list[Any], item: Any) -> None:
 
 
 class _Text:
-    """A text in pieces. The pieces are joined once, because joining at each piece would take quadratic time."""
+    """A text that comes in pieces. It is joined only at the end: joining at each piece would take quadratic time."""
 
     def __init__(self, *parts: str) -> None:
         self.parts = list(parts)
 
 
 def _joined(known: Any, found: str) -> _Text:
-    """Return a text with one more piece. A value that is no text is replaced by the piece."""
+    """Return the text with one more piece. If the value so far is not a text, the piece replaces it."""
     if isinstance(known, _Text):
         known.parts.append(found)
         return known
@@ -104,7 +114,7 @@ def _joined(known: Any, found: str) -> _Text:
 
 
 def _flat(members: dict[str, Any]) -> dict[str, Any]:
-    """Return members with all their texts joined, also the texts of objects in their lists."""
+    """Return the members with the pieces of each text joined, also in the dicts inside lists."""
     found = _texts(members)
     for name, each in found.items():
         if isinstance(each, list):

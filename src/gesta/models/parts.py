@@ -1,4 +1,4 @@
-"""Images and files of a message, as text for a body."""
+"""Writes the images and files of a message as text for the body of a request."""
 
 from base64 import b64encode
 
@@ -7,10 +7,10 @@ from gesta.message import part_text
 
 
 def data_url(part: Part) -> str:
-    """Return the bytes of a part as a data URL."""
+    """Return a data URL that holds the bytes of a part in Base64."""
     return f"data:{part.media_type or 'application/octet-stream'};base64,{b64encode(part.data).decode()}"
 
 
 def note(part: Part) -> str:
-    """Return a note that names a part which cannot be sent."""
+    """Return a text to send in place of an image or file: `[image 'a.bmp', image/bmp: it cannot be shown here]`."""
     return part_text(part, ": it cannot be shown here")

@@ -1,7 +1,8 @@
-"""Prices of tokens from genai-prices, imported when a price is first needed: its list is large and takes half a second.
+"""Prices of tokens from the list in the package genai-prices.
 
-A model of a provider that the list does not know has no price, which does not mean that it is free. The price names the
-edition of the list. Only the provider's bill is exact.
+The package is imported when a price is first needed, because its list is large and takes half a second to load. A model
+of a provider that the list does not know has no price, which does not mean that it is free. Each price names the
+release of the list. Prices are estimates: only the provider's bill is exact.
 """
 
 from collections.abc import Iterator
@@ -15,11 +16,11 @@ from gesta.model.usage import tokens
 from gesta.models.providers import PROVIDERS
 
 FLAVOURS = ("chat", "default")
-"""Names in the list for the ways in which providers count tokens; Chat Completions is one of the ways."""
+"""The list's names for the ways in which providers report tokens: that of Chat Completions, and the provider's own."""
 
 
 UNKNOWN = (LookupError, ValueError, TypeError)
-"""The errors that the list raises for a model, a provider or a usage that it does not know."""
+"""The errors that genai-prices raises for an unknown model, provider or form of usage."""
 
 
 class Listed:
@@ -32,19 +33,23 @@ class Listed:
 
     @cached_property
     def dated(self) -> str:
-        """Name and release of the list; empty if it is not installed."""
+        """Name and release of the list, such as `genai-prices 0.0.36`. It is empty if the package is not installed."""
         try:
             return f"{self.library} {version(self.library)}"
         except PackageNotFoundError:
             return ""
 
     def check(self) -> None:
-        """Raise MissingExtra if the list is not installed."""
+        """Raise MissingExtra if the package genai-prices is not installed."""
         if not self.dated:
             raise MissingExtra("A budget in US dollars", self.library, "prices")
 
     def usd(self, usage: dict[str, Any]) -> float | None:
-        """Return the US dollars for a usage; `None` for a model or usage that the list does not know."""
+        """Return the price of a usage in US dollars. Return `None` for a model or usage that the list does not know.
+
+        Args:
+            usage: numbers of tokens, as the provider sent them.
+        """
         if not self.dated:
             return None
         from genai_prices import calc_price
@@ -55,7 +60,10 @@ class Listed:
         return None
 
     def _counted(self, usage: dict[str, Any]) -> Iterator[Any]:
-        """Yield the tokens of a usage as genai-prices reads them, in each way, and last only input and output."""
+        """Yield the usage as genai-prices reads it, once for each way that works.
+
+        The last has input and output tokens only.
+        """
         from genai_prices import Usage, extract_usage
 
         for flavour in FLAVOURS:
@@ -71,13 +79,13 @@ class Listed:
 
 
 def listed(name: str, *, needed: bool = False) -> Listed | None:
-    """Return the price of `provider:model`; `None` for a provider that the list does not know.
+    """Return the price of a model named `provider:model`; `None` if Gesta does not know the provider.
 
     Args:
-        needed: whether a budget in US dollars depends on it.
+        needed: whether a budget in US dollars depends on the price.
 
     Raises:
-        MissingExtra: the price is needed, and the list is not installed.
+        MissingExtra: the price is needed, and the package genai-prices is not installed.
     """
     provider, _, model = name.partition(":")
     if provider not in PROVIDERS or not model:

@@ -1,6 +1,6 @@
-"""Public providers of models, with the format and the key variable of each.
+"""Public providers of models, with the address, the request format and the key variable of each.
 
-Source: each provider's own page on its address, and the variables that its own library reads, read 2026-11.
+Source: each provider's page on its address, and the variables that its own library reads, read 2026-11.
 """
 
 import os
@@ -20,28 +20,28 @@ DIALECTS: dict[Speaks, str] = {
     "anthropic-messages": "Messages (Anthropic)",
     "gemini": "Gemini",
 }
-"""The dialects, with the name of each for people, in the order in which the viewer lists them."""
+"""The request formats, each with its name for people, in the order in which the viewer lists them."""
 
 
 class Provider(Struct, frozen=True):
-    """A provider: its address and format, and the settings and headers that it needs."""
+    """A provider of models: its address and request format, and the settings and headers that it needs."""
 
     name: str
     url: str
-    """The base address, to which the dialect adds its path. Its query is kept."""
+    """The base address. The request format adds its own path. A query in the address is kept."""
     key_variable: str | None = None
     """The environment variable that holds the key."""
     key_also: tuple[str, ...] = ()
-    """More variables for the key, by names that other programs use. The first variable that is set is used."""
+    """More environment variables for the key, which other programs use. The first variable that is set is used."""
     key_needed: bool = True
     url_variable: str | None = None
-    """The environment variable that holds another base address, named as in the provider's own library."""
+    """The environment variable that replaces the base address. The provider's own library reads the same variable."""
     url_path: str = ""
-    """The end of the base address, which is added if the variable's value lacks it."""
+    """The end of the base address. It is added to an address that a variable or the user gives without it."""
     header_variables: dict[str, str] = {}
-    """Headers that are sent if a variable is set, by name of the header: the name of the variable."""
+    """Names of HTTP headers, each with the environment variable that holds its value. Unset ones are not sent."""
     settings: dict[str, Any] = {}
-    """Settings that every model of the provider needs; `None` leaves a member out."""
+    """Members of the request body that every model of the provider needs; `None` leaves a member out."""
     speaks: Speaks = "chat-completions"
     key_header: str = "authorization"
     """The header that holds the key; in `authorization`, the word Bearer comes before it."""
@@ -50,17 +50,24 @@ class Provider(Struct, frozen=True):
     proxy: str | None = None
     """Address of the proxy; by default the proxy of the variables HTTPS_PROXY, ALL_PROXY and NO_PROXY."""
     keeps: tuple[str, ...] = ()
-    """Members of a Chat Completions reply that the provider expects back with the calls that came with them."""
+    """Members of a Chat Completions reply that the provider wants back with the reply's tool calls, such as
+    reasoning."""
 
     def key(self) -> tuple[str | None, str]:
-        """Return the variable that holds a key, and the key; the first name and an empty text if no variable is set."""
+        """Return the environment variable that holds the key, and the key.
+
+        If none is set: the first variable and `""`.
+        """
         for variable in (self.key_variable, *self.key_also):
             if variable is not None and (found := os.environ.get(variable, "").strip()):
                 return variable, found
         return self.key_variable, ""
 
     def in_force(self) -> "Provider":
-        """Return the provider with the base address from its variable, if the variable is set. Raises BadAddress."""
+        """Return the provider with the address that `url_variable` holds, or unchanged if it is not set.
+
+        Raises BadAddress.
+        """
         found = os.environ.get(self.url_variable, "").strip() if self.url_variable is not None else ""
         if not found:
             return self
@@ -72,7 +79,7 @@ class Provider(Struct, frozen=True):
             raise BadAddress(f"{self.url_variable}: {wrong}") from wrong
 
     def __post_init__(self) -> None:
-        """Raise BadAddress if nothing can be sent to the address, or if it holds a user or password."""
+        """Raise BadAddress if the address is not an http or https URL, or if it contains a user or a password."""
         try:
             url = urlsplit(self.url)
             usable = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
@@ -90,7 +97,7 @@ class Provider(Struct, frozen=True):
 
 
 LOCAL = "GESTA_API_KEY"
-"""The variable for the key, if a base URL is given without a provider. It may be unset."""
+"""The environment variable for the key if a base URL is given without a provider. It may be unset."""
 
 OPENAI = Provider(
     "openai",
@@ -163,7 +170,7 @@ PROVIDERS = {
         Provider("lmstudio", "http://localhost:1234/v1"),
     )
 }
-"""Providers by name, which is the first half of a model's address."""
+"""The providers by name. The name is the part of a model's address before the first colon."""
 
 MAKERS = {
     "gpt-": "openai",
@@ -176,18 +183,19 @@ MAKERS = {
     "grok-": "xai",
     "kimi-": "moonshot",
 }
-"""Beginnings of the names of models, with the provider that a person means who writes such a name alone."""
+"""Beginnings of model names, each with its provider. An error suggests the provider if an address lacks one."""
 
 
 def locate(address: str, base_url: str | None = None) -> tuple[Provider, str]:
-    """Return the provider of an address, and the provider's name for the model.
+    """Return the provider of a model's address, and the provider's name for the model.
 
     Args:
-        address: `provider:model`; with a base URL also the bare name of a model, which may hold colons.
-        base_url: the address to use instead. A provider's key is sent there only if `address` names that provider.
+        address: `provider:model`; with a base URL also the bare name of a model, which may contain colons.
+        base_url: the URL that replaces the provider's own. The provider's key is sent there only if `address` names
+            that provider.
 
     Raises:
-        BadAddress: there is no such provider, no model, or no base URL that can be used.
+        BadAddress: the provider is unknown, the model is missing, or there is no usable base URL.
     """
     name, _, model = address.partition(":")
     provider = PROVIDERS.get(name)
@@ -213,7 +221,7 @@ def locate(address: str, base_url: str | None = None) -> tuple[Provider, str]:
 
 
 def _meant(address: str) -> str:
-    """Return a sentence that suggests an address for one whose provider is missing or misspelt; else an empty text."""
+    """Return a sentence that suggests what the user may have meant by an address without a known provider, or `""`."""
     name, slash, model = address.partition("/")
     if slash and name in PROVIDERS and model:
         return f" Did you mean {f'{name}:{model}'!r}?"

@@ -1,8 +1,8 @@
-"""A model that repeats the answers of a recorded run: no key, no network, no cost.
+"""A model that repeats the recorded answers of a run: no key, no network, no cost.
 
-If the bytes of a reply are on record, the model answers with them. Otherwise, as after a scripted model, the reply is
-made from the entries whose cause is the completion: its calls and its thoughts. The model has the recorded name, so
-requests have the same bodies and a replayed run has the same entries.
+If the bytes of a reply are on record, the model sends them again. Otherwise the reply is made from its recorded
+entries: the completion (what the model generated), and the calls and thoughts that name it as their cause. The model
+has the recorded name, so requests have the same bodies, and a replayed run gets the same entries.
 """
 
 import hashlib
@@ -31,17 +31,17 @@ from gesta.models.scripted import Answer, Keyless, Script, spoken
 
 
 class Recorded(Struct):
-    """One recorded completion."""
+    """One recorded answer of a model."""
 
     id: str
     reply: Reply
     digest: str | None
-    """Digest of the request's body, in hex; `None` if the request is not on record."""
+    """SHA-256 of the request's body, in hex; `None` if the request is not on record."""
     raw: bytes | None
-    """The bytes from the provider, compressed with zlib; `None` if they were not kept."""
+    """The bytes that the provider sent, compressed with zlib; `None` if they were not kept."""
 
     def answer(self) -> Reply | bytes:
-        """Return the recorded bytes if they are a Chat Completions reply with this text, else the reply."""
+        """Return the recorded bytes if they are a Chat Completions reply with the recorded text, else the reply."""
         if self.raw is None:
             return self.reply
         parser = ChatParser()
@@ -58,13 +58,13 @@ def replay(source: Iterable[Any], *, strict: bool = False, name: str | None = No
     """Return a model that repeats recorded answers, one after the other.
 
     Args:
-        source: the entries of one run, or items as in `gesta.scripted`, such as `said` returns.
-        strict: whether each request must have the same body as the recorded request.
-        name: name of the model; by default the recorded name, else `replay`.
-        stream: whether requests ask for a stream, as they did when the run was recorded.
+        source: the entries of one run; or items as `gesta.scripted` accepts them, such as `said` returns.
+        strict: whether each request must have the same body as the recorded one. If it differs, AgentError is raised.
+        name: name of the model; by default the recorded name, or `replay` without one.
+        stream: whether requests ask for a stream. For `strict`, it must be as it was when the run was recorded.
 
     Raises:
-        AgentError: entries of several runs, or `strict` with answers whose requests are not on record.
+        AgentError: the entries belong to several runs, or `strict` is set and a recorded request is missing.
     """
     found = list(source)
     if not any(isinstance(one, Entry) for one in found):
@@ -98,10 +98,12 @@ def replay(source: Iterable[Any], *, strict: bool = False, name: str | None = No
 
 
 def recorded(entries: Iterable[Entry]) -> list[Recorded]:
-    """Return the answers of a run, in order, each with its calls and with the thoughts that its text does not hold.
+    """Return the answers of a run in order, each with its calls and thoughts.
+
+    Thoughts that its text repeats are left out.
 
     Raises:
-        AgentError: the entries are of several runs, or not all objects are entries.
+        AgentError: the entries belong to several runs, or an object is not an entry.
     """
     found = sorted(_checked(entries), key=lambda entry: entry.seq)
     headers: dict[int, RequestHeaderContent] = {}
@@ -124,7 +126,7 @@ def recorded(entries: Iterable[Entry]) -> list[Recorded]:
                     raw if isinstance(raw, bytes) else None,
                 )
                 if asked is not None and asked.header in headers and not headers[asked.header].tools:
-                    textual.add(entry.seq)  # no tools were offered: its calls were read from its text
+                    textual.add(entry.seq)  # no tools were in the request, so the calls were read from the text
             case ThoughtContent() | ToolCallContent() as more:
                 owner = _owner(entry, answers)
                 if owner is not None and not (owner in textual and isinstance(more, ToolCallContent)):
@@ -136,14 +138,20 @@ def from_messages(messages: Iterable[dict[str, Any]], *, name: str = "replay", s
     """Return a model that repeats the assistant's messages of a recorded conversation.
 
     Args:
-        messages: in the form of OpenAI's Chat Completions. Ids and texts of arguments are kept, also if a text is no
-            JSON. Messages of other roles are ignored.
+        messages: the conversation in the form of OpenAI's Chat Completions. Messages of other roles are ignored. Ids of
+            calls and the text of their arguments are kept, even if that text is not JSON.
+        name: name of the model, on record and in errors.
+        stream: whether requests ask for a stream.
     """
     return Keyless(name, Script(name, said(messages)).choose, spoken(name, stream=stream))
 
 
 def said(messages: Iterable[dict[str, Any]]) -> list[Reply]:
-    """Return the assistant's messages of a conversation as items for `replay` or `gesta.scripted`."""
+    """Return the assistant's messages of a conversation as replies, for `replay` or `gesta.scripted`.
+
+    Args:
+        messages: the conversation in the form of OpenAI's Chat Completions.
+    """
     items: list[Reply] = []
     for message in messages:
         if message.get("role") == "assistant":
@@ -167,7 +175,7 @@ def _checked(entries: Iterable[Entry]) -> list[Entry]:
 
 
 def _name(entries: list[Entry]) -> str | None:
-    """Return the name of the model in the first header that has one."""
+    """Return the name of the model in the first recorded request header that has one; `None` without one."""
     for entry in entries:
         if isinstance(entry.content, RequestHeaderContent):
             name = (entry.content.meta or {}).get("model")
@@ -181,7 +189,10 @@ def _seqs(entry: Entry) -> list[int]:
 
 
 def _owner(entry: Entry, answers: dict[int, Recorded]) -> int | None:
-    """Return the seq of the completion that an entry was made from; the last completion if the entry has no causes."""
+    """Return the seq of the completion that is a cause of an entry; `None` if no cause is a completion.
+
+    For an entry without any causes, return the seq of the last completion so far.
+    """
     named = [cause for cause in _seqs(entry) if cause in answers]
     if named:
         return named[0]
@@ -205,7 +216,7 @@ def _add(answer: Recorded, more: ThoughtContent | ToolCallContent) -> None:
         args = raw if isinstance(raw, str) else exact(more.tool_args).decode()
         call = ReplyCall(more.tool_name, args, more.tool_call_id)
         answer.reply = replace(reply, calls=(*reply.calls, call))
-    elif more.value not in reply.text:  # else an agent read it from the text, and will again
+    elif more.value not in reply.text:  # otherwise the agent read the thought from the text, and will do so again
         thought = more.value if reply.thought is None else f"{reply.thought}\n{more.value}"
         answer.reply = replace(reply, thought=thought)
 

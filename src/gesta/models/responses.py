@@ -1,9 +1,10 @@
-"""Encodes messages as the body of a request to OpenAI's Responses API. Pure: nothing is sent here.
+"""Encodes messages as the body of a request to OpenAI's Responses API. Nothing is sent here.
 
-The provider stores nothing unless `store` is set, so each request holds the whole conversation: `input` is a list of
-items and comes last in the body. Contract: the members of an item and of an envelope have a fixed order, and a block of
-the same message is the same bytes in every release of `responses/1`. Every text can be sent, as in Chat Completions.
-The setting `store` of the model decides whether ids of items are sent, because a block is made without a header.
+The provider stores nothing unless the setting `store` is set, so each request holds the whole conversation: `input` is
+a list of items and comes last in the body. A message must give the same bytes in every release of `responses/1`, and
+members have a fixed order, because prompt caches need equal prefixes. Every text can be sent: lone surrogates become
+U+FFFD. Only the model's own setting `store` decides whether ids of items are sent, because a message is encoded before
+the settings of a request are known.
 
 Source: OpenAI API reference, "Responses", "Create", and guides "Function calling", "File inputs", "Images and vision",
 "Structured outputs", read 2026-11. Encrypted reasoning refused by models without any: NousResearch/hermes-agent#24234,
@@ -26,10 +27,10 @@ from gesta.models.responses_reply import ResponsesParser
 from gesta.models.settings import ELSEWHERE, SERVER_TOOLS, refuse_own
 
 OWN = ("model", "input", "instructions", "tools", "stream", "previous_response_id", "conversation")
-"""Members of a body that settings must not name."""
+"""Members of the body that Gesta writes itself. Settings with these names are refused."""
 
 UNREASONING = re.compile(r"(^|[/:])(gpt-[34]|chatgpt|computer-use)|-chat\b")
-"""Names of models that refuse a request for their encrypted reasoning."""
+"""Names of models that refuse a request which asks for encrypted reasoning."""
 
 IMAGES = ("image/png", "image/jpeg", "image/webp", "image/gif")
 FILES = re.compile(
@@ -39,7 +40,7 @@ FILES = re.compile(
 """Media types of files that the provider accepts."""
 
 REFUSED = ("oneOf", "anyOf", "allOf", "enum", "not")
-"""Keywords that the schema of a tool may not have at its top."""
+"""Keywords that the schema of a tool's arguments must not have at its top."""
 STRICT = frozenset(
     {
         *("type", "properties", "required", "additionalProperties", "items", "anyOf", "enum", "const"),
@@ -48,29 +49,29 @@ STRICT = frozenset(
 )
 """Keywords of a schema that every model can enforce."""
 FORMS = {"properties": dict, "$defs": dict, "anyOf": list, "required": list}
-"""The types of values that some of the `STRICT` keywords must have."""
+"""The type that the value of these keywords must have."""
 
 
 class ResponsesDialect(Struct, frozen=True):
-    """The dialect with the settings of one model."""
+    """The request format of the Responses API, for one model with its settings."""
 
     model: str
     """The provider's name for the model."""
     settings: dict[str, Any] = {}
-    """Members of the body, such as `max_output_tokens`, and `server_tools`. A header's settings replace these; `None`
-    leaves a member out."""
+    """Members of the body, such as `max_output_tokens`, and `server_tools`. A request header's settings replace these;
+    `None` leaves a member out."""
     stream: bool = True
 
     encoder: ClassVar[str] = "responses/1"
     path: ClassVar[str] = "/responses"
-    """The part of the address after the provider's base address."""
+    """The part of the URL after the provider's base address."""
 
     def __post_init__(self) -> None:
-        """Raise AgentError if the settings name members that are made from the record."""
+        """Raise AgentError if a setting would replace a member of the body that Gesta writes itself."""
         refuse_own(self.model, self.settings, OWN, ELSEWHERE)
 
     def encode(self, message: Message) -> bytes:
-        """Return one message as one or more items, with a comma between them."""
+        """Return one message as a block: one or more items of the API as JSON objects, with commas between them."""
         if message.role == "assistant":
             return b",".join([_written(item) for item in self._said(message)])
         content = _content(message)
@@ -80,7 +81,7 @@ class ResponsesDialect(Struct, frozen=True):
         return _written({"role": message.role, "content": content})
 
     def envelope(self, header: RequestHeaderContent) -> Envelope:
-        """Return the envelope: the parts of the body around the items."""
+        """Return the envelope, made from a recorded request header: the parts of the body around the items."""
         meta = header.meta or {}
         members: dict[str, Any] = {"model": self.model}
         if instructions := meta.get("instructions"):
@@ -108,11 +109,15 @@ class ResponsesDialect(Struct, frozen=True):
         return Envelope(head, b",", b"]}")
 
     def parser(self) -> ResponsesParser:
-        """Return a new parser for one reply."""
+        """Return a new parser, which reads one reply."""
         return ResponsesParser()
 
     def _said(self, message: Message) -> list[dict[str, Any]]:
-        """Return the items of a model's message: unchanged if this model made them, else made from text and calls."""
+        """Return the items of an assistant's message.
+
+        They are the items of the reply if this model sent it and they were kept; else they are made from text and
+        calls.
+        """
         native = message.native
         if native is not None and native.by == f"{self.encoder} {self.model}":
             stored = self.settings.get("store", False) is not False
@@ -127,12 +132,12 @@ class ResponsesDialect(Struct, frozen=True):
 def _written(item: dict[str, Any]) -> bytes:
     try:
         return ENCODER.encode(item)
-    except Exception:  # noqa: BLE001 - what came back from a record may be nested too deep; surrogates
+    except Exception:  # noqa: BLE001 - a recorded value may be nested too deep or hold lone surrogates
         return compact(item)
 
 
 def _content(message: Message) -> str | list[dict[str, Any]]:
-    """Return the text of a message or, if it has images or files, its parts."""
+    """Return the content of a message: its text, or a list of parts if it holds images or files that can be sent."""
     shown = [_shown(part) for part in message.parts]
     if message.role == "system" or not any(shown):
         return _words(message)
@@ -146,7 +151,7 @@ def _content(message: Message) -> str | list[dict[str, Any]]:
 
 
 def _words(message: Message) -> str:
-    """Return the text of a message and its parts, with notes in place of parts that are not text."""
+    """Return the text of a message and of its parts. Notes replace the parts that are not text."""
     if not message.parts:
         return message.text
     texts = [_text(part) for part in message.parts]
@@ -158,7 +163,7 @@ def _text(part: Part) -> str:
 
 
 def _shown(part: Part) -> dict[str, Any] | None:
-    """Return an image or a file in the form of the Responses API; `None` if the provider does not accept it."""
+    """Return an image or a file as a part in the API's form; `None` for a text or a type that the API does not accept."""
     if part.type == "text":
         return None
     media = (part.media_type or "").partition(";")[0].strip().lower()
@@ -189,7 +194,7 @@ def _tool(tool: dict[str, Any]) -> dict[str, Any]:
 
 
 def parameters(schema: Any) -> dict[str, Any]:
-    """Return the schema of a tool as the schema of a plain object, which is the only form that the API accepts."""
+    """Return the schema of a tool's arguments as that of a plain object, the only form that the API accepts."""
     given = schema if isinstance(schema, dict) else {}
     kept = {name: value for name, value in given.items() if name not in REFUSED}
     properties = kept.get("properties")
@@ -197,9 +202,9 @@ def parameters(schema: Any) -> dict[str, Any]:
 
 
 def answer_format(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return the member of the body that asks for an answer of a schema.
+    """Return the member of the body that asks for an answer that fits a schema.
 
-    It is strict if the API can enforce the schema.
+    The API is told to enforce the schema (`strict`) if it can.
     """
     closed = closed_schema(schema) if schema.get("type") == "object" and "anyOf" not in schema else None
     head = {"type": "json_schema", "name": "answer"}
@@ -207,14 +212,14 @@ def answer_format(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def closed_schema(schema: Any) -> dict[str, Any] | None:
-    """Return a schema with every object closed, as strict answers need; `None` if that would change its meaning.
+    """Return the schema with every object closed, as strict answers require; `None` if that would change its meaning.
 
-    Strict answers need all properties of an object. So a schema with optional properties cannot be strict.
+    A strict answer must hold every property of an object. So a schema with an optional property cannot be strict.
     """
     if not isinstance(schema, dict) or not STRICT.issuperset(schema) or ("$ref" in schema and len(schema) > 1):
         return None
     if not {"type", "$ref", "anyOf", "enum", "const"}.intersection(schema):
-        return None  # anything at all
+        return None  # this schema allows any value
     if not all(isinstance(schema[name], form) for name, form in FORMS.items() if name in schema):
         return None
     closed = dict(schema)

@@ -1,10 +1,9 @@
-"""Reads the items of a reply of the Responses API, and makes the items that are sent back.
+"""Reads the items of a reply of OpenAI's Responses API, and makes the items that later requests send back.
 
-Reasoning is sent back before the item that it came with, or not at all, because alone it is refused. If the provider
-stores nothing, results of its own tools are not sent back, because it knows them by id only; nor is the reasoning
-before them. Contract: ids of items are sent only if they are stored ("Item with id … not found"). Encrypted reasoning
-is the exception, because it is bound to its id: Azure and strict gateways refuse it without the id, and OpenAI accepts
-both.
+Reasoning must be sent back together with the item that followed it, or not at all: alone it is refused. If the provider
+does not store replies, it does not know the results of its own tools, so these are left out, with their reasoning. Ids
+of items are sent only if the provider stored them ("Item with id … not found"). Encrypted reasoning is the exception,
+because it is bound to its id: Azure and strict gateways refuse it without the id, and OpenAI accepts both.
 
 Source: OpenAI API docs, "Conversation state" and "Reasoning", read 2026-11; "required following item":
 vercel/ai#7099, 2025-07; not found: vercel/ai#7543, 2025-07-25; its id: microsoft/agent-framework#5633, 2026-06-16,
@@ -23,8 +22,8 @@ from gesta.models.jsontext import compact, paired
 
 ID = re.compile("[a-zA-Z0-9_-]{1,64}")
 CALLS = {"function_call": "arguments", "custom_tool_call": "input"}
-"""Types of items that are calls of the program's tools, each with the member that holds the arguments: JSON, or any
-text."""
+"""Types of items that call a tool of the program, each with the member that holds the arguments. In a `function_call`
+these are JSON, in a `custom_tool_call` any text."""
 MEMBERS: dict[str, tuple[str, ...]] = {
     "reasoning": ("summary", "encrypted_content", "content"),
     "tool_search_call": ("arguments", "call_id", "execution", "status"),
@@ -38,12 +37,12 @@ MEMBERS: dict[str, tuple[str, ...]] = {
     "mcp_approval_request": ("arguments", "server_label", "name"),
     "mcp_call": ("arguments", "server_label", "name", "output", "error", "approval_request_id", "status"),
 }
-"""For each type of item, the members that are sent back beside its type and id; others are refused. An item without the
-first of these members is not sent back, except for reasoning."""
+"""For each type of item: the members to send back besides type and id. The API refuses other members. An item that
+lacks the first of its members is not sent back, except for reasoning."""
 COMPLETE = ("tool_search_call", "tool_search_output", "compaction")
 """Types of items that may be sent back without an id."""
 APART = "\n\n"
-"""The text between messages of one reply, and between parts of a summary."""
+"""The text between the messages of one reply, and between the parts of a summary."""
 
 
 class Said:
@@ -54,9 +53,9 @@ class Said:
         thoughts: list[str] = []
         self.calls: list[ReplyCall] = []
         self.native: list[dict[str, Any]] = []
-        """The items that `again` reads. For an item that must not be sent back, only the type is kept."""
+        """The items for `again` to send back. Of an item that must not be sent back, only the type is kept."""
         self.needed = False
-        """Whether more than text and calls has to be sent back."""
+        """Whether later requests must send back more than the text and the calls."""
         for item in items:
             if isinstance(item, dict):
                 self._add(item, texts, thoughts)
@@ -87,26 +86,35 @@ class Said:
             self._keep(type, item if known else {}, kept)
 
     def _keep(self, type: str, item: dict[str, Any], kept: dict[str, Any], *, extra: str = "") -> None:
-        """Add an item with its id and one more member to the kept ones, if these members are texts."""
+        """Add an item to those that `again` reads.
+
+        Args:
+            type: the type under which it is kept.
+            item: the item of the reply. Its id and its member `extra` are copied if they are texts.
+            kept: more members to keep.
+            extra: the name of one more member.
+        """
         texts = {name: item[name] for name in ("id", extra) if isinstance(item.get(name), str) and item[name]}
         self.needed = self.needed or extra in texts
         self.native.append({"type": type, **texts, **kept})
 
 
 def text_of(item: dict[str, Any]) -> str:
-    """Return the text of a message, refusals included."""
+    """Return the text of a message item, refusals included."""
     return "".join(_texts(item.get("content"), "text", "refusal", "transcript"))
 
 
 def thought_of(item: dict[str, Any]) -> str:
-    """Return the readable text of an item of reasoning, or else its summary."""
+    """Return the readable text of a reasoning item, or its summary if there is no such text."""
     return "".join(_texts(item.get("content"), "text")) or APART.join(_texts(item.get("summary"), "text"))
 
 
 def call_of(item: dict[str, Any], member: str) -> ReplyCall | None:
-    """Return the call of an item; `None` if the item has no arguments.
+    """Return the call that an item holds; `None` if it has no name, no arguments and no id.
 
-    An input that is free text becomes the argument `input`.
+    Args:
+        member: the member with the arguments. If it is `input`, which is free text, the text becomes an argument
+            `input`.
     """
     name, found, id = item.get("name"), item.get(member), item.get("call_id") or item.get("id")
     if isinstance(found, str):
@@ -123,7 +131,11 @@ def call_of(item: dict[str, Any], member: str) -> ReplyCall | None:
 
 
 def _texts(found: Any, *names: str) -> list[str]:
-    """Return the texts of a list of parts, or of a single part. Empty texts are left out."""
+    """Return the texts of a list of parts, or of a single part. Empty texts are left out.
+
+    Args:
+        names: members of a part that may hold its text. The first that does is used.
+    """
     texts: list[str] = []
     for part in found if isinstance(found, list) else (found,):
         inner = [part.get(name) for name in names] if isinstance(part, dict) else [part]
@@ -134,7 +146,11 @@ def _texts(found: Any, *names: str) -> list[str]:
 
 
 def call_item(call: Call, kept: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Return the item for a call."""
+    """Return the item that sends a tool call back.
+
+    Args:
+        kept: members of the original item to send along: `id` and `namespace`.
+    """
     name, kept = NOT_IN_NAMES.sub("_", call.name)[:64] or "_", kept or {}
     head = {"type": "function_call", **{key: kept[key] for key in ("id",) if key in kept}}
     item = {**head, "call_id": call_id(call.id), "name": name, "arguments": compact(call.args).decode()}
@@ -142,22 +158,25 @@ def call_item(call: Call, kept: dict[str, Any] | None = None) -> dict[str, Any]:
 
 
 def call_id(id: str | None) -> str:
-    """Return the id of a call, or an id made from it if the provider would refuse that id."""
+    """Return the id of a call.
+
+    If the provider would refuse it, or if there is none, return an id made from its hash.
+    """
     if id is not None and ID.fullmatch(id):
         return id
     return "call_" + hashlib.sha256((id or "").encode("utf-8", "surrogatepass")).hexdigest()[:40]
 
 
 def again(items: Any, calls: Sequence[Call], *, stored: bool) -> list[dict[str, Any]]:
-    """Return the items of a reply to send back, with the given calls in place of the reply's own.
+    """Return the items of a recorded reply to send back. The message's calls replace the calls in the items.
 
     Args:
         items: `Said.native`, from the record.
-        calls: the calls of the message that a formatter made.
+        calls: the calls of the message. Their arguments may differ from those that the model wrote.
         stored: whether the provider stored the reply.
 
     Returns:
-        The items; an empty list if the calls are not those of the reply, or if no item can be sent back.
+        The items; an empty list if the number of calls differs, or if no item can be sent back.
     """
     kept = [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
     if sum(item.get("type") == "function_call" for item in kept) != len(calls):
@@ -179,7 +198,12 @@ def again(items: Any, calls: Sequence[Call], *, stored: bool) -> list[dict[str, 
 
 
 def _reasoning(item: dict[str, Any], own: dict[str, str], *, stored: bool) -> list[dict[str, Any]]:
-    """Return the reasoning of an item in the form to send back, as a list of one item; else an empty list."""
+    """Return a list with the reasoning item to send back; an empty list if it cannot be sent back.
+
+    Args:
+        own: the item's id, as `{"id": …}`, if the provider accepts the id.
+        stored: whether the provider stored the reply.
+    """
     summary = item.get("summary")
     head = {"type": "reasoning", **own, "summary": summary if isinstance(summary, list) else []}
     for name in ("encrypted_content", "content"):
@@ -189,7 +213,12 @@ def _reasoning(item: dict[str, Any], own: dict[str, str], *, stored: bool) -> li
 
 
 def _item(item: dict[str, Any], own: dict[str, str], left: Any) -> dict[str, Any] | None:
-    """Return an item that is not reasoning, in the form to send back; `None` if it must not be sent back."""
+    """Return any other item in the form to send back; `None` if it must not be sent back.
+
+    Args:
+        own: the id to send, as `{"id": …}`; empty to send none.
+        left: an iterator over the calls that replace the calls in the items.
+    """
     type, text = item.get("type"), item.get("content")
     if type == "function_call":
         return call_item(next(left), {**own, **_chosen(item, "namespace")})

@@ -1,9 +1,9 @@
-"""Parses a reply of the Responses API. The bytes show whether it is one JSON object or a stream of events.
+"""Parses a reply of OpenAI's Responses API, which is one JSON object or a stream of events about its items.
 
-At the end of a stream the API sends the whole response once more, and that content is used. If its `output` is empty,
-as from some servers, or differs from what listeners were shown, the events before it count instead. Contract: the
-joined deltas are the beginning of the reply's text and thought; a piece that comes out of order is in the reply only.
-Messages of one reply have a blank line between them, and so have parts of a summary.
+At the end of a stream the API sends the whole response once more, and that closing response is used. If its `output` is
+empty, as from some servers, or does not begin with the words that listeners got, the events before it count instead.
+The joined deltas (pieces for listeners) always are the beginning of the reply's text and thought: a piece that comes
+out of order is in the reply only. There is a blank line between messages of one reply, and between parts of a summary.
 
 Source: OpenAI API reference, "Responses", "Create" and "Streaming", read 2026-11; recorded traffic of OpenAI; empty
 `output`: open-webui/open-webui#27800, 2026-07-31; another id in every event: Copilot, vercel/ai#18548, 2026-08-06.
@@ -26,8 +26,8 @@ DELTAS: dict[str, tuple[str, str]] = {
     "response.function_call_arguments.delta": ("arguments", ""),
     "response.custom_tool_call_input.delta": ("input", ""),
 }
-"""For each event with a piece: the member of the item that the piece belongs to, and the member with the part's
-number."""
+"""For each event that holds a piece: the member of the item that the piece continues, and the member of the event with
+the number of the part."""
 DONE: dict[str, tuple[str, str, str]] = {
     "response.output_text.done": ("text", "content_index", "text"),
     "response.refusal.done": ("text", "content_index", "refusal"),
@@ -36,16 +36,16 @@ DONE: dict[str, tuple[str, str, str]] = {
     "response.function_call_arguments.done": ("arguments", "", "arguments"),
     "response.custom_tool_call_input.done": ("input", "", "input"),
 }
-"""For each event with a whole part: the member of the item that the part belongs to, the member with the part's number,
-and the member that holds the part."""
+"""For each event that holds a whole part: the member of the item that the part belongs to, the member of the event with
+the number of the part, and the member of the event with the part itself."""
 ENDS = ("response.completed", "response.incomplete", "response.failed", "response.cancelled", "response.done")
 ENDED = ("completed", "incomplete")
 TYPES = {"text": "message", "summary": "reasoning", "content": "reasoning", **{CALLS[type]: type for type in CALLS}}
-"""The type of an item of which only pieces came, by the kind of the pieces."""
+"""The type of an item whose beginning was lost, by the member that its pieces continue."""
 
 
 class _Slot:
-    """One item, put together from its pieces."""
+    """One item of the reply, joined from its pieces."""
 
     def __init__(self, place: int) -> None:
         self.place = place
@@ -53,10 +53,11 @@ class _Slot:
         self.parts: dict[tuple[str, int], list[str]] = {}
         self.done = False
         self.seen: str | None = None
-        """What listeners are shown: the reasoning or its summary, whichever came first; `None` before that."""
+        """The member that listeners are shown: `content` (reasoning) or `summary`, whichever came first; `None` before
+        that."""
 
     def finished(self) -> dict[str, Any]:
-        """Return the item. Members that are empty get their joined pieces."""
+        """Return the item as a dict. Members that the server left empty are filled with their joined pieces."""
         item, kinds = dict(self.item), {kind for kind, _ in self.parts}
         if not isinstance(item.get("type"), str) and kinds:
             item["type"] = TYPES[next(kind for kind in TYPES if kind in kinds)]
@@ -78,18 +79,23 @@ class _Slot:
 
 
 class _Voice:
-    """The text or the thought that listeners were shown. It only grows at its end."""
+    """The text, or the thought, that listeners have been shown so far. It can only be continued, never changed."""
 
     def __init__(self, type: Literal["text", "thought"]) -> None:
         self.type: Literal["text", "thought"] = type
         self.pieces: list[str] = []
         self.held = ""
-        """The first half of a surrogate pair, until the second one comes."""
+        """The first half of a surrogate pair, until the second half comes."""
         self._last = (-1, 0, 0)
         self._silent = False
 
     def say(self, place: tuple[int, int, int], text: str) -> list[Delta]:
-        """Return the deltas for a piece of an item. After a piece that came out of order, return no more deltas."""
+        """Return the deltas for the next piece. Once a piece came out of order, return no more deltas.
+
+        Args:
+            place: number of the item, and the numbers of the part in it, by which pieces are in order.
+            text: the piece.
+        """
         self._silent = self._silent or place < self._last
         if not text or self._silent:
             return []
@@ -110,14 +116,16 @@ class _Voice:
         return [Delta(self.type, told)]
 
     def shown(self) -> str:
-        """Return the whole text that was shown."""
+        """Return the whole text that listeners were shown, with half a surrogate pair if one is held back."""
         return "".join(self.pieces) + self.held
 
 
 def _after(shown: str, said: str) -> str:
-    """Return the final text, which begins with the text already shown.
+    """Return the text of the reply, which must begin with the text that listeners were shown.
 
-    If the final text is another one, it is added.
+    Args:
+        shown: the text that listeners were shown.
+        said: the text according to the closing response. If it does not begin with `shown`, it is added after that.
     """
     if said.startswith(shown):
         return said
@@ -125,7 +133,7 @@ def _after(shown: str, said: str) -> str:
 
 
 class ResponsesParser(Incoming):
-    """A parser for one reply."""
+    """A parser for one reply of the Responses API."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -139,11 +147,15 @@ class ResponsesParser(Incoming):
 
     @property
     def over(self) -> bool:
-        """Whether the response that closes the stream came."""
+        """Whether the closing response or the end mark `[DONE]` came. The rest of the stream is ignored."""
         return self._final is not None or self.marked
 
     def take_whole(self, body: Any, data: bytes) -> None:
-        """Read a whole response. Raises ModelFault; its type is `background` for a response that is not ready yet."""
+        """Read a reply that is one JSON value.
+
+        Raises:
+            ModelFault: it is an error or has no output; type `background` if the provider has not finished it yet.
+        """
         if isinstance(body, list) and body:
             body = body[0]
         if isinstance(body, dict):
@@ -158,11 +170,11 @@ class ResponsesParser(Incoming):
         self._final = body
 
     def take_event(self, event: Any, name: bytes) -> list[Delta]:
-        """Read one event."""
+        """Read one decoded event of a stream, and return its deltas. Raises ModelFault if it reports an error."""
         return self._event(event, name.decode("utf-8", "replace"))
 
     def check_end(self) -> None:
-        """Raise ModelFault unless the stream is complete: the closing response came, or all items and the end mark."""
+        """Raise ModelFault if the stream is incomplete: neither a closing response came, nor items followed by `[DONE]`."""
         if self._final is None and self._last.get("status") in ENDED:
             self._final = self._last
         if self._final is None and not (self.marked and self._slots):
@@ -170,7 +182,7 @@ class ResponsesParser(Incoming):
             raise self.lost(found, begun=bool(self._slots or self._last))
 
     def reply(self) -> Reply:
-        """Return the reply, as far as it came."""
+        """Return the reply as far as it has been read."""
         final = self._final or {}
         said, usage, status = self._said(final), final.get("usage"), final.get("status")
         if status == "incomplete":
@@ -187,7 +199,10 @@ class ResponsesParser(Incoming):
         )
 
     def _said(self, final: dict[str, Any]) -> Said:
-        """Return the content of the closing response; the content of the events if that is empty or differs."""
+        """Return the texts and calls of the closing response.
+
+        If it is empty or contradicts what listeners were shown, return those of the events before it.
+        """
         text, thought = self._text.shown(), self._thought.shown()
         said = Said([slot.finished() for slot in self._slots])
         if isinstance(output := final.get("output"), list) and output:
@@ -226,7 +241,12 @@ class ResponsesParser(Incoming):
         return []
 
     def _respond(self, type: str, response: dict[str, Any]) -> None:
-        """Store the latest state of the response. Raises ModelFault if it failed or was cancelled."""
+        """Store the latest state of the response. Raises ModelFault if it failed or was cancelled.
+
+        Args:
+            type: type of the event that holds it; `""` for a whole reply.
+            response: the response as it is at that time.
+        """
         if isinstance(model := response.get("model"), str):
             self._model = model or None
         self._last, status = response, response.get("status")
@@ -262,12 +282,14 @@ class ResponsesParser(Incoming):
         return []
 
     def _slot(self, event: dict[str, Any], item: dict[str, Any], *, added: bool | None = None) -> _Slot:
-        """Return the item that an event is about: by id, else by index, else the last item. A new item is added.
+        """Return the item that an event is about. It is found by its id, else by its index, else it is the last item.
+
+        An item that is not known yet is added.
 
         Args:
-            event: has the index and, for a piece, the id.
-            item: has the id, for an item that is added or done.
-            added: whether the item is added (`True`) or done (`False`); `None` for a piece.
+            event: the event, with the index and, for a piece, the id.
+            item: the item in the event, with its id; empty for a piece.
+            added: whether the event says that the item begins (`True`) or is done (`False`); `None` for a piece.
         """
         id, index = item.get("id") or event.get("item_id"), event.get("output_index")
         id, index = id if isinstance(id, str) else None, index if isinstance(index, int) else None

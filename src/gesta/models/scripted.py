@@ -1,15 +1,15 @@
 """A model that answers from a script: for first steps, tests and demonstrations, without a key or a network.
 
-It keeps no counter: item `answered` of the script answers a request, so a script continues after a crash where it was.
-Its requests are Chat Completions bytes. Its replies are objects and no bytes, with several deltas.
+The model counts nothing itself. A request says how many replies are on record (`answered`), and the item of that number
+is the reply. So a script goes on after a crash where it was. Requests have the form of Chat Completions.
 
     gesta.scripted(
         gesta.call("weather", city="Rome"),                                  # one call of a tool
         ["Two at once.", gesta.call("weather", city="Oslo"), gesta.call("now")],
-        gesta.fault("503"),                                                  # the next answer fails once, then comes
-        gesta.reply("Dry.", thought="No rain.", usage={"total_tokens": 7}),  # in full
-        lambda request: f"That was answer {request.answered + 1}.",          # made when it is asked for
-        "Goodbye.",                                                          # text
+        gesta.fault("503"),                                                  # the next answer fails once, then succeeds
+        gesta.reply("Dry.", thought="No rain.", usage={"total_tokens": 7}),  # a reply with all its members
+        lambda request: f"That was answer {request.answered + 1}.",          # called when the answer is needed
+        "Goodbye.",                                                          # a text
     )
 """
 
@@ -30,11 +30,11 @@ from gesta.models.faults import retryable
 from gesta.models.jsontext import exact, read
 
 PIECES, PIECE = 16, 16
-"""The largest number of pieces of a text, and the smallest number of characters in a piece."""
+"""The greatest number of pieces into which a text is cut, and the smallest number of characters of a piece."""
 
 
 class Fault(Struct, frozen=True, kw_only=True):
-    """An item that makes tries fail. Made by `fault`."""
+    """An item of a script that makes the next answer fail. `gesta.fault` makes it."""
 
     type: str
     message: str
@@ -42,14 +42,14 @@ class Fault(Struct, frozen=True, kw_only=True):
     retry: bool = True
     retry_after_s: float | None = None
     times: int | None = 1
-    """The number of tries that fail; `None` for all."""
+    """The number of tries that fail; `None` if every try fails."""
     after: int = 0
-    """The number of characters that are shown before the failure."""
+    """The number of characters of the answer that listeners get before the failure."""
     of: Any = None
-    """The answer whose first characters are shown before the failure."""
+    """The answer that follows in the script. Its first characters are shown before the failure."""
 
     def error(self) -> ModelFault:
-        """Return the error to raise."""
+        """Return the ModelFault that the failing request raises."""
         return ModelFault(
             self.type,
             self.message,
@@ -60,16 +60,16 @@ class Fault(Struct, frozen=True, kw_only=True):
 
 
 Item = str | ReplyCall | Reply | Fault | Sequence[Any] | Callable[[Request], Any]
-"""The types that a script may hold. A sequence holds the texts and calls of one reply."""
+"""The types that a script may contain. A sequence holds the texts and calls of one reply."""
 
 Answer = Item | bytes
-"""An item, or the recorded bytes of a reply."""
+"""An item of a script, or the recorded bytes of a reply."""
 
 EXPECTED = "a text, gesta.call(...), a list of these for one reply, gesta.reply(...), gesta.fault(...), or a function"
 
 
 def call(name: str, /, **args: Any) -> ReplyCall:
-    """Return a call of a tool. The keywords are the tool's arguments, whatever their names.
+    """Return a tool call for a script. The keywords are the tool's arguments; any name is allowed.
 
     The call has no id, as from many servers. For a call with an id, or with arguments that are not valid JSON, write
     `gesta.model.request.ReplyCall("weather", '{"city": "Rome"}', "call_1")`.
@@ -85,16 +85,16 @@ def reply(
     usage: dict[str, Any] | None = None,
     finish_reason: str | None = None,
 ) -> Reply:
-    """Return a reply with all its members.
+    """Return a reply for a script, with any of the members that a model's reply can have.
 
     Args:
-        calls: parallel calls, as `gesta.call` makes them.
-        thought: reasoning that the reply shows.
-        usage: as a provider would give it, such as `{"prompt_tokens": 3, "completion_tokens": 5}`.
-        finish_reason: by default `stop`, or `tool_calls`.
+        calls: parallel tool calls, as `gesta.call` makes them.
+        thought: the reasoning that the reply shows.
+        usage: token counts as a provider would send them, such as `{"prompt_tokens": 3, "completion_tokens": 5}`.
+        finish_reason: by default `stop`, or `tool_calls` if there are calls.
 
     Raises:
-        AgentError: an element of the calls is no call.
+        AgentError: `calls` contains something else than calls.
     """
     found = tuple(calls)
     for one in found:
@@ -112,14 +112,15 @@ def fault(
     retry_after_s: float | None = None,
     message: str = "",
 ) -> Fault:
-    """Return an item that makes tries of the next answer fail. It is no answer itself.
+    """Return an item of a script that makes the answer after it fail. It is not an answer itself.
 
     Args:
         what: an HTTP status, or a type such as `lost-stream` or `timeout`.
-        times: number of tries that fail; `None` for all of them.
-        after: number of characters of the next answer that are shown before it fails, as in a lost stream.
-        retry: whether to try again; by default as for a provider's error.
-        retry_after_s: pause in seconds that the fault asks for.
+        times: number of tries that fail; `None` if all fail.
+        after: number of characters of the answer that listeners get before it fails, as in a lost stream.
+        retry: whether the request is tried again; by default as for the same error of a provider.
+        retry_after_s: seconds to wait before the next try, as a provider may ask.
+        message: the text of the error.
 
     Raises:
         AgentError: a number is out of its range.
@@ -142,27 +143,27 @@ def fault(
 
 
 def scripted(*items: Item, name: str = "scripted", stream: bool = True, pause_s: float = 0.0) -> "Keyless":
-    """Make a model that answers with these items, one after the other.
+    """Return a model that answers with these items, one after the other.
 
     Args:
         name: name of the model, on record and in errors.
-        stream: whether replies come in pieces.
-        pause_s: pause before each piece, to watch it.
+        stream: whether listeners get replies in pieces.
+        pause_s: seconds to wait before each piece, so that a person can watch.
 
     Raises:
-        AgentError: an item is of no type that a script can hold; the message names it.
+        AgentError: an item has a type that a script cannot contain; the message names the item.
     """
     return Keyless(name, Script(name, items).choose, spoken(name, stream=stream), pause_s=pause_s)
 
 
 class Script:
-    """The items of a script, in the order of the answers."""
+    """The items of a script, separated into answers and faults."""
 
     def __init__(self, name: str, items: Iterable[Item]) -> None:
         self.name = name
         self.answers: list[Item] = []
         self.faults: dict[int, list[Fault]] = {}
-        """Faults by the number, from 0, of the answer that they come before."""
+        """The faults before each answer, by the number of the answer, from 0."""
         for number, item in enumerate(items, 1):
             if isinstance(item, Fault):
                 self.faults.setdefault(len(self.answers), []).append(item)
@@ -171,10 +172,10 @@ class Script:
                 self.answers.append(item)
 
     def choose(self, request: Request) -> Item:
-        """Return the item for a request, or the fault for this try of the request.
+        """Return the answer for a request, or a fault if this try of the request must fail.
 
         Raises:
-            ScriptExhausted: the script has no item for it.
+            ScriptExhausted: the script has no more items.
         """
         place = request.answered
         item = self.answers[place] if place < len(self.answers) else None
@@ -190,7 +191,10 @@ class Script:
 
 
 class Keyless(LocalModel):
-    """A model whose replies are made in Python. Its requests have the form of Chat Completions."""
+    """A model that runs in this process: a function chooses each reply.
+
+    Its requests have the form of Chat Completions.
+    """
 
     def __init__(
         self,
@@ -205,45 +209,48 @@ class Keyless(LocalModel):
         self._choose, self._dialect, self._pause_s, self._keep = choose, dialect, pause_s, keep
 
     def __repr__(self) -> str:
-        """Return the model's name for a person."""
+        """Return `<model 'NAME'>`."""
         return f"<model {self.name!r}>"
 
     @property
     def encoder(self) -> str:
-        """The encoder of the dialect."""
+        """Name and version of the encoding of messages, `chat-completions/1`."""
         return self._dialect.encoder
 
     def encode(self, message: Message) -> bytes:
-        """Return one message as one block."""
+        """Return one message as a block: the bytes that stand for it in the body of every request."""
         return self._dialect.encode(message)
 
     def envelope(self, header: RequestHeaderContent) -> Envelope:
-        """Return the envelope for a header: the parts of the body around the blocks."""
+        """Return the envelope, made from a recorded request header: the parts of the body around the blocks."""
         return self._dialect.envelope(header)
 
     def parser(self) -> Parser:
-        """Return a new parser for one reply."""
+        """Return a new parser, which reads one reply."""
         return Given(self._read)
 
     def _read(self) -> Parser:
-        """Return a parser for the bytes of a reply."""
+        """Return a parser for a reply whose recorded bytes are repeated."""
         return ChatParser(keep=self._keep)
 
     async def send(self, request: Request) -> AsyncGenerator[Piece, None]:
-        """Yield the reply of the next item. If the reply is streamed, its words come before it in pieces.
+        """Yield the chosen reply: first its words in pieces, if it is streamed, then the whole.
+
+        Recorded bytes come as bytes.
 
         Raises:
-            ModelFault: the item is a fault.
-            AgentError: a function returned a value that is no item.
-            ScriptExhausted: there is no item.
+            ModelFault: the script says that this try fails.
+            AgentError: a function returned something that is no item of a script.
+            ScriptExhausted: the script has no more items.
         """
         async for piece in self._pieces(await self._settled(self._choose, request), request):
             yield piece
 
     async def answer(self, request: Request) -> Reply | AsyncGenerator[Piece, None]:
-        """Return the reply of the next item as a whole. If it is paced, fails or is bytes, return its pieces instead.
+        """Return the chosen reply as a whole, for a turn that nobody watches.
 
-        Raises as `send`.
+        With a pause, for recorded bytes and for a fault, return instead the generator that `send` would be. Raises as
+        `send`.
         """
         item = await self._settled(self._choose, request)
         if self._pause_s or isinstance(item, bytes | Fault):
@@ -279,15 +286,15 @@ class Keyless(LocalModel):
 
 
 def spoken(name: str, *, stream: bool, settings: dict[str, Any] | None = None) -> ChatDialect:
-    """Return the Chat Completions dialect for a model's name. The body names the model without its provider."""
+    """Return the Chat Completions dialect for a model, named without the provider before the colon."""
     return ChatDialect(name.partition(":")[2] or name, settings or {}, stream)
 
 
 def check(item: Any, what: str) -> None:
-    """Raise AgentError for a value that is no item of a script.
+    """Raise AgentError if a value cannot be an item of a script. The message says what was expected.
 
-    Raises:
-        AgentError: the value is no item; the message says what was expected.
+    Args:
+        what: the name of the item, for the message.
     """
     if isinstance(item, str | ReplyCall | Reply | Fault) or (callable(item) and not isinstance(item, type)):
         return
@@ -302,8 +309,11 @@ def check(item: Any, what: str) -> None:
 def as_reply(item: Any, what: str) -> Reply:
     """Return an item of a script as a reply.
 
+    Args:
+        what: the name of the item, for the error.
+
     Raises:
-        AgentError: it is not an item of a script.
+        AgentError: the value cannot be an item of a script.
         ModelFault: the item is a fault.
     """
     if isinstance(item, str):
@@ -325,7 +335,7 @@ def _shown(value: Any) -> str:
 
 
 def deltas(answer: Reply) -> Iterator[Delta]:
-    """Yield the thought of a reply, and its text cut into pieces, for a listener."""
+    """Yield a reply's thought, and its text in pieces, for listeners."""
     if answer.thought:
         yield Delta("thought", answer.thought)
     text = answer.text
@@ -335,9 +345,13 @@ def deltas(answer: Reply) -> Iterator[Delta]:
 
 
 def finished(answer: Reply, name: str) -> Reply:
-    """Return a reply with the members of a provider's reply: model, finish reason, and arguments for each call."""
+    """Return the reply with what a provider would add: the model's name, a finish reason, and arguments for every call.
+
+    Args:
+        name: the model's name, unless the reply has one.
+    """
     calls = answer.calls
-    for one in calls:  # at each reply: a generator takes longer
+    for one in calls:  # runs at each reply: any() with a generator takes longer
         if not one.args:
             calls = tuple(msgspec.structs.replace(one, args=one.args or "{}") for one in calls)
             break

@@ -1,4 +1,8 @@
-"""Checks that settings do not name members of the body that are made from the record."""
+"""Refuses settings of a model that would replace parts of the request body which Gesta writes itself.
+
+Settings are members of the body by the provider's own names. The messages, for example, are made from the recorded
+entries of a run, so a setting must not replace them.
+"""
 
 from collections.abc import Collection
 from typing import Any
@@ -6,12 +10,18 @@ from typing import Any
 from gesta.errors import AgentError
 
 SERVER_TOOLS = "server_tools"
-"""The setting that lists tools which a provider runs itself, in the provider's own form."""
+"""Name of the setting that lists the tools which the provider runs itself. The list is in the provider's own form."""
 ELSEWHERE = f" Tools that the provider runs itself go into {SERVER_TOOLS!r}."
 
 
 def refuse_own(model: str, settings: dict[str, Any], own: Collection[str], more: str = "") -> None:
-    """Raise AgentError if settings would replace members of the body that are made from the record."""
+    """Raise AgentError if the settings contain one of the names that Gesta writes itself.
+
+    Args:
+        model: name of the model, for the error.
+        own: names of the members that Gesta writes itself.
+        more: a sentence to add to the error.
+    """
     for name in own:
         if name in settings:
             raise AgentError(

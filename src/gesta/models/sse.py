@@ -8,11 +8,11 @@ the standard, `close` returns the last event also if the empty line after it is 
 FIELDS = (b"event", b"id", b"retry", b"data")
 
 Event = tuple[bytes, bytes]
-"""The name of an event, empty if it has no name, and its data."""
+"""The name of an event, which is empty if the server gave none, and its data."""
 
 
 class Events:
-    """A parser for one stream."""
+    """A parser for one stream of server-sent events. It is fed bytes and returns the events that are complete."""
 
     def __init__(self) -> None:
         self.strange = False
@@ -23,7 +23,7 @@ class Events:
         self._cr = False
 
     def feed(self, data: bytes) -> list[Event]:
-        """Read the next bytes, and return the events that are complete."""
+        """Read the next bytes of the stream, and return the events that they complete, in order."""
         if (
             data.startswith(b"data: ")
             and data.endswith(b"\n\n")
@@ -60,9 +60,9 @@ class Events:
         return events
 
     def close(self) -> list[Event]:
-        """Return the last event if the stream ended before its empty line, as a list; else an empty list.
+        """Return the unfinished last event in a list, or an empty list if there is none.
 
-        Its data may be cut.
+        Call it at the end of the stream. The data of the event may be cut off.
         """
         if self._line:
             self._field(b"".join(self._line))

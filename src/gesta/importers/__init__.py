@@ -1,7 +1,8 @@
-"""Importers turn recordings of other systems into entries. Each format has a reader, and one module writes for all.
+"""Importers turn recordings of other systems into runs. A run is a list of entries, each the record of one event.
 
-A reader returns the conversations of a file, each as the entries that it becomes. The module `file` writes the entries
-of all formats, each conversation once and in one commit. Readers of benchmarks' recordings are in `research/`.
+Each foreign format has a reader: a function that yields the conversations of a file, each as the entries that it
+becomes. The module `file` writes the entries of all formats: each conversation once, in one commit. The readers of
+research benchmarks are in `research/`.
 """
 
 ORDER = (
@@ -33,4 +34,4 @@ ORDER = (
     "known",
     "file",
 )
-"""Files in reading order: each imports only files before it."""
+"""The files of this folder in reading order. Each file imports only files before it."""

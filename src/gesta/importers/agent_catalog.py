@@ -1,8 +1,8 @@
-"""agent-catalog: an activity log of JSON lines `{identifier, span, timestamp, content, annotations, catalog_version}`.
+"""Reads activity logs of agent-catalog: JSON lines with `identifier`, `span`, `timestamp`, `content` and more.
 
-The lines of one session become one run, in the order of the file; spans are rebuilt from the paths of names, and facts
-that the source does not give are marked as inferred. Nothing is lost: the members of a line that its entry cannot hold
-are in the entry's annotation `agent-catalog`, so an export writes the same lines again.
+The lines of one session become one run, in the order of the file. A line names its span by a path of names, from which
+the spans are rebuilt. Facts that the source does not state are marked as inferred. The members of a line for which its
+entry has no field are in the annotation `agent-catalog`, so an export can write the same lines again.
 """
 
 import json
@@ -30,9 +30,9 @@ from gesta.kinds import (
 )
 
 NAME = "agent-catalog"
-"""Name of the format, of the annotation for the rest of a line, and of the state member that describes the session."""
+"""Name of the format, of the annotation with the rest of a line, and of the state member that describes the session."""
 UNREADABLE = "unreadable-message"
-"""Key of the key-value for a line that is not a log record; its value is the whole line."""
+"""Key of the key-value that keeps a line which is not a log record. Its value is the whole line."""
 FIELDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "system": ("value",),
@@ -48,19 +48,19 @@ FIELDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "key-value": ("key", "value"),
     }
 )
-"""The members that agent-catalog has in each of its kinds, beside `kind` and `extra`. It does not write null
-members."""
+"""The members of each kind of content in agent-catalog, in addition to `kind` and `extra`. It does not write members
+that are null."""
 ANY = {"tool-result": "tool_result", "key-value": "value"}
-"""Members that an entry must have; they are null if the line does not have them."""
+"""Members that an entry must have. If a line lacks such a member, the entry has null."""
 KINDS = {kind.__struct_config__.tag: kind for kind in get_args(Content)}
 MEMBERS = frozenset({"identifier", "span", "timestamp", "content", "annotations", "catalog_version"})
 NAMELESS = ("",)
-"""Path of the span for lines without a span."""
+"""Path of the span for lines that name no span."""
 Line = dict[str, Any]
 
 
 def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:
-    """Read the sessions of a file, one at a time. Raises BadImport. Cost: the lines of the file are in memory."""
+    """Yield the sessions of a file, one at a time. Raises BadImport. Cost: all lines of the file are in memory."""
     sessions: dict[str, list[bytes]] = {}
     last = None
     for number, data in enumerate(source.lines(), 1):
@@ -76,20 +76,20 @@ def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:
 
 
 class _Session:
-    """The lines of one session, which are turned into the entries of a run."""
+    """Turns the lines of one session into the entries of a run."""
 
     def __init__(self, session: str, lines: list[bytes], oddities: Oddities) -> None:
         self._session, self._lines, self._oddities = session, lines, oddities
         self._entries: list[ForeignEntry] = []
         self._open: dict[tuple[str, ...], list[int]] = {}
-        """Seqs of the open spans by path; if several spans have one path, the newest is last."""
+        """Seqs of the open spans, by path. Several spans may have one path; the newest is last."""
         self._calls: dict[int, tuple[str | None, int]] = {}
-        """Calls without a result, by seq: the id and the span of each call."""
+        """The calls without a result by seq, each with its id and the seq of its span."""
         self._ids: set[str] = set()
         self._at: datetime | None = None
 
     def foreign(self) -> Foreign:
-        """Return the session as a conversation, ready to be written."""
+        """Return the session as a conversation whose entries are ready to be written."""
         first = next((line for line in map(_line, self._lines) if _session(line) is not None), {})
         version = first.get("catalog_version")
         self._at = _time(first.get("timestamp"))
@@ -145,9 +145,10 @@ class _Session:
                 self._open[path or NAMELESS].pop()
 
     def _answer(self, content: ToolResultContent, span: int) -> tuple[ToolResultContent, tuple[int, ...]]:
-        """Find the call that a result answers: by its id, or without an id the first open call in its span.
+        """Find the call that a result answers: by its id or, without an id, the first waiting call in the same span.
 
-        Returns the result with the seq of the call, and its causes.
+        Returns:
+            The result with the seq of its call, and its causes. If no call is found, the result is unchanged.
         """
         own = content.tool_call_id
         waiting = (seq for seq, (id, of) in self._calls.items() if (id == own if own is not None else of == span))
@@ -160,7 +161,7 @@ class _Session:
         return msgspec.structs.replace(content, call=call), (call,)
 
     def _span(self, path: tuple[str, ...]) -> int:
-        """Return the seq of the open span of a path. If the source did not begin that span, begin it here."""
+        """Return the seq of the open span with a path. If no such span is open, begin one."""
         path = path or NAMELESS
         if not self._open.get(path):
             self._begin(BeginContent(), path, {}, None)
@@ -181,7 +182,7 @@ class _Session:
         notes: Line | None = None,
         inferred: list[str] | None = None,
     ) -> int:
-        """Add an entry, and return its seq; an entry without a line in the source is marked as inferred."""
+        """Add an entry, and return its seq. An entry that no line of the source made is marked as inferred."""
         whole = [] if notes and NAME in notes else ["entry"]
         unsure = (*whole, *(inferred or ()))
         entry = ForeignEntry(
@@ -192,12 +193,19 @@ class _Session:
 
 
 def full(content: Line, extra: Line | None) -> Line:
-    """Return a content with `extra` as its first member, in the order of agent-catalog."""
+    """Return the members of a content with `extra` first, which is the order of agent-catalog."""
     return ({} if extra is None else {"extra": extra}) | content
 
 
 def line_of(content: Content, line: Line, session: Any, version: Any) -> Line:
-    """Return the line as an export will write it from the entry."""
+    """Return the line that an export will write for an entry.
+
+    Args:
+        content: the content of the entry.
+        line: the original line, for its span, time, identifier and annotations.
+        session: name of the session.
+        version: the `catalog_version` of the session.
+    """
     kind = str(content.kind)
     told = {name: getattr(content, name) for name in FIELDS[kind]}
     notes, at = _notes(line), _time(line.get("timestamp"))
@@ -212,7 +220,7 @@ def line_of(content: Content, line: Line, session: Any, version: Any) -> Line:
 
 
 def _content(members: Any) -> Content | None:
-    """Return a content of one of the eleven kinds; `None` if the members are no such content."""
+    """Return the content that a line holds; `None` if it is not one of agent-catalog's eleven kinds."""
     kind = members.get("kind") if isinstance(members, dict) else None
     if not isinstance(kind, str) or kind not in FIELDS:
         return None
@@ -227,7 +235,7 @@ def _content(members: Any) -> Content | None:
 
 
 def _line(data: bytes) -> Line:
-    """Return a line as an object; an empty object if the line is not a JSON object."""
+    """Return a line as a dict, which is empty if the line is not a JSON object."""
     try:
         found = DECODER.decode(data.decode("utf-8", "surrogateescape").lstrip("\ufeff"))
     except (ValueError, RecursionError):
@@ -248,7 +256,7 @@ def _path(line: Line) -> tuple[str, ...]:
 
 
 def _notes(line: Line) -> Line:
-    """Return the annotations of a line that its entry keeps: all except two names that the import itself uses."""
+    """Return the annotations of a line that its entry keeps. Two names that the import itself uses are left out."""
     notes = line.get("annotations")
     return {key: notes[key] for key in notes if key not in (NAME, "inferred")} if isinstance(notes, dict) else {}
 

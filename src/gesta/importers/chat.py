@@ -1,14 +1,12 @@
-"""A chat transcript becomes turns: each message becomes entries with their causes.
+"""Turns a chat transcript into turns of a run: each message becomes one or more entries with their causes.
 
     begin turn, user, completion, (thought), calls, results, completion, assistant, end
 
-Facts about the whole conversation are in the state of the first begin, which opens the span `import`.
-
-Each message has exactly one entry that represents it; the entry's annotation `message` is the place in the source. A
-text of the assistant is an answer if the message makes no call. Calls of the person's own tools (`requestor: user`) are
-between the turns, in a span of role `user-tools`, as key-values `user-step`, `user-tool-call` and `user-tool-result`:
-an agent never saw it, and a formatter would show tool calls to the model. Last words that end the conversation need no
-answer, so they open no turn but a span `closing`.
+Before the turns is a span `import`, whose begin holds the facts about the whole conversation. Exactly one entry
+represents each message: its annotation `message` is the number of the message in the source. A message of the assistant
+without a call is an answer. Calls of the person's own tools (`requestor: user`) are in spans of role `user-tools`
+between the turns, as key-values: the agent never saw them, and tool calls would be shown to the model. Last words that
+need no answer are in a span `closing`, not in a turn.
 """
 
 from collections.abc import Callable, Collection, Container, Iterable, Mapping
@@ -41,48 +39,50 @@ from gesta.kinds import (
 )
 
 NAMELESS = "?"
-"""Name of the tool for a call that names no tool."""
+"""The tool name that is written for a call without one."""
 
 
 class Made(Struct, frozen=True, kw_only=True, gc=False):
-    """A tool call that the agent or the person made."""
+    """A tool call of a message, which the agent or the person made."""
 
     name: str | None
     args: Any
-    """An object, or its JSON text; any other value counts as no arguments, and its text is kept in `meta`."""
+    """The arguments as an object, or as its JSON text. Any other value counts as no arguments, and is kept in
+    `meta`."""
     id: str | None
     extra: dict[str, Any] | None = None
     lost: bool = False
-    """Whether the source lacks the call, so that only its result shows that it was made."""
+    """Whether the source has only the result of the call, and not the call itself."""
     inferred: Collection[str] = ()
-    """Members that the reader inferred because the source has the call as text. A call like that needs no id."""
+    """Fields of the call that the reader inferred, because the source has the call as text. Such a call needs no id."""
 
 
 class Said(Struct, frozen=True, kw_only=True, gc=False):
-    """One message."""
+    """One message of the conversation, in the form that `Chat` takes."""
 
     role: str
-    """One of system, user, assistant and tool."""
+    """`system`, `user`, `assistant` or `tool`. A message of role `tool` is the result of a call."""
     text: str = ""
     calls: list[Made] = field(default_factory=list)
     call_id: str | None = None
     """For a result: id of the call that it answers."""
     result: Any = None
     error: bool | None = None
-    """For a result: whether the tool failed; `None` if the source does not say."""
+    """For a result: whether the tool failed; `None` if the source does not state it."""
     by_user: bool = False
-    """For a result: whether the person made its call, and not the agent."""
+    """For a result: whether the person made the call, not the agent."""
     inferred: Collection[str] = ()
-    """For a result or completion: other members that the reader inferred."""
+    """For a result or a completion: other fields that the reader inferred."""
     tools: list[dict[str, Any]] | None = None
     """For instructions: the tools that the model was offered with them."""
     generated: bool = False
-    """Whether the source shows that a model made it. The first words of an assistant may be written in advance."""
+    """Whether the source shows that a model made the message. An assistant's first words may have been written in
+    advance."""
     answers: bool = True
-    """Whether words without a call are an answer; an agent that works alone also speaks between its steps."""
+    """Whether a text without a call is an answer. It is not if the agent works alone and speaks between its steps."""
     reasoning: str | None = None
     model: str | None = None
-    """Name of the model that made this message, if the source says so."""
+    """Name of the model that made the message, if the source has it."""
     finish_reason: str | None = None
     usage: dict[str, Any] | None = None
     meta: dict[str, Any] | None = None
@@ -93,39 +93,42 @@ class Said(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Chat:
-    """A conversation that is being turned into entries."""
+    """Turns the messages of one conversation into entries, in their order. `finish` returns the entries."""
 
     def __init__(self, name: str, oddities: Oddities, model: str | None = None) -> None:
         self.entries: list[ForeignEntry] = []
         self._name, self._oddities, self._model = name, oddities, model
         self._place: int | None = None
-        """Place of the message that is being added, until an entry represents it."""
+        """Number of the message that is being added, until an entry represents the message."""
         self._at: datetime | None = None
         self._sure = False
         self._span, self._role = 0, ""
         self._headed = self._started = self._asked = self._answered = False
         self._before: list[int] = []
-        """Causes of the next completion: the questions, results or answer since the last one."""
+        """Causes of the next completion: the entries of the questions, results or answers since the last completion."""
         self._calls, self._user_calls = Waiting(), Waiting()
         self._ids: set[str] = set()
         self._notes: dict[str, Any] = {}
         self._open("import", "import")
 
     def note(self, key: str, value: Any) -> None:
-        """Add a member to the state of the first begin; two values of one name become a list."""
+        """Add a fact about the whole conversation to the state of the first begin.
+
+        Two facts of one name become a list.
+        """
         if not self._notes:
             begin = BeginContent(name="import", role="import", state=self._notes)
             self.entries[0] = replace(self.entries[0], content=begin)
         self._notes[key] = [self._notes[key], value] if key in self._notes else value
 
     def notes(self, members: Mapping[str, Any], but: Collection[str] = ()) -> None:
-        """Add all members that are not null to the state of the first begin, except those in `but`."""
+        """Add every member that is not null to the state of the first begin, except those named in `but`."""
         for key, value in members.items():
             if key not in but and value is not None:
                 self.note(key, value)
 
     def hear(self, messages: Iterable[Any], read: Callable[[Any, int], Said | None]) -> None:
-        """Add all messages; `read` makes each from an element and its place, or else a key-value keeps the element."""
+        """Add all messages. `read` gets each with its number. If it returns `None`, a key-value keeps the original."""
         for place, message in enumerate(messages):
             words = read(message, place)
             if words is None:
@@ -146,14 +149,14 @@ class Chat:
         extra: dict[str, Any] | None = None,
         inferred: Collection[str] = (),
     ) -> None:
-        """Write a request header, which holds for every request after it."""
+        """Write a request header: instructions, tools and model, which apply to every request after it."""
         self._headed = True
         known = {"model": self._model, "instructions": instructions}
         meta = {key: value for key, value in known.items() if value is not None} or None
         self._write(RequestHeaderContent(tools=tools, meta=meta, extra=extra), inferred=inferred)
 
     def take(self, said: Said, place: int | None) -> None:
-        """Add one message. `place` is `None` for words that the source holds outside of its messages."""
+        """Add one message. `place` is its number in the source; `None` for text outside of the source's messages."""
         self._place, self._at, self._sure = place, said.at, said.sure
         match said.role:
             case "system" if not self._started and not self._headed:
@@ -182,10 +185,10 @@ class Chat:
     ) -> int:
         """Write an entry of any kind at this point of the conversation, and return its seq.
 
-        A request replaces the causes of the next completion; text of the application is added to them.
+        A request becomes the only cause of the next completion. A text of the application is added to its causes.
 
         Args:
-            place: place of the message that the entry represents.
+            place: number of the message that the entry represents.
             when: time of the entry, and whether it is certain.
         """
         asks, tells = isinstance(content, RequestContent), isinstance(content, SystemContent)
@@ -203,13 +206,13 @@ class Chat:
         return seq
 
     def unreadable(self, value: Any, place: int) -> None:
-        """Add an element that is not a message as a key-value."""
+        """Keep an element of the source that cannot be read as a message, as a key-value."""
         self._place, self._at, self._sure = place, None, False
         self._oddities["unreadable-message"] += 1
         self._write(KeyValueContent(key="unreadable-message", value=value))
 
     def finish(self, reason: Reason, error: Error | None = None, *, inferred: bool = False) -> list[ForeignEntry]:
-        """End the conversation, and its last turn with this reason; return all entries."""
+        """End the conversation, and its last turn for this reason, which may be inferred. Return all entries."""
         self._give_up()
         good: Status = "success" if reason == "answered" else "error"
         if self._role != "turn":
@@ -356,7 +359,7 @@ class Chat:
 
 
 def call_content(made: Made, ids: Container[str], oddities: Oddities) -> ToolCallContent:
-    """Return the content of a call, and count its oddities. `ids` are the ids of the calls before it."""
+    """Return the content of a call's entry, and count the call's oddities. `ids` are the ids of earlier calls."""
     args, meta = arguments(made.args)
     oddities["bad-arguments"] += meta is not None
     oddities["lost-call"] += made.lost
@@ -374,12 +377,10 @@ def call_content(made: Made, ids: Container[str], oddities: Oddities) -> ToolCal
 
 
 def arguments(given: Any) -> tuple[dict[str, Any], dict[str, Any] | None]:
-    """Return the arguments of a call, from an object, its JSON text, or nothing.
-
-    For another value, return an error too.
+    """Return the arguments of a call, which the source has as an object, as its JSON text, or not at all.
 
     Returns:
-        The arguments, and the `meta` with the error for a call whose arguments cannot be read.
+        The arguments; and `None`, or a dict with the error and the original value if they cannot be read.
     """
     if given is None or given == "":
         return {}, None

@@ -1,8 +1,10 @@
-"""A foreign conversation: the entries of one new run, in order, before they get times and digests.
+"""A foreign conversation as the entries of one new run, before they get times and digests.
 
-Readers make these entries, and `file` writes them. The n-th entry gets seq n, so links and causes are final. Facts that
-a reader inferred, because the source does not say them, are named in the entry's annotation `inferred`. Members without
-a place in an entry stay in `extra`. Oddities of the source are counted under the names of `ODDITIES`.
+Readers make these entries in order, and `file` writes them. A run is a list of entries with numbers (seqs) from 1; the
+n-th entry here gets seq n, so entries refer to each other by final numbers. A content is what an entry says, a span is
+a part of a run from its begin to its end, and a cause is an entry from which another was made. If the source does not
+state a fact and the reader inferred it, the annotation `inferred` names it. Members of the source that no entry has a
+field for are kept in `extra`. Oddities of the source are counted by name.
 """
 
 import json
@@ -65,22 +67,23 @@ ODDITIES: Mapping[str, str] = MappingProxyType(
         "wrong-type": "a member has another type than its format says; it is kept in extra",
     }
 )
-"""Names of the possible oddities of a source, with a description."""
+"""The names of the oddities that a source may have, each with a description."""
 
 KEY = re.compile(
     r"(api|access|secret|account|private|subscription)[-_]?key|(access|auth|session|api|refresh|bearer)[-_]?token"
     r"|secret|password|credential|authorization",
     re.IGNORECASE,
 )
-"""Matches the names of settings that give access to an account."""
+"""Finds names of settings that give access to an account, such as `api_key`."""
 NAME = 200
 """Greatest number of characters in the name of a conversation."""
 FIRST_YEAR = 1970
-"""A time before this year counts as a placeholder, and has no fixed width as text."""
+"""A time before this year is taken for a placeholder, so it counts as unreadable."""
 
 
 FLOAT, SMALL, LARGE = b"\xcb", 1e-4, 1e16
-"""First byte of a packed number with a fraction, and the range of numbers that are written without an exponent."""
+"""The first byte of a number with a fraction in msgpack, and the range of numbers that JSON writes without an
+exponent."""
 _ENCODER, _SORTED, _PACKER = Encoder(), Encoder(order="sorted"), msgpack.Encoder()
 _SORTER = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 
@@ -90,58 +93,59 @@ class ForeignEntry(Struct, frozen=True, kw_only=True, gc=False):
 
     content: Content
     span: int
-    """Seq of the begin of its span; for a begin, its own seq."""
+    """Seq of the begin of the span that contains the entry. A begin has its own seq here."""
     causes: tuple[int, ...] = ()
     at: datetime | None = None
-    """Time in UTC, aware; `None` if the source has no time. The entry then gets the time of the entry before."""
+    """Time of the entry, in UTC and aware; `None` if the source has no time. The entry then gets the time of the one
+    before."""
     sure: bool = True
-    """Whether the source has that time, with its zone, for this entry. If not, the annotation names `at` as
-    inferred."""
+    """Whether the source states this time, with its time zone, for this entry. If not, the annotation `inferred` names
+    `at`."""
     inferred: tuple[str, ...] = ()
-    """Other facts that the reader inferred: names of members of the content, or `causes`, `kind`, `span`, `entry`."""
+    """Other facts that the reader inferred: names of fields of the content, or `causes`, `kind`, `span` or `entry`."""
     message: int | None = None
-    """Place in the source of the message that the entry represents."""
+    """Number of the message in the source, from 0, that the entry represents; `None` if it represents no message."""
     annotations: dict[str, Any] | None = None
-    """Other annotations."""
+    """Annotations of the entry other than `inferred`."""
 
 
 class Foreign(Struct, kw_only=True):
-    """One conversation of a foreign file."""
+    """One conversation of a foreign file, as the entries of a run."""
 
     id: str
-    """Name of the conversation, stable and unique in its file."""
+    """Name of the conversation. It is unique in the file, and the same each time the file is read."""
     name: str
     """Name of the run, which is the name of the agent."""
     digest: str
-    """SHA-256 of the conversation as it is in the file, in hex."""
+    """SHA-256, in hex, of the conversation as the file has it."""
     plain: bool = False
-    """Whether all its values have types of JSON. Such values are written without reading them back as a check."""
+    """Whether all values have types of JSON. They are then written without being read back as a check."""
     entries: list[ForeignEntry] = field(default_factory=list)
-    """The first entry is the begin that will open the run."""
+    """The entries in order. The first one is the begin that opens the run."""
 
 
 class Imported(Struct, frozen=True, kw_only=True):
-    """The numbers of runs and entries of an import."""
+    """What an import did: numbers of runs and entries, and the oddities of the file."""
 
     runs: int
-    """Number of runs that were made or extended."""
+    """Number of runs that were created or extended."""
     entries: int
     """Number of entries that were written."""
     skipped: int
-    """Number of runs that were on record already, whole."""
+    """Number of runs that were complete on record before, so that nothing was written."""
     format: str
     oddities: dict[str, int] = field(default_factory=dict)
-    """How often each oddity of `ODDITIES` was found, also in skipped conversations."""
+    """How often each oddity of `ODDITIES` was found. Skipped conversations are included."""
 
 
 Progress = Callable[[int], None]
-"""A function that is called with the number of entries read so far, including entries that were on record already."""
+"""A function that is called with the number of entries read so far. Entries that were on record before are included."""
 Read = Callable[[Source, Oddities], Iterator[Foreign]]
-"""A reader: yields the conversations of a file, one at a time. Raises BadImport."""
+"""A reader: a function that yields the conversations of a file, one at a time. It raises BadImport."""
 
 
 class Members:
-    """The members of a JSON object, which are taken one by one; the rest can be kept."""
+    """The members of a JSON object. A reader takes those that it knows; the rest can be kept in `extra`."""
 
     __slots__ = ("_left", "_oddities")
 
@@ -152,7 +156,7 @@ class Members:
     def take(self, key: str, kind: type[T] | tuple[type[T], ...]) -> T | None:
         """Remove and return a member; `None` if it is missing or null.
 
-        A member of another type stays, and is counted as an oddity.
+        A member of another type stays, and is counted as an oddity; then the result is `None` too.
         """
         value = self._left.pop(key, None)
         if value is None or isinstance(value, kind):
@@ -162,14 +166,14 @@ class Members:
         return None
 
     def drop(self, key: str, value: Any) -> None:
-        """Remove a member if it has this value, because the same value is stored elsewhere."""
+        """Remove a member if it has this value. It need not be kept twice."""
         if key in self._left and same(self._left[key], value):
             del self._left[key]
 
     def time(self, key: str) -> tuple[datetime | None, bool]:
-        """Remove and return a time, and whether it is certain.
+        """Remove a member that holds a time as ISO 8601 text. Return the time in UTC, and whether it is certain.
 
-        A time without a zone is read as UTC, and is uncertain.
+        A time without a zone is read as UTC, and is not certain. If there is no readable time, return `(None, False)`.
         """
         text = self.take(key, str)
         if text is None:
@@ -187,7 +191,10 @@ class Members:
         return at, sure
 
     def seconds(self, key: str) -> tuple[datetime | None, bool]:
-        """Remove and return a time in seconds since 1970, and whether such a time was found."""
+        """Remove a member that holds a time in seconds since 1970.
+
+        Return the time in UTC, and whether one was found.
+        """
         value = self._left.get(key)
         if value is None:
             return None, False
@@ -202,17 +209,17 @@ class Members:
         return at, True
 
     def rest(self) -> dict[str, Any] | None:
-        """Return the members that were not taken and are not null; `None` if there are no such members."""
+        """Return the members that were not taken and are not null; `None` if there are none."""
         return ({key: value for key, value in self._left.items() if value is not None} or None) if self._left else None
 
 
 def each_document(
     source: Source, oddities: Oddities, make: Callable[[Document, str, Oddities], Foreign]
 ) -> Iterator[Foreign]:
-    """Yield a conversation for each document of a file, with a unique id.
+    """Yield one conversation for each JSON document of a file. If two have the same id, the later one gets a longer id.
 
     Args:
-        make: called with a document, its name for errors, and the counter of oddities.
+        make: called with the document, its name for errors, and the counter of oddities; it returns the conversation.
     """
     ids: set[str] = set()
     for document in source.documents():
@@ -226,7 +233,16 @@ def each_document(
 
 
 def list_in(value: Any, key: str, path: str, missing: str) -> list[Any]:
-    """Return a member of an object that must be a list. Raises BadImport with the text `missing` if it is not."""
+    """Return a member that must be a list.
+
+    Args:
+        value: the object with the member.
+        path: path of the file, for the error.
+        missing: text of the error.
+
+    Raises:
+        BadImport: the value is not an object, or its member is not a list.
+    """
     found = value.get(key) if isinstance(value, dict) else None
     if not isinstance(found, list):
         raise BadImport(path, missing)
@@ -234,23 +250,26 @@ def list_in(value: Any, key: str, path: str, missing: str) -> list[Any]:
 
 
 def object_of(value: Any) -> dict[str, Any]:
-    """Return the value itself if it is an object, else an empty object."""
+    """Return the value if it is a dict, else an empty dict."""
     return value if isinstance(value, dict) else {}
 
 
 def told(text: str, by: str, extra: dict[str, Any]) -> SystemContent:
-    """Return text that a program wrote in the user's role, as a system content with that program as its source."""
+    """Return a text that a program wrote in the role of the user. The content names the program as its source."""
     return SystemContent(value=text, source=[by], extra=extra or None)
 
 
 def merged(extra: dict[str, Any] | None, more: dict[str, Any] | None) -> dict[str, Any]:
-    """Return the members of two objects. If they share a name, the second object stays under `extra`."""
+    """Return a dict with the members of both dicts.
+
+    If they have a name in common, the second dict is its member `extra`.
+    """
     extra, more = extra or {}, more or {}
     return {**extra, **more} if extra.keys().isdisjoint(more) else {**extra, "extra": more}
 
 
 def same(one: Any, other: Any) -> bool:
-    """Return whether two JSON values are equal and of one type; False if they are nested too deeply to compare."""
+    """Return whether two JSON values are equal and of the same type; `False` if they are too deep to compare."""
     try:
         return type(one) is type(other) and bool(one == other)
     except RecursionError:
@@ -258,7 +277,10 @@ def same(one: Any, other: Any) -> bool:
 
 
 def without_keys(value: Any, depth: int = 8) -> Any:
-    """Return a value in which a `Secret` replaces each text whose member has the name of a key or token."""
+    """Return a value in which each text is replaced by a `Secret` if its member has the name of a key or token.
+
+    Only the outermost `depth` levels are searched.
+    """
     if isinstance(value, list) and depth:
         return [without_keys(each, depth - 1) for each in value]
     if not isinstance(value, dict) or not depth:
@@ -270,7 +292,7 @@ def without_keys(value: Any, depth: int = 8) -> Any:
 
 
 def digest_json(value: Any) -> str:
-    """Return the SHA-256 in hex of a JSON value; spaces and the order of members do not change it."""
+    """Return the SHA-256 of a JSON value, in hex. Spaces and the order of members do not matter."""
     try:
         text = _SORTED.encode(value)
         if not (text.isascii() and b"\x7f" not in text and _usual(_PACKER.encode(value))):
@@ -283,7 +305,11 @@ def digest_json(value: Any) -> str:
 
 
 def _usual(packed: bytes) -> bool:
-    """Return whether both encoders write all numbers of a packed ASCII value alike, which holds without exponents."""
+    """Return whether both JSON encoders would write the numbers of a value alike: none of them needs an exponent.
+
+    Args:
+        packed: the value as msgpack; its texts must be ASCII.
+    """
     at = packed.find(FLOAT)
     while at >= 0:
         number = abs(unpack_from(">d", packed.ljust(at + 9), at + 1)[0])
@@ -294,10 +320,10 @@ def _usual(packed: bytes) -> bool:
 
 
 def identical(one: Any, other: Any) -> bool:
-    """Return whether two JSON values have the same digest. Cost: for equal texts far less than two digests."""
+    """Return whether two JSON values have the same digest. For equal texts this is much faster than two digests."""
     try:
         text = _ENCODER.encode(one)
-        if b"null" not in text and text == _ENCODER.encode(other):  # what is no number would be null too
+        if b"null" not in text and text == _ENCODER.encode(other):  # msgspec writes NaN as null
             return True
     except (MsgspecError, RecursionError, ValueError):
         pass
@@ -305,7 +331,10 @@ def identical(one: Any, other: Any) -> bool:
 
 
 def plain_name(*parts: Any) -> str:
-    """Return a name made from values of a file: one short line of printable characters."""
+    """Return a name made from values of a file: one line of at most `NAME` printable characters.
+
+    Values that are neither text nor int are left out. The others are joined by dots.
+    """
     text = ".".join(str(part) for part in parts if isinstance(part, str | int))
     if not text.isprintable():
         text = "".join(one if one.isprintable() else "?" for one in text[:NAME])
@@ -314,7 +343,10 @@ def plain_name(*parts: Any) -> str:
 
 @asynccontextmanager
 async def leased(store: Store, run: str) -> AsyncIterator[Lease]:
-    """Hold the lease of a run, and release it at the end. Raises RunHeld."""
+    """Hold the lease of a run (the right to write it) inside a `with` block, and release it at the end.
+
+    Raises RunHeld.
+    """
     lease = await store.lease(run)
     try:
         yield lease

@@ -1,7 +1,7 @@
 """The description of one foreign format: how its files are recognised, and which function reads them.
 
-A module that reads a format lists it in `FORMATS`. `known` lists Gesta's own modules; other packages use an entry
-point.
+A module that reads a format lists the format in its `FORMATS`. Gesta's own modules are listed in `own`; other packages
+register theirs by an entry point.
 """
 
 from collections.abc import Awaitable, Callable
@@ -13,34 +13,38 @@ from gesta.importers.source import Source
 from gesta.record.record import Record
 
 Take = Callable[[Record, Source, Progress], Awaitable[Imported]]
-"""Imports a whole file into a record in its own way."""
+"""A function that imports a whole file into a record (an opened store) by itself, instead of a reader."""
 
 
 def members_of(text: str) -> frozenset[str]:
-    """Return the names in a text that are separated by white space."""
+    """Return the names in a text as a set. They are separated by white space."""
     return frozenset(text.split())
 
 
 class Format(Struct, frozen=True):
-    """One format that can be imported."""
+    """One foreign format that can be imported."""
 
     name: str
     what: str
-    """Description for people who do not know the name of the format."""
+    """A description for people who do not know the name."""
     form: str
-    """What a file holds: `object`, `list` of objects, or `zip` archive."""
+    """What a file contains: `object` (one or many JSON objects), `list` (a JSON list of objects) or `zip` (an
+    archive)."""
     keys: tuple[str, ...]
-    """The members by which a file of this format is recognised."""
+    """Names of members (keys of the first JSON object, or files of the archive) that a file of this format must
+    have."""
     read: Read | None = None
-    """`None` only if `take` imports the whole file."""
+    """The reader: a function that yields the conversations of a file. It is `None` only if `take` is set."""
     sessions: bool = False
-    """Whether its conversations are sessions of the source. Their names are kept."""
+    """Whether a conversation is a session of the source, that is, has a name of its own there. The import keeps the
+    name."""
     vague: bool = False
-    """Whether other formats have these members too. Then this format is used only if no other format fits."""
+    """Whether files of other formats may have the same members. The format is then used only if no other format
+    fits."""
     members: frozenset[str] | None = None
-    """Names of known members beside those that the reader takes; every other member is counted as unknown. With `None`
-    nothing is counted."""
+    """Names of known members, in addition to those that the reader uses. All other members are counted as unknown. If
+    this is `None`, none are counted."""
     within: tuple[str, ...] = ("function",)
-    """Names of members whose own members are counted in the same way."""
+    """Names of members that hold objects. Unknown members of these objects are counted too."""
     take: Take | None = None
-    """Imports a file that holds whole records, such as Gesta's own lines; it takes the place of `read`."""
+    """A function that imports a whole file, for files that contain records of Gesta. It is used instead of `read`."""

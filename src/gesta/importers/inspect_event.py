@@ -1,8 +1,9 @@
-"""Turns events of an Inspect AI sample into entries in their order: spans, steps, approvals, and notes for all others.
+"""Turns the events of an Inspect AI sample into entries in their order: spans, steps and approvals.
 
-A span lies in another span or in the turn, and ends with it at the latest. An event of a span that has ended is put
-into the innermost open span. A note is a key-value such as `sandbox-event`, with all members of the event but its kind
-and time. The raw call of a model keeps its references, because it repeats all earlier calls.
+Others become notes. A note is a key-value such as `sandbox-event`, with all members of the event except its kind and
+its time. Each span is inside another span or the turn, and ends with it at the latest. An event of a span that has
+ended is put into the innermost open span. The recorded call of a model keeps its references, because it repeats all
+earlier calls.
 """
 
 from collections.abc import Collection, Mapping
@@ -27,32 +28,32 @@ OWN_ROLES = ("init", "solvers", "solver", "scorers", "scorer")
 SPAN_ROLES: Mapping[str, str] = MappingProxyType(
     {"agent": "agent", "handoff": "agent", "subtask": "task", "tool": "tool"} | {one: one for one in OWN_ROLES}
 )
-"""Roles of spans by their type; every other type gets the role `span`."""
+"""Roles of spans by the type of the source. Spans of other types have the role `span`."""
 VERDICTS: Mapping[str, Literal["approved", "denied"]] = MappingProxyType(
     {"approve": "approved", "modify": "approved", "reject": "denied", "terminate": "denied"}
 )
-"""Verdicts by the decision of an approval event. Other decisions have no verdict."""
+"""The verdict for each decision of an approval event. An event with another decision becomes a note."""
 NESTED = 8
-"""Greatest depth of events in events that are read. Deeper events stay a value."""
+"""Greatest depth of events inside events that are written as entries. Deeper events stay a value."""
 SPANS = 256
 """Greatest number of spans that may be open at once. Further spans become notes."""
 UNKNOWN: When = (None, False)
 
 
 class Events:
-    """Writes the events of one sample."""
+    """Writes the events of one sample between the messages of its conversation."""
 
     def __init__(self, chat: Chat, told: Told, oddities: Oddities) -> None:
         self._chat, self._told, self._oddities = chat, told, oddities
         self._calls: dict[str, int] = {}
         self._ids: dict[str, int] = {}
-        """The last span of each id, and the last step of each type and name."""
+        """The newest span of each id, and the newest step of each type and name, as the seq of its begin."""
         self._open: list[int] = []
-        """Open spans inside the turn; each is listed after the one around it."""
+        """The open spans inside the turn, the outermost first."""
         self._parents: dict[int, int | None] = {}
 
     def called(self, call_id: str | None, seq: int) -> None:
-        """Store the seq of a call by its id."""
+        """Store the seq of a call by the call's id, so that an approval can find it."""
         self._calls[call_id or ""] = seq
 
     def note(self, key: str, value: Any, causes: tuple[int, ...] = ()) -> None:
@@ -65,13 +66,17 @@ class Events:
         self._begin(BeginContent(name=name, role=name), "", UNKNOWN)
 
     def close(self) -> None:
-        """End all spans that are open."""
+        """End all open spans, the innermost first."""
         for span in reversed(self._open):
             self._write(EndContent(), span, inferred=("kind",))
         self._open = []
 
     def take(self, event: Any, depth: int = 0) -> None:
-        """Write one event."""
+        """Write one event.
+
+        Args:
+            depth: how many events contain this one.
+        """
         kind = dig(event, "event")
         if not isinstance(event, dict) or not isinstance(kind, str):
             self._oddities["wrong-type"] += 1
@@ -94,7 +99,11 @@ class Events:
         self.inside(event, depth)
 
     def inside(self, event: Any, depth: int = 0) -> None:
-        """Write the events that an event contains into a span. Only older logs have events like that."""
+        """Write the events that an event contains, in a span of their own. Only older logs have such events.
+
+        Args:
+            depth: how many events contain this one.
+        """
         events = inside(event, depth)
         if events:
             kind = "tool" if event["event"] == "tool" else "subtask"
@@ -105,7 +114,7 @@ class Events:
             self._end(span, EndContent(), UNKNOWN)
 
     def _span(self, event: dict[str, Any], members: Members, refs: dict[str, Any], when: When) -> bool:
-        """Write the begin or the end of a span if an event is one, and return whether it is."""
+        """Write the begin or the end of a span if the event is one. Return whether it was."""
         kind, id, type_, name = (plain_name(event.get(key)) for key in ("event", "id", "type", "name"))
         action, key = kind.removeprefix("span_"), f"span {id}"
         if kind == "step":
@@ -129,10 +138,10 @@ class Events:
         return False
 
     def _approval(self, event: dict[str, Any], members: Members, refs: dict[str, Any], place: tuple[int, When]) -> bool:
-        """Write the request and the answer of an approval if an event is one, and return whether it is.
+        """Write an approval request and its answer if the event is an approval of a known call. Return whether it was.
 
         Args:
-            place: the span that the event lies in, and its time.
+            place: the span that contains the event, and the time of the event.
         """
         decision, call_id = event.get("decision"), dig(event, "call", "id")
         verdict = VERDICTS.get(decision) if isinstance(decision, str) else None
@@ -164,7 +173,7 @@ class Events:
         return span
 
     def _end(self, span: int, content: EndContent, when: When) -> None:
-        """End a span, and before it all spans inside it."""
+        """End a span. All open spans inside it are ended first."""
         for each in reversed([one for one in self._open if self._lies(one, span)]):
             self._open.remove(each)
             self._write(content if each == span else EndContent(), each, when, (), () if each == span else ("kind",))
@@ -175,7 +184,7 @@ class Events:
         return one == span
 
     def _here(self) -> int:
-        """Return the innermost open span, or the outermost span if no other is open."""
+        """Return the seq of the innermost open span, or of the turn if no span is open in it."""
         span = self._open[-1] if self._open else self._chat.entries[-1].span
         while span not in self._open and (parent := self._parents.get(span)) is not None:
             span = parent
@@ -204,13 +213,13 @@ class Events:
 
 
 def inside(event: Any, depth: int = 0) -> list[Any]:
-    """Return the events that an event contains; an empty list below the depth `NESTED`."""
+    """Return the events that an event contains; an empty list if `depth` has reached `NESTED`."""
     events = dig(event, "events") if dig(event, "event") in ("tool", "subtask") and depth < NESTED else None
     return events if isinstance(events, list) else []
 
 
 def judges(event: Any) -> bool:
-    """Return whether an event begins the scoring after the run."""
+    """Return whether an event belongs to the scoring after the run and begins it."""
     if dig(event, "event") == "score":
         return dig(event, "intermediate") is not True
     begins = dig(event, "event") == "span_begin" or dig(event, "action") == "begin"

@@ -1,11 +1,12 @@
-"""Inspect AI: evaluation logs, as a JSON document or as an `.eval` archive; one sample in one epoch is one run.
+"""Reads evaluation logs of Inspect AI, as a JSON document or as an `.eval` archive.
 
-    import; turn: user, completion, (thought), calls, results, …, assistant, end; review: scores
+A sample in one epoch becomes a run. import; turn: user, completion, (thought), calls, results, …, assistant, end;
+    review: scores
 
-The members of the log about all samples are `log` in the state of each sample's first span. Lists with one element for
-each sample are in the state of the first sample only. A log without samples becomes one run with that state. An archive
-that was not finished has no `header.json`; a sample that is only in its summaries has at least its question. Arguments
-of the model that give access to an account are hidden.
+Facts about the whole log are the member `log` in the state of each run's first span. Lists with an element for each
+sample are in the first run only. A log without samples becomes one run with only that state. An archive that was not
+finished has no `header.json`; a sample that only its summaries mention has at least its question. Arguments of the
+model that give access to an account are hidden.
 
 Source: UKGovernmentBEIS/inspect_ai, `log/_log.py`, `log/_recorders/eval.py` and `event/`, 2026-11.
 """
@@ -27,11 +28,11 @@ LIST = "samples"
 HEADER, START, REDUCTIONS = "header.json", "_journal/start.json", "reductions.json"
 SUMMARIES, JOURNAL, SAMPLES = "summaries.json", "_journal/summaries/", "samples/"
 BY_SAMPLE = (("reductions",), ("results", "sample_reductions"), ("eval", "dataset", "sample_ids"), ("members",))
-"""Paths of the members that list all samples of a log, or the other files of its archive."""
+"""Paths of the members of a log that list all its samples, or list the other files of its archive."""
 
 Object = dict[str, Any]
 Samples = Iterator[tuple[str, Any, list[Object]]]
-"""For each sample: its place in the file, its value, and its summaries."""
+"""An iterator over the samples. Each is a tuple: where it is in the file, its value, and its summaries."""
 MEMBERS = KEPT | members_of(
     """log version status eval plan results stats error invalidated log_updates samples reductions tags metadata
     location etag start members summary id epoch input choices target sandbox files setup messages output scores
@@ -43,7 +44,7 @@ MEMBERS = KEPT | members_of(
 
 
 def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:
-    """Read the samples of a log, one at a time. Raises BadImport."""
+    """Yield the samples of a log, one at a time. Raises BadImport."""
     names = source.names()
     members, samples = _archive(source, names) if names else _document(source)
     spec = members.get("eval")
@@ -73,7 +74,7 @@ def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:
 
 
 def _document(source: Source) -> tuple[Object, Samples]:
-    """Return the members of a JSON document without its samples, and an iterator over the samples."""
+    """Return the members of a JSON document except its samples, and an iterator over the samples."""
     pieces = [piece for piece in source.pieces(LIST) if piece.place is None or not piece.key]
     if any(not piece.key for piece in pieces):
         raise BadImport(source.path, "expected a JSON object with 'eval', found something else")
@@ -82,7 +83,7 @@ def _document(source: Source) -> tuple[Object, Samples]:
 
 
 def _archive(source: Source, names: tuple[str, ...]) -> tuple[Object, Samples]:
-    """Return the other members of an archive, and an iterator over its samples."""
+    """Return the facts about the log that an archive holds, and an iterator over its samples."""
     listed = [name for name in names if name.startswith(SAMPLES) and name.endswith(".json")]
     journal = [name for name in names if name.startswith(JOURNAL) and name.endswith(".json")]
     other = [name for name in names if name not in listed]
@@ -107,7 +108,12 @@ def _archive(source: Source, names: tuple[str, ...]) -> tuple[Object, Samples]:
 
 
 def _unpacked(source: Source, names: list[str], summaries: dict[str, list[Object]]) -> Samples:
-    """Yield the samples of an archive, then those that are only in the summaries."""
+    """Yield the samples of an archive, and then those that only the summaries mention.
+
+    Args:
+        names: the members of the archive that are samples.
+        summaries: the summaries by the key of their sample.
+    """
     for document in source.members(names):
         yield document.path, document.value, summaries.pop(_key(document.value), [])
     for about in summaries.values():
@@ -116,12 +122,12 @@ def _unpacked(source: Source, names: list[str], summaries: dict[str, list[Object
 
 
 def _key(sample: Any) -> str:
-    """Return a key for the sample and the epoch of a sample or of its summary."""
+    """Return a key that is the same for a sample and for its summaries. It is made from the id and the epoch."""
     return digest_json([dig(sample, "id"), dig(sample, "epoch")])
 
 
 def _short(members: Object) -> Object:
-    """Return the members of a log without its lists of all samples."""
+    """Return the members of a log without the lists that have an element for each sample."""
     made = dict(members)
     for *path, last in BY_SAMPLE:
         inside = made
@@ -136,7 +142,7 @@ def _short(members: Object) -> Object:
 
 
 def _alone(members: Object, log: Log, digest: str, oddities: Oddities) -> Foreign:
-    """Return a log without samples as one run."""
+    """Return a log without samples as a conversation with only the facts about the log."""
     chat = Chat(log.agent, oddities, log.model)
     for key, value in members.items():
         if value not in EMPTY:

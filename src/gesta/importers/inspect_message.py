@@ -1,10 +1,10 @@
-"""Reads the messages of an Inspect AI sample. Content that the source repeats is written once.
+"""Reads the messages of a sample (one task, run once) from a log of Inspect AI. Nothing is written twice.
 
-A reference `attachment://hash` (older `tc://hash`) is replaced by its text and kept in `extra.attachments`, by path. A
-message that is on record already is replaced by `{"message": place}` if it belongs to the conversation, or by
-`{"entry": seq}` if an event held it first. Every request repeats all messages before it, so without this a run would
-grow with the square of its length. Members of a model or tool event about its message go to the completion or result;
-its tools and settings go to the header; all others to `extra.event`.
+A reference `attachment://hash` (older `tc://hash`) is replaced by its text, and kept in `extra.attachments` by path. A
+message that has been written already is replaced by `{"message": number}` if it belongs to the conversation, or by
+`{"entry": seq}` if an event held it first. Without that, a run would grow with the square of its length, because every
+request repeats all messages before it. What a model or tool event says about its message goes to the completion or the
+result; its tools and settings go to the header, and all other members to `extra.event`.
 """
 
 from collections.abc import Mapping
@@ -24,30 +24,33 @@ SCHEMES = ("attachment://", "tc://")
 REFS = "attachments"
 FORM = Form(name=("function",))
 DEPTH = 32
-"""Greatest depth of nested values that are searched. Deeper values are not changed."""
+"""Greatest depth of nested values that are searched. Deeper values stay unchanged."""
 OUTCOMES: Mapping[str, Literal["denied", "interrupted"]] = MappingProxyType(
     {"approval": "denied", "cancelled": "interrupted"}
 )
-"""Outcomes for those types of tool errors that say more than that the tool failed."""
+"""Outcomes for types of tool errors that do not mean that the tool failed."""
 TOOL: Mapping[str, str] = MappingProxyType({"parameters": "args_schema"})
-"""Members of a tool that have another name in Gesta."""
+"""Members of a tool's definition that have another name in Gesta."""
 
 When = tuple[datetime | None, bool]
-"""A time, and whether its time zone is known."""
+"""A time (`None` if it is unknown), and whether its time zone is known."""
 
 
 class Heard(Struct, frozen=True, kw_only=True):
-    """A message, and the facts about it that `chat` cannot keep."""
+    """A message of a sample, with facts for which `chat.Said` has no field."""
 
     said: Said
     latency_ms: float | None = None
     errors: tuple[str | None, ...] = ()
-    """For each call: the error of reading it, if any."""
+    """For each call: why Inspect could not read the call, or `None`."""
     outcome: Literal["denied", "interrupted"] | None = None
 
 
 class Told:
-    """The messages of a sample that were written so far, so that none is written twice."""
+    """The messages of a sample that were written so far, and its attachments.
+
+    It replaces what would be written twice.
+    """
 
     def __init__(self, texts: Mapping[str, Any]) -> None:
         self._texts = {key: text for key, text in texts.items() if isinstance(text, str)}
@@ -55,27 +58,30 @@ class Told:
         self._fresh: list[str] = []
 
     def read(self, value: Any) -> tuple[Any, dict[str, Any]]:
-        """Return a value with its references replaced, and the replaced references, which go to `extra`."""
+        """Return a value with its references replaced, and the replaced references, which belong into `extra`.
+
+        Messages inside it that were written already are replaced by a reference to their place.
+        """
         refs: dict[str, str] = {}
         made = self._read(value, "$", refs, 0)
         return made, {REFS: refs} if refs else {}
 
     def look(self, value: Any) -> Any:
-        """Return a value with its references replaced, without storing its messages as written."""
+        """Return a value with its references replaced, only to compare it: its messages do not count as written."""
         before = list(self._fresh)
         made, _ = self.read(value)
         self._fresh = before
         return made
 
     def stand(self, messages: list[Any]) -> None:
-        """Store the messages of the conversation by their places."""
+        """Store the messages of the conversation, by their numbers. Later copies of them are replaced by the number."""
         self._fresh = []
         for place, message in enumerate(messages):
             if is_message(message):
                 self._known.setdefault(digest_json(message), {"message": place})
 
     def written(self, seq: int) -> None:
-        """Store that the messages read since the last call are in the entry with this seq."""
+        """Store that the messages which were read since the last call are in the entry with this seq."""
         for digest in self._fresh:
             self._known.setdefault(digest, {"entry": seq})
         self._fresh = []
@@ -102,12 +108,12 @@ class Told:
 
 
 def is_message(value: Any) -> bool:
-    """Return whether a value is a message of a chat."""
+    """Return whether a value is a chat message: an object with a known role and a content."""
     return isinstance(value, dict) and value.get("role") in ROLES and "content" in value
 
 
 def dig(value: Any, *path: str | int) -> Any:
-    """Return the value at a path; `None` if there is no such place."""
+    """Return the value at a path of member names and list indexes inside a value; `None` if there is none."""
     for step in path:
         if isinstance(step, str):
             value = value.get(step) if isinstance(value, dict) else None
@@ -117,19 +123,20 @@ def dig(value: Any, *path: str | int) -> Any:
 
 
 class Hearing(Struct, frozen=True):
-    """Reads the messages of one sample."""
+    """Reads the messages of one sample into the form that `Chat` takes."""
 
     told: Told
     oddities: Oddities
     calls: dict[str, dict[str, Any]]
-    """Calls by their id, as the source has them."""
+    """The calls of all messages by their id, in the form of the source."""
 
     def hear(self, message: Any, place: int, event: Any, refs: dict[str, Any]) -> Heard | None:
-        """Read a message; `None` if it is not a message.
+        """Return a message; `None` if the value is not a message.
 
         Args:
+            place: number of the message in the conversation.
             event: the event that made the message; `None` if no event made it.
-            refs: the references that were replaced in the message; they are kept in `extra`.
+            refs: the references that were replaced in the message. They are kept in `extra`.
         """
         if not is_message(message):
             return None
@@ -164,7 +171,10 @@ class Hearing(Struct, frozen=True):
         return Heard(said=said, latency_ms=latency(event), errors=tuple(error for _, error in calls))
 
     def _words(self, members: Members, content: Any) -> tuple[str, str | None]:
-        """Remove and return the text and reasoning of a message. Parts of other types stay in its `content`."""
+        """Return the text and the reasoning of a message, and remove them.
+
+        A content with other parts stays in `members`.
+        """
         text, reasoning, whole = words(content)
         if whole:
             members.take("content", object)
@@ -172,7 +182,7 @@ class Hearing(Struct, frozen=True):
         return text, reasoning
 
     def _made(self, call: Any) -> tuple[Made, str | None]:
-        """Return a call, and the error of reading it, if any."""
+        """Return a call, and why Inspect could not read it; `None` if it could."""
         one = made(call, self.oddities, FORM)
         rest = dict(one.extra or {})
         error = rest.pop("parse_error", None)
@@ -204,7 +214,7 @@ class Hearing(Struct, frozen=True):
         return Heard(said=said, outcome=OUTCOMES.get(kind) if isinstance(kind, str) else None)
 
     def _tool(self, event: Any, message: dict[str, Any], call: dict[str, Any]) -> tuple[When, dict[str, Any] | None]:
-        """Return when a tool was done, and the members of its event that message and call do not have."""
+        """Return when a tool was done, and the members of its event that neither the message nor the call has."""
         apart = {"events"} if isinstance(event.get("events"), list) else set()
         made, refs = self.told.read({key: value for key, value in event.items() if key not in apart})
         members = Members(made, self.oddities)
@@ -217,7 +227,12 @@ class Hearing(Struct, frozen=True):
         return when, kept(members.rest(), refs)
 
     def _generation(self, event: Any, place: int, text: str) -> Said:
-        """Return the members of a model event about the message that it made."""
+        """Return a message that has only the facts which its model event adds: model, usage, time and others.
+
+        Args:
+            place: number of the message that the event made.
+            text: the text of that message.
+        """
         apart = ("call", "tools", "config")  # the last two are in the header
         made, refs = self.told.read({key: value for key, value in event.items() if key not in apart})
         members = Members(made, self.oddities)
@@ -250,7 +265,7 @@ class Hearing(Struct, frozen=True):
 
 
 def kept(*parts: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Return the parts of an `extra` as one object: references in one table, other members side by side if possible."""
+    """Return one `extra` made from several parts. Their references are joined in one table."""
     made: dict[str, Any] = {}
     for part in parts:
         more, refs = dict(part or {}), made.get(REFS)
@@ -261,7 +276,11 @@ def kept(*parts: dict[str, Any] | None) -> dict[str, Any] | None:
 
 
 def _call(call: Any, seconds: Any) -> tuple[Any, Any]:
-    """Return the provider's reply in a raw call, and the rest of that call."""
+    """Return the provider's response from a recorded call, and the other members of that call.
+
+    Args:
+        seconds: the time that the event states. If the call states the same, it is left out.
+    """
     if not isinstance(call, dict):
         return None, call
     known = ("response", "time") if same(call.get("time"), seconds) else ("response",)
@@ -269,7 +288,7 @@ def _call(call: Any, seconds: Any) -> tuple[Any, Any]:
 
 
 def offer(event: Any, told: Told) -> tuple[list[dict[str, Any]] | None, dict[str, Any] | None, dict[str, Any]]:
-    """Return the tools and settings that a model was offered, and the parts of them to keep in `extra`."""
+    """Return the tools and the settings that an event offered to its model, and what of them belongs into `extra`."""
     made, extra = told.read({key: dig(event, key) for key in ("tools", "config")})
     given, config = made["tools"], made["config"]
     if not isinstance(config, dict | None):
@@ -283,8 +302,8 @@ def offer(event: Any, told: Told) -> tuple[list[dict[str, Any]] | None, dict[str
 def words(content: Any) -> tuple[str, str | None, bool]:
     """Return the text of a content, its reasoning, and whether the content holds nothing else.
 
-    Each part is a line; a part that is not text is named in a note such as `[image]`. For redacted reasoning its
-    summary is returned.
+    Each part is a line of the text. A note such as `[image]` names a part that is not text. Redacted reasoning is
+    replaced by its summary.
     """
     if content is None or isinstance(content, str):
         return content or "", None, True
@@ -308,13 +327,13 @@ def words(content: Any) -> tuple[str, str | None, bool]:
 
 
 def done(members: Members) -> When:
-    """Remove and return the time when an event was completed; in older logs, its timestamp."""
+    """Remove and return the time when an event was completed; in older logs, the time of the event."""
     completed = members.time("completed")
     return members.time("timestamp") if completed[0] is None else completed
 
 
 def latency(event: Any) -> float | None:
-    """Return how long a model took, in milliseconds; `None` if the source does not say."""
+    """Return how long a model took to reply, in milliseconds; `None` if the source does not state it."""
     seconds = dig(event, "output", "time")
     known = isinstance(seconds, int | float) and not isinstance(seconds, bool) and abs(seconds) < 1e9  # also not nan
     return seconds * 1000.0 if known else None

@@ -1,9 +1,9 @@
-"""Turns a sample of an Inspect AI log into a conversation: its messages as turns, its events in their order.
+"""Turns a sample of an Inspect AI log (one task, run once) into a conversation: messages as turns, and events.
 
-Messages are written in their order: a message of a model event at that event, a result when the tool was done, and any
-other message just before the next of these. A model that a tool, another agent or a scorer called made no message of
-the conversation, so its event is a note. The turn ends before the first scorer, with the reason that the sample names:
-its limit, its error, or none. Later events are in a last span, `review`, which ends with the scores.
+Messages are written in their order. One that a model event made is written at that event, a tool's result when the tool
+was done, and any other just before the next of these. If a tool, another agent or a scorer called a model, its event is
+only a note. The turn ends before the first scorer, with the reason that the sample states: its limit, its error, or
+none. Later events are in a last span, `review`, which ends with the scores.
 """
 
 from collections import Counter
@@ -30,14 +30,14 @@ from gesta.kinds import (
 )
 
 LONGEST = 100_000
-"""Number of messages to which one request may refer."""
+"""Greatest number of messages to which one request may refer."""
 EMPTY: tuple[Any, ...] = (None, {}, [])
 """Values that hold no information."""
 CUT = "The source ends here, before an answer, and its log was not finished."
 
 
 class Log(Struct, frozen=True):
-    """The facts that hold for all samples of a log."""
+    """Facts about a log that apply to all its samples."""
 
     agent: str
     model: str | None
@@ -48,7 +48,7 @@ class Log(Struct, frozen=True):
 
 
 class Sample:
-    """A sample that is being turned into entries."""
+    """Turns one sample into entries."""
 
     def __init__(self, sample: dict[str, Any], log: Log, oddities: Oddities) -> None:
         self._log, self._whole, self._oddities = log, sample, oddities
@@ -61,24 +61,28 @@ class Sample:
         read = [self._told.read(message) for message in self._members.take("messages", list) or self._implied()]
         self._messages, self._refs = [message for message, _ in read], [refs for _, refs in read]
         self._made = _matched(self._messages, self._events, self._told)
-        """Places of messages, by the places of the events that made them."""
+        """For each event that made a message, by its number: the number of that message."""
         self._by = {place: index for index, place in self._made.items()}
         self._told.stand(self._messages)
         self._hearing = Hearing(self._told, oddities, _calls(self._messages))
         self._chat = Chat(log.agent, oddities, log.model)
         self._writer = Events(self._chat, self._told, oddities)
         self._next = 0
-        """Place of the message that is written next."""
+        """Number of the message that is written next."""
         self._reached: dict[int, When] = {}
-        """Results whose event was read, by place, with the time when the tool was done."""
+        """Results whose tool event was read, by message number, each with the time when the tool was done."""
         times = (at for event in self._events if (at := _time(event)[0]) is not None)
         self._now = next(times, self._log.at)
-        """Time of the last entry."""
+        """Time of the entry that was written last."""
         self._offered, self._instructions = "", ""
         self._turned = self._over = self._reviewed = False
 
     def tell(self, notes: dict[str, Any]) -> list[ForeignEntry]:
-        """Write the sample with further notes about it, and return all entries."""
+        """Write the sample, and return all entries.
+
+        Args:
+            notes: more facts about the sample, for the state of the first begin.
+        """
         scores = self._members.take("scores", dict) or {}
         own = {
             key: self._asked(value) if key == "input" else value for key, value in (self._members.rest() or {}).items()
@@ -106,7 +110,7 @@ class Sample:
         return self._chat.entries
 
     def _implied(self) -> list[Any]:
-        """Return messages for a sample that lists none: the messages of its longest request, else its input."""
+        """Return the messages for a sample that lists none: those of its longest request, or else its input."""
         requests = [event for event in self._events if dig(event, "event") == "model"]
         pool = self._whole.get("message_pool") or dig(self._whole, "events_data", "messages")
         asked, answer = max(
@@ -125,13 +129,13 @@ class Sample:
         return messages
 
     def _asked(self, given: Any) -> Any:
-        """Return the input, or a reference to the message with the same text."""
+        """Return the sample's input, or a reference to the user's message with the same text."""
         said = (place for place, each in enumerate(self._messages) if isinstance(given, str) and _asks(each, given))
         place = next(said, None)
         return given if place is None else {"message": place}
 
     def _until(self, stop: int) -> None:
-        """Write all messages before a place that are not written yet."""
+        """Write all messages before this number that are not written yet."""
         while self._next < stop:
             self._message(self._next)
             self._next += 1
@@ -139,7 +143,7 @@ class Sample:
     def _message(self, place: int) -> None:
         message, event = self._messages[place], self._event(place)
         role, entries = dig(message, "role"), self._chat.entries
-        if role == "user" or not self._turned:  # a turn may begin here, and end all that was open
+        if role == "user" or not self._turned:  # a turn may begin here, which ends all open spans
             self._writer.close()
         before = len(entries)
         heard = self._hearing.hear(message, place, event, self._refs[place])
@@ -160,7 +164,10 @@ class Sample:
         self._told.written(seqs[0] if seqs else before + 1)
 
     def _event(self, place: int) -> Any:
-        """Return the event that made a message; the output of the sample can be the event of the last answer."""
+        """Return the event that made a message; `None` without one.
+
+        If the sample's `output` has the same message, an event is made from it.
+        """
         if place in self._by:
             return self._events[self._by[place]]
         output = self._whole.get("output")
@@ -168,14 +175,15 @@ class Sample:
         return {"event": "model", "output": output} if same(made, {"message": place}) else None
 
     def _first_request(self) -> Any:
-        """Return the first model event that made a message."""
+        """Return the first model event that made a message; `None` without one."""
         events = (self._events[index] for index in sorted(self._made))
         return next((event for event in events if dig(event, "event") == "model"), None)
 
     def _header(self, event: Any, said: Said | None = None) -> None:
-        """Write a request header, if it differs from the last one.
+        """Write a request header with the tools and settings of an event, if they differ from those of the last header.
 
         Args:
+            event: the model event, or `None`.
             said: the first message, if it holds the instructions.
         """
         tools, settings, extra = offer(event, self._told)
@@ -192,7 +200,12 @@ class Sample:
             self._chat.add(content, place=None if said is None else 0, when=(self._now, False))
 
     def _amend(self, before: int, heard: Heard) -> None:
-        """Add to the entries of a message facts that `chat` cannot keep: latency, errors of calls, and the outcome."""
+        """Add to the entries of a message its latency, errors of calls and outcome, which `Chat` does not write.
+
+        Args:
+            before: number of entries before the message was written.
+            heard: the message with these facts.
+        """
         entries, errors = self._chat.entries, iter(heard.errors)
         for place in range(before, len(entries)):
             content = entries[place].content
@@ -208,7 +221,7 @@ class Sample:
             entries[place] = replace(entries[place], content=content)
 
     def _happened(self, index: int, event: Any) -> None:
-        """Write an event, after the results of the tools that were done before it."""
+        """Write an event. Results of tools that were done before it are written first."""
         at = _time(event)[0]
         while at is not None and self._next in self._reached:
             over = self._reached[self._next][0]
@@ -225,7 +238,11 @@ class Sample:
             self._writer.inside(event)
 
     def _finish(self, *, scored: bool) -> None:
-        """Write the remaining messages and end the last turn, once."""
+        """Write the remaining messages, and end the last turn. Later calls do nothing.
+
+        Args:
+            scored: whether the sample has scores, which proves that it was finished.
+        """
         if self._over:
             return
         self._over = True
@@ -246,7 +263,7 @@ class Sample:
 
 
 def ending(error: Any, limit: Any) -> tuple[Reason, Error | None]:
-    """Return the reason for the end of a turn, and its error, from the error or limit of the sample."""
+    """Return why a turn ended, with the error, from the `error` or the `limit` of the sample."""
     if error is not None:
         message = error if isinstance(error, str) else dig(error, "message")
         return "failed", Error(type="error", message=message if isinstance(message, str) else "See the note `error`.")
@@ -257,7 +274,10 @@ def ending(error: Any, limit: Any) -> tuple[Reason, Error | None]:
 
 
 def _matched(messages: list[Any], events: list[Any], told: Told) -> dict[int, int]:
-    """Return for each event, by its place, the place of the message that it made; ids and contents are compared."""
+    """Return the number of the message that each event made, by the number of the event.
+
+    Ids and contents are compared.
+    """
     waiting: dict[tuple[str, str], list[int]] = {}
     for place in reversed(range(len(messages))):
         message = messages[place]
@@ -282,7 +302,7 @@ def _matched(messages: list[Any], events: list[Any], told: Told) -> dict[int, in
 
 
 def _marks(event: Any, told: Told) -> Iterator[tuple[str, str]]:
-    """Yield the keys by which the message of an event can be found."""
+    """Yield the keys by which to find the message that an event made. Of other events, yield nothing."""
     role, marks = "tool", (("id", dig(event, "message_id")), ("says", dig(event, "id")))
     if dig(event, "event") == "model":
         message = dig(event, "output", "choices", 0, "message")
@@ -295,14 +315,14 @@ def _marks(event: Any, told: Told) -> Iterator[tuple[str, str]]:
 
 
 def _calls(messages: list[Any]) -> dict[str, dict[str, Any]]:
-    """Return the calls of all messages, by their ids."""
+    """Return the calls of all messages by their id."""
     lists = (dig(message, "tool_calls") for message in messages)
     calls = (call for each in lists if isinstance(each, list) for call in each)
     return {call["id"]: call for call in calls if isinstance(dig(call, "id"), str)}
 
 
 def _input(event: Any, pool: Any) -> list[Any]:
-    """Return the messages of a request; newer logs refer to messages in a pool."""
+    """Return the messages of a request. In newer logs they are numbers of messages in a pool."""
     given, refs = dig(event, "input"), dig(event, "input_refs")
     if given or not isinstance(refs, list) or not isinstance(pool, list):
         return given if isinstance(given, list) else []

@@ -1,7 +1,7 @@
-"""The known formats: Gesta's own, and those that installed distributions add by an entry point.
+"""The formats that can be imported: Gesta's own, and those of other installed packages.
 
-A distribution names its importer under `[project.entry-points."gesta.importers"]`, with the name of the format on the
-left and its `FORMATS` on the right. If an importer cannot be loaded, it is listed with the reason, and all others work.
+A package names its importer under `[project.entry-points."gesta.importers"]`, with the name of the format on the left
+and its `FORMATS` on the right. An importer that cannot be loaded is listed with the reason; all others work.
 """
 
 import os
@@ -24,20 +24,20 @@ GROUP = "gesta.importers"
 
 
 class Known(Struct):
-    """The formats of this Python environment."""
+    """The formats that can be imported in this Python environment."""
 
     formats: list[Format] = field(default_factory=list)
     broken: dict[str, str] = field(default_factory=dict)
-    """Entry points of other distributions that cannot be used: name -> reason."""
+    """The reason why an entry point of another package cannot be used, by the name of the entry point."""
 
     def words(self) -> str:
-        """Return the list of formats as text, for the error about a file of an unknown format."""
+        """Return a list of the formats as text. The error about a file of an unknown format shows it."""
         text = f"Known formats: {', '.join(dict.fromkeys(known.name for known in self.formats))}."
         return " ".join([text, *(f"Not usable: {name!r}, {why}." for name, why in self.broken.items())])
 
 
 def formats() -> Known:
-    """Load all formats: Gesta's own first, then those of other distributions by name. Cost: imports every importer."""
+    """Return all formats: first Gesta's own, then those of other packages by name. Cost: imports every importer."""
     known = Known([one for name in OWN for one in _own(name)])
     for entry in _others():
         _add(known, entry)
@@ -45,7 +45,11 @@ def formats() -> Known:
 
 
 def find_format(source: Source) -> Format:
-    """Return the format of a file, recognised from its content. Raises BadImport."""
+    """Return the format of a file, which is recognised from the beginning of its content.
+
+    Raises:
+        BadImport: no known format fits.
+    """
     known = formats()
     look = source.look([one.keys for one in known.formats if not one.vague])
     for one in sorted(known.formats, key=lambda one: one.vague):
@@ -55,7 +59,11 @@ def find_format(source: Source) -> Format:
 
 
 def named(source: Source, name: str) -> Format:
-    """Return the format with a name. For a format of Gesta's own, only its module is loaded. Raises BadImport."""
+    """Return the format with a name. Of Gesta's own importers, only the one of that format is loaded.
+
+    Raises:
+        BadImport: there is no format of that name, or its importer cannot be loaded.
+    """
     if name in OWN:
         return _own(name)[0]
     known = formats()
@@ -69,7 +77,7 @@ def named(source: Source, name: str) -> Format:
 
 
 def _own(name: str) -> tuple[Format, ...]:
-    """Return the formats of one of Gesta's importers."""
+    """Return the formats of one of Gesta's own importers, which is loaded for that."""
     found: tuple[Format, ...] = EntryPoint(name, f"{OWN[name]}:FORMATS", GROUP).load()
     return found
 
@@ -80,12 +88,16 @@ def _others() -> list[EntryPoint]:
 
 @lru_cache(1)
 def _installed(_places: tuple[tuple[str, int], ...]) -> list[EntryPoint]:
-    """Return all entry points, by name. Cost: 10 ms if a folder of `sys.path` has changed, else nothing."""
+    """Return the entry points of importers in other packages, sorted by name.
+
+    The argument holds each folder of `sys.path` with the time of its last change. It is only the key of the cache.
+    Cost: 10 ms if a folder has changed, else nothing.
+    """
     return sorted(entry_points(group=GROUP), key=lambda entry: (entry.name, entry.value))
 
 
 def _changed_at(place: str) -> int:
-    """Return the time of the last change in a folder; 0 if the folder cannot be read."""
+    """Return the time of the last change in a folder, in nanoseconds; 0 if the folder cannot be read."""
     try:
         return os.stat(place or ".").st_mtime_ns  # noqa: PTH116 - called for each folder of the path and each file
     except OSError:
@@ -93,14 +105,14 @@ def _changed_at(place: str) -> int:
 
 
 def _add(known: Known, entry: EntryPoint) -> None:
-    """Add the formats of an entry point, or store the reason why it cannot be used."""
+    """Load an entry point, and add its formats. If it cannot be used, store the reason instead."""
     by = f"{entry.value} of {entry.dist.name}" if entry.dist is not None else entry.value
     if entry.name in {one.name for one in known.formats}:
         known.broken[entry.name] = f"{by}: there is a format of that name already"
         return
     try:
         found = entry.load()
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the module of others does when it is imported
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - a foreign module may raise anything when imported
         known.broken[entry.name] = f"{by}: {type(error).__name__}: {error}"
         return
     made = found if isinstance(found, tuple) else (found,)
@@ -114,7 +126,10 @@ def _add(known: Known, entry: EntryPoint) -> None:
 
 
 def guarded(format: Format) -> Read:
-    """Return the reader of another distribution, wrapped so that its errors and wrong results become a `BadImport`."""
+    """Return a wrapper for the reader of another package.
+
+    It raises BadImport for every error and wrong result of the reader.
+    """
     read = format.read
     assert read is not None
 

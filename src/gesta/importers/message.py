@@ -1,10 +1,9 @@
-"""Messages of a chat with calls and results, in the forms of most sources, read for `chat`.
+"""Reads the messages of a chat, in the forms that most sources use, for `chat`.
 
-A `Form` names the members in which a source keeps the content of a message, a call and a result. Roles are system,
-developer, user, assistant, tool and function. A list of parts becomes one text, a line for each part; a part that is
-not text is named in a note such as `[image]`, and unless the list is one text, it stays in `extra.content` too. An
-older `function_call` is a call without an id, and the answer of role function a result without one. Members without a
-place in `chat` (`name`, `weight`, `refusal`, `audio`, the roles developer and function) stay in `extra`.
+Roles are system, developer, user, assistant, tool and function. A list of parts becomes one text with a line for each
+part. A part that is not text is named in a note such as `[image]`; unless the list is a single text, it is also kept in
+`extra.content`. An older `function_call` is read as a call without an id, and a message of role function as a result
+without one. Members for which `chat` has no field (`name`, `weight`, `refusal`, `audio`) are kept in `extra`.
 
 Source: OpenAI's OpenAPI document 2.3.0, `FineTuneChatRequestInput` and the messages that it names.
 """
@@ -22,54 +21,55 @@ from gesta.importers.format import members_of
 SPOKEN = ("user", "assistant", "tool", "function")
 ROLES = frozenset({"system", "developer", *SPOKEN})
 SAME: Mapping[str, str] = MappingProxyType({"developer": "system", "function": "tool"})
-"""Older or newer names of roles."""
+"""The role that is used for a role of another name."""
 SHOWN_AS: Mapping[str, str] = MappingProxyType({"image_url": "image", "input_audio": "audio"})
-"""Name of a part in a note, by the part's type. Any other type is shown by its own name."""
+"""The name that a note gives to a part, by the part's type. Other parts are named by their type."""
 KEPT = members_of(
     """role content name weight refusal audio annotations tool_calls tool_call_id function_call reasoning_content type
     function index id cache_control provider_specific_fields call"""
 )
-"""Known members of messages and calls that may stay in `extra`."""
+"""Names of known members of messages and calls. They may stay in `extra` and do not count as unknown."""
 CUT = "The source ends here, before an answer, and does not say why."
 
 
 class Form(Struct, frozen=True, kw_only=True):
-    """The names of the members in which a source keeps a message.
+    """The names of the members in which a source keeps the parts of a message.
 
-    If there are several names, the first that occurs is used.
+    Where several names are listed, the first one that occurs is used.
     """
 
     inside: str = ""
-    """Member of a call that holds its name and arguments."""
+    """Member of a call that is an object with the name and the arguments; `""` if there is none."""
     flat: bool = True
-    """Whether a call may hold its name and arguments itself."""
+    """Whether a call may hold its name and arguments directly."""
     name: tuple[str, ...] = ("name",)
     arguments: tuple[str, ...] = ("arguments",)
-    """Members of a call that hold its arguments, as an object or as text."""
+    """Members of a call that hold the arguments, as an object or as text."""
     id: tuple[str, ...] = ("id",)
     types: tuple[str, ...] = ("function",)
-    """Types of a call that only say that it is a call."""
+    """Values of a call's `type` that only state that it is a call."""
     by: str = ""
     """Member of a call that names the role of the caller."""
     answers: str = "tool_call_id"
-    """Member of a result that names its call."""
+    """Member of a result that holds the id of its call."""
     text: str = "text"
     """Member of a part that holds its text."""
     hidden: tuple[str, ...] = ()
-    """Types of parts that were shown to nobody; they are left out of the text."""
+    """Types of parts that nobody was shown. They are left out of the text."""
     calling: Collection[str] = ("assistant",)
-    """Roles that make calls."""
+    """Roles whose messages may contain calls."""
 
 
 OPENAI = Form(inside="function", flat=False)
 
 
 def said(message: Any, names: dict[str, str], oddities: Oddities, form: Form = OPENAI) -> Said | None:
-    """Return a message; `None` if the value is not a message.
+    """Return a message in the form that `Chat` takes; `None` if the value is not a message.
 
     Args:
-        names: names of the tools that were called so far, by the ids of the calls; calls of this message are added. If
-            the only call of a message has no id, its name has an empty id until its result comes.
+        names: names of the tools that were called so far, by the id of the call. Calls of this message are added. If a
+            message has only one call and that has no id, its name is kept under `""` until its result comes.
+        form: the names of the members in this source.
     """
     role = message.get("role") if isinstance(message, dict) else None
     if not isinstance(role, str) or role not in ROLES:
@@ -95,7 +95,14 @@ def said(message: Any, names: dict[str, str], oddities: Oddities, form: Form = O
 
 
 def made(call: Any, oddities: Oddities, form: Form, by: str = "assistant") -> Made:
-    """Return a call that a role made. If the value is no object, or has no name and arguments, `extra` keeps it."""
+    """Return a tool call.
+
+    If the value is not an object with a name or arguments, the call has none, and `extra` keeps it.
+
+    Args:
+        form: the names of the members in this source.
+        by: the role that made the call.
+    """
     function = call.get(form.inside) if isinstance(call, dict) else None
     within = isinstance(function, dict)
     if not (within or (form.flat and isinstance(call, dict))):
@@ -116,7 +123,10 @@ def made(call: Any, oddities: Oddities, form: Form, by: str = "assistant") -> Ma
 
 
 def tool(given: Any, oddities: Oddities) -> dict[str, Any] | None:
-    """Return the definition of a tool as `{name, description, args_schema}`, with its other members under `extra`."""
+    """Return the definition of a tool as `{name, description, args_schema}`; `None` if the value defines no function.
+
+    Other members are kept in its `extra`.
+    """
     function = given.get("function") if isinstance(given, dict) else None
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
         oddities["wrong-type"] += 1
@@ -141,7 +151,10 @@ def first(members: Members, keys: tuple[str, ...]) -> str | None:
 
 
 def take_text(message: dict[str, Any], members: Members, form: Form = OPENAI) -> str | None:
-    """Return the content of a message as text. If its parts hold more than text, they stay in `members`."""
+    """Return the content of a message as text; `None` if it has none.
+
+    The member `content` is removed from `members`, unless it has parts that a single text cannot hold.
+    """
     content = message.get("content")
     if not isinstance(content, list) or not is_parts(content):
         return members.take("content", str)
@@ -152,14 +165,17 @@ def take_text(message: dict[str, Any], members: Members, form: Form = OPENAI) ->
 
 
 def is_parts(content: Any) -> TypeGuard[list[dict[str, Any]]]:
-    """Return whether a value is a list of parts, each with a type."""
+    """Return whether a value is a list of parts: objects that each have a `type`."""
     return isinstance(content, list) and all(
         isinstance(part, dict) and isinstance(part.get("type"), str) for part in content
     )
 
 
 def ends_answered(messages: Collection[Any]) -> bool:
-    """Return whether the last message is an answer, or there is no message."""
+    """Return whether the last message is an answer of the assistant, without a call.
+
+    It is `True` without any messages.
+    """
     every = [message for message in messages if isinstance(message, dict) and message.get("role") in SPOKEN]
     last = every[-1] if every else {"role": "assistant"}
     return last["role"] == "assistant" and not (

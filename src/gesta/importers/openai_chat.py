@@ -1,10 +1,10 @@
-"""OpenAI chat: JSON lines, or one document, of conversations `{messages, tools?, functions?, …}`, as for fine-tuning.
+"""Reads conversations in OpenAI's chat form, `{messages, tools?, functions?, …}`, from JSON lines or one document.
 
-A system or developer message at the start is the instructions; they are in the header, with tools and older functions.
-All other members of a conversation, such as `parallel_tool_calls`, are in the state of its first span. A conversation
-has no name, and its place in the file is its id. The source does not say when or why a conversation ended. A
-conversation that ends before an answer, as a request does, counts as cut off. `weight` of a message, for training,
-stays in its `extra`.
+Files for fine-tuning have this form. A system or developer message at the start is the instructions: it goes into the
+request header, with the tools and the older `functions`. Other members of a conversation, such as
+`parallel_tool_calls`, are in the state of its first span; a message's `weight` for training is in its `extra`. A
+conversation has no name, so its number in the file is its id. The source does not say how a conversation ended: one
+that ends before an answer counts as cut off.
 """
 
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ MEMBERS = KEPT | members_of("""path tools functions metadata id parallel_tool_ca
 
 
 def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:
-    """Read the conversations of a file, one at a time. Raises BadImport."""
+    """Yield the conversations of a file, one at a time. Raises BadImport."""
     return each_document(
         source, oddities, lambda document, words, odd: _conversation(document, source.path, words, odd)
     )
@@ -59,7 +59,7 @@ def _conversation(document: Document, path: str, words: str, oddities: Oddities)
 
 
 def _tools(whole: dict[str, Any], chat: Chat, oddities: Oddities) -> list[dict[str, Any]]:
-    """Return the tools that a model was offered; elements that define no function are kept in the first span."""
+    """Return the tools that a model was offered. Elements that define no function are kept in the first span."""
     tools: list[dict[str, Any]] = []
     for key in OFFERED:
         given = whole.get(key)

@@ -1,8 +1,8 @@
-"""Requests and responses of OpenAI's chat: their members beside the messages, and the comparison of messages.
+"""Reads recorded requests and responses of OpenAI's chat API, and compares their messages.
 
-Every request holds the whole conversation. Libraries of providers send the same message as a text or as a list of one
-part, with marks for a cache or without. So each message has a plain form with only its text and calls, which is
-compared.
+Each request repeats the whole conversation, so the reader must find the messages that are new. Libraries send the same
+message in different ways: as a text or as a list of one part, with cache marks or without. So each message has a plain
+form, with only its text and its calls, and plain forms are compared.
 """
 
 from typing import Any
@@ -14,13 +14,18 @@ from gesta.importers.foreign import Members, Oddities, merged, object_of, same
 from gesta.importers.message import is_parts, tool
 
 PLAIN = ("role", "content", "tool_calls", "tool_call_id", "function_call")
-"""Members of a message that its plain form holds."""
+"""Members of a message that its plain form contains."""
 COUNTS = ("input_tokens", "output_tokens")
 Object = dict[str, Any]
 
 
 def left_of_choices(given: Any, message: dict[str, Any]) -> tuple[str | None, Any]:
-    """Return the finish reason of a reply, and the rest of its choices without the message of the first choice."""
+    """Return the finish reason of a response, and what its `choices` hold beside that and the first message.
+
+    Args:
+        given: the value of `choices`.
+        message: the message that was read from it; it is left out if it is the same.
+    """
     if not (isinstance(given, list) and given and isinstance(given[0], dict)):
         return None, given or None
     first = dict(given[0])
@@ -38,7 +43,7 @@ def _told(members: dict[str, Any]) -> dict[str, Any]:
 
 
 def message_of(line: Object) -> Object | None:
-    """Return the message of a response, from its first choice or from its `outputs`; `None` if there is none."""
+    """Return the message of a response, from its first choice or from its `outputs`; `None` without a message."""
     choices, outputs = object_of(line.get("response")).get("choices"), line.get("outputs")
     message = object_of(_first(choices)).get("message")
     output = _first(outputs)
@@ -50,7 +55,13 @@ def message_of(line: Object) -> Object | None:
 
 
 def completion(words: Said, message: Object, members: Members, oddities: Oddities) -> Said:
-    """Return the message with the other members of the response: model, usage, finish reason and cost."""
+    """Return the message together with the other facts of the response: model, usage, finish reason and cost.
+
+    Args:
+        words: the message as it was read.
+        message: the message as the response holds it.
+        members: the members of the log line with the response; those that are used are removed.
+    """
     members.drop("outputs", [{"message": words.text, "tool_calls": message.get("tool_calls") or []}])
     reply = Members(members.take("response", dict) or {}, oddities)
     finish, choices = left_of_choices(reply.take("choices", object), message)
@@ -75,7 +86,7 @@ def completion(words: Said, message: Object, members: Members, oddities: Odditie
 
 
 def plain(message: Any) -> Object:
-    """Return the plain form of a message, which is equal for equal messages."""
+    """Return the plain form of a message. Two messages that say the same have equal plain forms."""
     if not isinstance(message, dict):
         return {"role": None, "text": message, "calls": [], "call_id": None}
     content, calls, call_id = message.get("content"), message.get("tool_calls"), message.get("tool_call_id")
@@ -97,7 +108,7 @@ def _plain_call(call: Any) -> Object:
 
 
 def marks_of(message: Any) -> Object | None:
-    """Return the members of a message that its plain form leaves out, such as marks for a cache."""
+    """Return the members of a message that its plain form leaves out, such as cache marks; `None` without any."""
     if not isinstance(message, dict):
         return None
     marks = {key: value for key, value in message.items() if key not in PLAIN and value is not None}
@@ -108,9 +119,9 @@ def marks_of(message: Any) -> Object | None:
 
 
 def tools_of(given: Any) -> tuple[list[Object], Any]:
-    """Return the tools that a model was offered, and the elements that define no tool."""
+    """Return the tools that a model was offered, and the elements of the list that do not define a tool."""
     every = given if isinstance(given, list) else [] if given is None else [given]
-    read = [tool(one, Oddities()) for one in every]  # a log says it again with every request
+    read = [tool(one, Oddities()) for one in every]  # not counted: the log repeats the tools in every request
     return [one for one in read if one is not None], [
         one for one, made in zip(every, read, strict=True) if made is None
     ]

@@ -1,4 +1,4 @@
-"""The table of Gesta's own formats. It imports nothing, so that the help of `gesta import` lists them at no cost."""
+"""The table of Gesta's own import formats. It imports nothing, so `gesta import --help` can list them quickly."""
 
 OWN = {
     "gesta": "gesta.bridges.jsonl",
@@ -17,5 +17,5 @@ OWN = {
     "agent-catalog": "gesta.importers.agent_catalog",
     "openai-chat": "gesta.importers.openai_chat",
 }
-"""The modules of Gesta's own formats, listed here so that they are found without an installed distribution. If a file
-fits two formats, the first one is used."""
+"""For each format, the module that reads it. They are listed here so that Gesta finds them even if it is not installed
+as a package. If a file fits two formats, the first one is used."""

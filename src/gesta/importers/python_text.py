@@ -1,7 +1,7 @@
-"""Reads values from texts, written as JSON or in Python's notation, without running any code.
+"""Reads values that were written with Python's `str()`, or as JSON, without running any code.
 
-Many programs write values with `str(value)`. This module reads texts, numbers, None, True, False, lists, tuples and
-dicts of these, and the fields of an object. Reading ends at anything else.
+It reads texts, numbers, None, True, False, and lists, tuples and dicts of these. It also reads `name=value` pairs, as
+in the repr of an object. Reading stops at anything else.
 """
 
 import json
@@ -23,7 +23,7 @@ MARKS = {"(": "[", ")": "]"}
 
 
 def decoded(value: Any) -> Any:
-    """Return the text, list or dict that a text holds. Any other value or text is returned as it is."""
+    """Return the text, list or dict that a text contains. Any other value or text is returned unchanged."""
     if not isinstance(value, str) or value.lstrip()[:1] not in ("{", "[", '"'):
         return value
     try:
@@ -34,9 +34,9 @@ def decoded(value: Any) -> Any:
 
 
 def literal(text: str, start: int = 0) -> tuple[Any, int] | None:
-    """Return the value that begins at `start`, and where it ends; `None` if no value begins there.
+    """Return the value that begins at `start`, and the position after it; `None` if no value begins there.
 
-    Cost: linear in its length.
+    Cost: linear in the length of the value.
     """
     parts: list[str] = []
     depth, at = 0, start
@@ -57,13 +57,13 @@ def literal(text: str, start: int = 0) -> tuple[Any, int] | None:
 
 
 def whole(text: str) -> Any:
-    """Return the list or dict that a text consists of; `None` for any other text."""
+    """Return the list or dict that the whole text is; `None` for any other text."""
     found = literal(text) if text.lstrip()[:1] in ("[", "{") else None
     return found[0] if found is not None and not text[found[1] :].strip() else None
 
 
 def fields(text: str) -> dict[str, Any]:
-    """Return fields such as `name='a' tool_calls=[…]`, up to the first value that cannot be read."""
+    """Return the values of pairs such as `name='a' tool_calls=[…]`, up to the first value that cannot be read."""
     found: dict[str, Any] = {}
     at = 0
     while (name := FIELD.match(text, at)) and (value := literal(text, name.end())):
@@ -72,7 +72,7 @@ def fields(text: str) -> dict[str, Any]:
 
 
 def _quoted(shown: str) -> str:
-    """Return a quoted Python text as JSON."""
+    """Return a quoted Python text as a JSON text."""
     return json.dumps(ESCAPE.sub(_character, shown[1:-1]))
 
 

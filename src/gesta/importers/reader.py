@@ -1,6 +1,6 @@
-"""Reads JSON values from a stream of text, one at a time, and describes what is wrong with them.
+"""Reads the values of a long JSON text one at a time, and describes what is wrong with a text that is not JSON.
 
-A long document is read piece by piece, so that only its largest value has to fit into memory.
+The text is read piece by piece, so only its largest value has to fit into memory.
 """
 
 import io
@@ -15,13 +15,13 @@ from gesta.errors import GestaError
 from gesta.importers.unpacked import DECODER, NOT_EXACT
 
 CHUNK = 64 * 1024
-"""Smallest number of characters that are read at once."""
+"""Least number of characters that are read from the file at once."""
 SHOWN = 6
-"""Greatest number of members that a description of a file names."""
+"""Greatest number of members that the description of a file names."""
 
 
 class BadImport(GestaError):
-    """A file cannot be imported."""
+    """The error about a file that cannot be imported."""
 
     def __init__(
         self, path: str, found: str, todo: str = "Nothing of it was imported.", *, large: bool = False
@@ -29,20 +29,26 @@ class BadImport(GestaError):
         super().__init__(f"Cannot import {path!r}: {found}. {todo}")
         self.found = found
         self.large = large
-        """Whether the only error is that the file is larger than a bound."""
+        """Whether the only reason is that the file, or a value in it, is larger than a bound."""
 
 
 class ImportBounds(Struct, frozen=True, kw_only=True):
-    """Greatest sizes of a file and of its values. A packed file may look far smaller than it is."""
+    """The greatest size of a file to import, and of one value in it. A packed file may be far larger than it seems."""
 
     value: int = 64 * 2**20
-    """Characters of one JSON value, or bytes of one line or of one member of a zip archive. This much is in memory at
-    once."""
+    """Greatest number of characters of one JSON value, or of bytes of one line or one member of a zip archive. This
+    much is in memory at once."""
     file: int = 16 * 2**30
-    """Bytes of the file, unpacked."""
+    """Greatest unpacked size of the file in bytes."""
 
     def passed(self, path: str, what: str, name: str) -> BadImport:
-        """Return the error for a file or value that is larger than the bound `name`."""
+        """Return the error for something that is larger than a bound.
+
+        Args:
+            path: path of the file.
+            what: the words for the thing that is too large.
+            name: the bound, `value` or `file`.
+        """
         return BadImport(
             path,
             f"{what} has more than {getattr(self, name):,} {'bytes' if name == 'file' else 'characters'}",
@@ -52,35 +58,35 @@ class ImportBounds(Struct, frozen=True, kw_only=True):
 
 
 class Piece(NamedTuple):
-    """One value of a JSON document."""
+    """One value of a JSON document: a member of its object, or an element of a list."""
 
     key: str
-    """Name of the member that the value is, or is an element of; empty for an element of the document itself."""
+    """Name of the member that is the value or contains it; `""` if the document itself is the list."""
     place: int | None
-    """Place of the element in its list, from 0; `None` for a whole member."""
+    """Number of the element in its list, from 0; `None` if the value is a member and no element."""
     value: Any
 
     @property
     def path(self) -> str:
-        """Path of the value, as in `$.simulations[3]`."""
+        """Where the value is in the document, as in `$.simulations[3]`."""
         member = f".{self.key}" if self.key.isidentifier() else f"[{self.key[:40]!r}]" if self.key else ""
         return f"${member}" + ("" if self.place is None else f"[{self.place}]")
 
 
 class Look(Struct, frozen=True):
-    """A description of the beginning of a file."""
+    """What the beginning of a file looks like, from which its format is found."""
 
     form: str
-    """What the file holds: `object`, `list` (described by its first element), `zip`, or `other`."""
+    """`object`, `list` (described by its first element), `zip`, or `other`."""
     keys: tuple[str, ...]
-    """Members of the first object, up to the first complete set that was looked for; of a `{path, data}` line, those of
-    its data; of a zip archive, the names of all its members."""
+    """Names of members of the first object, up to the first complete set that was looked for. For a line `{"path",
+    "data"}` they are the members of `data`, for a zip archive the names of all its members."""
     found: str
-    """The form and the members in words."""
+    """The form and the members in words, for an error message."""
 
 
 class Reader:
-    """Reads JSON values from a stream of text."""
+    """Reads the JSON values of one file from a position that moves forward."""
 
     def __init__(self, path: str, file: IO[bytes], bounds: ImportBounds) -> None:
         self._path, self._bounds = path, bounds
@@ -89,7 +95,7 @@ class Reader:
         self._buffer, self._at, self._over = "", 0, False
 
     def peek(self) -> str:
-        """Return the next character that is no white space; empty at the end."""
+        """Return the next character that is not white space, without moving past it; `""` at the end of the file."""
         while True:
             while self._at < len(self._buffer) and self._buffer[self._at] in " \t\r\n":
                 self._at += 1
@@ -97,13 +103,20 @@ class Reader:
                 return self._buffer[self._at : self._at + 1]
 
     def take(self, character: str) -> bool:
-        """Move past a character if it is the next one, and return whether it was."""
+        """Move past a character if it is the next one, and return whether it was. White space before it is skipped."""
         found = self.peek() == character
         self._at += found
         return found
 
     def value(self, path: str) -> Any:
-        """Return the next value. Cost: at most three times that of reading it at once."""
+        """Return the next JSON value, and move past it. Cost: at most three times that of reading it at once.
+
+        Args:
+            path: where the value is in the document, for an error.
+
+        Raises:
+            BadImport: the value is not JSON, is nested too deeply, or is larger than the bound.
+        """
         self.peek()
         while True:
             try:
@@ -115,14 +128,19 @@ class Reader:
                     continue
                 raise BadImport(self._path, f"{path} is no JSON: {error.msg}") from None
             if end == len(self._buffer) and isinstance(value, int | float) and self._more():
-                continue  # a number may go on
+                continue  # more digits of the number may follow
             if end - self._at > self._bounds.value:
                 raise self._bounds.passed(self._path, "one value of it", "value")
             self._at = end
             return value
 
     def line(self, path: str) -> Any:
-        """Return the next value, which is usually on a line of its own. Cost: at most twice that of `value`."""
+        """Return the next JSON value, which is usually on a line of its own, and move past it.
+
+        Raises BadImport as `value`.
+
+        Cost: at most twice that of `value`.
+        """
         self.peek()
         while (end := self._buffer.find("\n", self._at)) < 0 and self._more():
             pass
@@ -134,7 +152,14 @@ class Reader:
         return value
 
     def elements(self, key: str) -> Iterator[Piece]:
-        """Yield the elements of a list after its bracket."""
+        """Yield the elements of a list, from after its opening bracket.
+
+        Args:
+            key: name of the member that is the list; `""` if the document is the list.
+
+        Raises:
+            BadImport: the list is not JSON.
+        """
         if self.take("]"):
             return
         piece = Piece(key, 0, None)
@@ -143,7 +168,11 @@ class Reader:
             piece = Piece(key, (piece.place or 0) + 1, None)
 
     def members(self, streamed: str | None = None) -> Iterator[Piece]:
-        """Yield the members of an object after its brace; a list named `streamed` is yielded by its elements."""
+        """Yield the members of an object, from after its opening brace. Raises BadImport.
+
+        Args:
+            streamed: name of a member. If it is a list, its elements are yielded one by one.
+        """
         for key in self.keys():
             if key == streamed and self.take("["):
                 yield from self.elements(key)
@@ -151,7 +180,10 @@ class Reader:
                 yield Piece(key, None, self.value(Piece(key, None, None).path))
 
     def keys(self) -> Iterator[str]:
-        """Yield the names of an object after its brace; the caller reads each value before the next name."""
+        """Yield the names of the members of an object, from after its opening brace. Raises BadImport.
+
+        The caller must read the value of each member before it asks for the next name.
+        """
         if self.take("}"):
             return
         more = True
@@ -163,7 +195,11 @@ class Reader:
             more = self._comma("$", "}")
 
     def look(self, marks: Collection[tuple[str, ...]]) -> Look:
-        """Return a description of the value that begins here."""
+        """Return what the value that begins here looks like.
+
+        Args:
+            marks: sets of member names. Reading stops after the first set that is complete.
+        """
         if not self.peek():
             return Look("other", (), "an empty file")
         form, words = ("list", "a JSON list of objects") if self.take("[") else ("object", "a JSON object")
@@ -174,13 +210,13 @@ class Reader:
             if keys == ["path"] and key == "data" and self.peek() == "{":
                 return self.look(marks)
             keys.append(key)
-            if any(key in mark and set(mark).issubset(keys) for mark in marks):  # its value may be all there is
+            if any(key in mark and set(mark).issubset(keys) for mark in marks):  # its value may be most of the file
                 break
             self.value(Piece(key, None, None).path)
         return Look(form, tuple(keys), f"{words} with {listed(keys)}")
 
     def shown(self) -> str:
-        """Return the next characters in words."""
+        """Return the next characters, in words for an error message."""
         return f"text that begins {self._buffer[self._at : self._at + 40]!r}" if self.peek() else "the end of the file"
 
     def _comma(self, path: str, end: str) -> bool:
@@ -191,7 +227,10 @@ class Reader:
         raise BadImport(self._path, f"{path} is no JSON: {self.shown()} where ',' or {end!r} was due")
 
     def _more(self) -> bool:
-        """Read more text: as much as is not parsed yet, so that a long value is parsed only a few times."""
+        """Read more text into the buffer, and return whether there was any.
+
+        Each time it reads as much as the buffer holds unparsed, so that a long value is parsed only a few times.
+        """
         if self._over:
             return False
         rest = self._buffer[self._at :]
@@ -203,6 +242,6 @@ class Reader:
 
 
 def listed(keys: Sequence[str]) -> str:
-    """Return the names of members in words, at most `SHOWN` of them."""
+    """Return the names of at most `SHOWN` members, in words for a description."""
     named = ", ".join(repr(key[:40]) for key in keys[:SHOWN]) + (", …" if len(keys) > SHOWN else "")
     return f"the members {named}" if keys else "no members"

@@ -1,8 +1,8 @@
-"""A file to import. It is unpacked while it is read, as lines or as JSON values, one at a time.
+"""A file to import. It is unpacked while it is read: line by line, or one JSON value at a time.
 
 The content is not trusted. A JSON document is read piece by piece, so a file with a thousand conversations needs the
-memory of one; a zip archive is read member by member, and no member is written to disk. Every error in the file raises
-`BadImport`, which says where the error is.
+memory of one. A zip archive is read member by member, and no member is written to disk. Every error in the file raises
+`BadImport`, which names the place of the error.
 """
 
 import gzip
@@ -31,35 +31,34 @@ __all__ = ["BadImport", "Document", "ImportBounds", "Piece", "Source"]
 GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 ZIP = (b"PK\x03\x04", b"PK\x05\x06")
 METHODS = {zipfile.ZIP_STORED: "stored", zipfile.ZIP_DEFLATED: "deflated"}
-"""Allowed compression methods of members of a zip archive. Unpacking them needs no more memory than the unpacked
-text."""
+"""The compression methods that are allowed in a zip archive. They need no more memory than the unpacked text."""
 OTHER_METHODS = {9: "deflate64", 12: "bzip2", 14: "lzma", 93: "zstd", 95: "xz"}
 AT_ONCE = 16 * 2**20
-"""Greatest size in bytes, unpacked, of a file that is read into memory as a whole."""
+"""Greatest unpacked size in bytes of a file that is read into memory as a whole, which is faster."""
 PACKED = {"path", "data"}
-"""Members of a line that holds a named document."""
+"""The members of a line that packs a named JSON document."""
 ZSTD_DAMAGED = () if zstandard is None else (zstandard.ZstdError,)
 DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile, zipfile.BadZipFile, *ZSTD_DAMAGED)
-"""Exceptions that unpackers raise."""
+"""The exceptions that are raised for a damaged or incomplete packed file."""
 
 
 class Document(NamedTuple):
-    """One of the JSON documents of a file."""
+    """One JSON document of a file that may hold many."""
 
     path: str
-    """Name of the document, if the file packs many as lines `{"path", "data"}` or as a zip archive; else empty."""
+    """Name of the document, if the file is a zip archive or packs documents as lines `{"path", "data"}`; else `""`."""
     place: int
-    """Place of the document in the file, from 0."""
+    """Number of the document in the file, from 0."""
     value: Any
 
 
 class Source:
-    """A file that is opened again each time it is read."""
+    """A file to import. It is opened again for each reading."""
 
     def __init__(self, path: str | os.PathLike[str], bounds: ImportBounds = ImportBounds()) -> None:  # noqa: B008
         self.path, self.bounds = os.fspath(path), bounds
         self.name = Path(self.path).name
-        """Name of the file, without folders."""
+        """Name of the file, without its folders."""
         self._size = 0
         self._packed: Counted | None = None
         self._whole: Any = None
@@ -67,19 +66,19 @@ class Source:
 
     @property
     def size(self) -> int:
-        """Size of the file in bytes, unpacked; while it is being unpacked, the number of bytes read so far."""
+        """Unpacked size of the file in bytes. While the file is being unpacked, it is the number of bytes so far."""
         return self._size if self._packed is None else self._packed.size
 
     @property
     def stem(self) -> str:
-        """Name of the file, without the endings for its packing and its form."""
+        """Name of the file without endings such as `.gz`, `.jsonl` or `.eval`."""
         stem = self.name
         for ending in (".gz", ".zst", ".json", ".jsonl", ".ndjson", ".eval"):
             stem = stem.removesuffix(ending) or stem
         return stem
 
     def lines(self) -> Iterator[bytes]:
-        """Yield the lines of the file, without their ends."""
+        """Yield the lines of the file without their line ends. Raises BadImport."""
         with self._opened() as file:
             while line := file.readline(self.bounds.value + 2):
                 if len(line := line.rstrip(b"\r\n")) > self.bounds.value:
@@ -87,13 +86,13 @@ class Source:
                 yield line
 
     def pieces(self, streamed: str | None = None) -> Iterator[Piece]:
-        """Yield the elements of the file's one list, or the members of its one object.
+        """Yield the elements of the file if it is one JSON list, or the members if it is one JSON object.
 
         Args:
-            streamed: name of a member; if it is a list, its elements are yielded one by one.
+            streamed: name of a member. If it is a list, its elements are yielded one by one.
 
         Raises:
-            BadImport: the file is not JSON, or something follows its one value.
+            BadImport: the file is not JSON, or more text follows the value.
         """
         if isinstance(whole := self._at_once(), list | dict):
             yield from _pieces(whole, streamed)
@@ -110,10 +109,12 @@ class Source:
                 raise BadImport(self.path, f"{reader.peek()!r} follows the end of its JSON document")
 
     def documents(self) -> Iterator[Document]:
-        """Yield the documents of the file one by one: JSON lines, a single document, or packed lines of many.
+        """Yield the JSON documents of the file one by one. The file may be JSON lines, or a single document.
+
+        A line `{"path", "data"}` packs a named document, which is its `data`.
 
         Raises:
-            BadImport: the file is not JSON; the documents before the fault were yielded.
+            BadImport: the file is not JSON. The documents before the error have been yielded.
         """
         with self._opened() as file:
             reader = Reader(self.path, file, self.bounds)
@@ -126,19 +127,25 @@ class Source:
                 place += 1
 
     def names(self) -> tuple[str, ...]:
-        """Return the names of a zip archive's members, in order, each once; empty for other files. Raises BadImport."""
+        """Return the names of the members of a zip archive in order, without repetition.
+
+        Return `()` for any other file.
+
+        Raises BadImport.
+        """
         with self._archive() as archive:
             names = [] if archive is None else [name for name in archive.namelist() if not name.endswith("/")]
         return tuple(dict.fromkeys(names))
 
     def members(self, names: Iterable[str], *, together: bool = False) -> Iterator[Document]:
-        """Yield members of a zip archive, each as a JSON document; if two have one name, the last of them.
+        """Yield members of a zip archive as JSON documents. If two members have the same name, the last one is used.
 
         Args:
-            together: whether the caller keeps all of them in memory, so that the bound for one value holds for the sum.
+            names: the members to read.
+            together: whether the caller keeps all of them in memory. Then the bound for one value holds for their sum.
 
         Raises:
-            BadImport: a member is not JSON or cannot be unpacked; those before it were yielded.
+            BadImport: a member is not JSON or cannot be unpacked. The members before it have been yielded.
         """
         size = 0
         with self._archive() as archive:
@@ -150,7 +157,11 @@ class Source:
                 yield Document(name, place, self._member(archive, name))
 
     def look(self, marks: Collection[tuple[str, ...]]) -> Look:
-        """Return a description of the beginning of the file, up to the first complete set of members in `marks`."""
+        """Return what the beginning of the file looks like, to find its format.
+
+        Args:
+            marks: sets of member names. Reading stops after the first set that is complete.
+        """
         if names := self.names():
             return Look("zip", names, f"a zip archive with {listed(names)}")
         with self._opened() as file:
@@ -163,9 +174,10 @@ class Source:
                 return Look("other", (), f"what begins like JSON, but {error.found}")
 
     def _at_once(self) -> Any:
-        """Return the value of a small file; `None` if the file is larger, or only the slower reader can read it.
+        """Return the value of a small file; `None` if the file is large, or if only the slower reader can read it.
 
-        The value is kept for callers that read the file twice: first the members about all of it, then its elements.
+        The value is kept in memory, because callers read a file twice: first the members about all of it, then its
+        elements.
         """
         most = min(AT_ONCE, self.bounds.value)
         if not self._tried:
@@ -200,7 +212,7 @@ class Source:
                 return
             try:
                 archive = zipfile.ZipFile(file)
-            except (RuntimeError, ValueError, OverflowError) as error:  # what it raises for some that are damaged
+            except (RuntimeError, ValueError, OverflowError) as error:  # raised for some damaged archives
                 raise zipfile.BadZipFile(str(error)) from error
             if sum(info.compress_size for info in archive.infolist()) > Path(self.path).stat().st_size:
                 raise zipfile.BadZipFile("its members overlap")
@@ -221,7 +233,7 @@ class Source:
                 value = reader.value(name)
                 if reader.peek():
                     raise BadImport(self.path, f"{reader.peek()!r} follows the end of {name!r}")
-        except (RuntimeError, UnicodeDecodeError) as error:  # encrypted, of a later kind, or of a damaged name
+        except (RuntimeError, UnicodeDecodeError) as error:  # encrypted, an unknown method, or a damaged name
             raise BadImport(self.path, f"its member {name!r} cannot be unpacked: {error}") from error
         return value
 
@@ -242,7 +254,7 @@ class Source:
 
 
 def _pieces(whole: Any, streamed: str | None) -> Iterator[Piece]:
-    """Yield the elements of a list, or the members of an object, as `Source.pieces` does."""
+    """Yield the elements of a list or the members of an object that is in memory, as `Source.pieces` does."""
     for key, value in [("", whole)] if isinstance(whole, list) else whole.items():
         if isinstance(value, list) and key == (streamed if whole is not value else key):
             yield from (Piece(key, place, each) for place, each in enumerate(value))

@@ -1,6 +1,7 @@
 """Writes the entries of one run in nested spans, for sources of nested events.
 
-A span is named by the seq of its begin, so two spans may be open side by side, and each entry names its span.
+A span is a part of a run from its begin to its end, and is named by the seq of its begin. So two spans may be open at
+the same time, and each entry states its span.
 """
 
 from collections.abc import Collection, Iterable
@@ -14,11 +15,11 @@ from gesta.kinds import BeginContent, Content, EndContent, Error, KeyValueConten
 
 UNENDED = Error(type="unfinished", message="The source has no end of this span.")
 UNREADABLE = "unreadable-message"
-"""Key of a key-value that holds a value which is no message, observation or event."""
+"""Key of a key-value that keeps a value which is no message, observation or event."""
 
 
 class When(NamedTuple):
-    """A time, and whether the source has it, with its zone, for the entry itself."""
+    """The time of an entry, and whether the source states it, with its time zone, for this entry."""
 
     at: datetime | None = None
     sure: bool = False
@@ -28,7 +29,7 @@ NEVER = When()
 
 
 class Spans:
-    """The entries of a run that is being written."""
+    """The entries of one run, which are written in order."""
 
     def __init__(self) -> None:
         self.entries: list[ForeignEntry] = []
@@ -42,11 +43,13 @@ class Spans:
         inferred: Collection[str] = (),
         notes: dict[str, Any] | None = None,
     ) -> int:
-        """Write an entry, and return its seq.
+        """Add an entry, and return its seq.
 
         Args:
-            span: seq of the begin of its span; for a begin, that of the span around it, 0 if there is none.
-            notes: annotations of the entry beside `inferred`.
+            span: seq of the begin of the span that contains the entry. For a begin, of the span around it; 0 without
+                one.
+            inferred: fields that the reader inferred.
+            notes: annotations of the entry other than `inferred`.
         """
         seq = len(self.entries) + 1
         if isinstance(content, BeginContent):
@@ -64,12 +67,17 @@ class Spans:
         return seq
 
     def leading(self, notes: dict[str, Any], unreadable: Iterable[Any] = ()) -> None:
-        """Write the first span, whose begin holds the facts about the whole conversation in its state."""
+        """Write the first span, which holds facts about the whole conversation.
+
+        Args:
+            notes: the facts, for the state of its begin.
+            unreadable: values of the source that could not be read, for a key-value each.
+        """
         span = self.write(BeginContent(name="import", role="import", state=notes or None), 0)
         for value in unreadable:
             self.write(KeyValueContent(key=UNREADABLE, value=value), span)
         self.write(EndContent(), span)
 
     def change(self, seq: int, content: Content) -> None:
-        """Replace the content of an entry."""
+        """Replace the content of an entry that was written."""
         self.entries[seq - 1] = replace(self.entries[seq - 1], content=content)

@@ -1,15 +1,15 @@
 """The calls of a recorded conversation that have no result so far.
 
-Finding a call by its id is fast for any number of calls.
+A call is found by its id at the same cost, however many calls there are.
 """
 
 from collections import OrderedDict, defaultdict, deque
 
 
 class Waiting:
-    """Calls without a result, by seq, each with the id of the source.
+    """The calls without a result. Each is known by the seq of its entry and the id that the source gave it.
 
-    The cost of a step does not grow with their number.
+    Results that come after `give_up` are late.
     """
 
     def __init__(self) -> None:
@@ -18,22 +18,22 @@ class Waiting:
         self._late = defaultdict[str, deque[int]](deque)
 
     def add(self, seq: int, call_id: str | None) -> None:
-        """Add a call."""
+        """Add a call without a result."""
         self._now[seq] = call_id
         if call_id is not None:
             self._by_id[call_id].append(seq)
 
     def answer(self, call_id: str | None) -> tuple[int | None, bool]:
-        """Return the call that a result answers, and whether the result is late.
+        """Remove the call that a result answers. Return its seq, and whether the result is late.
 
-        Without an id it is the first open call.
+        The seq is `None` if no call waits for this result. A result without an id answers the first call that waits.
         """
         if call_id is None:
             if not self._now:
                 return None, False
             seq, known = self._now.popitem(last=False)
             if known is not None:
-                self._by_id[known].remove(seq)  # the first of its id, since it is the first of all
+                self._by_id[known].remove(seq)  # quick: the first of all calls is also the first with its id
             return seq, False
         for calls, late in ((self._by_id, False), (self._late, True)):
             if calls.get(call_id):
@@ -43,7 +43,7 @@ class Waiting:
         return None, False
 
     def give_up(self) -> int:
-        """Return the number of open calls, and treat their results as late from now on."""
+        """Stop waiting for the calls so far, and return their number. Results that come for them later are late."""
         count = len(self._now)
         if not count:
             return 0

@@ -52,7 +52,7 @@ class ChatDialect(Struct, frozen=True):
     """The part of the URL after the provider's base address."""
 
     def __post_init__(self) -> None:
-        """Raise AgentError if a setting such as `messages` would replace a member of the body that Gesta writes itself."""
+        """Raise AgentError if a setting such as `messages` would replace a part of the body that Gesta writes."""
         refuse_own(self.model, self.settings, OWN)
 
     def encode(self, message: Message) -> bytes:

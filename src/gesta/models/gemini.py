@@ -160,7 +160,7 @@ class GeminiDialect(Struct, frozen=True):
         return [*_text(message.text), *notes, *[self._call(call) for call in message.calls]]
 
     def _signed(self, parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Return the parts with a placeholder as the first call's signature, if the model demands one and there is none."""
+        """Return the parts, with a placeholder as the first call's signature if the model demands a signature."""
         place = next((place for place, part in enumerate(parts) if "functionCall" in part), None)
         if place is not None and self.recent and not parts[place].get("thoughtSignature"):
             parts[place] = parts[place] | {"thoughtSignature": UNSIGNED}

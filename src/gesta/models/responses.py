@@ -163,7 +163,7 @@ def _text(part: Part) -> str:
 
 
 def _shown(part: Part) -> dict[str, Any] | None:
-    """Return an image or a file as a part in the API's form; `None` for a text or a type that the API does not accept."""
+    """Return an image or a file as a part in the API's form; `None` for a text or a type that is not accepted."""
     if part.type == "text":
         return None
     media = (part.media_type or "").partition(";")[0].strip().lower()

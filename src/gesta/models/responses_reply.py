@@ -174,7 +174,7 @@ class ResponsesParser(Incoming):
         return self._event(event, name.decode("utf-8", "replace"))
 
     def check_end(self) -> None:
-        """Raise ModelFault if the stream is incomplete: neither a closing response came, nor items followed by `[DONE]`."""
+        """Raise ModelFault if the stream ended without a closing response, and without items followed by `[DONE]`."""
         if self._final is None and self._last.get("status") in ENDED:
             self._final = self._last
         if self._final is None and not (self.marked and self._slots):

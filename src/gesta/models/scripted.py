@@ -1,7 +1,6 @@
 """A model that answers from a script: for first steps, tests and demonstrations, without a key or a network.
 
-The model counts nothing itself. A request says how many replies are on record (`answered`), and the item of that number
-is the reply. So a script goes on after a crash where it was. Requests have the form of Chat Completions.
+The number of replies on record (`request.answered`) chooses the item, so a script goes on after a crash where it was.
 
     gesta.scripted(
         gesta.call("weather", city="Rome"),                                  # one call of a tool

@@ -1,12 +1,9 @@
-"""Imports a file of any known format.
+"""Imports a file of any known format. Each conversation in it becomes one run, and is imported only once.
 
-The format is recognised from the content, and each conversation is imported once.
-
-A conversation becomes one run, in a session named after file and conversation. Several runs are written in one commit,
-so there is never half a run, and an import after a crash continues where the first one stopped. The first span of the
-run, `import`, says where the run came from, with the digest of the source, and what is inferred of each entry. A run of
-that name with another digest is another conversation, so the new run gets a name with its digest. A file is read to its
-end before anything is written.
+A run's session is named after the file and the conversation. Runs are written whole, several in one commit, so an
+import after a crash goes on where the first one stopped. The first span of a run, `import`, states the source and its
+digest. If a run of that name came from a conversation with another digest, the new run gets a name with its digest. A
+file is read to its end before anything is written, so an error in it leaves nothing behind.
 """
 
 import json
@@ -33,14 +30,14 @@ from gesta.record.record import Record
 from gesta.store import Batch, BlobRow, first_lease
 
 KEPT = 16 * 2**20
-"""Greatest size in bytes, unpacked, of a file that is kept in memory and read once. A larger file is read twice."""
+"""Greatest unpacked size in bytes of a file that is kept in memory. A larger file is read twice."""
 TOGETHER = 32
-"""Number of conversations of such a file that are written in one commit."""
+"""Number of conversations that are written in one commit, for a file that is kept in memory."""
 CHANGED = "The file changed while it was read; what stands before that place is imported. Import it again."
 
 
 def _silent(_entries: int) -> None:
-    """Do nothing: no progress is shown."""
+    """Do nothing. It is the default for `progress`."""
 
 
 async def import_file(
@@ -51,29 +48,30 @@ async def import_file(
     *,
     bounds: ImportBounds = ImportBounds(),  # noqa: B008 - frozen
 ) -> Imported:
-    """Import a file into a record, without the conversations that are on record already. It may be packed (gzip, zstd).
+    """Import the conversations of a file that are not on record yet. The file may be packed with gzip or zstd.
 
     Args:
-        format: name of its format; by default the content of the file decides.
-        progress: called now and then with the number of entries read so far.
-        bounds: largest sizes of the file and of its values.
+        format: name of the format; by default the format is recognised from the content.
+        progress: called from time to time with the number of entries read so far.
+        bounds: the greatest sizes of the file and of its values.
 
     Raises:
-        BadImport: the file is larger than a bound, cannot be read, is of no known format, or a part of it is not as it
-            must be; nothing of it was imported.
-        NewerRecord: a later release wrote the file.
-        RunHeld: another process is writing one of its runs.
-        WriteFailed: the record cannot be written; what was imported before stays.
+        BadImport: the file cannot be read, is larger than a bound, has no known format, or part of it is not as the
+            format demands. Nothing was imported, unless the file changed meanwhile.
+        MissingExtra: the file is packed with zstd, and the package for that is not installed.
+        NewerRecord: a later release of Gesta wrote the file.
+        RunHeld: another process is writing one of the runs.
+        WriteFailed: the record cannot be written. Runs that were written before remain.
 
-    Cost: reads the file once, or twice if it is above 16 MiB, and its beginning once more to find the format. In memory
-    is one conversation; of a smaller file, all of them.
+    Cost: the file is read once, or twice if it is larger than 16 MiB; its beginning is read once more to find the
+    format. In memory is one conversation, or a smaller file as a whole.
     """
     source = Source(path, bounds)
     return await take(record, source, named(source, format) if format is not None else find_format(source), progress)
 
 
 async def take(record: Record, source: Source, found: Format, progress: Progress = _silent) -> Imported:
-    """Import a file of a known format into a record; see `import_file`."""
+    """Import a file whose format is known, as `import_file` does."""
     if found.take is not None:
         return await found.take(record, source, progress)
     oddities: Oddities = Counter()
@@ -90,10 +88,10 @@ async def take(record: Record, source: Source, found: Format, progress: Progress
 
 
 def _looked_over(format: Format, source: Source, oddities: Oddities) -> list[Foreign] | None:
-    """Read a file to its end, so that all errors in it are found before anything is written.
+    """Read a file to its end, so that every error in it is found before anything is written.
 
     Returns:
-        Its conversations, if the file is small enough to be kept in memory; else `None`.
+        The conversations, if the file is small enough to keep them in memory; else `None`.
     """
     every: list[Foreign] | None = []
     for foreign in _met(format, source, oddities):
@@ -105,7 +103,7 @@ def _looked_over(format: Format, source: Source, oddities: Oddities) -> list[For
 
 
 def _met(format: Format, source: Source, oddities: Oddities) -> Iterator[Foreign]:
-    """Yield the conversations of a file, and count members that its format does not know. Raises BadImport."""
+    """Yield the conversations of a file, and count the members that its format does not know. Raises BadImport."""
     assert format.read is not None
     for foreign in format.read(source, oddities):
         if format.members is not None:
@@ -127,13 +125,13 @@ class _Import:
         self._runs = self._entries = self._skipped = 0
 
     async def take(self, portions: Iterable[list[Foreign]], progress: Progress) -> Imported:
-        """Write the conversations, with one commit for each portion."""
+        """Write the conversations, with one commit for each portion, and return what was done."""
         gone = 0
         for portion in portions:
             names: set[str] = set()
             waiting: list[Batch] = []
             for foreign in portion:
-                if foreign.id in names:  # another of that name is to be on record before it gets one of its own
+                if foreign.id in names:  # write the earlier one of that name first, so that this one gets another name
                     await self._write(waiting)
                     names, waiting = set(), []
                 names.add(foreign.id)
@@ -150,7 +148,7 @@ class _Import:
         return Imported(runs=done[0], entries=done[1], skipped=done[2], format=name, oddities=counted)
 
     async def _write(self, batches: list[Batch]) -> None:
-        """Write whole runs in one commit, or each run by itself if one of them already has a writer or entries."""
+        """Write runs in one commit. If one of them has a writer or entries by now, write each run by itself."""
         if not batches:
             return
         try:
@@ -163,7 +161,7 @@ class _Import:
             self._entries += sum(len(batch.rows) for batch in batches)
 
     async def _write_held(self, batch: Batch) -> None:
-        """Write a whole run under its lease, or skip it if it has entries by now. Raises RunHeld."""
+        """Write one run under its lease (the right to write it). Skip it if it has entries by now. Raises RunHeld."""
         if (await self._record.store.head(batch.lease.run))[0]:
             self._skipped += 1
             return
@@ -175,7 +173,7 @@ class _Import:
             self._runs, self._entries = self._runs + 1, self._entries + len(batch.rows)
 
     async def _session(self, foreign: Foreign) -> str | None:
-        """Return the name of a new session for a conversation; `None` if the conversation is on record already."""
+        """Return the name of the session for a new run; `None` if the conversation is on record already."""
         plain = foreign.id if self._format.sessions else f"{plain_name(self._source.stem)}/{foreign.id}"
         for name in (plain, f"{plain}~{foreign.digest[:8]}", f"{plain}~{foreign.digest}"):
             rows = await self._record.store.runs(name)
@@ -187,7 +185,7 @@ class _Import:
         return None
 
     def _batch(self, foreign: Foreign, session: str) -> Batch:
-        """Return a batch with all rows of the run that a conversation becomes."""
+        """Return all rows of the run that a conversation becomes, ready for one commit."""
         first, unsure = foreign.entries[0], True not in [entry.sure for entry in foreign.entries]
         origin: dict[str, Any] = {"format": self._format.name, "file": self._source.name}
         origin |= {"id": foreign.id, "digest": foreign.digest} | ({"inferred": ["at"]} if unsure else {})
@@ -202,7 +200,7 @@ class _Import:
 
 
 async def _digest(record: Record, run: str) -> str | None:
-    """Return the digest of the source that a run was imported from; `None` if it was not imported."""
+    """Return the digest of the conversation that a run was imported from; `None` if the run was not imported."""
     first = (await read(record.store, run, until=1))[0].content
     source = (first.annotations or {}).get("source") if isinstance(first, BeginContent) else None
     digest = source.get("digest") if isinstance(source, dict) else None
@@ -210,10 +208,11 @@ async def _digest(record: Record, run: str) -> str | None:
 
 
 def _whole(entries: list[ForeignEntry], keep: Keep, *, everywhere: bool) -> list[Whole]:
-    """Return entries in the form in which they are encoded, each with its time and its annotations.
+    """Return entries as tuples for encoding, each with its annotations and its time.
 
     Args:
-        everywhere: whether no entry has a time of the source; then only the first entry says that times are inferred.
+        keep: stores the bytes of a large value, and returns the name that replaces them.
+        everywhere: whether the source has no certain time for any entry. Then only the first entry states that.
     """
     made: list[Whole] = []
     at = next(iter([entry.at for entry in entries if entry.at is not None]), None) or utc_now()

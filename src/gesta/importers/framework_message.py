@@ -1,10 +1,10 @@
-"""Reads one message of any library: text, thoughts, calls and results, in the form of that library.
+"""Reads a message of any known library into `chat.Said`: its text, thoughts, calls and results.
 
 It reads messages of OpenAI (chat and Responses), Anthropic, Gemini, Bedrock, LangChain, the Vercel AI SDK and
 OpenTelemetry's GenAI conventions, and the `str` of Python message objects. `TYPES`, `INSIDE` and the tuples of names
-are the table of their forms. Some objects hold several messages, such as tool results in a message of a person. Members
-that are no text, call or result stay in `extra`. A part that is not text, such as an image, is named in the text as
-`[image]` and stays in `extra` with the rest of its message. Parts of unknown types are counted.
+below list their forms. One object may hold several messages, such as a user's message with tool results. Members that
+are no text, call or result stay in `extra`. A part that is not text, such as an image, becomes `[image]` in the text,
+and its message stays in `extra` too. Parts of unknown types are counted.
 """
 
 from collections.abc import Iterator, Mapping
@@ -29,7 +29,7 @@ ROLES: Mapping[str, str] = MappingProxyType(
         "function": "tool",
     }
 )
-"""Role for each name of a speaker that a library uses."""
+"""The role for each name that a library has for a speaker."""
 TEXT, THOUGHT, CALL, RESULT, MEDIA = "text", "thought", "call", "result", "media"
 """The kinds of parts."""
 TYPES: Mapping[str, str] = MappingProxyType(
@@ -42,14 +42,14 @@ TYPES: Mapping[str, str] = MappingProxyType(
         **dict.fromkeys(("file", "input_file", "document", "blob", "uri", "inlineData", "fileData"), MEDIA),
     }
 )
-"""Kind of a part by its type; for a part without a type, by the name of its first member."""
+"""The kind of a part by its type. For a part without a type, the name of its first member is looked up."""
 INSIDE: Mapping[str, str] = MappingProxyType(
     {
         **dict.fromkeys(("function_call", "functionCall", "toolUse"), CALL),
         **dict.fromkeys(("function_response", "functionResponse", "toolResult"), RESULT),
     }
 )
-"""Kinds of parts by the member that holds a call or a result."""
+"""The kind of a part by the name of the member that holds its call or result."""
 ANSWERED = ("call_id", "tool_call_id", "tool_use_id", "toolCallId", "toolUseId")
 IDS = (*ANSWERED, "id")
 FORM = Form(
@@ -64,14 +64,14 @@ HELD = ("content", "parts", "text")
 CALLING = ("tool_calls", "toolCalls")
 """Names of the member that holds the calls of a message."""
 UNTYPED = {"toolCallId", "toolName"}
-"""Members that a call or result without a type has."""
+"""Members that a call or a result without a type must have."""
 NOTHING = "None"
-"""Text in Python's form for a model's reply without text."""
+"""The text of a model's reply without text, in logs of Python programs."""
 UNKNOWN_PART, UNKNOWN_MESSAGE = "unknown-part", "unknown-message"
 
 
 class Item(Struct, frozen=True):
-    """One element of a list of messages: several messages, or the description of a tool."""
+    """What one element of a list of messages holds: messages, or the description of a tool."""
 
     raw: Any
     said: list[Said]
@@ -79,7 +79,7 @@ class Item(Struct, frozen=True):
 
 
 class Pieces(Struct):
-    """The texts, thoughts, calls and results in the content of a message."""
+    """The texts, thoughts, calls and results found in the content of a message."""
 
     texts: list[str] = field(default_factory=list)
     thoughts: list[str] = field(default_factory=list)
@@ -90,7 +90,11 @@ class Pieces(Struct):
 
 
 def item(raw: Any, by: str, oddities: Oddities) -> Item:
-    """Return the messages of one element of a list. An element without a role gets the role `by`."""
+    """Return what an element of a list of messages holds; no messages if it has no known form.
+
+    Args:
+        by: the role for an element that names no role.
+    """
     if isinstance(raw, str):
         shown = python_text.fields(raw) if raw.startswith("role='") else {}
         said = [replace(each, extra={"shown": raw}) for each in _message(shown, by, oddities)]
@@ -114,12 +118,16 @@ def item(raw: Any, by: str, oddities: Oddities) -> Item:
 
 
 def role_of(named: str) -> str:
-    """Return the role for a library's name of a speaker, such as `AIMessageChunk`; empty if the name is not known."""
+    """Return the role for a library's name of a speaker, such as `AIMessageChunk`; `""` if the name is unknown."""
     return ROLES.get(named) or ROLES.get(named.removesuffix("Chunk").removesuffix("Message").lower(), "")
 
 
 def line(named: str, text: str) -> Said:
-    """Return a message of plain text."""
+    """Return a plain text as a message.
+
+    Args:
+        named: the name of the speaker, which must be in `ROLES`.
+    """
     role = ROLES[named]
     extra = None if role == named else {"role": named}
     if role == "tool":
@@ -128,7 +136,7 @@ def line(named: str, text: str) -> Said:
 
 
 def tools_of(given: list[Any]) -> Iterator[dict[str, Any]]:
-    """Yield the tools that a model was offered, in the form that a header has."""
+    """Yield the tools that a model was offered, each as `{name, description, args_schema}`."""
     for tool in given:
         declared = tool.get("function_declarations") if isinstance(tool, dict) else None
         if isinstance(declared, list):
@@ -144,14 +152,18 @@ def tools_of(given: list[Any]) -> Iterator[dict[str, Any]]:
 
 
 def words(value: Any) -> str | None:
-    """Return the text of instructions, which are a text or a message in parts; `None` if it is empty."""
+    """Return the text of instructions, which are a text or a message with parts; `None` if there is no text."""
     pieces = Pieces()
     _content(value.get("parts") if isinstance(value, dict) else value, pieces, Oddities())
     return "\n".join(pieces.texts) or None
 
 
 def _message(raw: dict[str, Any], by: str, oddities: Oddities) -> list[Said]:
-    """Return the messages in an object: several if it holds tool results, an empty list if it is not a message."""
+    """Return the messages that an object holds. There are several if it has tool results, and none if it is no message.
+
+    Args:
+        by: the role for an object that names no role.
+    """
     nameless = by if "parts" in raw or "toolCalls" in raw else ""
     role = role_of(next((raw[key] for key in ("role", "type") if isinstance(raw.get(key), str)), nameless))
     held = next((key for key in HELD if raw.get(key) is not None), "content")
@@ -161,7 +173,7 @@ def _message(raw: dict[str, Any], by: str, oddities: Oddities) -> list[Said]:
     members, pieces = Members(raw, oddities), Pieces()
     if not (role == "tool" and _is_result(raw.get(held))):
         _content(raw.get(held), pieces, oddities)
-        role = "assistant" if pieces.calls and role == "tool" else role  # some write calls down as if a tool made them
+        role = "assistant" if pieces.calls and role == "tool" else role  # some libraries give calls the role tool
     members.drop("role", role)
     if role == "tool" and not pieces.results:
         return [_result(raw, members, held, pieces)]
@@ -177,7 +189,7 @@ def _message(raw: dict[str, Any], by: str, oddities: Oddities) -> list[Said]:
         extra=(members.rest() or {}) | ({"additional_kwargs": kwargs} if kwargs else {}) or None,
     )
     alone = pieces.results and not (said.text or said.calls or said.reasoning)
-    if alone and said.extra is not None:  # beside the last result, what is said of all of them
+    if alone and said.extra is not None:  # members about all results are kept with the last result
         pieces.results[-1] = replace(
             pieces.results[-1], extra={**(pieces.results[-1].extra or {}), "beside": said.extra}
         )
@@ -185,7 +197,7 @@ def _message(raw: dict[str, Any], by: str, oddities: Oddities) -> list[Said]:
 
 
 def _is_result(content: Any) -> bool:
-    """Return whether a tool's message holds a value of its own, neither a text nor parts of known types."""
+    """Return whether the content of a tool's message is a value of its own: no text, and no list of known parts."""
     parts = content if isinstance(content, list) else []
     known = all(isinstance(each, dict) and _what(each) in (TEXT, RESULT) for each in parts)
     return not (isinstance(content, str) or (parts and known))
@@ -201,7 +213,10 @@ def _result(raw: dict[str, Any], members: Members, held: str, pieces: Pieces) ->
 
 
 def _content(content: Any, pieces: Pieces, oddities: Oddities) -> None:
-    """Add the content of a message to the pieces: a text, or a list of parts, which may be a text of JSON or Python."""
+    """Add the content of a message to the pieces.
+
+    It is a text or a list of parts, which may be written as JSON or Python.
+    """
     inner = python_text.decoded(content) if isinstance(content, str) and content.startswith("[{") else None
     if isinstance(inner, list) and inner and all(isinstance(each, dict) for each in inner):
         if all(isinstance(each.get("function"), dict) for each in inner):
@@ -214,7 +229,10 @@ def _content(content: Any, pieces: Pieces, oddities: Oddities) -> None:
 
 
 def _part(part: Any, pieces: Pieces, oddities: Oddities) -> None:
-    """Add one part of a message to the pieces. In the form Responses, an item of the list of messages can be a part."""
+    """Add one part of a content to the pieces.
+
+    Items of the Responses API, which are in no message, are read like parts.
+    """
     if isinstance(part, str):
         pieces.texts.append(part)
         return
@@ -248,7 +266,7 @@ def _part(part: Any, pieces: Pieces, oddities: Oddities) -> None:
 
 
 def _what(part: dict[str, Any]) -> str:
-    """Return the kind of a part; empty if the kind is not known."""
+    """Return the kind of a part; `""` if it is unknown."""
     kind = part.get("type")
     if _inside(part) is not None:
         return next(INSIDE[name] for name in INSIDE if isinstance(part.get(name), dict))
@@ -266,7 +284,7 @@ def _inside(part: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _called(members: Members, oddities: Oddities) -> tuple[list[Made], Any]:
-    """Remove and return the calls of a message, wherever they are in it, and the rest of `additional_kwargs`."""
+    """Remove and return the calls of a message, wherever it holds them, and what is left of `additional_kwargs`."""
     given = next((found for key in CALLING if (found := members.take(key, list))), [])
     more = None if given else members.take("additional_kwargs", dict)
     inner = Members(more or {}, oddities)
@@ -276,7 +294,7 @@ def _called(members: Members, oddities: Oddities) -> tuple[list[Made], Any]:
 
 
 def _answer(members: Members) -> Said:
-    """Return a result as a message, from any of the known forms."""
+    """Return a result, in any of the known forms, as a message."""
     call_id, result = first(members, IDS), None
     for key in OUTCOMES:
         result = members.take(key, object) if result is None else result

@@ -1,12 +1,11 @@
-"""Langfuse: `{trace, observations}`, a tree of observations with inputs and outputs in the form of any framework.
+"""Reads traces of Langfuse, `{trace, observations}`, whose inputs and outputs have the form of any framework.
 
     begin turn, (begin agent, begin model, user, completion, calls, end, begin tool, result, end, …), assistant, end
 
-A trace is one run with one turn. Each observation is a span, with a role by its type and its own times; its input and
-output are the states of the span's begin and end. The input and output of a generation are messages: only new messages
-are written in its span, and the state refers to the entries of the other messages. A generation inside another is the
-same model call, recorded by another library, so it is only a span. A value in no known form is a key-value
-`unknown-form`.
+A trace becomes one run with one turn. Each observation (a model call, a tool call or another step) becomes a span with
+its own times. Its input and output are the states of the span's begin and end. For a model call these are messages:
+only new ones are written, and the state refers to the entries of the others. A model call inside another is the same
+call, recorded by another library, so it is only a span. A value in no known form is a key-value `unknown-form`.
 """
 
 from collections.abc import Iterator
@@ -37,7 +36,7 @@ from gesta.kinds import BeginContent, EndContent, Error, KeyValueContent, Reason
 AGENT = "agent"
 """Name of a run whose trace has no name."""
 FAILED = "ERROR"
-"""Level of an observation that failed."""
+"""The level of an observation that failed."""
 CUT = Error(type="unanswered", message="The source ends here, before an answer, and does not say why.")
 MEMBERS = KEPT | members_of(
     """path trace observations id projectId timestamp environment bookmarked sessionId public input output createdAt
@@ -54,7 +53,7 @@ MEMBERS = KEPT | members_of(
 
 
 def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:
-    """Read the traces of a file, one at a time. Raises BadImport."""
+    """Yield the traces of a file, one at a time. Raises BadImport."""
 
     def trace(document: Document, words: str, oddities: Oddities) -> Foreign:
         whole = document.value if isinstance(document.value, dict) else {}
@@ -83,7 +82,7 @@ def _trace(document: Document, whole: dict[str, Any], oddities: Oddities) -> For
 
 
 class _Run:
-    """A trace that is being turned into entries."""
+    """Turns one trace into the entries of a run."""
 
     def __init__(self, name: str, trace: dict[str, Any], found: list[Any], oddities: Oddities) -> None:
         self.spans = Spans()
@@ -94,10 +93,14 @@ class _Run:
         self._generations = Generations(self.spans, oddities)
         self._turn = 0
         self._open: dict[int, int] = {}
-        """Seqs of the spans of observations, by their places."""
+        """Seqs of the observations' spans, by the number of the observation."""
 
     def open(self, more: dict[str, Any]) -> None:
-        """Write a first span with the facts about the whole trace, and begin the turn."""
+        """Write a first span with the facts about the whole trace, and begin the turn.
+
+        Args:
+            more: members of the document beside the trace and its observations.
+        """
         members = Members(self._trace, self._oddities)
         begins = [When(*members.time("timestamp")), *(each.begins for each in self.found)]
         members.take("observations", object)
@@ -109,7 +112,7 @@ class _Run:
         self._turn = self.spans.write(BeginContent(name=self._name, role="turn"), 0, first)
 
     def begin(self, each: Observation) -> None:
-        """Write the begin of an observation, with its input."""
+        """Write the begin of an observation's span, with its input. An event becomes a key-value."""
         above = self._open[each.parent.place] if each.parent is not None else self._turn
         if each.role == EVENT:
             told = _told({"input": each.input, "output": each.output, **self._extra(each)})
@@ -136,7 +139,7 @@ class _Run:
             self.spans.change(seq, replace(begin, state=state, parent=above))
 
     def end(self, each: Observation) -> None:
-        """Write the end of an observation, with its output."""
+        """Write the end of an observation's span, with its output."""
         if each.role == EVENT:
             return
         span, failure = self._open[each.place], _failure(each)
@@ -150,13 +153,13 @@ class _Run:
         self.spans.write(end, span, each.ends)
 
     def close(self) -> None:
-        """End the turn, with the answer that the person was shown."""
+        """Write the answer that the person was shown, and end the turn."""
         self._oddities["unanswered-call"] += self._generations.waiting
         last = self.spans.entries[-1]
         when = When(last.at, last.sure)
         roots = [each for each in self.found if each.parent is None and each.role != TOOL]
         failure = next((error for each in roots if (error := _failure(each))), None)
-        if not self._generations.heard:  # nobody said anything
+        if not self._generations.heard:  # the trace has no messages
             self.spans.change(self._turn, BeginContent(name=self._name, role="trace"))
             self.spans.write(EndContent(status="error" if failure else "success", error=failure), self._turn, when)
             return
@@ -168,7 +171,7 @@ class _Run:
         self.spans.write(end, self._turn, when, inferred=("reason",))
 
     def _extra(self, each: Observation) -> dict[str, Any]:
-        """Return the members of an observation that no other entry holds."""
+        """Return the members of an observation that no other field or entry holds."""
         for key in ("projectId", "environment"):
             each.members.drop(key, self._trace.get(key))
         each.members.drop("traceId", self._trace.get("id"))
@@ -181,7 +184,7 @@ class _Run:
         return _told({**left, "metadata": _told(metadata) if isinstance(metadata, dict) else metadata})
 
     def _doubled(self) -> Any:
-        """Return the facts in the trace about its observations that the observations themselves do not have."""
+        """Return what only the trace itself states about its observations; `None` if that is nothing."""
         given = self._trace.get("observations")
         if not isinstance(given, list):
             return given
@@ -196,7 +199,7 @@ class _Run:
 
 
 def _named(each: Observation) -> dict[str, Any] | None:
-    """Return the annotation that names the observation of an entry; `None` if it has no id."""
+    """Return the annotation with the id of an observation; `None` if it has no id."""
     return {"observation": each.id} if each.id else None
 
 
@@ -208,7 +211,7 @@ def _failure(each: Observation) -> Error | None:
 
 
 def _told(members: dict[str, Any]) -> dict[str, Any]:
-    """Return the members that are neither null nor empty."""
+    """Return the members that are not null and not empty."""
     return {key: value for key, value in members.items() if value is not None and value not in ("", [], {})}
 
 

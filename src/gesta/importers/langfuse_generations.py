@@ -1,8 +1,9 @@
-"""The generations and tools of a trace: the messages that models were sent, their replies, and results of the calls.
+"""Writes what the models and tools of a trace did: messages that were sent, replies, calls and results.
 
-A reply is written when its generation ends, or earlier: when a tool inside the generation begins, when a tool begins
-that runs one of its calls, or when a request begins that contains it. A tool runs the call with its id, else the call
-with its name and arguments, else a call with its name. Any other span runs an open call with its name and arguments.
+A generation is the observation of one model call. Its reply is written when the generation ends, or earlier: when a
+tool inside it begins, when a tool begins that runs one of its calls, or when a request contains it. A tool runs the
+call with its id, or else the call with its name and arguments, or else a call with its name. A span that is no tool
+runs an open call with its name and arguments.
 """
 
 import math
@@ -23,15 +24,15 @@ from gesta.importers.spans import Spans, When
 from gesta.kinds import AssistantContent, ChatCompletionContent, KeyValueContent, RequestHeaderContent
 
 UNKNOWN = "unknown-form"
-"""Key of a key-value whose value is in no known form."""
+"""Key of the key-value that keeps a value whose form is unknown."""
 CALL_IDS, TOOL_NAMES = ("gen_ai.tool.call.id", "tool_call.id"), ("gen_ai.tool.name", "tool.name")
 NO_SETTINGS = ("created_at", "id", "instructions", "metadata", "model")
-"""Members of a request's parameters that are not settings, or that belong to one reply only."""
+"""Members of a request's parameters that are no settings, or that belong to one reply only."""
 PROMPT, COMPLETION = ("prompt_tokens", "input_tokens"), ("completion_tokens", "output_tokens")
 
 
 class Due(Struct, frozen=True):
-    """The reply of a generation, which is not written yet."""
+    """The reply of a generation, as long as it is not written."""
 
     each: Observation
     span: int
@@ -39,29 +40,32 @@ class Due(Struct, frozen=True):
 
 
 class Generations:
-    """The generations and tools of a trace that is being turned into entries."""
+    """Writes the generations and tools of one trace as entries."""
 
     def __init__(self, spans: Spans, oddities: Oddities) -> None:
         self._spans, self._oddities = spans, oddities
         self._retold = Retold(spans, oddities)
         self.heard: set[int] = set()
-        """Places of the generations whose messages are on record."""
+        """Numbers of the generations whose messages were written."""
         self._due: dict[int, Due] = {}
-        """Replies that are not written yet, by the place of the generation, in the order in which the generations
+        """Replies that are not written yet, by the number of their generation, in the order in which the generations
         began."""
         self._calls: dict[int, int] = {}
-        """Seqs of the calls that tools run, by the places of the tools."""
+        """Seqs of the calls that tools run, by the number of the tool's observation."""
         self._asked: Observation | None = None
         """The last generation whose input held messages."""
         self._answer: int | None = None
-        """Seq of that generation's completion, if it calls no tool."""
+        """Seq of that generation's completion, if it has no calls."""
 
     def nested(self, each: Observation) -> bool:
-        """Return whether a generation is the same model call as another generation around it."""
+        """Return whether a generation is inside another one, so that both are the same model call."""
         return each.role == MODEL and any(above.place in self.heard for above in each.above)
 
     def take(self, each: Observation, span: int) -> Any:
-        """Write the new messages that a generation was sent, and return the state of its begin."""
+        """Write the new messages that a generation was sent.
+
+        Return the `state` for its begin; `None` if its input is unknown.
+        """
         told, gave = self._read(each, each.input, INPUTS), self._read(each, each.output, OUTPUTS)
         for key, given, value in (("input", told, each.input), ("output", gave, each.output)):
             if given is None and value is not None:
@@ -79,7 +83,12 @@ class Generations:
         return told.shown(self._retold.hear(told.items, Hearing(span, When(when.at)), headed=headed))
 
     def reply(self, place: int, when: When) -> None:
-        """Write the reply of a generation, if it is not written yet."""
+        """Write the reply of a generation, if it is not written yet.
+
+        Args:
+            place: number of the generation.
+            when: time of the reply.
+        """
         due = self._due.pop(place, None)
         if due is None:
             return
@@ -97,9 +106,9 @@ class Generations:
             self._answer = None if made.calls else completion
 
     def begin(self, each: Observation) -> int | None:
-        """Return the call that a tool or a span runs; `None` if there is none.
+        """Return the seq of the call that a tool or a span runs; `None` if it runs none.
 
-        First write the reply that made the call.
+        The reply with that call is written first, if necessary.
         """
         when = When(each.begins.at)
         for outer in each.above if each.role == TOOL else ():
@@ -112,14 +121,18 @@ class Generations:
         return call
 
     def call_of(self, each: Observation) -> int | None:
-        """Return the call that a tool or a span runs; `None` if no open call fits."""
+        """Return the seq of the call that a tool or a span runs; `None` if no open call fits."""
         call = self._retold.match(*_carried(each), loose=each.role == TOOL)
         if call is not None and call not in self._calls.values():
             self._calls[each.place] = call
         return self._calls.get(each.place)
 
     def result(self, each: Observation, span: int, *, failed: bool) -> None:
-        """Write the result of a call, unless the call has one already."""
+        """Write the output of a tool as the result of its call, unless the call has a result already.
+
+        Args:
+            failed: whether the tool failed.
+        """
         if each.role != TOOL and each.place not in self._calls:
             return
         call = self._calls.get(each.place) or self.call_of(each)
@@ -132,9 +145,12 @@ class Generations:
             self._retold.observe(call, said, Hearing(span, each.ends))
 
     def shown(self, given: Iterable[Any], span: int, when: When) -> bool:
-        """Write the answer of the turn, from the last completion or else the trace's output.
+        """Write the answer that the person was shown. Return whether there is one.
 
-        Return whether there is one.
+        It is the last generation's text if that calls no tool, or else the text in the trace's output.
+
+        Args:
+            given: outputs of the trace and its outermost observations.
         """
         answer = self._answer
         if answer is None and self._asked is not None and not self._retold.waiting:
@@ -153,11 +169,11 @@ class Generations:
 
     @property
     def waiting(self) -> int:
-        """Number of calls without a result."""
+        """Number of calls that have no result."""
         return len(self._retold.waiting)
 
     def kept(self, each: Observation) -> dict[str, Any]:
-        """Return the attributes of an observation that its input and output do not contain."""
+        """Return the attributes of an observation that neither its input nor its output contains."""
         known = [decoded(value) for value in (each.input, each.output) if value is not None]
         doubled = set[str]()
         for value, starts, by in ((each.input, INPUTS, "user"), (each.output, OUTPUTS, "assistant")):
@@ -170,12 +186,12 @@ class Generations:
         return {name: value for name, value in more if not any(same(decoded(value), held) for held in known)}
 
     def _calls_for(self, due: Due, each: Observation) -> bool:
-        """Return whether a tool or a span runs one of the calls of a reply."""
+        """Return whether a tool or a span runs one of the calls of a reply that is not written yet."""
         made = (Waits(one.id, one.name, args_digest(one.args)) for said in due.gave.said for one in said.calls)
         return fits(dict(enumerate(made)), *_carried(each), loose=each.role == TOOL) is not None
 
     def _tell(self, told: list[Said], when: When) -> None:
-        """Write the replies that a request contains although their recorded ends are later."""
+        """Write the replies that a request contains, even though their recorded ends are later than the request."""
         known = [key for said in told if said.role == "assistant" for key in pieces_of(said)] if self._due else []
         for place, due in [*self._due.items()]:
             parts = [key for said in due.gave.said for key in pieces_of(said)]
@@ -194,7 +210,7 @@ class Generations:
         return None if empty else given
 
     def _header(self, each: Observation, told: Given, gave: Given | None, span: int) -> bool:
-        """Write a request header. Return whether it holds the first message as the instructions."""
+        """Write a request header. Return whether the first message is the instructions in it."""
         first = told.said[0] if told.said else None
         instructions = told.instructions or (gave.instructions if gave is not None else None)
         headed = instructions is None and first is not None and first.role == "system"
@@ -217,7 +233,7 @@ class Generations:
 
 
 def _carried(each: Observation) -> tuple[str | None, str, Any]:
-    """Return the id, the name and the arguments of the call that a tool or a span runs."""
+    """Return the id, name and arguments that a tool or a span states for the call that it runs."""
     call_id = next((text for key in CALL_IDS if isinstance(text := each.attributes.get(key), str)), None)
     names = [text for key in TOOL_NAMES if isinstance(text := each.attributes.get(key), str)]
     return call_id, [*names, each.name][0], each.input
@@ -226,7 +242,11 @@ def _carried(each: Observation) -> tuple[str | None, str, Any]:
 def _completion(
     each: Observation, text: str, gave: Given | None = None, finish_reason: str | None = None
 ) -> ChatCompletionContent:
-    """Return the completion of a generation."""
+    """Return the content of a generation's completion.
+
+    Args:
+        gave: the reply after reading.
+    """
     details = each.raw.get("costDetails")
     cost = _number(details.get("total")) if isinstance(details, dict) else None
     whole = None if gave is None or isinstance(gave.whole, str) else gave.whole
@@ -242,13 +262,13 @@ def _completion(
 
 
 def _same(told: list[Said], listed: list[Said]) -> bool:
-    """Return whether two lists of messages have the same text and calls, apart from their instructions."""
+    """Return whether two lists of messages have the same texts, calls and results. Instructions are not compared."""
     both = [[_plain(said) for said in every if said.role != "system"] for every in (told, listed)]
     return same(both[0], both[1])
 
 
 def _texts(value: Any) -> set[str]:
-    """Return all texts in a value, including texts inside of texts that hold JSON or Python values."""
+    """Return all texts inside a value. Texts that contain JSON or Python values are searched too."""
     found, left = set[str](), [value]
     while left:
         each = left.pop()
@@ -277,7 +297,7 @@ def _model(each: Observation) -> str | None:
 
 
 def _number(value: Any) -> float | None:
-    """Return a finite number; `None` for any other value."""
+    """Return a number as a finite float; `None` for any other value."""
     try:
         number = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
     except OverflowError:
@@ -286,9 +306,9 @@ def _number(value: Any) -> float | None:
 
 
 def _latency_ms(each: Observation) -> float | None:
-    """Return the latency in milliseconds.
+    """Return the latency in milliseconds; `None` if it is not stated.
 
-    The source has seconds or milliseconds: the unit that fits its times is used.
+    Sources state it in seconds or in milliseconds. The unit is used that fits the times of the observation better.
     """
     given = _number(each.raw.get("latency"))
     if given is None or each.begins.at is None or each.ends.at is None:
@@ -298,7 +318,7 @@ def _latency_ms(each: Observation) -> float | None:
 
 
 def _usage(given: dict[str, Any] | None, details: Any) -> dict[str, Any] | None:
-    """Return the usage of the provider, else the counted usage, under names that every reader of usage knows."""
+    """Return the provider's own usage if it counts input and output, or else Langfuse's count under the usual names."""
     if given is not None and any(name in given for name in PROMPT) and any(name in given for name in COMPLETION):
         return given
     if not isinstance(details, dict) or not details:

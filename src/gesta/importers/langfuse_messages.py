@@ -1,8 +1,8 @@
-"""Reads the messages that a model was sent, and its replies, in the form of each framework.
+"""Reads what a model was sent, and what it replied, in the form that a framework recorded.
 
 The value may be a list of messages, a request or a reply of OpenAI or Gemini, a state of LangGraph, arguments of a
-function, or plain text. `FORMS` is the table of these forms; the first form that fits is used. The caller keeps a value
-that fits no form as a whole.
+function, or plain text. `FORMS` lists the readers of these forms; the first one that can read the value is used. A
+value that no reader can read is left to the caller.
 """
 
 import re
@@ -19,31 +19,32 @@ from gesta.importers.framework_message import Item
 from gesta.importers.python_text import decoded
 
 LINE = re.compile(r"(?:^|\n)(system|developer|user|assistant|tool): ")
-"""Matches the beginning of each message in a text that lists messages."""
+"""Finds the beginning of each message in a text that lists messages."""
 DEEPEST = 12
-"""Greatest number of names in the path of an attribute."""
+"""Greatest number of dots at which the name of an attribute is split."""
 INPUTS, OUTPUTS = ("llm.input_messages.", "gen_ai.prompt."), ("llm.output_messages.", "gen_ai.completion.")
-"""First parts of attribute names that hold single messages: of OpenInference, and of older OpenTelemetry."""
+"""Beginnings of the names of attributes that hold messages, in OpenInference and in older OpenTelemetry: what a model
+was sent, and what it replied."""
 INSTRUCTIONS = ("system_instruction", "system", "instructions")
 
 
 class Given(Struct, kw_only=True):
-    """The input or the output of a model."""
+    """The input or the output of a model, as it was read."""
 
     whole: Any
     raws: list[Any] = field(default_factory=list)
     """The messages in the form of the source."""
     by: str | None = None
-    """Role of messages without a role; `None` if the caller decides."""
+    """The role of messages that name no role; `None` if the caller's default applies."""
     items: list[Item] = field(default_factory=list)
-    """The same messages, read."""
+    """The same messages after reading."""
     form: str = ""
-    """Name of the form in `FORMS`."""
+    """The name of the form in `FORMS`."""
     key: str = ""
-    """Member that holds the list of messages; empty if the whole value is that list."""
+    """The member of `whole` that holds the messages; `""` if `whole` itself is the list."""
     instructions: str | None = None
     tools: list[Any] = field(default_factory=list)
-    """Tools in the form of the source."""
+    """The tools that were offered, in the form of the source."""
     model: str | None = None
     usage: dict[str, Any] | None = None
     finish_reason: str | None = None
@@ -54,7 +55,11 @@ class Given(Struct, kw_only=True):
         return [said for item in self.items for said in item.said]
 
     def shown(self, references: list[Any]) -> Any:
-        """Return the whole value with a reference in place of each message."""
+        """Return the whole value with its messages replaced.
+
+        Args:
+            references: what replaces each message, in order.
+        """
         if self.key:
             return {**self.whole, self.key: references}
         if not isinstance(self.whole, list):
@@ -66,10 +71,10 @@ Form = Callable[[Any], Given | None]
 
 
 def read(value: Any, by: str, oddities: Oddities) -> Given | None:
-    """Read the input or output of a model; `None` if it is in no known form.
+    """Return the input or output of a model after reading it; `None` if it has no known form.
 
     Args:
-        by: role for messages without a role, if their form has none either: user, assistant or tool.
+        by: the role for messages that name none, if their form does not imply one: user, assistant or tool.
     """
     value = decoded(value)
     for name, form in FORMS.items():
@@ -86,7 +91,13 @@ def read(value: Any, by: str, oddities: Oddities) -> Given | None:
 
 
 def from_attributes(attributes: Mapping[str, Any], starts: tuple[str, ...]) -> list[Any] | None:
-    """Return the messages in attributes such as `llm.input_messages.0.message.role`; `None` if there are none."""
+    """Return the messages that are spread over attributes, such as `llm.input_messages.0.message.role`.
+
+    Return `None` if there are none.
+
+    Args:
+        starts: beginnings of the names of these attributes.
+    """
     tree: dict[str, Any] = {}
     for name, value in attributes.items():
         start = next((start for start in starts if name.startswith(start)), None)
@@ -98,7 +109,11 @@ def from_attributes(attributes: Mapping[str, Any], starts: tuple[str, ...]) -> l
 
 
 def is_cut(attributes: Mapping[str, Any], starts: tuple[str, ...]) -> bool:
-    """Return whether the first message in attributes is missing, which happens where their number is limited."""
+    """Return whether the first message is missing in the attributes. This happens if a library limits their number.
+
+    Args:
+        starts: beginnings of the names of these attributes.
+    """
     firsts = tuple(f"{start}0." for start in starts)
     return not any(name.startswith(firsts) for name in attributes)
 
@@ -113,13 +128,13 @@ def _put(tree: dict[str, Any], path: list[str], value: Any) -> None:
 
 
 def _in_order(tree: Any) -> list[Any]:
-    """Return the values of the members whose names are numbers, in order."""
+    """Return the values of those members whose names are numbers, in the order of the numbers."""
     numbers = [name for name in tree if name.isdecimal() and len(name) < 10] if isinstance(tree, dict) else []
     return [tree[name] for name in sorted(numbers, key=int)]
 
 
 def _gathered(message: Any) -> Any:
-    """Return a message from attributes in the form of a chat message."""
+    """Return a message that was spread over attributes in the form of a chat message."""
     if not isinstance(message, dict):
         return message
     calls = [each.get("tool_call", each) for each in _in_order(message.get("tool_calls")) if isinstance(each, dict)]
@@ -131,12 +146,12 @@ def _gathered(message: Any) -> Any:
 def _list(value: Any) -> Given | None:
     if not isinstance(value, list):
         return None
-    only = value[0] if len(value) == 1 else None  # LangChain: a list for each of several prompts
+    only = value[0] if len(value) == 1 else None  # LangChain has a list of messages for each prompt
     return Given(whole=value, raws=only if isinstance(only, list) else value)
 
 
 def _request(key: str) -> Form:
-    """Return the reader of a request whose messages are in a member of this name."""
+    """Return a reader of requests that hold their messages in the member `key`."""
 
     def form(value: Any) -> Given | None:
         given = value.get(key) if isinstance(value, dict) else None
@@ -153,7 +168,12 @@ def _request(key: str) -> Form:
 
 
 def _choices(key: str, inner: str) -> Form:
-    """Return the reader of a reply with several candidates, of which it reads the first."""
+    """Return a reader of replies with several candidates. It reads the first candidate.
+
+    Args:
+        key: member of the reply that lists the candidates.
+        inner: member of a candidate that holds its message.
+    """
 
     def form(value: Any) -> Given | None:
         choices = value.get(key) if isinstance(value, dict) else None
@@ -185,7 +205,7 @@ def _converse(value: Any) -> Given | None:
 
 
 def _wrapped(key: str) -> Form:
-    """Return the reader of a reply whose only message is in a member of this name."""
+    """Return a reader of replies whose only message is in the member `key`."""
 
     def form(value: Any) -> Given | None:
         inner = value.get(key) if isinstance(value, dict) else None
@@ -241,7 +261,7 @@ FORMS: Mapping[str, Form] = MappingProxyType(
         "words": _plain,
     }
 )
-"""The readers of the known forms, in the order in which they are tried."""
+"""The readers of the known forms by their names, in the order in which they are tried."""
 
 
 def _text(value: Any) -> str | None:

@@ -1,8 +1,8 @@
-"""Observations of a trace as a tree, and the order in which they began and ended.
+"""The observations of a trace as a tree, and the order in which they began and ended.
 
-Each observation names its parent. An observation begins after its parent and ends before it, whatever their recorded
-times: times overlap after parallel work, after late writes and on different clocks. Each observation keeps its own
-recorded times nevertheless.
+An observation is a node of a trace, such as a model call or a tool call. It names its parent. Here it begins after its
+parent and ends before it, whatever the recorded times are: recorded times contradict that after parallel work, late
+writes, or with several clocks. Each observation keeps its recorded times.
 """
 
 from collections.abc import Iterator, Mapping
@@ -32,37 +32,37 @@ ROLES: Mapping[str, str] = MappingProxyType(
         "TOOL": TOOL,
     }
 )
-"""Roles of spans by the types of observations, and by the kinds of OpenInference."""
+"""The role of a span by the type of its observation, or by its kind in OpenInference."""
 OPERATIONS: Mapping[str, str] = MappingProxyType(
     {"create_agent": "agent", "execute_tool": TOOL, "invoke_agent": "agent"}
 )
-"""Roles by the operations of OpenTelemetry."""
+"""The role of a span by its operation in OpenTelemetry."""
 
 
 class Observation(Struct, eq=False):
-    """A node of an imported trace, such as a model call, a tool call or a span, with its times, input and output."""
+    """One observation of a trace, with its times, its input and its output."""
 
     place: int
-    """Place in the list of the file, from 0."""
+    """Number of the observation in the file's list, from 0."""
     id: str
     name: str
     role: str
     begins: When
     ends: When
     input: Any
-    """Input of the observation; a text that holds a JSON or Python value is decoded."""
+    """Input of the observation. If the source has it as a text with JSON or a Python value, that value."""
     output: Any
     attributes: dict[str, Any]
-    """Attributes in the metadata."""
+    """The attributes that its metadata holds."""
     members: Members
-    """Members that were not taken yet."""
+    """The members of the source that no field has taken yet."""
     raw: dict[str, Any]
     parent: "Observation | None" = None
     inside: list["Observation"] = field(default_factory=list)
 
     @property
     def above(self) -> Iterator["Observation"]:
-        """The observations around this one, the nearest first."""
+        """The observations that contain this one, the nearest first."""
         above = self.parent
         while above is not None:
             yield above
@@ -70,7 +70,11 @@ class Observation(Struct, eq=False):
 
 
 def observation(raw: dict[str, Any], place: int, oddities: Oddities) -> Observation:
-    """Return one observation, not yet linked to its parent and children."""
+    """Return an observation from its JSON object. Its parent and children are not set yet.
+
+    Args:
+        place: number of the observation in the file's list.
+    """
     members = Members(raw, oddities)
     begins, ends = When(*members.time("startTime")), When(*members.time("endTime"))
     metadata = decoded(raw.get("metadata"))
@@ -102,9 +106,10 @@ def _role(kind: str, attributes: dict[str, Any]) -> str:
 
 
 def join(found: list[Observation], oddities: Oddities) -> None:
-    """Link each observation to its parent.
+    """Set the parent and the children of each observation.
 
-    If its parent is missing, or lies inside of the observation, it gets no parent.
+    An observation has no parent if the named parent is missing, or if the named parent is inside the observation
+    itself.
     """
     known: dict[str, Observation] = {}
     for each in found:
@@ -122,7 +127,7 @@ def join(found: list[Observation], oddities: Oddities) -> None:
 
 
 def in_order(found: list[Observation]) -> Iterator[tuple[Observation, bool]]:
-    """Yield observations in the order of events, each twice: with False at its begin, and with True at its end."""
+    """Yield each observation twice, in order of time: with `False` when it begins, with `True` when it ends."""
     placed = {each.place: each for each in found}
     waits = {each.place: len(each.inside) for each in found}
     ready = [_begin(each) for each in found if each.parent is None]

@@ -1,9 +1,9 @@
-"""Writes each message of models only once, although every request repeats the whole conversation.
+"""Writes each message of a trace only once, although every request repeats the whole conversation.
 
-A message of a request is on record already if it is found there after the message before it. Any other message is new.
-A result belongs to its call: by id, else by name, else in order. A result that a model read replaces the result in the
-tool's own observation. Messages before the first request of a trace are only in the requests, so their times and causes
-are inferred.
+A message of a request counts as written if it is found among the written messages, after the one before it. All other
+messages are new. A result belongs to a call: by the call's id, else by its name, else in order. What a model read as
+the result replaces the result in the tool's own observation. Messages before the first request of a trace are only in
+the requests, so their times and causes are inferred.
 """
 
 from bisect import bisect_left
@@ -30,11 +30,11 @@ from gesta.kinds import (
 Key = tuple[str, ...]
 GUESSED = ("causes",)
 FURTHER = "further"
-"""Member of a completion's `extra` with the content of further messages, beside their calls."""
+"""Member of a completion's `extra`, for members of later messages that only added calls to the completion."""
 
 
 class Waits(Struct, frozen=True):
-    """A call without a result so far."""
+    """A call that has no result so far."""
 
     id: str | None
     name: str | None
@@ -43,48 +43,48 @@ class Waits(Struct, frozen=True):
 
 
 class Hearing(Struct):
-    """One request, whose messages are being compared with the record."""
+    """One request whose messages are being compared with the written messages."""
 
     span: int
     when: When
     at: int = 0
-    """Place on record after the message that was found last."""
+    """The place after the message that was found last, in the order of the written messages."""
     waiting: list[int] = field(default_factory=list)
-    """Seqs of the request's calls without a result so far."""
+    """Seqs of the calls in the request that have no result so far."""
     tail: list[int] = field(default_factory=list)
-    """Seqs of the request's messages after the model's last message: the causes of the reply."""
+    """Seqs of the messages after the model's last message. They are the causes of the reply."""
     open: int = 0
     """Seq of the completion to which further calls belong; 0 if there is none."""
     fresh: bool = False
-    """Whether the last message is new."""
+    """Whether the message that was compared last is new."""
     spoke: int = 0
-    """Seq of the last completion in the request."""
+    """Seq of the last completion in the request; 0 before that."""
     changed: bool = False
-    """Whether the last result differs from the recorded one."""
+    """Whether the last result differs from the result that was written."""
 
 
 class Retold:
-    """The messages on record, which are recognised by their content."""
+    """The messages of a trace that were written so far. It recognises them by their content."""
 
     def __init__(self, spans: Spans, oddities: Oddities) -> None:
         self._spans, self._oddities = spans, oddities
         self._order: list[int] = []
-        """Seqs of all texts, calls and results, in order."""
+        """Seqs of the written texts, calls and results, in order."""
         self._places: dict[Key, list[int]] = {}
-        """Places in that order, by content."""
+        """For each content: its places in `_order`."""
         self._held: dict[str, int] = {}
         """Seq of the entry of a message, by the digest of the whole message."""
         self._ids: dict[str, int] = {}
-        """Seq of the last call of each id."""
+        """Seq of the newest call with each id."""
         self._header: RequestHeaderContent | None = None
         self._headed = 0
         self.waiting: dict[int, Waits] = {}
         self.results: dict[int, int] = {}
         """Seqs of results, by the seqs of their calls."""
         self._seen: set[int] = set()
-        """Seqs of results that came from tools' own observations and that no request has contained yet."""
+        """Seqs of the results that come from a tool's own observation and that no request has contained yet."""
         self.last: tuple[int, ...] = ()
-        """Causes of the next reply, if its request shows none."""
+        """Causes of the next reply, if its request does not show any."""
 
     def header(self, content: RequestHeaderContent, span: int, when: When) -> None:
         """Write a request header, if it differs from the last one."""
@@ -92,7 +92,9 @@ class Retold:
             self._header, self._headed = content, self._spans.write(content, span, when)
 
     def hear(self, items: list[Item], hearing: Hearing, *, headed: bool) -> list[Any]:
-        """Add the messages of a request, and return for each item a reference to its entries, or the item itself.
+        """Write the new messages of a request.
+
+        Return for each item a reference to its entries (seqs), or the item itself.
 
         Args:
             headed: whether the first message is the instructions, which the header holds.
@@ -109,7 +111,13 @@ class Retold:
         return references
 
     def give(self, said: Said, content: ChatCompletionContent, hearing: Hearing, inferred: Collection[str] = ()) -> int:
-        """Write the reply of a model: its completion, thought and calls."""
+        """Write a model's reply, with its thought and its calls, and return the seq of the completion.
+
+        Args:
+            content: the completion.
+            hearing: the request that was replied to.
+            inferred: fields of the completion that the reader inferred.
+        """
         causes, guessed = self.last, [*inferred, *(GUESSED if self.last else ())]
         completion = self._spans.write(content, hearing.span, hearing.when, causes, guessed)
         if said.reasoning:
@@ -125,19 +133,29 @@ class Retold:
         return completion
 
     def match(self, call_id: str | None, name: str, args: Any, *, loose: bool) -> int | None:
-        """Return the call that a tool ran: the call with that id, else the first with that name and arguments.
+        """Return the seq of the open call that a tool ran; `None` if no call fits.
+
+        It is the call with the id, or else the first call with the name and the arguments.
 
         Args:
-            loose: whether the same name alone is enough.
+            loose: whether the same name alone is enough, if nothing else fits.
         """
         return fits(self.waiting, call_id, name, args, loose=loose)
 
     def observe(self, call: int, said: Said, hearing: Hearing) -> None:
-        """Write the result in a tool's own observation. A result that a model reads later replaces it."""
+        """Write the result that a tool's own observation has.
+
+        If a model reads another result later, that replaces this one.
+        """
         self._seen.add(self.answer(call, said, hearing))
 
     def answer(self, call: int | None, said: Said, hearing: Hearing, inferred: Collection[str] = ()) -> int:
-        """Write the result of a call."""
+        """Write the result of a call, and return its seq.
+
+        Args:
+            call: seq of the call; `None` if it is not known.
+            inferred: fields of the result that the reader inferred.
+        """
         failed = said.error or False
         content = ToolResultContent(
             tool_result=said.result,
@@ -156,7 +174,7 @@ class Retold:
         return seq
 
     def _hear(self, said: Said, hearing: Hearing) -> int:
-        """Find or write one message, and return the seq of its entry; 0 if it has none."""
+        """Find a message, or write it if it is new. Return the seq of its entry; 0 if it has none."""
         hearing.fresh = False
         if said.role == "tool":
             seq = self._result(said, hearing)
@@ -175,7 +193,7 @@ class Retold:
         if said.role != "assistant":
             hearing.open = 0
             hearing.tail.append(seq)
-        elif seq and seq != hearing.spoke:  # else further calls of it, which some tell one by one, each with its result
+        elif seq and seq != hearing.spoke:  # otherwise a further call of that completion, sent as its own message
             self.last, hearing.tail, hearing.spoke = (seq,), [], seq
         return seq
 
@@ -194,7 +212,7 @@ class Retold:
         return hearing.open
 
     def _add(self, completion: int, more: dict[str, Any] | None) -> None:
-        """Add to a completion the content of a further message beside the calls."""
+        """Add the other members of a message to the completion to which its calls were added."""
         content = self._spans.entries[completion - 1].content
         assert isinstance(content, ChatCompletionContent)
         if more:
@@ -204,7 +222,7 @@ class Retold:
             self._spans.change(completion, replace(content, extra={**extra, FURTHER: further}))
 
     def _completion(self, seq: int) -> int:
-        """Return the seq of the completion to which a call or a thought belongs."""
+        """Return the seq of the completion that a call or thought belongs to. Other seqs are returned unchanged."""
         entry = self._spans.entries[seq - 1]
         return entry.causes[0] if isinstance(entry.content, ToolCallContent | ThoughtContent) else seq
 
@@ -233,9 +251,9 @@ class Retold:
         return seq if call is not None else self._say(_orphan(said), seq)
 
     def _read(self, seq: int, said: Said) -> bool:
-        """Replace a result that came from a tool's own observation.
+        """Compare a result with the written one, and replace that if it comes from a tool's own observation.
 
-        Return whether the record now has the message's result.
+        Return whether the entry now holds the result of the message.
         """
         content = self._spans.entries[seq - 1].content
         assert isinstance(content, ToolResultContent)
@@ -258,7 +276,11 @@ class Retold:
         return content.tool_name if isinstance(content, ToolCallContent) else None
 
     def _find(self, keys: list[Key], start: int) -> list[int] | None:
-        """Return the places of texts, calls and results that follow one another; `None` if one of them is missing."""
+        """Return the places of contents that were written one after the other; `None` if one of them is missing.
+
+        Args:
+            start: the place to search from.
+        """
         found = []
         for key in keys:
             places = self._places.get(key, [])
@@ -275,7 +297,11 @@ class Retold:
         return seq
 
     def _reference(self, item: Item, seqs: list[int], *, new: bool) -> Any:
-        """Return the seqs of an item's entries if they hold all of its content; else the item itself."""
+        """Return the seqs of an item's entries if these hold all of its content; else the item itself.
+
+        Args:
+            new: whether the entries were written for this item.
+        """
         if not seqs or not all(seqs):
             return item.raw
         digest = digest_json(item.raw)
@@ -288,7 +314,7 @@ class Retold:
 
 
 def fits(calls: Mapping[int, Waits], call_id: str | None, name: str, args: Any, *, loose: bool) -> int | None:
-    """Return the call that fits, as `Retold.match` describes."""
+    """Return the seq of the call that fits, in the way that `Retold.match` describes; `None` if none fits."""
     told, every = args_digest(args), calls.items()
     found = [
         *(seq for seq, call in every if call_id is not None and call.id == call_id),
@@ -299,7 +325,7 @@ def fits(calls: Mapping[int, Waits], call_id: str | None, name: str, args: Any, 
 
 
 def pieces_of(said: Said) -> Iterator[Key]:
-    """Yield the texts, calls and results in a message."""
+    """Yield a key for each text, thought, call or result in a message. Equal contents have equal keys."""
     if said.role != "assistant":
         yield said.role, said.text
         return
@@ -316,7 +342,7 @@ def _key(made: Made) -> Key:
 
 
 def args_digest(args: Any) -> str:
-    """Return the digest of a call's arguments, which some libraries write as text and others as an object."""
+    """Return the digest of a call's arguments. It is the same whether a library wrote them as text or as an object."""
     read, wrong = arguments(args)
     return digest_json(args if wrong else read)
 

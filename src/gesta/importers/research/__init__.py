@@ -1,4 +1,4 @@
-"""Readers of recordings that benchmarks published."""
+"""Readers of recordings that research benchmarks of agents have published."""
 
 ORDER = (
     "tau_bench",
@@ -12,4 +12,4 @@ ORDER = (
     "swe_interactions",
     "activegraph",
 )
-"""Files in reading order: each imports only files before it."""
+"""The files of this folder in reading order. Each file imports only files before it."""

@@ -1,11 +1,11 @@
-"""Runtime events of tau2-bench as activegraph traces them: lines `{event_id, parent_event_id, event_type, payload, …}`.
+"""Reads runtime events of tau2-bench, as activegraph traces them: lines `{event_id, parent_event_id, event_type, …}`.
 
     import; begin batch, begin simulation, begin turn, (the conversation), end turn, end simulation, end batch
 
-A simulation is a run. Events outside of all simulations, such as the batch, are in each run of the file. Every event is
-one entry, with its id in the annotation `event`: `…_start` begins a span, `…_end` ends it, any other is a key-value.
-Messages become turns as in `tau2_bench`, beside those spans; events that repeat a message hold a reference to its
-place instead. Calls that an evaluator repeats are not calls of the agent.
+A simulation becomes a run. Events outside of all simulations, such as those of the batch, are in each run of the file.
+Each event becomes one entry with its id in the annotation `event`: `…_start` begins a span, `…_end` ends it, and any
+other event is a key-value. Messages become turns as in `tau2_bench`, beside those spans; an event that repeats a
+message holds the number of the message instead. Calls that an evaluator repeats are not calls of the agent.
 """
 
 from collections.abc import Iterator, Mapping
@@ -29,45 +29,48 @@ AGENT = "agent"
 BEGINS, ENDS = "_start", "_end"
 SIMULATION = "simulation"
 BEFORE = -1
-"""Place of entries that come before all events."""
+"""The number of an event that stands for "before all events"."""
 AGAIN = "turn_start"
 MODEL = "--agent-llm"
 SPEAKS = (AGAIN, "user_response", "agent_response", "message_observed")
-"""Types of events that hold a message; the first type repeats the last message, if there was one."""
+"""Types of events that hold a message. One of the first type may repeat the message before it."""
 INSIDE = "runtime_trace"
-"""Member of a payload that holds all its other members."""
+"""Member of a payload that holds all other members."""
 CONSTANT = ("phase", "run_id")
-"""Members with the same value in every event."""
+"""Members that have the same value in every event."""
 SPAN_ROLES: Mapping[str, str] = MappingProxyType(
     {"batch": "batch", SIMULATION: "task", "tool_dispatch": "tool", "toolkit_dispatch": "tool", "user_generate": "user"}
 )
 FAILURES = ("error", "failed", "exception", "timeout")
 """Statuses of an end that mean a failure."""
 DEEPEST = 40
-"""Depth of nested values that are searched for messages."""
+"""Greatest depth of nested values that are searched for messages."""
 
 
 class Owned(Struct, frozen=True):
-    """An event, and the simulation that it belongs to."""
+    """An event with the simulation that it belongs to."""
 
     place: int
-    """Place in the file, from 0."""
+    """Number of the event in the file, from 0."""
     event: Any
     owner: int | None
-    """Number of the simulation, from 0; `None` if the event is outside of all simulations."""
+    """Number of the simulation, from 0; `None` for an event outside of all simulations."""
     last: bool
-    """Whether this event ends its simulation."""
+    """Whether the event ends its simulation."""
 
 
 class Owners(Struct):
-    """The open simulations, while a file is read."""
+    """The simulations that are open at one place of the file."""
 
     begun: int = 0
     open: dict[int, tuple[Any, set[str]]] = field(default_factory=dict)
-    """Task and event ids of each open simulation, by its number; the one with the newest event is last."""
+    """Task and event ids of each open simulation, by its number. The simulation with the newest event is last."""
 
     def take(self, place: int, event: Any) -> Owned:
-        """Return an event with its simulation: that of its parent, of its task, or the one with the newest event."""
+        """Return an event with its simulation.
+
+        It is the simulation of its parent, else of its task, else the one with the newest event.
+        """
         members = event if isinstance(event, dict) else {}
         kind, task = members.get("event_type"), members.get("task_id")
         if kind == SIMULATION + BEGINS:
@@ -97,7 +100,7 @@ MEMBERS = KEPT | members_of(
 
 
 def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:
-    """Read the simulations of a file, one at a time. Raises BadImport."""
+    """Yield the simulations of a file, one at a time. Raises BadImport."""
     around = [owned for owned in _owned(source) if owned.owner is None]
     runs: dict[int, list[Owned]] = {}
     ids: set[str] = set()
@@ -126,7 +129,7 @@ def _place(owned: Owned) -> int:
 
 
 class _Run:
-    """A simulation that is being turned into entries."""
+    """Turns one simulation into the entries of a run."""
 
     def __init__(self, events: list[Owned], oddities: Oddities) -> None:
         self._events, self._oddities = events, oddities
@@ -137,16 +140,21 @@ class _Run:
         self._known: dict[str, Any] = {}
         """References to messages, by the digest of the message."""
         self._said: dict[int, list[tuple[int, ForeignEntry]]] = {}
-        """Entries of the conversation with their seqs there, by the place of the event that held them."""
+        """Entries of the conversation with their seqs in it, by the number of the event that held the message."""
         self._seqs: dict[int, int] = {}
         """Final seqs of these entries, by their seqs in the conversation."""
         self._entries: dict[str, int] = {}
         """Seqs of the entries of events, by the ids of the events."""
         self._open: dict[int, tuple[str, int]] = {}
-        """Open spans by seq: the type of each, and the span around it."""
+        """For each open span, by its seq: the type of its event, and the seq of the span around it."""
 
     def foreign(self, number: int, ids: set[str]) -> Foreign:
-        """Return the simulation as a conversation; `ids` are the ids of the file's other runs, and its own is added."""
+        """Return the simulation as a conversation.
+
+        Args:
+            number: number of the simulation in the file.
+            ids: the ids of the other runs of the file. The id of this run is added.
+        """
         self._talk()
         self._tell(BEFORE)
         for owned in self._events:
@@ -161,7 +169,7 @@ class _Run:
         return Foreign(id=own, name=self._name, digest=digest, entries=self._spans.entries, plain=True)
 
     def _talk(self) -> None:
-        """Turn the messages in the events into a conversation."""
+        """Turn the messages in the events into a conversation. Its entries are written later, each at its event."""
         chat = Chat(self._name, self._oddities, _model(self._events))
         for key, value in self._constant.items():
             if value is not None:
@@ -188,7 +196,11 @@ class _Run:
             self._said.setdefault(BEFORE if ends else group, []).append((seq, entry))
 
     def _ending(self, last: Any) -> tuple[Reason, Error | None, bool]:
-        """Return the reason of the last turn, inferred from the last message if the simulation has no end."""
+        """Return why the last turn ended, its error, and whether that is inferred.
+
+        Args:
+            last: the last message, which decides if the simulation has no end.
+        """
         found = (_inside(each.event, "termination_reason") for each in reversed(self._own))
         named = next((each for each in found if each is not None), None)
         if named is None and last is not None and not ends_answered([last]):
@@ -209,7 +221,11 @@ class _Run:
         chat.take(replace(words, at=at or words.at, sure=sure, model=named, extra=extra), place)
 
     def _tell(self, place: int) -> None:
-        """Write the conversation entries of the message that an event held."""
+        """Write the entries of the message that an event held.
+
+        Args:
+            place: number of the event.
+        """
         for seq, entry in self._said.get(place, ()):
             made = self._seqs[seq] = len(self._spans.entries) + 1
             content = entry.content
@@ -255,7 +271,10 @@ class _Run:
             self._entries.setdefault(own, seq)
 
     def _note(self, content: KeyValueContent, when: When, causes: tuple[int, ...], notes: dict[str, Any] | None) -> int:
-        """Write an event that is no span, in the span that its cause begins, or else in the innermost open span."""
+        """Write an event that is no span, and return its seq.
+
+        It goes into the span of its parent, else the innermost open one.
+        """
         span = next((cause for cause in causes if cause in self._open), self._innermost())
         if span:
             return self._spans.write(content, span, when, causes, notes=notes)
@@ -265,7 +284,7 @@ class _Run:
         return seq
 
     def _parent(self, raw: dict[str, Any], members: Members) -> int | None:
-        """Return the seq of the entry of the event's parent."""
+        """Return the seq of the entry of an event's parent; `None` if the event names no parent, or it is missing."""
         named = raw.get("parent_event_id")
         parent = self._entries.get(named) if isinstance(named, str) else None
         self._oddities["missing-parent"] += named is not None and parent is None
@@ -274,7 +293,14 @@ class _Run:
         return parent
 
     def _span_of(self, base: str, parent: int | None) -> int | None:
-        """Return the open span that an end belongs to: its parent, or without a parent the newest span of its type."""
+        """Return the open span that an end event ends; `None` if there is none.
+
+        It is the span of its parent. For an event without a parent, it is the newest span of its type.
+
+        Args:
+            base: type of the event without `_end`.
+            parent: seq of the parent's entry.
+        """
         if parent is not None:
             return parent if self._open.get(parent, ("", 0))[0] == base else None
         return next((span for span, (known, _) in reversed(self._open.items()) if known == base), None)
@@ -297,7 +323,7 @@ class _Run:
             del self._open[span]
 
     def _referred(self, value: Any, depth: int = 0) -> Any:
-        """Return a value with references in place of known messages."""
+        """Return a value in which references replace the messages of the conversation."""
         if depth > DEEPEST or not isinstance(value, dict | list):
             return value
         if isinstance(value, list):
@@ -323,7 +349,7 @@ def _inside(event: Any, key: str) -> Any:
 
 
 def _message(event: Any) -> Any:
-    """Return the message that an event holds; `None` if it holds no message."""
+    """Return the message that an event holds; `None` if it holds none."""
     if not isinstance(event, dict) or event.get("event_type") not in SPEAKS:
         return None
     message = _inside(event, "message")
@@ -331,20 +357,20 @@ def _message(event: Any) -> Any:
 
 
 def _single(raw: Any) -> list[Any]:
-    """Return the messages in a message, because the results of several calls come in one."""
+    """Return the messages that a message consists of: the results of several calls are one message in the source."""
     several = raw.get("tool_messages") if isinstance(raw, dict) else None
     return several if isinstance(several, list) else [raw]
 
 
 def _first(events: list[Owned], key: str) -> Any:
-    """Return the first value of a member that is not null."""
+    """Return the value of a member in the first event where it is not null; `None` if there is none."""
     return next(
         (value for each in events if isinstance(each.event, dict) and (value := each.event.get(key)) is not None), None
     )
 
 
 def _model(events: list[Owned]) -> str | None:
-    """Return the agent's model from the command line."""
+    """Return the name of the agent's model, which the recorded command line states; `None` if it does not."""
     words = next((words for each in events if isinstance(words := _inside(each.event, "argv"), list)), [])
     place = words.index(MODEL) + 1 if MODEL in words else len(words)
     return plain_name(*words[place : place + 1]) or None

@@ -1,10 +1,10 @@
-"""AgentDojo: a run of a task, with or without an injected one, `{suite_name, pipeline_name, …, messages, utility, …}`.
+"""Reads AgentDojo: runs of a task, with or without an attack by an injected task, `{suite_name, …, messages, …}`.
 
-A file holds one run, JSON lines of runs, or packed lines `{path, data}`. All facts about the run are in the state of
-its first span: suite, pipeline, task ids, attack, injections, verdicts. `security: true` means that the attack
-succeeded only if `injection_task_id` is set. A pipeline is a model and maybe a defence, so no model is inferred from
-its name. A failed call has its text in `error` and an empty content; the model was shown that text, so it is the
-result, marked as inferred. A run may have verdicts without any message. It has no times, only a duration.
+A file holds one run, JSON lines of runs, or lines `{path, data}`. All facts about the run are in the state of its first
+span: suite, pipeline, task ids, attack, injections, verdicts. `security: true` means that the attack succeeded only if
+`injection_task_id` is set. A pipeline is a model with or without a defence, so no model is inferred from its name. The
+text of a failed call is in `error`, and its content is empty. The model was shown that text, so it becomes the result,
+marked as inferred. A run may have verdicts without any message. It has no times, only a duration.
 """
 
 from collections.abc import Iterator
@@ -29,9 +29,9 @@ from gesta.importers.source import Document, Source
 from gesta.kinds import Error, Reason
 
 NAMED = ("pipeline_name", "suite_name", "user_task_id", "attack_type", "injection_task_id")
-"""Members whose values are the id of a run without a path."""
+"""Members whose values together are the id of a run without a path."""
 HIDDEN = ("thinking", "redacted_thinking")
-"""Types of parts that were not shown; text in the first type becomes a thought."""
+"""Types of parts that were shown to nobody. The text of the first type becomes a thought."""
 FORM = Form(name=("function",), arguments=("args",), types=(), text="content", hidden=HIDDEN)
 MEMBERS = KEPT | members_of(
     """path suite_name pipeline_name user_task_id injection_task_id injections attack_type messages error utility
@@ -41,7 +41,7 @@ MEMBERS = KEPT | members_of(
 
 
 def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:
-    """Read the runs of a file, one at a time. Raises BadImport."""
+    """Yield the runs of a file, one at a time. Raises BadImport."""
     return each_document(source, oddities, lambda document, words, odd: _run(document, source.path, words, odd))
 
 
@@ -61,14 +61,14 @@ def _run(document: Document, path: str, words: str, oddities: Oddities) -> Forei
 
 
 def _own(document: Document) -> str:
-    """Return the id of a run: its path in the pack, or else the values that describe it."""
+    """Return the id of a run: its path in the file, or else the values that describe the run."""
     if path := plain_name(document.path.removesuffix(".json")):
         return path
     return plain_name(*(document.value.get(key) for key in NAMED)) or str(document.place)
 
 
 def _ending(error: Any, messages: list[Any]) -> tuple[Reason, Error | None]:
-    """Return the reason of the last turn: an error that stopped the pipeline, or one inferred from its last message."""
+    """Return why the last turn ended, and its error. If no error stopped the pipeline, the last message decides."""
     if error:
         return "failed", Error(type="pipeline", message=error if isinstance(error, str) else "See the note `error`.")
     if ends_answered(messages):
@@ -80,7 +80,7 @@ def _said(message: Any, waiting: list[Any], oddities: Oddities) -> Said | None:
     """Return a message; `None` if the value is not a message.
 
     Args:
-        waiting: calls of the last assistant message without a result, as in the source; this function updates the list.
+        waiting: calls of the last assistant message that have no result yet, in the form of the source. It is updated.
     """
     words = said(message, {}, oddities, FORM)
     if words is None:
@@ -96,7 +96,7 @@ def _said(message: Any, waiting: list[Any], oddities: Oddities) -> Said | None:
 
 
 def _thinking(content: Any) -> str | None:
-    """Return the model's reasoning, if the source has it as text; else `None`."""
+    """Return the model's reasoning; `None` if the source does not have it as text."""
     parts = content if isinstance(content, list) and is_parts(content) else []
     thoughts = [part.get(FORM.text) for part in parts if part["type"] == HIDDEN[0]]
     return "\n".join(thought for thought in thoughts if isinstance(thought, str)) or None
@@ -120,7 +120,10 @@ def _result(words: Said, message: dict[str, Any], waiting: list[Any], oddities: 
 
 
 def _answered(call_id: str | None, waiting: list[Any]) -> Any:
-    """Remove and return the call that a result answers: by its id, or without an id the first open one."""
+    """Remove and return the call that a result answers; `None` if there is none.
+
+    It is the call with the id. A result without an id answers the first call that waits.
+    """
     for place, call in enumerate(waiting):
         if call_id is None or (isinstance(call, dict) and call.get("id") == call_id):
             return waiting.pop(place)

@@ -1,11 +1,10 @@
-"""mini-swe-agent: a trajectory `{info, messages, trajectory_format, instance_id}` of one agent with one tool.
+"""Reads mini-swe-agent: trajectories `{info, messages, trajectory_format, instance_id}` of an agent with one tool.
 
-A file holds one run, JSON lines of runs, or packed lines `{path, data}`. The agent works alone: words without calls are
-no answer, and the program's replies to them come from no person. A message of role `exit` ends the run: either with the
-submission, which is the answer and is made from the last call, which has no result; or with the error of the last turn.
-`extra` of a message is divided: usage, model, price and the rest of the reply go to the completion, exceptions to the
-status of a result; the exit code of a command is no failure of the tool. Actions that were read from text become calls
-with an inferred name. Messages of the system and of the person have no time.
+A file holds one run, JSON lines of runs, or lines `{path, data}`. The agent works without a user: its words without a
+call are no answer, and the program replies to them. A message of role `exit` ends the run: its text is the submission
+(the answer) or an error. The last call has no result, and is the cause of the submission. `extra` of a message is
+divided: usage, model, price and the rest of the reply go to the completion, an exception to the status of a result. The
+exit code of a command does not make the tool fail. Actions read from text become calls with an inferred name.
 
 Source: SWE-agent/mini-swe-agent, `agents/default.py`, `models/utils` and `exceptions.py`, 2026-11.
 """
@@ -39,15 +38,15 @@ from gesta.importers.source import Document, Source
 from gesta.kinds import AssistantContent, Error, KeyValueContent, Kind, Reason
 
 AGENT, TOOL = "mini-swe-agent", "bash"
-"""Name of the runs, and of the tool for an action that was read from text."""
+"""Name of the runs, and name of the tool for an action that the agent wrote as text."""
 EXIT = "exit"
 ENDINGS: Mapping[str, Reason] = MappingProxyType(
     {"Submitted": "answered", "LimitsExceeded": "limit", "TimeExceeded": "limit", "UserInterruption": "cancelled"}
 )
-"""Reasons of a turn's end by the exit status; every other status is the class of an exception."""
+"""Why a turn ended, by the exit status. Any other status is the name of an exception class."""
 BY_PERSON = "UserInterruption"
 OBSERVED = ("returncode", "raw_output")
-"""Members of `extra` which show that a message of the user is the output of a command."""
+"""Members of `extra` that mark a message of the user as the output of a command."""
 MADE = (Kind.ChatCompletion, Kind.ToolCall)
 Object = dict[str, Any]
 MEMBERS = KEPT | members_of(
@@ -58,7 +57,7 @@ MEMBERS = KEPT | members_of(
 
 
 def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:
-    """Read the trajectories of a file, one at a time. Raises BadImport."""
+    """Yield the trajectories of a file, one at a time. Raises BadImport."""
     return each_document(source, oddities, lambda document, words, odd: _run(document, source.path, words, odd))
 
 
@@ -83,7 +82,7 @@ def _run(document: Document, path: str, words: str, oddities: Oddities) -> Forei
 
 
 class _Ending:
-    """The end of a run, as described by its summary and its last message of role `exit`."""
+    """How a run ended, according to its summary and to its last message of role `exit`."""
 
     def __init__(self, info: Object, messages: list[Any]) -> None:
         self._info, self._empty = info, not messages
@@ -94,15 +93,15 @@ class _Ending:
         self._answered = isinstance(self.status, str) and ENDINGS.get(self.status) == "answered"
         trace = extra.get("traceback")
         self.trace = trace if isinstance(trace, str) and not self._answered else None
-        """Traceback of the exception that ended the run; it goes to the last turn."""
+        """Traceback of the exception that ended the run, for the error of the last turn."""
 
     def summary(self) -> Any:
-        """Return the summary without the members that the message has too, and without keys to an account."""
+        """Return the summary, without members that the last message repeats, and without keys to an account."""
         known = {"submission": self.text, "exception_str": self.text, "traceback": self.trace}
         return without_keys({key: self._info[key] for key in self._info if not same(self._info[key], known.get(key))})
 
     def reason(self, oddities: Oddities) -> tuple[Reason, Error | None]:
-        """Return the reason of the last turn, and its error."""
+        """Return why the last turn ended, and its error."""
         if self._answered or (self.status is None and self._empty):
             return "answered", None
         if self.status is None:
@@ -117,13 +116,13 @@ class _Ending:
 
 
 class _Steps:
-    """Turns the messages of a run into entries."""
+    """Turns the messages of a run into entries, in order."""
 
     def __init__(self, chat: Chat, ending: _Ending, oddities: Oddities) -> None:
         self._chat, self._ending, self._oddities = chat, ending, oddities
         self._names: dict[str, str] = {}
         self._made: tuple[int, ...] = ()
-        """Seq of the last completion, or of its last call."""
+        """Seq of the last call of the last completion, or of the completion if it has no calls; empty before that."""
 
     def take(self, message: Any, place: int) -> None:
         """Add one message."""
@@ -153,7 +152,7 @@ class _Steps:
             self._made = (next(at for at in range(len(made), 0, -1) if made[at - 1].content.kind in MADE),)
 
     def _exit(self, bare: Object, extra: Object, place: int) -> None:
-        """Add the submission, or the reason why the run ended."""
+        """Add the last message: an answer if it is the submission, else a key-value."""
         outer, members = Members(bare, self._oddities), Members(extra, self._oddities)
         outer.take("role", str)
         text, status = outer.take("content", str) or "", extra.get("exit_status")
@@ -170,9 +169,9 @@ class _Steps:
             self._chat.add(KeyValueContent(key=EXIT, value={"content": text, **rest}), place=place, when=at)
 
     def _completion(self, words: Said, bare: Object, members: Members) -> Said:
-        """Return a model's message with the remaining members of its `extra`.
+        """Return a message of the model with the facts in its `extra`, such as usage and model.
 
-        The reply in it often repeats the message.
+        The reply in `extra` often repeats the message. What is repeated is left out.
         """
         outer = Members(words.extra or {}, self._oddities)
         if words.reasoning is not None:
@@ -202,7 +201,10 @@ class _Steps:
 
 
 def _result(words: Said, members: Members, extra: Object) -> Said:
-    """Return the output of a command as a result. It failed if the environment raised, whatever the exit code."""
+    """Return the output of a command as a result.
+
+    It failed if the environment raised an exception, whatever the exit code.
+    """
     failed = extra.get("exception_info")
     members.drop("exception_info", "")
     return Said(
@@ -215,7 +217,7 @@ def _result(words: Said, members: Members, extra: Object) -> Said:
 
 
 def _action(action: Any) -> Made:
-    """Return a call for an action that was read from text."""
+    """Return a call for an action that the agent wrote as text."""
     command = action.get("command") if isinstance(action, dict) else None
     if isinstance(command, str):
         rest = {key: action[key] for key in action if key != "command"}

@@ -1,11 +1,11 @@
-"""SWE-agent: a run of one agent in a repository, `{history, trajectory, info, replay_config, environment}`.
+"""Reads SWE-agent: runs of one agent in a repository, `{history, trajectory, info, replay_config, environment}`.
 
-A file holds one run, or JSON lines of runs. `history` is the conversation, and the n-th step of `trajectory` is the
-agent's n-th message: the rest of a step goes to the completion as `step`, its observation to the result. A step
-after the last message is a completion as well. If the agent wrote its action as text (back-ticks, XML), the action
-is a call whose name is inferred, the whole text stays in the completion, and the user's next message is its result. The
-agent works alone: words without an action are no answer, and the program's replies to them come from no person. Texts
-of demonstrations are words of the program, not calls of the agent. The submission is the answer. There are no times.
+A file holds one run, or JSON lines of runs. `history` is the conversation. The n-th step of `trajectory` belongs to the
+agent's n-th message: its observation goes to the result, its other members to the completion as `step`. A step after
+the last message becomes a completion too. If the agent wrote its action as text (back-ticks, XML), the action becomes a
+call with an inferred name, and the user's next message is its result. The agent works without a user: its words without
+an action are no answer, and the program replies to them. Texts of demonstrations are words of the program. The
+submission is the answer. There are no times.
 
 Source: SWE-agent/SWE-agent, `sweagent/agent/agents.py` and `sweagent/types.py`, 2026-11.
 """
@@ -37,10 +37,11 @@ from gesta.importers.unpacked import loads
 from gesta.kinds import AssistantContent, Error, KeyValueContent, Kind, Reason
 
 AGENT, TOOL = "swe-agent", "bash"
-"""Name of the runs, and of the tool for an action that was written as text."""
+"""Name of the runs, and name of the tool for an action that the agent wrote as text."""
 DEMO = "demonstration"
 SUBMITTED = "submitted"
-"""Exit status of a run that submitted. A reason in brackets after it stopped the agent before it could submit."""
+"""The exit status of a run that submitted. If a reason in brackets follows, that stopped the agent before it
+submitted."""
 SUBMIT = "submit"
 ENDINGS: Mapping[str, Reason] = MappingProxyType(
     {
@@ -57,9 +58,9 @@ ENDINGS: Mapping[str, Reason] = MappingProxyType(
         "exit_format": "failed",
     }
 )
-"""Reasons of a turn's end, by the exit status."""
+"""Why a turn ended, by the exit status."""
 OWN = ("agent", "message_type", "is_demo", "thought", "action", "tool_call_ids")
-"""Members that messages of OpenAI's chat do not have."""
+"""Members that SWE-agent adds to messages of OpenAI's chat."""
 LIST, STEPS, SETTINGS = "history", "trajectory", "replay_config"
 MADE = (Kind.ChatCompletion, Kind.ToolCall, Kind.ToolResult)
 Object = dict[str, Any]
@@ -70,7 +71,7 @@ MEMBERS = KEPT | members_of(
 
 
 def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:
-    """Read the runs of a file, one at a time. Raises BadImport."""
+    """Yield the runs of a file, one at a time. Raises BadImport."""
     return each_document(source, oddities, lambda document, words, odd: _run(document, source.path, words, odd))
 
 
@@ -95,19 +96,19 @@ def _run(document: Document, path: str, words: str, oddities: Oddities) -> Forei
 
 
 class _History:
-    """Turns the messages of a run into entries, each message of the agent with its step."""
+    """Turns the messages of a run into entries, each message of the agent together with its step."""
 
     def __init__(self, chat: Chat, history: list[Any], steps: list[Any], oddities: Oddities) -> None:
         self._chat, self._steps, self._oddities = chat, iter(steps), oddities
         self._names: dict[str, str] = {}
         self._places: dict[str, int] = {}
-        """Places of the messages so far, by their digests."""
+        """Number of each message so far, by the message's digest."""
         self._made = 0
-        """Seq of the last completion, call or result."""
+        """Seq of the last completion, call or result; 0 before that."""
         self._calls: list[Made] = []
-        """Calls of the last completion, until one of them has a result."""
+        """Calls of the last completion that have no result yet."""
         self._observed: str | None = None
-        """Result of these calls, from the agent's step."""
+        """Result of these calls according to the agent's step; `None` if the step has none."""
         agents = (message["agent"] for message in history if isinstance(message, dict) and "agent" in message)
         self._agent = next(agents, None)
         if self._agent is not None:
@@ -141,7 +142,11 @@ class _History:
         self._places.setdefault(digest_json(message), place)
 
     def finish(self, answer: str | None) -> None:
-        """Add the steps after the last message, and the submission."""
+        """Add the steps after the last message, and then the submission.
+
+        Args:
+            answer: text of the submission, if there is one.
+        """
         self._settle()
         for step in self._steps:
             given = object_of(step)
@@ -181,7 +186,10 @@ class _History:
         self._calls, self._made = calls, _last(self._chat)
 
     def _query(self, query: list[Any] | None) -> Object:
-        """Return the messages that the model was sent; a message of the history is replaced by its place there."""
+        """Return the messages that the model was sent.
+
+        A message that the history contains is replaced by its number.
+        """
         return {} if query is None else {"query": [self._places.get(digest_json(one), one) for one in query]}
 
     def _result(self, words: Said, own: Members, place: int) -> None:
@@ -197,7 +205,7 @@ class _History:
         self._made = _last(self._chat)
 
     def _settle(self) -> None:
-        """Write the result of a call, if only its step holds the result."""
+        """Write the result of the last calls if only the step has it. It is called before anything else is added."""
         observed, calls, self._observed, self._calls = self._observed, self._calls, None, []
         if observed is not None:
             self._chat.take(Said(role="tool", call_id=calls[0].id, result=observed), None)
@@ -205,12 +213,12 @@ class _History:
 
 
 def _last(chat: Chat) -> int:
-    """Return the seq of the last completion, call or result; a thought may come after it."""
+    """Return the seq of the last completion, call or result. A thought may come after it."""
     return next(at for at in range(len(chat.entries), 0, -1) if chat.entries[at - 1].content.kind in MADE)
 
 
 def _ending(status: Any, history: list[Any], oddities: Oddities) -> tuple[Reason, Error | None, bool]:
-    """Return the reason of the turn's end, its error, and whether the source gives the reason."""
+    """Return why the turn ended, its error, and whether the source states the reason."""
     if status is None:
         actions = (message.get("action") for message in reversed(history) if isinstance(message, dict))
         last = next((action for action in actions if isinstance(action, str)), "")
@@ -227,7 +235,7 @@ def _ending(status: Any, history: list[Any], oddities: Oddities) -> tuple[Reason
 
 
 def _bare(message: Any) -> Any:
-    """Return a message in the form of OpenAI's chat; here a result has a list of ids."""
+    """Return a message in the form of OpenAI's chat, where a result has one id and not a list."""
     if not isinstance(message, dict):
         return message
     ids = message.get("tool_call_ids")
@@ -236,7 +244,7 @@ def _bare(message: Any) -> Any:
 
 
 def _settings(given: Any) -> Any:
-    """Return the settings, which may be JSON text, without keys to an account."""
+    """Return the settings without keys to an account. The source may have them as JSON text."""
     try:
         read = loads(given) if isinstance(given, str) else given
     except (ValueError, RecursionError):

@@ -1,12 +1,11 @@
-"""A log of SWE-agent's requests to models and their responses: lines `{timestamp, type: request|response, …}`.
+"""Reads a log of SWE-agent's requests to models and the responses: lines `{timestamp, type: request|response, …}`.
 
-Each request repeats the whole conversation. It belongs to the conversation whose beginning it repeats, at least the
-system message and the task, and only its new messages are written. Earlier messages that it leaves out are hidden from
-there on by a `compaction`, as after words about a malformed reply. A response answers the newest open request, and its
-message is recognized in the next one. A request without a response gets a `fault`; the same request sent again is a
-further try. Requests refer to the entries of their messages; `shown` in their `extra` holds messages that were sent in
-another form before, `marks` the marks beside their text. A log mixes its conversations, so all those of a file are held
-in memory. Times have no zone and are read as UTC; the reason why a conversation ended is inferred.
+Each request repeats a whole conversation. It belongs to the one whose beginning it repeats, at least the system message
+and the task, and only its new messages are written. Messages that it leaves out are hidden from there on by a
+`compaction`. A response answers the newest open request. A request without a response gets a `fault`; the same request
+sent again is another try. A request refers to the entries of its messages; in its `extra`, `shown` has messages that
+had another form before, and `marks` the members beside their text. All conversations of a file are mixed, so all are in
+memory. Times have no zone and are read as UTC. Why a conversation ended is inferred.
 """
 
 import hashlib
@@ -40,13 +39,13 @@ AGENT = "swe-agent"
 """Name of the runs whose instructions do not name the agent."""
 NAMED = re.compile(r"You are (?:an?|the) ([\w ]{1,60}? Agent)\b")
 ENCODER = "swe-agent-interactions"
-"""Encoder of the blocks of the requests; this importer encodes no messages."""
+"""The name that blocks of these requests have as their encoder. This importer encodes no messages."""
 REQUEST, RESPONSE, OUTER = "request", "response", ("timestamp", "type")
 INSTRUCTS = ("system", "developer")
 BODY = "request_params"
-"""Member that holds the body of a request; in older logs the line itself holds these members."""
+"""Member that holds the body of a request. In older logs, the line itself has the members of the body."""
 CONCLUDED = ("extends", "blocks", "body_digest", "causes")
-"""Members of a request entry that are always inferred, because the source lacks them."""
+"""Fields of a request entry that are always inferred, because the source lacks them."""
 LOST = "no-response"
 SHOWN = (Kind.User, Kind.System, Kind.ChatCompletion, Kind.ToolCall, Kind.ToolResult, Kind.KeyValue)
 SUBMIT = "submit"
@@ -59,24 +58,24 @@ class Held(Struct):
     """A message of a conversation, with its entries."""
 
     digests: set[str]
-    """Digests of its plain forms, one for each form in which it was sent."""
+    """Digests of its plain form (text and calls only), one for each form in which it was sent."""
     call_id: str | None
     """For a result: id of the call that it answers."""
     seqs: tuple[int, ...]
-    """Seqs of its entries; empty for the instructions, which are in the header."""
+    """Seqs of its entries; empty for the instructions, which are in the request header."""
 
 
 class Sent(Struct, frozen=True):
-    """The comparison of a request with its conversation."""
+    """What a request and its conversation have in common."""
 
     same: int
-    """Number of messages at the beginning that are those of the conversation."""
+    """Number of messages at the beginning that are equal."""
     reply: bool
-    """Whether the next message is the last reply, which no request held before."""
+    """Whether the message after those is the model's last reply, which no earlier request contained."""
     left_out: list[Held]
     """Messages of the conversation that the request leaves out."""
     otherwise: dict[str, Any]
-    """Messages that were sent in another form before, by their places."""
+    """Messages that had another form before, by their number in the request."""
 
 
 MEMBERS = KEPT | members_of(
@@ -86,7 +85,7 @@ MEMBERS = KEPT | members_of(
 
 
 def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:
-    """Yield the conversations of a log, after the whole log was read. Raises BadImport."""
+    """Yield the conversations of a log. The whole log is read first. Raises BadImport."""
     log = _Log(source.path, oddities)
     for document in source.documents():
         log.take(document)
@@ -95,16 +94,16 @@ def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:
 
 
 class _Log:
-    """The conversations of a log."""
+    """Assigns the lines of a log to its conversations."""
 
     def __init__(self, path: str, oddities: Oddities) -> None:
         self._path, self._oddities = path, oddities
         self.threads: list[_Thread] = []
         self._waiting: list[_Thread] = []
-        """Conversations whose last request has no response yet; the newest is last."""
+        """Conversations whose last request has no response yet, the newest request last."""
 
     def take(self, document: Document) -> None:
-        """Add one line."""
+        """Add one line of the log to its conversation."""
         line, place = document.value, document.place
         type_ = line.get("type") if isinstance(line, dict) else None
         if type_ == REQUEST and isinstance(messages := _body(line).get("messages"), list):
@@ -123,13 +122,18 @@ class _Log:
         thread.lines.update(digest_json(line).encode())
 
     def _thread(self, messages: list[Any], digests: list[str]) -> "_Thread":
-        """Return the conversation that a request belongs to; a new one if it continues none."""
+        """Return the conversation that a request continues, or a new one.
+
+        Args:
+            messages: the messages of the request.
+            digests: the digests of their plain forms.
+        """
         opening = next((at for at, one in enumerate(messages, 1) if _role(one) not in INSTRUCTS), len(messages))
         found = [(thread.common(digests), place) for place, thread in enumerate(self.threads)]
         same, place = max(found, default=(0, 0))
         goes_on = same >= max(1, opening) and (
             same >= len(self.threads[place].last) or any(_role(one) == "assistant" for one in messages)
-        )  # else it is the same task from the beginning
+        )  # otherwise the same task begins again
         return self.threads[place] if goes_on else self._new(messages)
 
     def _new(self, messages: list[Any]) -> "_Thread":
@@ -142,19 +146,19 @@ class _Log:
 
 
 class _Thread:
-    """One conversation, which is being turned into the entries of a run."""
+    """Turns one conversation into the entries of a run."""
 
     def __init__(self, own: str, name: str, oddities: Oddities) -> None:
         self._id, self._name, self._oddities = own, name, oddities
         self._chat = Chat(name, oddities)
         self.lines = hashlib.sha256()
-        """Digest of the lines that belong to the conversation."""
+        """Digest of the log lines that belong to the conversation."""
         self.last: list[str] = []
         """Digests of the messages of the last request."""
         self._names: dict[str, str] = {}
         self._held: list[Held] = []
         self._reply: Object | None = None
-        """The last reply, if no request held it yet; then its message is the last one in `_held`."""
+        """The model's last reply, while no request has contained it. Its message is then the last one in `_held`."""
         self._header, self._heading = 0, ""
         self._request, self._number = 0, 0
         self._spoken = False
@@ -163,13 +167,19 @@ class _Thread:
         """Time of the last request, if it has no response."""
 
     def common(self, digests: list[str]) -> int:
-        """Return the number of messages at the beginning that a request repeats."""
+        """Return the number of messages at its beginning that a request has in common with this conversation."""
         pairs = enumerate(zip(self._held, digests, strict=False))
         shorter = min(len(self._held), len(digests))
         return next((at for at, (held, digest) in pairs if digest not in held.digests), shorter)
 
     def request(self, line: Object, place: int, digests: list[str]) -> None:
-        """Add a request: its new messages, and the request itself."""
+        """Add a request: first its new messages, then the request itself.
+
+        Args:
+            line: the line of the log.
+            place: number of the line.
+            digests: digests of the plain forms of its messages.
+        """
         outer, body = Members(line, self._oddities), _body(line)
         outer.take("type", str)
         when = outer.time("timestamp")
@@ -203,7 +213,7 @@ class _Thread:
         self.last, self._asked, self._reply = digests, when, None
 
     def response(self, line: Object, place: int) -> None:
-        """Add the reply in a response."""
+        """Add the reply in a response, or a fault if the response has no message."""
         members = Members(line, self._oddities)
         members.take("type", str)
         when = members.time("timestamp")
@@ -221,7 +231,11 @@ class _Thread:
         self._held.append(Held(digests={digest_json(self._reply)}, call_id=None, seqs=self._made(first)))
 
     def other(self, line: Any, place: int, *, orphan: bool) -> None:
-        """Add a line that is not a request, or a response without a request."""
+        """Keep a line that is no request and no response, or a response that answers no request, as a key-value.
+
+        Args:
+            orphan: whether the line is such a response.
+        """
         if orphan:
             self._oddities["orphan-response"] += 1
             self._chat.add(KeyValueContent(key="orphan-response", value=line), place=place)
@@ -229,7 +243,7 @@ class _Thread:
             self._chat.unreadable(line, place)
 
     def finish(self) -> Foreign:
-        """End the conversation, and return it."""
+        """Write how the conversation ended, and return it."""
         reason: Reason = "limit"
         error: Error | None = Error(type="steps", message=CUT)
         if self._asked is not None:
@@ -246,7 +260,10 @@ class _Thread:
         return Foreign(id=self._id, name=self._name, digest=self.lines.hexdigest(), entries=entries)
 
     def _compared(self, messages: list[Any], digests: list[str]) -> Sent:
-        """Compare a request with its conversation, and store the other forms in which its messages are sent."""
+        """Compare a request with the conversation.
+
+        Other forms in which a message was sent are stored with the message.
+        """
         at, otherwise = 0, {}
         for held, message, digest in zip(self._held, messages, digests, strict=False):
             if digest not in held.digests:
@@ -265,14 +282,20 @@ class _Thread:
         return Sent(same=at, reply=reply, left_out=self._held[at : end if reply else None], otherwise=otherwise)
 
     def _sent_otherwise(self, message: Any) -> bool:
-        """Return whether a message in the last reply's place is that reply: the same text and the same calls."""
+        """Return whether a message is the last reply in another form: equal text, and no call that the reply lacks."""
         again, reply = plain(message), self._reply
         assert reply is not None
         alike = again["role"] == "assistant" and same(again["text"], reply["text"])
         return alike and all(call in reply["calls"] for call in again["calls"])
 
     def _lost(self, now: When, *, again: bool, replied: bool) -> None:
-        """Write a fault if the last request has no response, unless the present request contains the reply."""
+        """Write a fault if the last request has no response, unless the next request contains the reply.
+
+        Args:
+            now: time of the next request.
+            again: whether the next request is the same request.
+            replied: whether the next request contains the reply.
+        """
         asked, self._asked = self._asked, None
         if asked is None:
             return
@@ -284,7 +307,7 @@ class _Thread:
             self._chat.add(fault, (self._request,), inferred=("entry",), when=(now[0] or asked[0], False))
 
     def _head(self, body: Object, place: int, when: When) -> None:
-        """Write a request header, if it differs from the last one."""
+        """Write a request header with instructions, tools and settings, if they differ from the last ones."""
         messages, tools, odd = body["messages"], *tools_of(body.get("tools"))
         first = messages[0] if messages and _role(messages[0]) in INSTRUCTS else None
         settings = {key: body[key] for key in body if key not in ("messages", "tools", "model")}
@@ -309,7 +332,7 @@ class _Thread:
             self._header, self._heading = self._chat.add(header, place=place, when=when), heading
 
     def _new(self, message: Any, digest: str, place: int, when: When) -> Held:
-        """Add a message that no request held before."""
+        """Write a message that no request contained before."""
         first, call_id = len(self._chat.entries) + 1, plain(message)["call_id"]
         words = said(message, self._names, self._oddities)
         if words is None:
@@ -326,12 +349,12 @@ class _Thread:
         return Held(digests={digest}, call_id=call_id, seqs=self._made(first))
 
     def _made(self, first: int) -> tuple[int, ...]:
-        """Return the seqs of the message entries from a seq on."""
+        """Return the seqs of the entries from `first` on that a model is shown as messages."""
         every = enumerate(self._chat.entries[first - 1 :], first)
         return tuple(seq for seq, entry in every if entry.content.kind in SHOWN)
 
     def _leave_out(self, held: list[Held], place: int, when: When) -> None:
-        """Hide the messages that a request leaves out."""
+        """Write a compaction that hides these messages from later requests."""
         seqs = [seq for one in held for seq in one.seqs]
         if seqs:
             self._oddities["left-out"] += 1
@@ -340,7 +363,7 @@ class _Thread:
 
 
 def _body(line: Object) -> Object:
-    """Return the body of a request, which may be the line itself."""
+    """Return the body of a request. In older logs it is the line itself, without time and type."""
     body = line.get(BODY)
     return body if isinstance(body, dict) else {key: line[key] for key in line if key not in OUTER}
 

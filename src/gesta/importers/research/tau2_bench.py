@@ -1,8 +1,8 @@
-"""tau2-bench: `{timestamp, info, tasks, simulations}`, in which the agent and the person both have tools.
+"""Reads tau2-bench, `{timestamp, info, tasks, simulations}`, in which both the agent and the user have tools.
 
-The source has no system message; the policy of the domain, which the system message held, is used as the instructions
-and marked as inferred. Times have no zone and are read as UTC. The price of a message is in `meta.cost_usd`, the
-provider's reply in `meta.raw`; for words of the person, both stay in `extra`. A file may hold no simulation at all.
+The source has no system message. The domain's policy, which was part of that message, is used as the instructions and
+marked as inferred. Times have no zone and are read as UTC. The price of a message is in `meta.cost_usd`, the provider's
+reply in `meta.raw`; for words of the user, both stay in `extra`. A file may contain no simulation at all.
 """
 
 from collections.abc import Iterator, Mapping
@@ -33,11 +33,11 @@ ENDINGS: Mapping[str, Reason] = MappingProxyType(
         "unexpected_error": "failed",
     }
 )
-"""Reasons of the last turn's end, by the reason why the simulation ended."""
+"""Why the last turn ended, by the source's reason why the simulation ended."""
 
 
 class File:
-    """The facts that hold for all simulations of a file."""
+    """The facts that apply to all simulations of a file."""
 
     def __init__(self, members: dict[str, Any]) -> None:
         info = object_of(members.get("info"))
@@ -49,7 +49,7 @@ class File:
         tasks = members.get("tasks")
         known = [task for task in tasks if isinstance(task, dict)] if isinstance(tasks, list) else []
         self.tasks = {plain_name(task.get("id")): task for task in known if plain_name(task.get("id"))}
-        if self.policy is not None:  # it will stand in the header
+        if self.policy is not None:  # the policy goes into the request header instead
             environment = {key: value for key, value in environment.items() if key != "policy"}
             info = info | {"environment_info": environment}
         self.rest = {key: value for key, value in members.items() if key not in ("tasks", "info")} | {"info": info}
@@ -64,7 +64,7 @@ MEMBERS = KEPT | members_of(
 
 
 def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:
-    """Read the simulations of a file, one at a time. Raises BadImport."""
+    """Yield the simulations of a file, one at a time. Raises BadImport."""
     file = File({piece.key: piece.value for piece in source.pieces(LIST) if piece.place is None})
     if LIST in file.rest:
         raise BadImport(source.path, f"expected a list at $.{LIST}, found {type(file.rest[LIST]).__name__}")
@@ -98,7 +98,11 @@ def _simulation(piece: Piece, file: File, path: str, oddities: Oddities) -> Fore
 
 
 def ending(said: Any, oddities: Oddities) -> tuple[Reason, Error | None, bool]:
-    """Return the reason of the last turn, its error, and whether the reason is inferred."""
+    """Return why the last turn ended, its error, and whether that is inferred.
+
+    Args:
+        said: the source's reason why the simulation ended.
+    """
     if said is None:
         return "answered", None, True
     reason = ENDINGS.get(said) if isinstance(said, str) else None
@@ -109,7 +113,11 @@ def ending(said: Any, oddities: Oddities) -> tuple[Reason, Error | None, bool]:
 
 
 def spoken(message: Any, place: int, oddities: Oddities) -> Said | None:
-    """Return a message; `None` if the value is not a message."""
+    """Return a message in the form that `Chat` takes; `None` if the value is not a message.
+
+    Args:
+        place: number of the message in the simulation.
+    """
     words = said(message, {}, oddities, FORM)
     if words is None:
         return None

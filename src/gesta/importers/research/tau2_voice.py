@@ -1,10 +1,11 @@
-"""tau2-bench with voice: one simulation `{id, mode, ticks, …}` in which agent and person may speak at once.
+"""Reads spoken simulations of tau2-bench, `{id, mode, ticks, …}`, in which agent and user may speak at the same time.
 
     import; begin turn, (begin speech, tick, tick, end speech, …), end turn
 
-Every tick is a key-value with the members of both sides, without null members. The ticks hold no words, so there are no
-questions and answers. The speaker is inferred from `contains_speech`, and becomes a span of role `speech`. Speech spans
-of both sides overlap, so the ticks lie in the turn itself. Times have no zone and are read as UTC.
+A tick is a short stretch of time. Each becomes a key-value with the members of both sides that are not null. Ticks
+contain no words, so the run has no questions and answers. Who speaks is inferred from `contains_speech`, and becomes a
+span of role `speech`. Speech of both sides overlaps, so the ticks are directly in the turn. Times have no zone and are
+read as UTC.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,7 +23,7 @@ AGENT = "agent"
 """Name of the runs, because the source does not name the agent."""
 LIST, TICK = "ticks", "tick"
 SIDES: Mapping[str, str] = MappingProxyType({"agent_chunk": "assistant", "user_chunk": "user"})
-"""Members of a tick, with the role of the speaker."""
+"""The members of a tick that describe the two sides, with the role of each."""
 SPEECH = "contains_speech"
 TICK_MEMBERS = SIDES.keys() | members_of(
     "tick_id timestamp agent_tool_calls agent_tool_results user_tool_calls user_tool_results user_transcript"
@@ -34,7 +35,7 @@ MEMBERS = members_of(
 
 
 def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:
-    """Read the simulations of a file, one at a time. Raises BadImport."""
+    """Yield the simulations of a file, one at a time. Raises BadImport."""
 
     def simulation(document: Document, words: str, oddities: Oddities) -> Foreign:
         whole = document.value
@@ -87,7 +88,7 @@ def _speaks(tick: dict[str, Any], key: str) -> bool:
 
 
 def _sides(tick: dict[str, Any]) -> dict[str, Any]:
-    """Return a tick without null members, and without roles that repeat the name of their member."""
+    """Return a tick whose sides have no null members, and no role that repeats the name of the side."""
     told = dict(tick)
     for key, role in SIDES.items():
         chunk = told.get(key)

@@ -1,7 +1,7 @@
-"""tau-bench: a JSON list of trials `{task_id, reward, info, traj, trial}`, with messages as in OpenAI's chat.
+"""Reads tau-bench: a JSON list of trials `{task_id, reward, info, traj, trial}`, with messages as in OpenAI's chat.
 
-The source has no times, no model and no reason why a trial ended. A trial ends when the person says the stop word, when
-a tool hands the person over, or at the step limit; so the reason of the last turn is inferred from its last message.
+The source states no times, no model and no reason why a trial ended. A trial ends when the user says the stop word,
+when a tool transfers the user to a person, or at the step limit. So the reason is inferred from the last message.
 """
 
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ MEMBERS = KEPT | members_of("""task_id reward info trial traj""")
 
 
 def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:
-    """Read the trials of a file, one at a time. Raises BadImport."""
+    """Yield the trials of a file, one at a time. Raises BadImport."""
     empty = True
     for piece in source.pieces():
         if piece.key or piece.place is None:
@@ -49,7 +49,7 @@ def _trial(piece: Piece, path: str, oddities: Oddities) -> Foreign:
 
 
 def _ending(last: Any) -> tuple[Any, Error | None]:
-    """Return the reason of the last turn, and its error, from the last message."""
+    """Return why the last turn ended, and its error, both inferred from the last message."""
     role, content = (last.get("role"), last.get("content")) if isinstance(last, dict) else ("", "")
     stopped = role == "user" and isinstance(content, str) and STOP in content
     if role in ("", "assistant") or stopped or (role == "tool" and last.get("name") in LAST_TOOLS):

@@ -1,13 +1,12 @@
-"""tau-bench's few-shot transcripts: JSON lines `{"messages_display": text}`, a conversation as flat text.
+"""Reads tau-bench's few-shot transcripts: JSON lines `{"messages_display": text}`, each a conversation as plain text.
 
     user: Where is my order?
     assistant: None
     tool: {"order_id": "#W1"}
 
-The text has lost the calls: `assistant: None`, or words right before a result, is a message that made one. Without the
-calls each result would answer nothing, and a formatter would have to show it as words of a person. So each result gets
-a call named `?`, without arguments, marked as inferred: every history is valid, and no tool's name is guessed.
-A line that begins with a role begins a message; the source has no way to say otherwise.
+The text lacks the calls: a message made one if it is `assistant: None` or comes right before a result. A result without
+a call would have to be shown to a model as words of the user. So each result gets a call named `?`, without arguments,
+which is marked as inferred. A line that begins with a role begins a message, even if it was part of one.
 """
 
 import re
@@ -23,15 +22,15 @@ from gesta.kinds import Error, Reason
 TEXT = "messages_display"
 ROLE = re.compile(r"(?:\A|\n)(system|user|assistant|tool): ")
 NOTHING = "None"
-"""Text of a message without words."""
+"""The text of a message without words."""
 DONE = "Transfer successful"
-"""Result of the tool that hands the person over, which ends a conversation."""
+"""The result of the tool that transfers the user to a person, which ends a conversation."""
 LOST = Made(name=None, args=None, id=None, lost=True)
 MEMBERS = members_of("""path messages_display""")
 
 
 def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:
-    """Read the transcripts of a file, one at a time. Raises BadImport."""
+    """Yield the transcripts of a file, one at a time. Raises BadImport."""
     return each_document(source, oddities, lambda document, words, odd: _transcript(document, source.path, words, odd))
 
 
@@ -54,7 +53,7 @@ def _transcript(document: Document, path: str, words: str, oddities: Oddities) -
 
 
 def _results(roles: list[str], start: int) -> int:
-    """Return how many results come next."""
+    """Return how many results follow one another from this place on."""
     end = start
     while end < len(roles) and roles[end] == "tool":
         end += 1
@@ -62,7 +61,10 @@ def _results(roles: list[str], start: int) -> int:
 
 
 def _said(role: str, text: str, results: int) -> Said:
-    """Return a message, with a call for each result that comes next; a message without words has at least one call."""
+    """Return a message. One of the assistant gets a call for each result that follows it.
+
+    If it has no words, it gets at least one call.
+    """
     if role == "tool":
         return Said(role=role, result=text)
     if role != "assistant":
@@ -72,7 +74,7 @@ def _said(role: str, text: str, results: int) -> Said:
 
 
 def _ending(role: str, text: str) -> tuple[Reason, Error | None]:
-    """Return the reason of the last turn, and its error, from the last message."""
+    """Return why the last turn ended, and its error, both inferred from the last message."""
     if role in ("", "assistant") or (role == "user" and STOP in text) or (role == "tool" and text == DONE):
         return "answered", None
     return "limit", Error(type="steps", message="The source ends here, before an answer, and does not say why.")

@@ -1,4 +1,4 @@
-"""What an application did, asked in SQL: exchanges with their answers, calls with their results, also where none came.
+"""Ask in SQL what an application did: messages with their answers, and tool calls with their results if there are any.
 
 Prints:
     [('s-1', 'Which orders?', 'Only 42.'), ('s-1', 'And 43?', None)]

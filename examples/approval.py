@@ -1,4 +1,4 @@
-"""A payment waits for a person; the answer is given from another program, another day.
+"""A payment waits for a person, who approves it from another program on another day.
 
 Prints:
     waiting for approval of pay
@@ -25,14 +25,14 @@ agent = gesta.Agent("clerk", model=gesta.scripted(gesta.call("pay", cents=500), 
 
 
 async def ask() -> None:
-    """Begin; the turn waits, and nothing has to stay in memory."""
+    """Start the turn. It ends up waiting, and no process has to stay alive meanwhile."""
     async with gesta.open("pay.gesta") as record:
         outcome = await record.run(agent, "Pay the baker.", session="s", key="m0")
         print(outcome.reason, "for", *(waiting.text for waiting in outcome.waiting))
 
 
 async def answer() -> None:
-    """Approve what waits, in any session; this is what `gesta approve` does. It needs no agent."""
+    """Approve whatever waits in any session, as `gesta approve` does. The agent is not needed for that."""
     async with gesta.open("pay.gesta") as record:
         for session in await record.sessions():
             for waiting in session.waiting:
@@ -49,7 +49,7 @@ async def answer() -> None:
 
 
 async def go_on() -> None:
-    """Go on with the turn, by the name of its session."""
+    """Continue the turn, found by the name of its session."""
     async with gesta.open("pay.gesta") as record:
         print((await record.resume("s", agent)).answer)
 

@@ -1,4 +1,4 @@
-"""A turn that may use so many tokens: it stops before the request that could go beyond, and says so.
+"""A turn with a token budget stops before the request that could exceed it, and its outcome says so.
 
 Prints:
     budget: 1,200 of 2,000 tokens are gone
@@ -12,12 +12,12 @@ USAGE = {"prompt_tokens": 300, "completion_tokens": 100}
 
 @gesta.tool(effect="pure")
 def look(at: int) -> str:
-    """Look somewhere."""
+    """Look at one place."""
     return f"nothing at {at}"
 
 
 def agent(*looks: int) -> gesta.Agent:
-    """Make an agent that looks so often before it answers."""
+    """Return an agent that calls `look` once for each number in `looks`, and then answers."""
     script = [gesta.reply(calls=[gesta.call("look", at=at)], usage=USAGE) for at in looks]
     return gesta.Agent(
         "seeker",

@@ -1,4 +1,4 @@
-"""A process is killed right after its effect; the same program, run again, looks it up instead of repeating it.
+"""A process is killed right after a payment. Run again, the program looks the payment up instead of repeating it.
 
 Prints:
     first process ended with -9
@@ -18,7 +18,7 @@ LEDGER = Path("ledger.txt")
 
 
 def done(key: str) -> gesta.Done | gesta.NotDone:
-    """Say what became of a transfer."""
+    """Return whether the ledger has the transfer with this key."""
     found = LEDGER.exists() and key in LEDGER.read_text()
     return gesta.Done("transferred") if found else gesta.NotDone()
 
@@ -38,7 +38,7 @@ agent = gesta.Agent("clerk", model=model, tools=[transfer])
 
 
 def main() -> str | None:
-    """Send one message under a key; run again, it goes on where it was."""
+    """Send a message under a key. If the program was killed, the next call with this key continues the same turn."""
     return gesta.run_sync(agent, "Pay the rent.", record="rent.gesta", session="rent", key="m0").answer
 
 

@@ -1,7 +1,7 @@
-"""A payment takes longer than its timeout: nobody knows what becomes of it, so it is not made again meanwhile.
+"""A payment exceeds its timeout. Nobody knows whether it will still happen, so it is not made a second time.
 
-The bank is asked by the key of the call. It knows of no payment, but the first one is still on its way: that answer is
-not believed. When the payment has arrived after all, its own result settles the call.
+The program asks the bank about the key of the call. The bank knows of no payment, but the first one may still be on its
+way, so the turn waits. When the payment arrives after all, its own result ends the wait.
 
 Prints:
     bank asked: it knows of no payment
@@ -15,13 +15,13 @@ import threading
 
 import gesta
 
-PAID: dict[str, int] = {}  # what the bank knows, by idempotency key
+PAID: dict[str, int] = {}  # payments that reached the bank, by idempotency key
 AT_WORK: list[threading.Thread] = []
 arrives = threading.Event()
 
 
 def ask_bank(key: str) -> gesta.Done | gesta.NotDone:
-    """Ask the bank what became of a payment."""
+    """Return whether the bank has a payment with this key."""
     print("bank asked:", "it was made" if key in PAID else "it knows of no payment")
     return gesta.Done(PAID[key]) if key in PAID else gesta.NotDone()
 
@@ -30,7 +30,7 @@ def ask_bank(key: str) -> gesta.Done | gesta.NotDone:
 def pay(cents: int, context: gesta.Context) -> int:
     """Pay a customer."""
     AT_WORK.append(threading.current_thread())
-    arrives.wait(60)  # the line is slow
+    arrives.wait(60)  # the network is slow
     PAID[context.key] = cents
     return cents
 

@@ -1,4 +1,4 @@
-"""Two agents: one finds sentences in a lease and reads them, the other asks it for what is needed and gives the fields.
+"""One agent finds sentences in a lease and reads them. Another one asks it questions, and returns the lease's fields.
 
 Prints:
     Ada Park, from 2027-05-01, 900 euros: DONE
@@ -20,7 +20,7 @@ FIELDS = gesta.call("lease", tenant="Ada Park", begins="2027-05-01", rent_eur=90
 
 
 class Find(ToolMessage):
-    """To be handled by itself."""
+    """A tool message whose own `handle` method answers it."""
 
     request: str = "find"
     purpose: str = "To find the sentence of the lease that has most of the <words>."
@@ -28,12 +28,12 @@ class Find(ToolMessage):
     words: str
 
     def handle(self) -> str:
-        """Give the sentence."""
+        """Return the sentence that has most of the words."""
         return max(LEASE.splitlines(), key=lambda line: sum(word in line for word in self.words.split()))
 
 
 class Lease(ResultTool):
-    """What is wanted."""
+    """The result of the task: the fields of the lease."""
 
     request: str = "lease"
     purpose: str = "To give the fields of the lease, once all are known."

@@ -1,4 +1,4 @@
-"""An agent with one tool, and what stands on the record afterwards.
+"""An agent with one tool, and the kinds of entries on the record afterwards.
 
 Prints:
     Rome is dry: no umbrella.

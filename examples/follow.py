@@ -1,4 +1,4 @@
-"""Two pages show one conversation while it goes on; one of them loses its connection and comes back.
+"""Two pages follow one conversation. One of them loses its connection, comes back, and continues where it was.
 
 Prints:
     first: call, result, answer, end
@@ -26,7 +26,10 @@ SHOWN = ("call", "result", "answer", "end")
 
 
 async def page(record: gesta.Record, after: str | int, last: str) -> tuple[list[str], str | None]:
-    """Show the events of the conversation after a place, up to one of a type; tell the place that was reached."""
+    """Collect the types of the conversation's events after a place, up to the first event of type `last`.
+
+    Return them and the id of the last event, which is the place to continue from.
+    """
     seen: list[str] = []
     async for event in record.follow("ann", after=after):
         if event.id is not None and event.type in SHOWN:

@@ -1,4 +1,4 @@
-"""What would have been, had a tool given something else: a fork goes on from there, and does nothing unasked.
+"""What would have happened if a tool had returned something else? A fork answers that without paying again by itself.
 
 Prints:
     answer: paid 20
@@ -26,13 +26,13 @@ async def order(number: int) -> dict[str, int]:
 
 @gesta.tool(effect="once")
 async def pay(euros: int) -> str:
-    """Pay."""
+    """Pay an amount."""
     FIRED.append(euros)
     return f"paid {euros}"
 
 
 def mind(messages: list[dict[str, Any]], _header: Any) -> Any:
-    """Look the order up, pay what it says, tell what came of it."""
+    """Act as a model: look the order up, pay what it says, and answer with the result."""
     seen = [message["content"] for message in messages if message["role"] == "tool"]
     if len(seen) == 2:
         return seen[1]

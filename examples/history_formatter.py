@@ -1,4 +1,4 @@
-"""A history formatter of one's own: three hooks decide what a model sees of its past; the record keeps all of it.
+"""A custom history formatter: three methods decide what a model sees of the past. The record keeps everything.
 
 Prints:
     user       Is the vault shut?
@@ -16,13 +16,13 @@ from gesta.compat.kodeagent.react import ReActHistoryFormatter
 
 
 class Discreet(ReActHistoryFormatter):
-    """No thoughts, no pins, and the beginning of long results."""
+    """A formatter that leaves out thoughts, hides arguments, and cuts long results."""
 
     def _get_common_metadata(self, msg: Any) -> dict[str, Any]:
         return super()._get_common_metadata(msg) | {"_thought": None}
 
     def format_tool_call(self, msg: Any, state: dict[str, Any]) -> dict[str, Any]:
-        """Hide arguments."""
+        """Replace the value of each argument by dots."""
         made = super().format_tool_call(msg, state)
         made["tool_calls"][0]["function"]["arguments"] = json.dumps(dict.fromkeys(json.loads(msg.args), "••••"))
         return made
@@ -36,7 +36,7 @@ class Discreet(ReActHistoryFormatter):
 
 @gesta.tool(effect="pure")
 def vault(pin: str) -> str:
-    """Look whether the vault is shut."""
+    """Check whether the vault is shut."""
     return "shut " * 100 if pin == "1234" else "open"
 
 

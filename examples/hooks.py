@@ -1,6 +1,6 @@
-"""Hooks: a message, a call and an answer are checked, and each check is on record.
+"""Hooks check a message, a tool call and an answer, and each check is on record.
 
-A rule looks at the call before it is made. Another agent judges the answer, in a run of its own.
+A rule checks the call before it is made. Another agent judges the answer, in a run of its own.
 
 Prints:
     refused: There are no refunds above 500 euros.
@@ -15,17 +15,17 @@ from gesta.hooks import AskAgain, Calling, Hooks, Refuse
 
 
 def shown(text: str, _context: gesta.Context) -> Refuse | None:
-    """Refuse a message that asks for too much."""
+    """Refuse a message that asks for too much money."""
     return Refuse("There are no refunds above 500 euros.") if "9000 euros" in text else None
 
 
 def no_large_refunds(call: Calling, _context: gesta.Context) -> Refuse | None:
-    """Refuse a call by its arguments; the model reads why."""
+    """Refuse a call because of its arguments. The model is shown the reason."""
     return Refuse("Offer a voucher.") if call.tool == "refund" and call.args["euros"] > 500 else None
 
 
 async def judged(answer: str, context: gesta.Context) -> AskAgain | None:
-    """Have another agent judge an answer, once."""
+    """Let another agent judge an answer, and ask for a new one if it is too long."""
     said = await context.call(judge, answer)
     return AskAgain("Be shorter.") if said.answer == "long" else None
 

@@ -1,8 +1,8 @@
-"""A client goes away while its agent is at work: what has effects is seen through, and the turn is gone on with later.
+"""A client disconnects while its agent is at work. A tool with effects may finish, and the turn is continued later.
 
-The task that waits for the turn is cancelled twice, as a web server does when its client disconnects. The first time a
-tool that only reads is at work: it is broken off, and made again. The second time a payment is at work: for `grace_s`
-seconds it may go on, so that its result is on record. Nothing is paid twice.
+A web server cancels the task that waits for the turn when its client disconnects; here that happens twice. First, a
+tool is running that only reads: it is cancelled, and called again later. Then a payment is running: it gets up to
+`grace_s` seconds to finish, so that its result is on record. Nothing is paid twice.
 
 Prints:
     left while look was at work; the turn is open: True
@@ -30,7 +30,7 @@ async def look() -> str:
 
 @gesta.tool(effect="once")
 async def pay(euros: int) -> str:
-    """Pay."""
+    """Pay an amount."""
     DONE.append("pay")
     at_work.put_nowait("pay")
     await asyncio.sleep(0.05)
@@ -47,7 +47,7 @@ async def main() -> None:
             request = asyncio.create_task(record.run(agent, "Pay my order.", session="anna", key="m1"))
             while await at_work.get() != tool:
                 pass
-            request.cancel()  # the client has gone
+            request.cancel()  # the client disconnects
             await asyncio.wait([request])
             state = await record.state((await record.find("anna")).run)
             print(f"left while {tool} was at work; the turn is open: {state.open}")

@@ -1,4 +1,4 @@
-"""An agent is a tool for clients of MCP: a message that is sent again runs once, and the client's person approves.
+"""An agent is a tool for MCP clients. A message that is sent again runs once, and the client's user approves a refund.
 
 Prints:
     the client has the tool desk: Refunds orders.
@@ -24,7 +24,7 @@ PAID: list[int] = []
 
 @gesta.tool(effect="once", approval=True)
 def refund(order: int) -> str:
-    """Pay the money of an order back."""
+    """Refund an order."""
     PAID.append(order)
     return f"Order {order} is refunded."
 

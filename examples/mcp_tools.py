@@ -1,4 +1,4 @@
-"""An agent has the tools of an MCP server, which this file is too. Its run is replayed without the server.
+"""An agent has the tools of an MCP server, which is also in this file. Its run is replayed without the server.
 
 It needs `pip install 'gesta[mcp]'`. Prints:
     approval order {'item': 'lamp'} once

@@ -1,4 +1,4 @@
-"""A nightly batch on a record that machines may share. Its machine dies half-way, and a worker elsewhere goes on.
+"""A nightly batch whose machine dies half-way. A worker on another machine, which shares the record, continues it.
 
 Prints:
     02:00 the batch is killed after 2 of 4 letters
@@ -23,7 +23,7 @@ LETTERS, ALIVE = list[str](), [True, True, False]
 async def letter(account: str) -> str:
     """Send the monthly letter."""
     if ALIVE and not ALIVE.pop(0):
-        await anyio.sleep_forever()  # here the machine dies
+        await anyio.sleep_forever()  # the machine dies here
     LETTERS.append(account)
     return "sent"
 

@@ -1,4 +1,4 @@
-"""A plan over a music shop's database, Chinook if it lies in the current folder, else a few rows like it.
+"""A plan that queries a music shop's database: Chinook if its file is in the current folder, or else a few sample rows.
 
 Prints:
     Tango sells best, most of it by The Lanterns; the shop has 2 customers.
@@ -30,14 +30,14 @@ STEPS = {"Which genres sell best?": None, "Which artists play the first?": [0], 
 
 @gesta.tool(effect="pure")
 def sql(query: str) -> list[Any]:
-    """Ask the database."""
+    """Run a query on the database."""
     with closing(sqlite3.connect(FILE if FILE.is_file() else ":memory:")) as base:
         base.executescript("" if FILE.is_file() else ROWS)
         return base.execute(query).fetchmany(3)
 
 
 def think(messages: list[dict[str, Any]], header: gesta.kinds.RequestHeaderContent) -> Any:
-    """Stand in for a model: what it answers depends on the prompt that it was given."""
+    """Act as a model: the reply depends on which prompt of the pattern is given."""
     prompt, last = (header.meta or {})["prompt"]["name"], messages[-1]
     if prompt == "plan":
         return json.dumps({"steps": [{"goal": goal, "depends_on": needs} for goal, needs in STEPS.items()]})

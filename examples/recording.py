@@ -1,4 +1,4 @@
-"""A program that has its own agent keeps the same log.
+"""A program with an agent of its own uses only the log of Gesta.
 
 Prints:
     hello eva
@@ -13,7 +13,7 @@ from gesta.kinds import AssistantContent, UserContent
 
 
 def reply(name: str) -> str:
-    """Stand for an agent of your own."""
+    """Act as an agent of your own."""
     return f"hello {name}"
 
 

@@ -1,4 +1,4 @@
-"""A run is taken again with the code of today: nothing is done, and where it goes another way is named.
+"""Replay a recorded run with today's code. No tool runs, and the first entry that differs is named.
 
 Prints:
     answer: It is paid.
@@ -23,7 +23,7 @@ async def order(number: int) -> dict[str, int]:
 
 @gesta.tool(effect="once")
 async def pay(euros: int) -> str:
-    """Pay."""
+    """Pay an amount."""
     FIRED.append(euros)
     return f"paid {euros}"
 

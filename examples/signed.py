@@ -1,4 +1,4 @@
-"""A payment waits for the head of finance: a name alone is a claim, and only a signed approval counts.
+"""A payment waits for the head of finance. A name alone proves nothing: only a signed approval is accepted.
 
 Prints:
     asked: pay {'cents': 500}
@@ -16,7 +16,7 @@ import gesta
 from gesta.decide.approval import Asked, SignedApprovals, asked, sign
 from gesta.kinds import ApprovalContent
 
-KEY = secrets.token_bytes(32)  # in earnest: from where the program keeps its secrets, out of reach of every tool
+KEY = secrets.token_bytes(32)  # a real program reads it from its store of secrets, which no tool can reach
 
 
 @gesta.tool(effect="once", approval=True)
@@ -29,7 +29,7 @@ agent = gesta.Agent("clerk", model=gesta.scripted(gesta.call("pay", cents=500), 
 
 
 def answers(request: Asked) -> dict[str, ApprovalContent]:
-    """Approve in three ways, of which one counts."""
+    """Return three approvals, of which only the last one is accepted."""
     claim = ApprovalContent(of=request.request, verdict="approved", by="cfo")
     other = msgspec.structs.replace(request, args={"cents": 5})
     return {
@@ -40,7 +40,7 @@ def answers(request: Asked) -> dict[str, ApprovalContent]:
 
 
 async def main() -> None:
-    """Ask, and send one answer after the other."""
+    """Start the payment, and send one approval after another."""
     async with gesta.open("pay.gesta", approver=SignedApprovals({"cfo": KEY})) as record:
         outcome = await record.run(agent, "Pay the baker.", session="s", key="m0")
         (request,) = await asked(record.store, outcome.run)

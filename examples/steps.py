@@ -1,4 +1,4 @@
-"""A run read as LangChain's actions and observations, in its JSON, and as a scratchpad.
+"""Read a run as LangChain's actions and observations, as its JSON, and as the messages of a scratchpad.
 
 Prints:
     weather {'city': 'Rome'} -> Rome: dry (ok)

@@ -1,4 +1,4 @@
-"""A record of three conversations is looked through, counted, copied, and freed of what is no longer needed.
+"""Search a record of three conversations, count its calls, copy it, and remove what is no longer needed.
 
 Prints:
     found: anna user My [lamp] is broken.
@@ -29,7 +29,7 @@ ASKED = {"anna": "My lamp is broken.", "bob": "Where is my chair?", "cleo": "Whe
 
 
 async def main() -> None:
-    """Keep a record in shape."""
+    """Fill a record, and use the functions that look after it."""
     async with gesta.open("shop.gesta") as record:
         for session, text in ASKED.items():
             await record.run(agent, text, session=session)

@@ -1,4 +1,4 @@
-"""A turn is heard as it goes on: words, what a tool found, and where the answer came from.
+"""Receive the events of a turn while it runs: words of the answer, results of tools, and the sources of the answer.
 
 Prints:
     observation: a cat
@@ -21,7 +21,7 @@ agent = gesta.Agent("watch", model=gesta.scripted(gesta.call("look"), "I see a c
 
 
 async def main() -> None:
-    """Hear one turn."""
+    """Print the events of one turn."""
     nodes, words = [], []
     async with gesta.open() as record:
         async for event in record.stream(agent, "What do you see?"):

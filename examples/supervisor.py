@@ -1,4 +1,4 @@
-"""A supervisor has three researchers read a bank's documents at the same time, and answers from what they found.
+"""A supervisor lets three researchers read a bank's documents at the same time, and answers from their findings.
 
 Prints:
     Leo can join at 16; the youth account costs nothing, and cash abroad costs 2%.
@@ -32,7 +32,7 @@ async def search(words: str, context: gesta.Context) -> str:
 
 
 def think(messages: list[dict[str, Any]], header: gesta.kinds.RequestHeaderContent) -> Any:
-    """Stand in for a model: what it answers depends on the prompt that it was given."""
+    """Act as a model: the reply depends on which prompt of the pattern is given."""
     last = messages[-1]
     match (header.meta or {})["prompt"]["name"], last["role"]:
         case "decompose", _:

@@ -1,4 +1,4 @@
-"""A conversation goes on with another provider, and each is asked in its own form; no key, nothing is sent.
+"""One conversation in the request formats of four providers. No key is needed, because nothing is sent.
 
 Prints:
     openai            ['user', 'assistant', 'tool']
@@ -23,7 +23,7 @@ def weather(city: str) -> str:
 
 
 def main() -> None:
-    """Show the last request of a run as four providers would get it."""
+    """Print the roles in the last request of a run, as four providers would get it."""
     model = gesta.scripted(gesta.call("weather", city="Rome"), "Rome is dry.")
     agent = gesta.Agent("guide", model=model, tools=[weather])
     outcome = gesta.run_sync(agent, "What do I need in Rome?", record="trip.gesta", session="trip")

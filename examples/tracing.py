@@ -1,4 +1,4 @@
-"""A small receiver of OpenTelemetry, and an agent whose runs are sent to it as they come. Needs the extra `otel`.
+"""A small OpenTelemetry receiver, and an agent whose runs are sent to it while they happen. Needs the extra `otel`.
 
 Prints:
     The lamp is in shelf 7.
@@ -22,10 +22,10 @@ SPANS: list[Any] = []
 
 
 class Receiver(BaseHTTPRequestHandler):
-    """Keeps the spans that come."""
+    """An HTTP handler that keeps the spans it receives."""
 
     def do_POST(self) -> None:
-        """Answer one message, and keep its spans."""
+        """Accept one message, and keep its spans."""
         body = self.rfile.read(int(self.headers["content-length"]))
         if self.path == "/v1/traces":
             told = ExportTraceServiceRequest.FromString(body).resource_spans
@@ -34,7 +34,7 @@ class Receiver(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Print nothing."""
+        """Print no line for a request."""
 
 
 @gesta.tool(effect="pure")
@@ -44,7 +44,7 @@ def shelf(item: str) -> int:
 
 
 agent = gesta.Agent("desk", gesta.scripted(gesta.call("shelf", item="lamp"), "The lamp is in shelf 7."), tools=[shelf])
-CALLER = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067440a9902b7-01"  # a web request's header
+CALLER = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067440a9902b7-01"  # the traceparent header of a web request
 
 
 async def main(address: str) -> None:

@@ -1,4 +1,4 @@
-"""A tool whose table stands in the record: what it did and its result are one commit, and what failed is undone.
+"""A tool whose database table is in the record's file. Its changes and its result are committed together or not at all.
 
 Prints:
     room 7 is booked

@@ -1,4 +1,4 @@
-"""Two agents: triage hands a refund to another agent as to a tool; that one asks a person, and both wait.
+"""One agent calls another one as a tool. The second agent asks a person for approval, and both wait meanwhile.
 
 Prints:
     triage waits: approval of pay, asked by run below: True

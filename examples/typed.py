@@ -1,4 +1,4 @@
-"""An answer of a type: what does not fit goes back to the model, and the program gets a value.
+"""An answer of a given type. A reply that does not fit is returned to the model, and the program gets a Python object.
 
 Prints:
     told: The answer does not fit: Invalid enum value 'money' - at `$.topic`, expected one of 'other', 'refund'
@@ -13,7 +13,7 @@ import gesta
 
 @dataclass
 class Ticket:
-    """What a customer wants."""
+    """A customer's request."""
 
     topic: Literal["refund", "other"]
     order: int
@@ -27,7 +27,7 @@ REPLIES = (
 
 
 def main() -> None:
-    """Read a mail, and show what the model was told about its first try."""
+    """Read a mail, and print what the model was told about its first reply."""
     agent = gesta.Agent("reader", model=gesta.scripted(*REPLIES), output=Ticket)
     mail = "My lamp (order 1017) came broken. I need my money back today!"
     outcome = gesta.run_sync(agent, mail, record="mail.gesta", session="mail")

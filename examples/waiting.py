@@ -1,4 +1,4 @@
-"""A program asks a person and waits for a time; a worker goes on with it once each has come. Nothing runs meanwhile.
+"""A workflow asks a person and then waits for a time. A worker continues it after each wait; nothing runs meanwhile.
 
 Prints:
     waits for question
@@ -13,7 +13,7 @@ from gesta.worker import Worker
 
 
 async def order(verbs: gesta.Verbs, _text: str) -> str:
-    """Ask for what is missing, then rest before the reminder."""
+    """Ask for the missing colour, then wait 1.2 seconds before the reminder."""
     colour = await verbs.ask("colour", "Which colour?")
     await verbs.sleep("rest", 1.2)
     return f"A {colour} lamp, reminded after the rest."

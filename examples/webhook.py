@@ -1,4 +1,4 @@
-"""A chat system calls a webhook for each message, and again if no answer comes in time: each message is answered once.
+"""A chat system calls a webhook for each message, and again if no reply comes. Each message is answered only once.
 
 Prints:
     event Ev1: 200, answered

@@ -1,4 +1,4 @@
-"""What an answer was made of, back to its question, computed from the causes on record.
+"""Show which entries an answer was made from, back to the question, computed from the causes on record.
 
 Prints:
     Question      Can I send the lamp back?

@@ -1,4 +1,4 @@
-"""A web chat whose agent asks a person before it pays. Its server can be killed at any time, and goes on afterwards.
+"""A web chat whose agent asks a person before it pays. Its server can be killed at any time; restarted, it continues.
 
     pip install 'gesta[serve]' fastapi
     uvicorn server:app --app-dir examples/chat --timeout-graceful-shutdown 1
@@ -26,14 +26,14 @@ def order(number: int) -> str:
 
 @gesta.tool(effect="once", approval=True)
 def refund(number: int, euros: str) -> str:
-    """Pay money back for an order."""
+    """Refund an order."""
     with Path("refunds.txt").open("a") as paid:  # stands for a bank
         paid.write(f"{number} {euros}\n")
     return f"{euros} euros are on their way"
 
 
 def answer(messages: list[dict[str, Any]], _header: Any) -> Any:
-    """Stand for a model, so that the example needs no key."""
+    """Act as a model, so that the example needs no API key."""
     last = messages[-1]
     if last["role"] == "tool" and "delivered" in last["content"]:
         return gesta.call("refund", number=42, euros="64.90")
@@ -47,7 +47,7 @@ desk = gesta.Agent("desk", model=gesta.function(answer), tools=[order, refund])
 
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-    """Open the record, and serve its agents under /api; turns that a dead server left open go on."""
+    """Open the record, and serve its agents under /api, which also continues turns that a killed server left open."""
     async with gesta.open("chat.gesta") as record:
         app.mount("/api", agents(record, [desk]))
         yield

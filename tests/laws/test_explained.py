@@ -54,6 +54,7 @@ def explained(entries: Sequence[Entry]) -> None:
     assert unexplained(entries) == Unexplained({}, (), (), 0)
     for seq in answers(entries):
         found = explain(entries, seq)
+        assert found == explain(entries[:seq], seq), "later entries change no explanation"
         assert found.complete
         assert found.questions
         assert found.nodes[-1].seq == seq

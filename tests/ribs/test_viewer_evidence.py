@@ -84,6 +84,8 @@ def test_each_changed_or_missing_entry_of_a_run_is_named_and_the_others_are_stil
         said = client.get(f"/runs/{run}/evidence").json()
         lines = client.get(f"/runs/{run}/lines").json()
         assert client.get(f"/runs/{run}").json()["head"] == 17
+        for line in lines:
+            assert client.get(f"/runs/{run}/why", params={"entry": line["seq"]}).is_success
     assert [(each["seq"], each["how"]) for each in said["flaws"]] == [
         (2, "digest"),
         (6, "digest"),

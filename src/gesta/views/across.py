@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from gesta.entry import Entry, fold
 from gesta.errors import GestaError
-from gesta.lineage import Key
+from gesta.lineage import Key, Origin
 from gesta.log.journal import read
 from gesta.record.record import Record
 from gesta.views.lineage import Explanation, Lineage, Node, State, explanation, nodes_of
@@ -17,6 +17,8 @@ from gesta.views.lineage import Explanation, Lineage, Node, State, explanation, 
 T = TypeVar("T")
 Call = Callable[..., Awaitable[Any]]
 """A function that calls another with its arguments."""
+ReadRun = Callable[[str], Awaitable[list[Entry]]]
+"""A function that returns the entries of a run."""
 
 
 async def explain(record: Record, entry: Entry | str | Key) -> Explanation:
@@ -39,22 +41,36 @@ async def here(work: Callable[..., T], *args: Any) -> T:
     return work(*args)
 
 
-async def explain_run(record: Record, run: str, seq: int | None = None, call: Call = here) -> Explanation:
+async def explain_run(record: Record, run: str, seq: int | None = None) -> Explanation:
     """Return the explanation of one entry of a run: by default its last answer, else its last node or entry.
 
-    Args:
-        call: calls what takes long in a long run; a server passes a function that does so in another thread.
+    Raises:
+        GestaError: the run has no such entry.
     """
-    entries = await record.read(run) if seq is None else await read(record.store, run, until=max(0, seq))
-    state: State = await call(fold, Lineage(), entries)
+    entries = await read(record.store, run, until=seq if seq is not None and seq > 0 else None)
+    return await explain_from(fold(Lineage(), entries), run, seq, record.read)
+
+
+async def explain_from(state: State, run: str, seq: int | None, read_run: ReadRun, call: Call = here) -> Explanation:
+    """Return the explanation of one entry of a run, as `explain_run` does, from entries that were folded before.
+
+    Args:
+        state: the folded entries of the run, at least up to the entry. Entries of other runs are added to it.
+        read_run: reads all entries of another run.
+        call: calls what takes long in a long run; a server passes a function that does so in another thread.
+
+    Raises:
+        GestaError: the run has no such entry.
+    """
+    origin = state.origins.get(run, Origin())
     if seq is None:
-        told = sorted(state.origins[run].nodes)
-        seq = max((answer for _, answer in state.questions), default=told[-1] if told else len(state.entries))
+        answers = [answer for of, answer in state.questions if of == run]
+        seq = max(answers or origin.nodes or origin.links, default=0)
     if (run, seq) not in state.entries:
-        last, _ = await record.store.head(run)
+        last = max(origin.links, default=0)
         raise GestaError(f"No entry {seq} in run {run}. Its entries are 1 to {last}; `gesta log` shows them.")
     found: Explanation = await call(explanation, state, (run, seq))
-    while await _read_more(record, state, found.elsewhere):
+    while await _read_more(state, found.elsewhere, read_run):
         found = await call(explanation, state, (run, seq))
     return found
 
@@ -65,16 +81,16 @@ async def all_nodes(record: Record, run: str | None = None) -> tuple[tuple[Node,
     for each in [run] if run is not None else [row.run for row in await record.store.runs()]:
         fold(Lineage(), await record.read(each), state)
     nodes, elsewhere = nodes_of(state, run)
-    while await _read_more(record, state, elsewhere):
+    while await _read_more(state, elsewhere, record.read):
         nodes, elsewhere = nodes_of(state, run)
     return nodes, state
 
 
-async def _read_more(record: Record, state: State, elsewhere: tuple[Key, ...]) -> bool:
+async def _read_more(state: State, elsewhere: tuple[Key, ...], read_run: ReadRun) -> bool:
     """Fold the entries of the runs with these causes, and return whether any of them were on record."""
     known = len(state.entries)
     for run in sorted({run for run, _ in elsewhere}):
-        fold(Lineage(), await record.read(run), state)
+        fold(Lineage(), await read_run(run), state)
     return len(state.entries) > known
 
 

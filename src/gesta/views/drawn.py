@@ -18,6 +18,8 @@ SOURCES = frozenset({"Question", "Observation", "Retrieval", "Instructions", "Re
 """Types of nodes that bring in new content. All other nodes are made from these."""
 LONGEST = 200_000
 """Greatest number of characters of a text that are compared."""
+KEPT = 1_000_000
+"""Greatest number of characters whose words are kept for other explanations, in some 50 MB."""
 WORDS, LETTERS = 3, 4
 """Smallest number of words in a passage, and the smallest number of letters in one of these words."""
 ALONE = 5
@@ -67,6 +69,34 @@ class Word(Struct, frozen=True):
     """Whether the capital is not that of the beginning of a sentence."""
 
 
+class Text(Struct, frozen=True):
+    """The text of a node, split into words."""
+
+    words: list[Word]
+    places: dict[str, list[int]]
+    """The places of each word in `words`, by its key."""
+    small: set[str]
+    """Keys of the words that are somewhere in the text written without a capital."""
+
+
+class Texts:
+    """Splits the texts of nodes into words, and keeps the words for the explanations of other answers."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, Text] = {}
+        self._room = KEPT
+
+    def of(self, node: Node) -> Text:
+        """Return the text of a node."""
+        found = self._kept.get(node.id)
+        if found is None:
+            found = _split(node.text)
+            self._room -= len(node.text)
+            if self._room >= 0:
+                self._kept[node.id] = found
+        return found
+
+
 class Known(Struct, frozen=True):
     """The words of all sources and of the answer."""
 
@@ -76,19 +106,22 @@ class Known(Struct, frozen=True):
     """Words that are somewhere written without a capital, so that one with a capital is no name."""
 
 
-def drawn(found: Explanation) -> tuple[Drawn, ...]:
+def drawn(found: Explanation, texts: Texts | None = None) -> tuple[Drawn, ...]:
     """Return the passages that the last node of an explanation repeats from its sources, in the order of its words.
+
+    Args:
+        texts: the split texts of the nodes of other explanations; the texts of this explanation are added to them.
 
     Cost: linear in the length of usual texts.
     """
+    texts = texts if texts is not None else Texts()
     target = found.nodes[-1]
-    sources = [node for node in found.nodes[:-1] if node.type in SOURCES]
-    said = words(target.text)
-    texts = {node.id: words(node.text) for node in sources}
-    held = Counter(key for each in texts.values() for key in {word.key for word in each})
-    small = {word.key for each in (said, *texts.values()) for word in each if not word.capital}
+    sources = [(node, texts.of(node)) for node in found.nodes[:-1] if node.type in SOURCES]
+    said = _split(target.text)
+    held = Counter(key for _, text in sources for key in text.places)
+    small = said.small.union(*(text.small for _, text in sources))
     own = _own_turn(found)
-    runs = [run for node in sources for run in _runs(said, texts[node.id], node, Known(held, small))]
+    runs = [run for node, text in sources for run in _runs(said.words, text, node, Known(held, small))]
     return tuple(sorted(_nearest(runs, own), key=lambda each: (each.at, each.id)))
 
 
@@ -157,11 +190,18 @@ def _own_turn(found: Explanation) -> set[str]:
     return {node.id for node in found.nodes if node.run != target.run or node.seq >= first}
 
 
-def _runs(said: list[Word], told: list[Word], node: Node, known: Known) -> Iterator[Drawn]:
-    """Yield the longest sequences of words that an answer shares with a source, unless they are too common."""
+def _split(text: str) -> Text:
+    """Return a text split into words."""
+    found = words(text)
     places: dict[str, list[int]] = {}
-    for place, word in enumerate(told):
+    for place, word in enumerate(found):
         places.setdefault(word.key, []).append(place)
+    return Text(found, places, {word.key for word in found if not word.capital})
+
+
+def _runs(said: list[Word], text: Text, node: Node, known: Known) -> Iterator[Drawn]:
+    """Yield the longest sequences of words that an answer shares with a source, unless they are too common."""
+    told, places = text.words, text.places
     here = 0
     while here < len(said):
         longest, where = 0, 0

@@ -4,11 +4,10 @@ A line is one entry as a page shows it. The lines of a run are read in pages. Th
 its entries are read once, and after that only new entries are added.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-from anyio import to_thread
 
 from gesta.address import Record
 from gesta.codec.rows import encode_content
@@ -16,9 +15,6 @@ from gesta.entry import Entry, utc_text
 from gesta.errors import BrokenRecord, GestaError
 from gesta.kinds import Kind
 from gesta.record.waits import waits_of
-from gesta.views.across import explain_run
-from gesta.views.drawn import Drawn, drawn, narrowed
-from gesta.views.lineage import Explanation
 from gesta.views.lines import LINKS, Line, fell, line, needed
 from gesta.views.overview import totals
 from gesta.views.timeline import busy_ms
@@ -26,6 +22,7 @@ from gesta.web.evidence import Evidence
 from gesta.web.forms import FormPages
 from gesta.web.glances import BARS, Glances, around, thinned
 from gesta.web.graph import RunFacts, Shown, pictured
+from gesta.web.lineages import Lineages
 from gesta.web.listing import Listing
 from gesta.web.reading import read
 from gesta.web.sent import SentPages
@@ -52,7 +49,8 @@ class Pages:
         self.record, self.name, self.address = record, name, address
         self.listing = Listing(record)
         self.glances = Glances(record)
-        self.sent, self.forms = SentPages(record), FormPages(record)
+        self.lineages = Lineages(record)
+        self.sent, self.forms = SentPages(record), FormPages(record, self.lineages)
         self.evidence = Evidence(record, address)
 
     async def about(self) -> dict[str, Any]:
@@ -121,13 +119,14 @@ class Pages:
         Args:
             seq: seq of the entry; `None` for the last answer of the run.
         """
-        found, passages, kept = await self._explained(run, seq)
+        explained = await self.lineages.explained(run, seq)
+        found, near = explained.found, explained.near
         return {
             "id": found.id,
             "questions": found.questions,
             "complete": found.complete,
-            "nodes": [msgspec.to_builtins(node) | {"near": node.id in kept} for node in found.nodes],
-            "drawn": passages,
+            "nodes": [msgspec.to_builtins(node) | {"near": node.id in near} for node in found.nodes],
+            "drawn": explained.passages,
         }
 
     async def graph(self, run: str, seq: int | None, shown: Shown) -> dict[str, Any]:
@@ -136,25 +135,13 @@ class Pages:
         Args:
             seq: seq of the entry; `None` for the last answer of the run.
         """
-        found, passages, kept = await self._explained(run, seq)
+        explained = await self.lineages.explained(run, seq)
         runs = {}
-        for name in dict.fromkeys(node.run for node in found.nodes):
+        for name in dict.fromkeys(node.run for node in explained.found.nodes):
             row = await self.record.find(name)
             turns = [(turn.seq, turn.number) for turn in (await self.glances.of(row.run)).overview.turns]
             runs[name] = RunFacts(row.name, row.parent_run, turns)
-        return pictured(found, passages, kept, runs, shown)
-
-    async def _explained(self, run: str, seq: int | None) -> tuple[Explanation, Sequence[Drawn], Collection[str]]:
-        """Return the explanation of an entry, the passages that it repeats, and the ids of the nodes it drew on.
-
-        Only an answer has passages. For any other entry, and for an answer that repeats nothing, the ids are those of
-        all nodes.
-        """
-        found = await explain_run(self.record, run, seq, to_thread.run_sync)
-        target = found.nodes[-1]
-        answer = target.kind is Kind.Assistant or target.type == "Conclusion"
-        passages = await to_thread.run_sync(drawn, found) if answer else ()
-        return found, passages, narrowed(found, passages) if passages else {node.id for node in found.nodes}
+        return pictured(explained.found, explained.passages, explained.near, runs, shown)
 
     async def entry(self, run: str, seq: int) -> dict[str, Any]:
         """Return one entry with its whole content. Raises GestaError if the run has no entry with this seq."""

@@ -21,8 +21,8 @@ from gesta.prompt.formatter import observation_text
 from gesta.serve.bodies import Refused, answered
 from gesta.store import RunRow
 from gesta.text.redactor import SECRETS
-from gesta.views.across import explain_run
 from gesta.views.lineage import Node
+from gesta.web.lineages import Lineages
 from gesta.web.sent_routes import number
 
 WHY = "why"
@@ -39,8 +39,8 @@ The rest is sent when a person asks for the row.
 class FormPages:
     """Makes and keeps the tables of the runs of one record."""
 
-    def __init__(self, record: Record) -> None:
-        self.record = record
+    def __init__(self, record: Record, lineages: Lineages) -> None:
+        self.record, self._lineages = record, lineages
         self._kept: OrderedDict[tuple[str, str, int | None], tuple[int, Form]] = OrderedDict()
         self._lock = Lock()
 
@@ -94,7 +94,7 @@ class FormPages:
 
     async def _why(self, row: RunRow, entry: int | None) -> Form:
         """Return the explanation of an entry as a table; `None` stands for the last answer of the run."""
-        found = await explain_run(self.record, row.run, entry, to_thread.run_sync)
+        found = (await self._lineages.explained(row.run, entry)).found
         rows = [_node(node, row.run) for node in found.nodes]
         return Form(("entry", "what", "made from", "content"), rows)
 
@@ -102,10 +102,8 @@ class FormPages:
         """Return the data of a form as JSON lines, like `gesta log --as FORM --json` and `gesta why --json`."""
         row = await self.record.find(name)
         if form == WHY:
-            return "".join(
-                f"{json_line(each)}\n"
-                for each in nodes(await explain_run(self.record, row.run, entry, to_thread.run_sync))
-            )
+            explained = await self._lineages.explained(row.run, entry)
+            return "".join(f"{json_line(each)}\n" for each in nodes(explained.found))
         if form not in FORMS:
             raise Refused(404, "NoForm", f"No form {form!r}.{nearest(form, FORMS)}")
         return await to_thread.run_sync(_text, form, await FORMS[form].entries(self.record, row))

@@ -1,0 +1,78 @@
+"""The explanations of answers for the pages, made from the folded entries of a run that are kept in memory.
+
+A page asks for the same explanation three times: as a list, and as two pictures. A folder of pages asks for the
+explanations of all answers of a run. So the entries of the last run that was asked about stay folded, and only new
+entries are added to them. The words of each text are split once.
+"""
+
+from collections.abc import Collection, Sequence
+
+from anyio import Lock, to_thread
+from msgspec import Struct
+
+from gesta.address import Record
+from gesta.entry import Entry, fold
+from gesta.kinds import Kind
+from gesta.views.across import explain_from
+from gesta.views.drawn import Drawn, Texts, drawn, narrowed
+from gesta.views.lineage import Explanation, Lineage, State
+from gesta.web.reading import read
+
+
+class Explained(Struct, frozen=True):
+    """The explanation of an entry, and what an answer repeats from its sources."""
+
+    found: Explanation
+    passages: Sequence[Drawn]
+    """The passages of its sources that an answer repeats; empty for an entry that is no answer."""
+    near: Collection[str]
+    """Ids of the nodes that show what the entry repeats, and how it was made; of all nodes, if it repeats nothing."""
+
+
+class Lineages:
+    """Explains the entries of one record."""
+
+    def __init__(self, record: Record) -> None:
+        self.record = record
+        self._lock = Lock()
+        self._run, self._state, self._texts = "", State(), Texts()
+        self._last: tuple[tuple[int | None, int], Explained] | None = None
+
+    async def explained(self, run: str, seq: int | None) -> Explained:
+        """Return the explanation of an entry: by default of the last answer of a run.
+
+        Raises:
+            GestaError: the run has no such entry.
+
+        Cost: all entries of the run, once; then new entries, and the words of the answer and of its sources.
+        """
+        async with self._lock:
+            await self._read(run)
+            asked = seq, len(self._state.entries)
+            if self._last is None or self._last[0] != asked:
+                self._last = None
+                found = await explain_from(self._state, run, seq, self._rest, to_thread.run_sync)
+                made = await to_thread.run_sync(self._compared, found)
+                self._last = (seq, len(self._state.entries)), made
+            return self._last[1]
+
+    async def _read(self, run: str) -> None:
+        """Fold the entries of a run, and of the runs that it was made from, as far as they are new."""
+        if run != self._run:
+            self._run, self._state, self._texts, self._last = run, State(), Texts(), None
+        for each in [run, *(other for other in self._state.origins if other != run)]:
+            entries = await self._rest(each)
+            await to_thread.run_sync(fold, Lineage(), entries, self._state)
+
+    async def _rest(self, run: str) -> list[Entry]:
+        """Return the entries of a run that are not folded yet."""
+        origin = self._state.origins.get(run)
+        return await read(self.record.store, run, max(origin.links, default=0) if origin is not None else 0)
+
+    def _compared(self, found: Explanation) -> Explained:
+        """Compare the words of an answer with those of its sources."""
+        target = found.nodes[-1]
+        answer = target.kind is Kind.Assistant or target.type == "Conclusion"
+        passages = drawn(found, self._texts) if answer else ()
+        near = narrowed(found, passages) if passages else {node.id for node in found.nodes}
+        return Explained(found, passages, near)

@@ -1,8 +1,9 @@
 """Gesta: agents on the record.
 
-An agent's only state is an append-only log of what it did; prompt, resume, replay, cost and explanation are computed
-from it. This module has the public names; kinds are in `gesta.kinds`. Every name is imported on use, so that
-`import gesta` costs nothing: no I/O, no thread, nothing global.
+An agent's only state is an append-only log of what it did. The prompt, the resume after a crash, the replay, the cost
+and the explanation of an answer are computed from that log. This module holds the public names; the classes of the
+log's contents are in `gesta.kinds`. Each name is imported on its first use, so `import gesta` costs nothing: no I/O, no
+thread, no global state.
 """
 
 from importlib import import_module
@@ -108,7 +109,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name on its first use."""
+    """Return a public name of the package, imported on its first use. Raises AttributeError for an unknown name."""
     if name == "kinds":
         return import_module("gesta.kinds")
     if name == "__version__":

@@ -1,4 +1,4 @@
-"""`python -m gesta` is the command `gesta`."""
+"""Runs the command-line program `gesta`: `python -m gesta` and `gesta` do the same."""
 
 from gesta.cli import main
 

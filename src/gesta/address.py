@@ -1,4 +1,4 @@
-"""Finds models, formatters and records by their names, and imports each on its first use.
+"""Finds models, formatters and records by their names, and imports the code for each on its first use.
 
 provider:model   a model over HTTP             the argument `base_url` names another server
 tool-calls       a formatter
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 Durability = Literal["synced", "normal"]
 Failover = Literal["synchronous"]
 Address = str | os.PathLike[str]
-"""Where a record is: the path of a file, or the address of a server."""
+"""The place of a record: the path of a file, or the address of a server."""
 T = TypeVar("T")
 CLASSES = {
     "tool-calls": "gesta.formatters.tool_calls:ToolCalls",
@@ -57,7 +57,7 @@ FORMATTERS = tuple(CLASSES)
 
 
 def formatter(name: str) -> Formatter[Any]:
-    """Make a formatter by its name. Raises BadAddress."""
+    """Return a new formatter by its name. Raises BadAddress for an unknown name."""
     if name not in CLASSES:
         raise BadAddress(f"No formatter {name!r}.{nearest(name, FORMATTERS)} Known: {', '.join(FORMATTERS)}.")
     place, _, made = CLASSES[name].partition(":")
@@ -66,11 +66,11 @@ def formatter(name: str) -> Formatter[Any]:
 
 
 def model(address: str, base_url: str | None = None) -> Model:
-    """Make a model from `provider:model`, or any name at the base URL of an OpenAI-compatible server.
+    """Return a model for `provider:model`, or for any name at the base URL of an OpenAI-compatible server.
 
     Raises:
         BadAddress: the address names no provider, or an unknown provider.
-        NoKey: the provider needs a key and its variable is not set.
+        NoKey: the provider needs a key and its environment variable is not set.
     """
     from gesta.models.hosted import hosted
 
@@ -78,14 +78,14 @@ def model(address: str, base_url: str | None = None) -> Model:
 
 
 def price(name: str, budget: Budget | None = None) -> Price | None:
-    """Return the price of a model by its name; `None` if it is not known. Raises MissingExtra without a price list."""
+    """Return a model's price list, `None` if unknown. Raises MissingExtra if a budget in dollars needs one."""
     from gesta.models.prices import listed
 
     return listed(name, needed=budget is not None and budget.usd is not None)
 
 
 def bind(agent: Agent, models: dict[str, Model] | None = None) -> Agent:
-    """Return the agent with its model and formatter in place of their addresses; `models` keeps models by address.
+    """Return the agent with its model and formatter in place of their addresses; `models` keeps made models by address.
 
     Raises:
         BadAddress: the agent has no model, or one of its addresses names nothing that exists.
@@ -117,7 +117,7 @@ def bind(agent: Agent, models: dict[str, Model] | None = None) -> Agent:
 
 
 def repair() -> Callable[[str], dict[str, Any] | None]:
-    """Return the function that repairs text which is nearly JSON. Raises MissingExtra."""
+    """Return the function that parses text which is nearly JSON. Raises MissingExtra."""
     try:
         from gesta.formatters.repair import repair as made
     except ModuleNotFoundError as missing:
@@ -126,7 +126,7 @@ def repair() -> Callable[[str], dict[str, Any] | None]:
 
 
 def described(tool: Tool) -> Tool:
-    """Return the tool with the texts that its docstring has for the tool and its parameters, read once."""
+    """Return the tool with the descriptions of itself and its parameters from its docstring, which is read once."""
     if "\n" not in tool.description:
         return tool
     if "described" not in tool.__dict__:
@@ -138,48 +138,48 @@ def described(tool: Tool) -> Tool:
 
 
 class FileOptions(TypedDict, total=False):
-    """Options that every store has."""
+    """The options for stores of every type."""
 
     durability: Durability
-    """`synced` (the default): commits survive a loss of power. `normal` costs less: a loss of power can undo the last
+    """`synced` (the default): commits survive a loss of power. `normal` is faster: a loss of power can undo the last
     commits, a crash cannot. Attempts of tools with effects are always synced."""
     readonly: bool
-    """Whether the store refuses to write, and to create the file."""
+    """If true, nothing is written, and a missing file is not created."""
     busy_s: float
     """Seconds to wait for other writers, and for a server that cannot be reached. 60 by default."""
 
 
 class ServerOptions(FileOptions, total=False):
-    """Options that a store on a server has."""
+    """The options for stores on a database server."""
 
     failover: Failover | None
-    """`synchronous` promises that a PostgreSQL server which replaces another server has all of its commits."""
+    """`synchronous` declares that a PostgreSQL server which replaces another server has all of its commits."""
     tool_role: str | None
-    """Role of PostgreSQL under which the SQL of transactional tools runs."""
+    """PostgreSQL role under which the SQL of transactional tools runs."""
 
 
 class StoreOptions(ServerOptions, total=False):
-    """Options of every function that opens a store."""
+    """The options of every function that opens a store."""
 
     queries: QueryBounds
-    """Bounds of one query: 600 seconds by default."""
+    """Bounds of a query of a user: time, rows and size. By default only the time is bounded, to 600 seconds."""
 
 
 class Options(StoreOptions, total=False):
-    """Options of `gesta.open`."""
+    """The options of `gesta.open`."""
 
     grace_s: float
-    """Seconds for which a tool with effects may go on after its caller stopped waiting for the turn; 10 by
-    default, 0 for not at all."""
+    """After the caller stopped waiting for a turn, a running tool with effects may go on for this many seconds; 10
+    by default, 0 to stop it at once."""
     approver: Approver | None
-    """Decides which approvals count; without an approver, the name in an approval is believed."""
+    """Decides which approvals count. Without an approver, the name in an approval is believed."""
     gone: Callable[[str], bool | None]
-    """A function that returns whether the process with a name has ended; `None` if it does not know. It is called only
+    """A function that returns whether the process with a name has ended; `None` if it cannot know. It is called only
     if the operating system cannot tell."""
 
 
 def store(address: Address, **options: Unpack[StoreOptions]) -> Store:
-    """Open a store; see `open_record`.
+    """Return an opened store; see `open_record`.
 
     Raises:
         BadAddress, MissingExtra, NoRecord, BrokenRecord, NewerRecord, WriteFailed: the store cannot be opened.
@@ -188,7 +188,7 @@ def store(address: Address, **options: Unpack[StoreOptions]) -> Store:
 
 
 def inline_store(address: Address, **options: Unpack[StoreOptions]) -> Store:
-    """Open a store whose coroutines never wait for another task, for programs without an event loop."""
+    """Return an opened store whose coroutines never wait for another task, for programs without an event loop."""
     return _opened(address, options, inline=True)
 
 
@@ -221,13 +221,13 @@ def _store(address: str, options: ServerOptions, *, inline: bool) -> Store:
 
 
 def _learn(address: str) -> None:
-    """Add the secrets of the environment and of an address to the secrets that are left out of all texts."""
+    """Add the secrets in the environment and in an address to the secrets that are removed from all texts."""
     SECRETS.add_environment(os.environ)
     SECRETS.add_address(address)
 
 
 def local(address: str, options: ServerOptions) -> FileOptions:
-    """Return the options of a record in a file. Raises BadAddress for an option that only a server has."""
+    """Return the options for a record in a file. Raises BadAddress for an option that only a server has."""
     if options.get("failover") is not None or options.get("tool_role") is not None:
         raise BadAddress(
             f"{address!r} is a record in a file; `failover` and `tool_role` are for records in PostgreSQL. "
@@ -244,14 +244,14 @@ def local(address: str, options: ServerOptions) -> FileOptions:
 
 
 def divided(options: Options) -> tuple[StoreOptions, Terms]:
-    """Return the options of the store, and the options of all turns. Raises TypeError for an unknown option."""
+    """Return the options for the store, and the options for turns. Raises TypeError for an unknown option."""
     refuse_unknown("gesta.open", options, Options.__annotations__)
     terms = Terms(options.pop("grace_s", GRACE_S), options.pop("approver", None), options.pop("gone", nobody_knows))
     return cast("StoreOptions", options), terms
 
 
 def remote(address: str) -> bool:
-    """Return whether an address names a server. Raises BadAddress for an address of an unknown kind."""
+    """Return whether an address names a server. Raises BadAddress for an unknown URL scheme."""
     kind, url, _ = address.partition("://")
     if url and kind not in ("postgresql", "postgres"):
         raise BadAddress(
@@ -261,12 +261,12 @@ def remote(address: str) -> bool:
 
 
 def replay(source: Address | Sequence[Entry], *, run: str = "last", strict: bool = False) -> Model:
-    """Make a model that answers as a recorded run did: no key, no network, no cost.
+    """Return a model that answers as a recorded run did: no key, no network, no cost.
 
     Args:
         source: path of a record, or the entries of a run.
         run: id, prefix of an id, session name, or `last`, when `source` is a path.
-        strict: demand that each request has the digest that is on record.
+        strict: whether each request must have the digest of the recorded request.
     """
     from gesta.models.replay import replay as replaying
 
@@ -282,7 +282,7 @@ def replay(source: Address | Sequence[Entry], *, run: str = "last", strict: bool
 
 
 def drive(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine that never waits for another task to its end, without an event loop."""
+    """Return the result of a coroutine that never waits for another task. It runs without an event loop."""
     try:
         work.send(None)
     except StopIteration as end:
@@ -293,10 +293,10 @@ def drive(work: Coroutine[Any, Any, T]) -> T:
 
 
 class Record(Base):
-    """An opened record that can also explain its entries."""
+    """An opened record: it runs agents, reads runs, and explains answers."""
 
     async def explain(self, entry: Entry | str | tuple[str, int]) -> "Explanation":
-        """Return the explanation of an entry: what it was made from, back to the question, also in other runs.
+        """Return the explanation of an entry: all that it was made from, back to the question, also in other runs.
 
         Args:
             entry: the entry, its id, or its run and seq.
@@ -310,7 +310,7 @@ class Record(Base):
         return await explain(self, entry)
 
     async def sessions(self, limit: int | None = None) -> "list[Session]":
-        """Return the sessions, the last active session first, each with its participants, its state and its waits.
+        """Return the sessions, the last active first, each with its participants, state and waits.
 
         Args:
             limit: greatest number of sessions to return.
@@ -324,7 +324,7 @@ class Record(Base):
 
         Args:
             session: name of a session, id of a run or child run, start of such an id, or `last`.
-            calls: whether to include the replies that made tool calls, with the calls and their results.
+            calls: whether to include tool calls with their results, and the replies that made them.
 
         Raises:
             NoRun: no session or run has this name.
@@ -365,7 +365,7 @@ class Record(Base):
 
 @asynccontextmanager
 async def open_record(address: Address = ":memory:", **options: Unpack[Options]) -> AsyncIterator[Record]:
-    """Open a record, and close it at the end of the block. A record that does not exist is created.
+    """Open a record for a `with` block, and close it at the end. A record that does not exist is created.
 
     Args:
         address: path of a `.gesta` file, text or `pathlib.Path`; `:memory:` for a record that ends with the block.

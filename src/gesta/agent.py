@@ -1,6 +1,7 @@
 """An agent is a frozen description: it has no state, and the record keeps only its name and a digest.
 
-Model and formatter may be named by an address; `gesta.open` binds them when a turn begins.
+Its model and formatter may be given as addresses. `gesta.open` replaces these by objects when a turn begins ("binds"
+the agent). An agent with a `program` runs an async Python function in place of a model.
 """
 
 import math
@@ -28,15 +29,15 @@ from gesta.policy import Policy, Price, Spelled
 from gesta.prompt.formatter import Formatter
 
 RULES = ("name", "effect", "approval", "timeout_s", "on_doubt", "group", "applicable_states", "state")
-"""The fields of a tool that are in an agent's digest, beside its schema."""
+"""The fields of a tool that are part of an agent's digest, beside the tool's schema."""
 
 
 class Unanswered(Exception):
-    """An agent that was called as a tool did not answer. The model that called it reads this error."""
+    """The error of an agent that was called as a tool and did not answer. The calling model reads it."""
 
 
 class Answer(Struct, frozen=True):
-    """The return value of a program that has both a text for people and a value for programs."""
+    """The return value of an agent's program, if it has a text for people and also a value for programs."""
 
     text: str
     """The answer as people read it."""
@@ -45,18 +46,18 @@ class Answer(Struct, frozen=True):
 
 
 Program = Callable[[Any, str], Awaitable[T]] | Callable[[Any, str], Awaitable[Answer]]
-"""An async function that takes the verbs and the text of a message, and returns the answer."""
+"""An async function that receives the verbs (see `Verbs`) and the message's text, and returns the answer."""
 
 
 Instructions = str | Callable[[Context[Any]], str | Awaitable[str]]
-"""The instructions for a model: a text, or a function that makes the text from the turn's context."""
+"""The instructions for a model: a text, or a function that returns the text, given the turn's context."""
 
 
 async def instructions_text(instructions: Instructions, context: Context[Any]) -> str:
-    """Return instructions as a text. A function of the instructions is called, and may raise any error.
+    """Return the text of instructions. A function is called, and may raise any error.
 
     Raises:
-        TypeError: the function returned no text.
+        TypeError: the function did not return a text.
     """
     if isinstance(instructions, str):
         return instructions
@@ -68,7 +69,7 @@ async def instructions_text(instructions: Instructions, context: Context[Any]) -
 
 
 def joined(*parts: Instructions) -> Instructions:
-    """Return several instructions as one: a text, or a function if any of them is a function."""
+    """Return several instructions as one: a text if all are texts, else a function."""
     if all(isinstance(part, str) for part in parts):
         return "\n\n".join(str(part) for part in parts if part)
 
@@ -81,7 +82,7 @@ def joined(*parts: Instructions) -> Instructions:
 
 
 def function_name(function: Callable[..., Any]) -> str:
-    """Return the module and the name of a function or a callable object, without its place in memory."""
+    """Return the module and name of a function or callable object, which are the same in each process."""
     named = function if hasattr(function, "__qualname__") else type(function)
     return f"{getattr(named, '__module__', '')}.{named.__qualname__}"
 
@@ -89,7 +90,7 @@ def function_name(function: Callable[..., Any]) -> str:
 if TYPE_CHECKING:
 
     class Tools:
-        """The tools of an agent: sources may be given among them, and are not read among them."""
+        """A descriptor for type checkers: tools and sources of tools may be set, and only tools are read."""
 
         def __get__(self, agent: object, kind: object = None) -> Sequence[Tool]: ...
         def __set__(self, agent: object, tools: Sequence[Tool | ToolSource]) -> None: ...
@@ -102,44 +103,47 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
 
     name: str
     model: Model | str = ""
-    """A model, or an address `provider:model`. An agent with a program needs no model. Other agents may be made without
-    a model, and get the model of the turn's options, of `--model`, or of the agent whose tool they are."""
+    """A model, or an address `provider:model`. An agent with a program needs no model. Another agent without a model
+    uses the model from the turn's options, from `--model`, or from the agent whose tool it is."""
     instructions: Instructions = ""
-    """The text that the model reads first. A function is called once in a turn, and its text is on record."""
+    """The text that the model reads first. A function is called once per turn, and the text that it returns is on
+    record."""
     tools: Tools = ()  # type: ignore[assignment]  # its default is a value, not what checkers see
-    """Tools, and sources of tools such as `gesta.mcp(...)`. Sources are moved to `sources`."""
+    """Tools, and sources of tools such as `gesta.mcp(...)`. The sources are moved to the field `sources`."""
     formatter: Formatter[Any] | str = "tool-calls"
     policy: Policy = Policy()
     settings: dict[str, Any] = {}
     """Settings of the model's request, such as `temperature`, as the provider names them."""
     output: type[T] | Output[T] | None = None
-    """The type of the answer, or an `Output`, which also says how the model is made to use the type; `None` for
-    text."""
+    """The type of the answer; `None` for text. An `Output` also says how the model is made to answer with this type."""
     repair: bool | Callable[[str], dict[str, Any] | None] = False
-    """Whether arguments that are nearly JSON are repaired, which the record notes. Calls of tools with an effect are
-    not repaired, unless a person approves them."""
+    """Whether arguments that are nearly JSON are repaired, which the record notes; a function does the repair
+    itself. For a tool with an effect, they are repaired only if a person has to approve its calls."""
     meta: dict[str, Any] = {}
-    """Further data for its request headers, such as the prompt that the agent was made from; no model reads it."""
+    """Further data to store in the agent's request headers, such as the prompt that it was made from. No model reads
+    it."""
     groups: tuple[str, ...] | list[str] | None = None
     """Groups of tools that the agent may use: `*` for all, `None` for `default`, an empty tuple for no tool at all."""
     state: str = ""
-    """The tool state in which a run begins; an empty text means `undefined`."""
+    """The tool state in which a run begins. Tools can change it, and it decides which tools may be used. An empty
+    text means `undefined`."""
     program: Program[T] | None = None
     """An async function that runs the agent's turns in place of a model; see `gesta.workflow.verbs`."""
     deps: Callable[[], Any] | None = None
-    """A function, async or not, that makes the deps of a turn whose caller passes none, such as a worker."""
+    """A function, async or not, that returns the deps of a turn whose caller passes none, such as a worker."""
     hooks: Hooks | None = None
     """Functions that are called for a message, a request, a call and an answer. They may refuse or change it."""
     price: Price | None = None
-    """The price of the model's tokens; `gesta.open` looks it up if it is not set. Only a budget needs the price."""
+    """The prices of the model's tokens. If not set, `gesta.open` looks them up. Only a budget needs them."""
     hint: str | None = None
-    """The place that the agent was loaded from, for people to read; Gesta never imports it."""
+    """The place from which the agent was loaded, for people to read; Gesta never imports it."""
     catalog: str | None = None
-    """Version of the catalog that its tools and prompts are from: the begin of each turn holds it."""
+    """Version of the catalog that its tools and prompts come from. The begin of each turn stores it."""
     fallbacks: Sequence[Any] = ()
-    """Models, or addresses of models: if a model fails for good, the next model is asked for the rest of the turn."""
+    """Models, or addresses of models. If a model fails and is not retried, the next model is asked for the rest of
+    the turn."""
     sources: tuple[ToolSource, ...] = ()
-    """The sources among its tools: when a turn begins, the tools that they offer are added to `tools`."""
+    """The sources of tools. When a turn begins, the tools that they offer are added to `tools`."""
 
     def __post_init__(self) -> None:
         """Check the fields. Raises AgentError, and BadTool for two tools of one name, which no model can tell apart."""
@@ -176,7 +180,7 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
                 raise BadTool(f"Agent {self.name!r} has two tools named {name!r}. Give one another: tool(name='...').")
 
     def _refuse_kinds(self) -> None:
-        """Raise AgentError if the model is a function, `tools` is a tool, or the policy is none."""
+        """Raise AgentError if the model is a function, `tools` is not a list of tools, or the policy is no `Policy`."""
         if isinstance(self.model, FunctionType):
             found = f"Agent {self.name!r} has model={self.model.__name__}, a function, expected a model"
             raise AgentError(f"{found}: gesta.scripted(ANSWERS), gesta.function(FUNCTION), or 'openai:gpt-5-mini'.")
@@ -194,7 +198,7 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
             raise AgentError(f"Agent {self.name!r} has {wanted}.")
 
     def _refuse_values(self) -> None:
-        """Raise AgentError if a field that needs a function has another value, or if a program has hooks."""
+        """Raise AgentError for instructions, deps or hooks of a wrong type, or for a program that has hooks."""
         wanted = ""
         if not isinstance(self.instructions, str) and not callable(self.instructions):
             wanted = f"instructions={self.instructions!r:.60}, expected a text, or a function of a gesta.Context"
@@ -211,7 +215,7 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
             raise AgentError(f"Agent {self.name!r} has {wanted}.")
 
     def _refuse_texts(self) -> None:
-        """Raise BadTool if the `ends_turn` text of a tool is no answer of the agent's type."""
+        """Raise BadTool if a tool's `ends_turn` text does not fit the agent's answer type."""
         assert self.answer_type is not None
         for each in self.tools:
             if isinstance(each.ends_turn, str):
@@ -229,14 +233,18 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
         return self.output if isinstance(self.output, Output) else None
 
     def tool(self, name: str) -> Tool | None:
-        """Return the tool of a name; `None` if the agent has no such tool."""
+        """Return the tool with this name; `None` if the agent has no such tool."""
         for each in self.tools:  # at each move: a generator takes four times as long
             if each.name == name:
                 return each
         return None
 
     def offering(self, state: str) -> "Agent[T]":
-        """Return the agent with only the tools that it may use in a state. An empty `state` means its first state."""
+        """Return the agent with only the tools that it may use in a tool state.
+
+        Args:
+            state: the tool state of the run; an empty text means the agent's first state.
+        """
         for each in self.tools if self.groups is None else ():  # at each request: a generator takes longer
             if each.group or each.applicable_states:
                 break
@@ -247,18 +255,21 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
         return replace(self, tools=[tool for tool in self.tools if tool.offered(wanted, now)])
 
     def in_place(self, model: str) -> "Agent[T]":
-        """Return the fallback agent whose model has this name; this agent if no fallback has it."""
+        """Return the fallback agent whose model has this name; this agent itself if no fallback has it."""
         return next((each for each in self.fallbacks if each.asked().name == model), self)
 
     def asked(self) -> Model:
-        """Return the agent's model, which must be bound; if the agent has none, a model that refuses every request."""
+        """Return the model of the agent, which must be bound.
+
+        If it has none, return a model that refuses every request.
+        """
         if self.model == "":
             return Unasked()
         assert not isinstance(self.model, str), f"agent {self.name!r} was not bound: model is {self.model!r}"
         return self.model
 
     def formats(self) -> Formatter[Any]:
-        """Return the agent's formatter, which must be bound."""
+        """Return the formatter of the agent, which must be bound."""
         assert not isinstance(self.formatter, str), f"agent {self.name!r} was not bound"
         return self.formatter
 
@@ -287,10 +298,10 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
         )
 
     def answers_by(self) -> str | None:
-        """Return how the model is made to answer with the type: see `Output.by`; `None` if any text is an answer."""
+        """Return how the model is made to answer with the output type, see `Output.by`; `None` if any text will do."""
         if self.answer_type is None:
             return None
-        in_words = self.formats().reader() is not None  # where even calls are words, no provider can hold it to a form
+        in_words = self.formats().reader() is not None  # calls in plain text: no provider can enforce a schema
         return "prompt" if in_words else self.answer_type.by
 
     def answer_text(self, output: str) -> str:
@@ -302,7 +313,7 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
         return reader.close(Reply(text=output)).text
 
     def header(self) -> RequestHeaderContent:
-        """Return the header: the tools, instructions and settings of all its requests."""
+        """Return the request-header content: the tools, instructions, model and settings of all its requests."""
         meta: dict[str, Any] = {**self.meta, "model": self.asked().name}
         by, schema, output = self.answers_by(), None, self.answer_type
         tools = [
@@ -334,7 +345,7 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
         """
         own = [tool for tool in self.tools if tool.server is None] if self.sources else self.tools
         rules = [[getattr(tool, rule) for rule in RULES] + [tool.ends_turn] * bool(tool.ends_turn) for tool in own]
-        header = (replace(self, tools=own) if self.sources else self).header()  # servers may offer others tomorrow
+        header = (replace(self, tools=own) if self.sources else self).header()  # servers may offer other tools tomorrow
         described = [self.name, msgspec.to_builtins(header), self.formats().name, rules]
         described += [["sources", *(each.described() for each in self.sources)]] if self.sources else []
         described += [self.groups, self.state, getattr(self.program, "__qualname__", None)]
@@ -361,7 +372,7 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
 
 
 def with_model_of(tool: Tool, asked: Model | str) -> Tool:
-    """Return a tool whose agent lacks a model with the model `asked`; any other tool unchanged."""
+    """Return the tool; if it runs an agent that lacks a model, that agent gets the model `asked`."""
     if not isinstance(tool.agent, Agent) or not tool.agent.lacks_model:
         return tool
     below = replace(tool.agent, model=asked)
@@ -369,17 +380,17 @@ def with_model_of(tool: Tool, asked: Model | str) -> Tool:
 
 
 def _required(function: Callable[..., Any]) -> str:
-    """Return the names of the parameters that a function cannot be called without; empty if there are none."""
+    """Return the names of the parameters without which a function cannot be called, joined by commas; empty if none."""
     try:
         parameters = signature(function).parameters.values()
-    except (TypeError, ValueError):  # of a built-in one nobody knows
+    except (TypeError, ValueError):  # some built-in functions have no signature
         return ""
     any_number = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
     return ", ".join(each.name for each in parameters if each.default is each.empty and each.kind not in any_number)
 
 
 def chained(agents: Sequence[Agent[Any]]) -> tuple[Agent[Any], ...]:
-    """Return the agents, each with all agents after it as its fallbacks."""
+    """Return the agents in the same order, each with all agents after it as its fallbacks."""
     rest: tuple[Agent[Any], ...] = ()
     for each in reversed(agents):
         rest = (replace(each, fallbacks=rest), *rest)

@@ -1,7 +1,8 @@
-"""The parts of contents: their tags, the base of all contents, and the values inside them.
+"""The parts of contents: their tags, their base class, and the structs that are values inside contents.
 
-A value has no tag of its own and is never on record by itself. `gesta.kinds` holds the contents, and hands these names
-on: import them from there.
+A content says what happened: a message, a tool call, a result. A stored content is an entry of a run. The structs here
+other than `Base` have no tag and are never stored by themselves. `gesta.kinds` defines the contents and re-exports all
+names of this module: import them from there.
 """
 
 import enum
@@ -14,10 +15,10 @@ Reason = Literal["answered", "failed", "limit", "budget", "cancelled"]
 
 
 class Kind(enum.StrEnum):
-    """The tag of a content."""
+    """The tags of the contents, as they are stored."""
 
     def __new__(cls, value: str, doc: str) -> Self:
-        """Make a member from its tag and its docstring."""
+        """Return a member with this tag and this docstring."""
         member = str.__new__(cls, value)
         member._value_ = value
         member.__doc__ = doc
@@ -80,13 +81,13 @@ class Error(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Forked(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The entry of another run after which a fork begins."""
+    """The point at which a fork (a run that shares the first entries of another run, its base) leaves its base."""
 
     run: str
     seq: int
     """Seq of the last entry that the fork shares; 0 if it shares no entry."""
     digest: str = ""
-    """Digest of that entry, in hex: the fork is chained to it."""
+    """Digest of that entry, in hex; the digest of the fork's first own entry is computed from it."""
     live: list[str] | None = None
     """Names of tools, beside the pure ones, whose calls may run in the fork if the base has no result for them."""
 
@@ -97,29 +98,30 @@ class Opened(Struct, frozen=True, kw_only=True, omit_defaults=True):
     session: str
     name: str
     record: str
-    """Id of the record where the run was made; it stays when the run is copied elsewhere."""
+    """Id of the record in which the run was made. A copy of the run in another record keeps this id."""
     parent_run: str | None = None
     base: Forked | None = None
     """For a fork: the run that it was forked from, and the last entry that it shares."""
     depth: int = 0
     """Number of runs above this run; 0 for a root run."""
     doubts: list[str] | None = None
-    """Names of tools with a call of unknown outcome in a run above: each call of them needs approval here."""
+    """Names of tools with a call of unknown outcome in a run above. Each call of these tools in this run needs an
+    approval."""
 
 
 class AgentRef(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The agent that took a turn. Nothing is imported by this reference: `hint` is for people."""
+    """The agent that took a turn. `hint` says for people where the agent was loaded from; Gesta never imports it."""
 
     name: str
     digest: str
     """SHA-256 of the agent's description, in hex."""
     hint: str | None = None
     catalog: str | None = None
-    """Version of the catalog that its tools and prompts are from, such as a commit."""
+    """Version of the catalog that its tools and prompts come from, such as a commit."""
 
 
 class ToolServer(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The server that carries a tool out, as it was when the tool was called."""
+    """The server that runs a tool, with the version and the schema that it reported when the tool was called."""
 
     name: str
     """Name that the server gives itself."""
@@ -128,7 +130,7 @@ class ToolServer(Struct, frozen=True, kw_only=True, omit_defaults=True):
     schema: str
     """SHA-256 of the tool's name, description, schemas and annotations as the server listed them, in hex."""
     tool: str | None = None
-    """The server's own name of the tool; `None` if it is the tool's name here."""
+    """Name that the server itself uses for the tool; `None` if it equals the tool's name in the run."""
 
 
 class Step(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -137,7 +139,7 @@ class Step(Struct, frozen=True, kw_only=True, omit_defaults=True):
     goal: str
     tool_hint: str | None = None
     depends_on: list[int] | None = None
-    """Places of other steps in the plan, from 0."""
+    """Indexes of other steps in the plan, from 0."""
 
 
 class Hit(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -151,7 +153,7 @@ class Hit(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Base(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):
-    """Base of all contents."""
+    """Base class of all contents."""
 
     extra: dict[str, Any] | None = None
     """Additional data of users and importers, any Python values: nothing in Gesta reads a member of it."""

@@ -1,9 +1,10 @@
 """An entry is a content with its place, time and causes; it is written once and never changes.
 
-Its id is `run.seq`; there is no second id. A `Draft` is a content before it is written, an `Entry` is on the record,
-and a `Row` is an entry as it is stored: the text whose bytes the digest covers.
+Its id is `run.seq`; there is no second id. A `Draft` is a content before it is written, an `Entry` is stored, and a
+`Row` is an entry in its stored form: the texts whose bytes the digest covers.
 
-A view is a fold over entries. So everything that is computed from a run can be deleted and computed again.
+All state of a run is computed from its entries by a `View`, a fold over entries. So this state can be deleted and
+computed again.
 """
 
 import hashlib
@@ -20,14 +21,14 @@ VERSION = 2
 """Format of the entries that this release writes. Older entries are upcast on reading, newer entries are refused."""
 
 GENESIS = bytes(32)
-"""The digest that the first entry of a run is chained to."""
+"""The digest that stands in for a previous entry when the digest of a run's first entry is computed."""
 
 Cause = int | tuple[str, int]
 """An entry that this one was made from: a seq of the same run, or (run, seq)."""
 
 
 class Row(Struct, frozen=True, gc=False):
-    """An entry as it is stored. Text columns hold text for people; the other columns hold raw bytes."""
+    """An entry in its stored form. Text columns can be read by people; `salt` and `digest` are raw bytes."""
 
     run: str
     seq: int
@@ -45,9 +46,9 @@ class Row(Struct, frozen=True, gc=False):
     salt: bytes
     """16 random bytes, so that nobody can guess an erased content from its digest."""
     digest: bytes
-    """32 bytes: the link to every entry before it."""
+    """32 bytes, computed from this entry and the digest of the entry before it."""
     pos: int = 0
-    """Place in the whole store, in commit order. The store sets it; the digest does not cover it."""
+    """Number of the entry in the whole store, in commit order. The store sets it; the digest does not cover it."""
 
 
 class Entry(Struct, frozen=True, kw_only=True, gc=False):
@@ -55,25 +56,25 @@ class Entry(Struct, frozen=True, kw_only=True, gc=False):
 
     run: str
     seq: int
-    """From 1, without a gap."""
+    """Number of the entry in its run, from 1 without a gap."""
     at: datetime
-    """UTC, aware."""
+    """Time at which the entry was written: an aware datetime in UTC."""
     span: int
-    """Seq of the begin of the entry's span; a begin has its own seq here."""
+    """Seq of the `begin` entry of the span that the entry is in. A `begin` entry has its own seq here."""
     causes: tuple[Cause, ...] = ()
     content: Content
     annotations: dict[str, Any] | None = None
-    """The entry's own annotations; inherited annotations are computed."""
+    """The entry's own annotations. Annotations inherited from its spans are not stored here; they are computed."""
     version: int = VERSION
     digest: bytes = b""
     pos: int = 0
-    """Place in the whole store; 0 until the store has given it."""
+    """Number of the entry in the whole store, in commit order; 0 until the entry is committed."""
     shared_from: str | None = None
-    """The run that wrote the entry, if a fork reads the entry as its own."""
+    """Id of the run that wrote the entry, if a fork shares it; `None` for an entry of the run itself."""
 
     @property
     def kind(self) -> Kind:
-        """The tag of its content."""
+        """The tag of the entry's content."""
         return self.content.kind
 
     @property
@@ -91,13 +92,19 @@ class Draft(Struct, frozen=True):
 
 
 def run_id(record: str, session: str, name: str) -> str:
-    """Return the id of a run, 16 hex digits: two processes that make the same run get the same id."""
+    """Return the id of a run, 16 hex digits. It is computed from its names, so two processes that create one run agree.
+
+    Args:
+        record: id of the record.
+        session: name of the session; for a child run, the id of the run above it.
+        name: name of the run.
+    """
     named = json.dumps([record, session, name])
     return hashlib.sha256(named.encode()).hexdigest()[:16]
 
 
 def utc_text(at: datetime) -> str:
-    """Return a time as rows hold it, always with microseconds, so that texts sort by time."""
+    """Return a time as rows store it: UTC, always with microseconds, so that sorted texts are in the order of time."""
     at = at if at.tzinfo is UTC else at.astimezone(UTC)
     if at.microsecond:  # a tenth of the time, and the same text
         text: str = to_builtins(at)
@@ -106,7 +113,7 @@ def utc_text(at: datetime) -> str:
 
 
 def utc_time(text: str) -> datetime:
-    """Return the time that a text in a row holds. Raises ValueError for a text that is no time in UTC."""
+    """Return the time for a text from a row. Raises ValueError for a text that is not a time in UTC."""
     at = datetime.fromisoformat(text)
     if at.tzinfo is not UTC:
         raise ValueError(f"found the time {text!r:.60}, expected one in UTC")
@@ -117,17 +124,17 @@ S = TypeVar("S")
 
 
 class View(Protocol[S]):
-    """A fold over entries: a first state, and a function that returns the state after one more entry."""
+    """A fold over entries: an initial state, and a function that returns the state after one more entry."""
 
     def start(self) -> S:
         """Return the state before the first entry."""
 
     def apply(self, state: S, entry: Entry) -> S:
-        """Return the state after one more entry. No entry makes it raise."""
+        """Return the state after one more entry. Only an entry whose content does not fit its kind may raise."""
 
 
 def fold(view: View[S], entries: Iterable[Entry], state: S | None = None) -> S:
-    """Return the state of a view after some entries, counted from its start or from `state`."""
+    """Return the state of a view after these entries, starting from `state`, or from the view's initial state."""
     state = view.start() if state is None else state
     for entry in entries:
         state = view.apply(state, entry)

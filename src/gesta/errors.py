@@ -1,12 +1,12 @@
 """Every error that Gesta raises on purpose, each saying what was found, what was expected and what to do.
 
-Catching an error also catches those below it:
+An `except` clause for an error also catches the errors below it in this tree:
 
     GestaError
     ├── RecordError        the file or database as a whole
-    │   ├── NoRecord         there is none where one should be read
-    │   ├── BrokenRecord     it is no record, or its bytes were changed
-    │   │   └── ForeignObjects  it holds code of others that would run when it is used
+    │   ├── NoRecord         there is no record at the address
+    │   ├── BrokenRecord     the file or database is not a record, or its bytes were changed
+    │   │   └── ForeignObjects  it holds code that Gesta did not make and that would run when it is used
     │   ├── NewerRecord      a later release wrote it
     │   └── WriteFailed      full disk, read-only folder, lost connection: no further effects
     │       ├── RecordBusy     others wrote without a pause while Gesta waited
@@ -15,21 +15,21 @@ Catching an error also catches those below it:
     │   ├── NoRun            no such run
     │   ├── SeveralRuns      the text fits several runs
     │   ├── RunHeld          somebody else is writing the run
-    │   ├── RunMirrored      the run is a mirror of a run in another record, or was moved there
-    │   ├── LeaseLost        the writer has no lease any more, or has not read all entries
+    │   ├── RunMirrored      the run is a copy of a run in another record, or was moved there
+    │   ├── LeaseLost        the writer has no lease (right to write) any more, or missed entries
     │   ├── NotWaiting       nothing waits for this answer, or several things do
     │   │   └── Expired        the request was answered too late
     │   ├── SaidBefore       somebody gave another answer before
     │   ├── TurnOpen         a new turn cannot begin while one is open
     │   ├── OtherMessage     the key was used for another message
-    │   ├── OtherProgram     a program does something else than is on record
+    │   ├── OtherProgram     a program does not do what the record says it did
     │   ├── OtherType        an answer on record is not of the agent's type
     │   └── NoAnswer         the turn has no answer
     ├── AgentError         an agent, tool or script that cannot be used as it is
     │   ├── BadTool, BadArguments, BadAddress, MissingExtra, NoKey, NoDeps, NoServer
     │   └── ScriptExhausted  a scripted or replayed model has no more items
-    ├── ModelFault         a provider did not answer (caught by `perform`, written as a `fault`)
-    ├── ToolError          raised by a tool: it failed, and says so to the model in its own words
+    ├── ModelFault         a provider did not answer (Gesta catches it and writes a `fault` entry)
+    ├── ToolError          raised by a tool: it failed; the model reads the message of the error
     └── InDoubt            raised by a tool: it cannot say whether its effect happened
 """
 
@@ -64,14 +64,14 @@ class GestaError(Exception):
     """Base of all errors that Gesta raises on purpose. Their messages hold no secret that this process knows."""
 
     by_name = True
-    """Whether text in the place of a secret, such as a password in an address, is removed from messages too."""
+    """Whether messages are also cleared of texts in the place of a secret, such as a password in an address."""
 
     def __init__(self, *args: object) -> None:
         clean = SECRETS.message if self.by_name else SECRETS.text
         super().__init__(*(clean(each) if isinstance(each, str) else each for each in args))
 
     def add_note(self, note: str, /) -> None:
-        """Add a note to the error, without the secrets in it."""
+        """Add a note to the error, after removing the secrets in it."""
         super().add_note(SECRETS.message(note))
 
 
@@ -80,7 +80,7 @@ class RecordError(GestaError):
 
 
 class NoRecord(RecordError):
-    """There is no record where one should be read."""
+    """There is no record at the address, and the caller needs one."""
 
     def __init__(self, address: str) -> None:
         super().__init__(f"No record at {address!r}. Name one with --record FILE, or run `gesta demo` to make one.")
@@ -106,7 +106,7 @@ class ForeignObjects(BrokenRecord):
 
 
 class SetAside(UserWarning):
-    """A record holds triggers or views that Gesta did not make. They are not used."""
+    """A warning: the record holds triggers or views that Gesta did not make. Gesta does not use them."""
 
     def __init__(self, address: str, found: list[str]) -> None:
         super().__init__(
@@ -176,7 +176,7 @@ class RunHeld(RunError):
         )
         self.run, self.owner, self.since, self.head = run, owner, since, head
         self.unknown = unknown
-        """The process that holds the run, if nobody knows whether it still runs."""
+        """Name of the process that holds the run, if nobody knows whether it is still running; else `None`."""
 
 
 class RunMirrored(RunError):

@@ -1,9 +1,9 @@
 """An event describes one entry of a run, or words that are not on record yet.
 
-Events are not stored. Words of an answer or of a thought are sent as they come; every other event follows from an entry
-that is durable. `retract` withdraws words that did not become the answer. `Event` is a closed union: `event.type` says
-which of its classes an event has. An outcome says how a turn ended or what it waits for. It is read from the folded
-state, not written down.
+Events are not stored. Words of an answer or of a thought are sent while the model generates them; every other event is
+sent after its entry is durable. A `retract` event withdraws words that did not become the answer. `Event` is a closed
+union; `event.type` says which of its classes an event has. An `Outcome` says how a turn ended or what it waits for. It
+is computed from the state of the run and not stored.
 """
 
 import logging
@@ -21,13 +21,13 @@ from gesta.state.account import Spent
 
 
 class Explain(Struct, frozen=True):
-    """The place of an entry in the explanation of the answer."""
+    """An entry as a node in the explanation of an answer: its type, and the nodes that it was made from."""
 
     node: NodeType
     derived_from: tuple[str, ...]
     """Ids of the nodes that the entry was made from."""
     holds: Content | None = None
-    """The content of the entry."""
+    """The content of the entry, if the event includes it."""
 
 
 class Outcome(Struct, Generic[T], frozen=True, kw_only=True):
@@ -40,32 +40,32 @@ class Outcome(Struct, Generic[T], frozen=True, kw_only=True):
     reason: Reason | Literal["waiting"]
     answer: str | None = None
     given: T | None = field(name="value", default=None)
-    """The value of the answer; None if there is no value."""
+    """The value of the answer; `None` if there is no value. Read it through `value`, which checks the reason."""
     waiting: tuple[Waiting, ...] = ()
     queued: bool = False
-    """Whether the message waits until another turn of the run has ended. Then this outcome is the outcome of that
-    turn."""
+    """Whether the message still waits for another turn of the run to end. Then this outcome is that other turn's
+    outcome."""
     doubts: tuple[str, ...] = ()
     """Names of tools with a call whose outcome was still unknown when the turn ended."""
     error: Error | None = None
-    """Why the turn was not answered: an error, or the limit that was reached."""
+    """Why the turn has no answer: an error, or the limit that was reached."""
     requests: int = 0
-    """Number of answers that the model gave."""
+    """Number of replies that the model made."""
     tokens_in: int = 0
     tokens_out: int = 0
     unknown_usage: int = 0
-    """Number of answers without a count of tokens; the sums do not include them."""
+    """Number of replies without a count of tokens; `tokens_in` and `tokens_out` do not include them."""
     spent: Spent | None = None
-    """What the turn and its child runs spent; `None` if no account was kept, see `Budget`."""
+    """What the turn and its child runs spent; `None` if no account was kept, which `Policy(budget=...)` starts."""
     end: int | None = None
     """Seq of the `end` of the turn; `None` while the turn waits."""
 
     @property
     def value(self) -> T:
-        """The answer as the agent's `output`, or the value that its program returned; else the answer's text.
+        """The answer as a value of the agent's `output` type, or as its program returned it; else the answer's text.
 
         Raises:
-            NoAnswer: the turn was not answered. Check `reason` before.
+            NoAnswer: the turn has no answer. Check `reason` first.
         """
         if self.reason != "answered":
             raise NoAnswer(self.run, self.reason, self.error.message if self.error is not None else None)
@@ -81,18 +81,18 @@ class AnyEvent(Struct, frozen=True, kw_only=True, tag_field="type"):
     """The fields that every event has."""
 
     content: str = ""
-    """The text of the event; empty if all of its words were sent before."""
+    """The text of the event; empty if other events have sent all of this text before."""
     message: int = 0
-    """Seq of the request that the words answer; 0 if they answer no request."""
+    """Seq of the request whose reply the words belong to; 0 if they belong to no reply."""
     run: str = ""
     span: tuple[str, ...] = ()
-    """Names of the spans from the root of the run to the span that the event is about."""
+    """Names of the spans that the event is in, from the root of the run inwards."""
     seq: int | None = None
     """Seq of the entry that the event is about; `None` for words that are not on record yet."""
     pos: int = 0
-    """Pos of the entry with which the event was sent; 0 for words that are not on record yet."""
+    """Pos (number in the whole store) of the entry that caused the event; 0 for words that are not on record yet."""
     part: int = 0
-    """Place of the event among the events of one `pos`, from 0."""
+    """Index of the event among the events that have the same `pos`, from 0."""
     end_of_message: bool = False
     end_of_dialog: bool = False
     explain_id: str | None = None
@@ -101,7 +101,7 @@ class AnyEvent(Struct, frozen=True, kw_only=True, tag_field="type"):
 
     @property
     def id(self) -> str | None:
-        """The id `pos-part`, which `follow(after=…)` takes; `None` for words that are not on record yet."""
+        """The id `pos-part`, which `record.follow(after=…)` accepts; `None` for words that are not on record yet."""
         return f"{self.pos}-{self.part}" if self.pos else None
 
 
@@ -112,13 +112,13 @@ class ThoughtEvent(AnyEvent, frozen=True, kw_only=True, tag="thought"):
 
 
 class CallEvent(AnyEvent, frozen=True, kw_only=True, tag="call"):
-    """A tool is called. The event is sent before the tool runs; its `seq` is that of the call."""
+    """A tool is about to be called: the event is sent before the tool runs. Its `seq` is the seq of the call."""
 
     type: ClassVar[Literal["call"]] = "call"
     tool: str
     arguments: dict[str, Any]
     error: str | None = None
-    """Why the call is invalid and is not carried out; `None` for a valid call."""
+    """Why the call is invalid and does not run; `None` for a valid call."""
 
 
 class ResultEvent(AnyEvent, frozen=True, kw_only=True, tag="result"):
@@ -126,15 +126,15 @@ class ResultEvent(AnyEvent, frozen=True, kw_only=True, tag="result"):
 
     type: ClassVar[Literal["result"]] = "result"
     call: int | None
-    """Seq of the call; `None` if an imported record does not say."""
+    """Seq of the call; `None` if an imported record does not name it."""
     tool: str | None
-    """Name of the tool, where the call is known."""
+    """Name of the tool; `None` if the call is not known."""
     result: Any
     outcome: Literal["ok", "error", "denied", "interrupted", "unknown", "late"]
 
 
 class ObservationEvent(AnyEvent, frozen=True, kw_only=True, tag="observation"):
-    """The text that a tool returned; without a `seq`, words that the tool sent while it ran."""
+    """The text that a tool returned. Without a `seq`, it is text that the tool sent while it was running."""
 
     type: ClassVar[Literal["observation"]] = "observation"
 
@@ -146,7 +146,7 @@ class AnswerEvent(AnyEvent, frozen=True, kw_only=True, tag="answer"):
 
 
 class ExplainEvent(AnyEvent, frozen=True, kw_only=True, tag="explain"):
-    """The place of an entry in the explanation of the answer: `explain_id` and `explain_graph`."""
+    """How one entry is explained: `explain_id` names the entry, and `explain_graph` says what it was made from."""
 
     type: ClassVar[Literal["explain"]] = "explain"
     explain_id: str
@@ -154,19 +154,19 @@ class ExplainEvent(AnyEvent, frozen=True, kw_only=True, tag="explain"):
 
 
 class WaitingEvent(AnyEvent, frozen=True, kw_only=True, tag="waiting"):
-    """The turn waits for somebody or something."""
+    """The turn waits for a person, a time or another run; `waiting` says for which."""
 
     type: ClassVar[Literal["waiting"]] = "waiting"
     waiting: Waiting
 
 
 class RetryEvent(AnyEvent, frozen=True, kw_only=True, tag="retry"):
-    """A request failed and is made again. `content` says why it failed, `message` is the request."""
+    """A request failed and will be sent again. `content` says why it failed; `message` is the seq of the request."""
 
     type: ClassVar[Literal["retry"]] = "retry"
     error: Error
     wait_s: float
-    """Pause before the next try."""
+    """Seconds until the next try."""
 
 
 class CompactionEvent(AnyEvent, frozen=True, kw_only=True, tag="compaction"):
@@ -184,7 +184,7 @@ class ErrorEvent(AnyEvent, frozen=True, kw_only=True, tag="error"):
 
 
 class RetractEvent(AnyEvent, frozen=True, kw_only=True, tag="retract"):
-    """The words that were sent for `message` are withdrawn: they are not the answer."""
+    """The words that were sent with this `message` number are withdrawn: they are not part of the answer."""
 
     type: ClassVar[Literal["retract"]] = "retract"
 
@@ -210,9 +210,9 @@ Event = (
     | RetractEvent
     | EndEvent
 )
-"""The closed union. A chain of `if event.type == …`, or a `match`, ends in `assert_never` where every type is handled.
+"""The closed union of all events. A `match` on `event.type` that handles every type ends in `assert_never`.
 
-It can be sent as JSON: `msgspec.json.encode(event)`, and `msgspec.json.decode(text, type=gesta.Event)` reads it again.
+An event can be sent as JSON with `msgspec.json.encode(event)`. `msgspec.json.decode(text, type=gesta.Event)` reads it.
 """
 
 Listener = Callable[[Event], None]
@@ -220,27 +220,27 @@ LOGGER = logging.getLogger("gesta")
 
 
 class Broadcast(Struct, eq=False, weakref=True):
-    """Sends words to the listeners in this process that follow a root run or a run below it."""
+    """Sends words of a reply to the listeners in this process that follow a root run or a run below it."""
 
     listeners: list[Callable[[Event, int], None]] = field(default_factory=list)
-    """Functions that are called with an event, and with the seq of the last durable entry of its run. The event belongs
+    """Functions that are called with an event and with the seq of the last durable entry of its run. The event comes
     after that entry."""
     coming: dict[str, list[tuple[Event, int]]] = field(default_factory=dict)
-    """The events with words of each run's last message, each with the seq of the last durable entry."""
+    """For each run, the word events of its last message so far, each with the seq of the last durable entry."""
 
     def join(self, listener: Callable[[Event, int], None]) -> None:
-        """Add a listener, and call it with the words of each run's last message that were sent before."""
+        """Add a listener, and first call it with the words of each run's last message that were already sent."""
         for each in [told for words in self.coming.values() for told in words]:
             listener(*each)
         self.listeners.append(listener)
 
     def leave(self, listener: Callable[[Event, int], None]) -> None:
-        """Remove a listener, if it is there."""
+        """Remove a listener. A listener that is not registered is ignored."""
         if listener in self.listeners:
             self.listeners.remove(listener)
 
     def tell(self, event: Event, durable: int) -> None:
-        """Send words to all listeners. A listener that raises is removed, and its error is logged."""
+        """Send a word event to all listeners. A listener that raises is removed, and its error is logged."""
         if not self.listeners:
             return
         words = self.coming.setdefault(event.run, [])

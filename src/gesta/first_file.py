@@ -1,7 +1,7 @@
-"""Prints a note, once, if a program leaves no record because it named none.
+"""Prints a note, at most once per process, if a program's record was in memory because it named no file.
 
 The note is printed only for a program that a person started as a file: not for a library that calls `run_sync`, a test
-or the interactive prompt. A program that names any record, also `:memory:`, gets no note.
+or the interactive prompt. A program that names any record, even `:memory:`, gets no note.
 """
 
 import os
@@ -18,13 +18,13 @@ and then ask what its answer was made from:  gesta why last
 (record=":memory:" keeps none, and is silent.)
 """
 UNDER_TEST = "PYTEST_CURRENT_TEST"
-"""Variable that pytest sets while a test runs, for the test and for the processes that it starts."""
+"""Environment variable that pytest sets while a test runs, also for processes that the test starts."""
 
 
 def tell(caller: FrameType) -> None:
-    """Write the note to standard error, if the caller is a file that was started as a program.
+    """Write the note to standard error, if the calling module is a file that was started as a program.
 
-    Later calls write nothing.
+    Only the first call in a process writes.
     """
     names = caller.f_globals
     if names.get("__name__") == "__main__" and UNDER_TEST not in os.environ and _is_file(names.get("__file__")):

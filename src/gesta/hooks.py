@@ -1,9 +1,9 @@
-"""Hooks are functions that an agent asks before it acts: on a message, a request, a tool call and an answer.
+"""Hooks are functions that an agent calls before it acts: on a message, a request, a tool call and an answer.
 
-A hook returns `None` to allow it, or one of the verdicts below. A verdict is written as a `check` entry before it takes
-effect. Until then the hook may be asked again, as after a crash. If a hook raises, the turn ends, and the message,
-request, call or answer is not used. A hook is called with the context of the turn; `context.call` asks another agent,
-which is called once.
+A hook returns `None` to allow the action, or one of the verdicts below. The verdict is written as a `check` entry
+before it takes effect. After a crash before that, the hook is called again. If a hook raises, the turn ends, and the
+message, request, call or answer is not used. A hook receives the context of the turn. It can ask another agent with
+`context.call`; that agent is asked only once, even if the hook is called again.
 """
 
 from collections.abc import Awaitable, Callable
@@ -15,26 +15,27 @@ from gesta.errors import AgentError
 from gesta.function_tool.context import Context
 
 Point = Literal["message", "request", "call", "answer"]
-"""The point at which a hook is asked."""
+"""What a hook is called for."""
 
 
 class Refuse(Struct, frozen=True):
     """Refuses the message, the request, the call or the answer.
 
-    For a call, the model reads the words as the result; in all other cases the turn ends `failed` with the words.
+    If it refuses a call, the model reads `words` as the result. In all other cases the turn ends with reason `failed`
+    and `words` as its error message.
     """
 
     words: str
 
 
 class Change(Struct, frozen=True):
-    """Replaces the message, the arguments of the call, or the answer."""
+    """Replaces the message, the arguments of the call, or the answer with `value`."""
 
     value: Any
 
 
 class AskAgain(Struct, frozen=True):
-    """For an answer: the model reads the words and answers again, at most `Retry(corrections=)` times."""
+    """For an answer: the model reads `words` and answers again, at most `Retry.corrections` times."""
 
     words: str
 
@@ -43,11 +44,11 @@ class AskPerson(Struct, frozen=True):
     """For a call: a person is asked first, as for a tool with `approval=True`."""
 
     words: str = ""
-    """The reason, for the record."""
+    """Why a person is asked; the `check` entry stores it."""
 
 
 class Add(Struct, frozen=True):
-    """For a request: the model reads these words too, after all other messages."""
+    """For a request: the model also reads `words`, after all other messages."""
 
     words: str
 
@@ -59,55 +60,55 @@ VERDICTS: dict[Point, tuple[type[Verdict], ...]] = {
     "call": (Refuse, Change, AskPerson),
     "answer": (Refuse, Change, AskAgain),
 }
-"""The verdicts that a hook may return at each point, besides `None`."""
+"""The verdicts that a hook may return for each point, besides `None`."""
 
 
 class Calling(Struct, frozen=True):
-    """The tool call that a hook is asked about."""
+    """The tool call that a hook has to allow or refuse."""
 
     tool: str
     args: dict[str, Any]
-    """A copy of the arguments; `Change` replaces them."""
+    """A copy of the arguments. To replace them, return `Change`."""
     effect: str
     seq: int
 
 
 class Asking(Struct, frozen=True):
-    """The request that a hook is asked about."""
+    """The request that a hook has to allow or refuse."""
 
     number: int
-    """Number of the request in the turn, from 1; a further try of a request has the same number."""
+    """Number of the request in the turn, from 1. A repeated try of the same request keeps its number."""
     message: str
-    """The message of the person, or the task of a child run, that the turn is about."""
+    """The text that opened the turn: a person's message, or the task of a child run."""
 
 
 class Hooks(Struct, frozen=True, kw_only=True):
-    """The functions that an agent asks, each async or not; they run in the event loop."""
+    """The functions that an agent calls before it acts. Each may be async or not; they run in the event loop."""
 
     message: (
         Callable[[str, Context[Any]], Refuse | Change | None]
         | Callable[[str, Context[Any]], Awaitable[Refuse | Change | None]]
         | None
     ) = None
-    """Asked before the first request of a turn, about the text that began the turn."""
+    """Called before the first request of a turn, with the text that opened the turn."""
     request: (
         Callable[[Asking, Context[Any]], Refuse | Add | None]
         | Callable[[Asking, Context[Any]], Awaitable[Refuse | Add | None]]
         | None
     ) = None
-    """Asked before each request."""
+    """Called before each request."""
     call: (
         Callable[[Calling, Context[Any]], Refuse | Change | AskPerson | None]
         | Callable[[Calling, Context[Any]], Awaitable[Refuse | Change | AskPerson | None]]
         | None
     ) = None
-    """Asked before a person is asked to approve a call, and before the first attempt of the call."""
+    """Called for each tool call, before a person is asked to approve it and before its first attempt."""
     answer: (
         Callable[[Any, Context[Any]], Refuse | Change | AskAgain | None]
         | Callable[[Any, Context[Any]], Awaitable[Refuse | Change | AskAgain | None]]
         | None
     ) = None
-    """Asked about each answer, before it is sent: a value of the agent's `output` if it has one, else a text."""
+    """Called with each answer before it is sent: a value of the agent's `output` type if it has one, else a text."""
 
     def __post_init__(self) -> None:
         """Check that each hook is a function. Raises AgentError."""

@@ -1,8 +1,11 @@
 """Each thing that can happen in a run has a class here; `Content` is the closed, tagged union of them.
 
-The tag on disk is the string of `Kind`, for ever; the classes keep the names that activity logs use. Every link
-(`of`, `call`, `header`, `extends`) is the seq of an entry in the same run, never a provider's id: those repeat
-and go missing. Data only: nothing here knows how it is stored, shown or sent.
+A tag on disk never changes; the classes keep the names that agent-catalog's activity logs use. Every link (`of`,
+`call`, `header`, `extends`) is the seq of an entry in the same run. It is never a provider's id, because providers
+repeat or omit ids. These classes hold data only: they do not know how they are stored, shown or sent.
+
+Words: a *span* is a named part of a run, from its `begin` to its `end`; a *doubt* is a call that may or may not have
+had its effect; an *epoch* counts how often the right to write a run (the lease) was taken.
 """
 
 from datetime import datetime
@@ -31,7 +34,8 @@ class SystemContent(Base, frozen=True, kw_only=True, tag="system"):
     value: str
     parts: list[Part] | None = None
     source: list[str] | None = None
-    """The names of the agent or program that made the text, the outermost first. A model reads it as role user."""
+    """The names of the agents or programs that made the text, the outermost first. A model reads the text with role
+    `user`."""
     user_id: str | None = None
     """The user on whose behalf the agent acts."""
     corrects: int | None = None
@@ -39,7 +43,7 @@ class SystemContent(Base, frozen=True, kw_only=True, tag="system"):
     document: dict[str, Any] | None = None
     """The message that the text was made from, if that message holds more than text."""
     history: bool = False
-    """Whether a program put it into the history."""
+    """Whether a program added the text as part of an earlier conversation."""
 
 
 class UserContent(Base, frozen=True, kw_only=True, tag="user"):
@@ -52,9 +56,9 @@ class UserContent(Base, frozen=True, kw_only=True, tag="user"):
     document: dict[str, Any] | None = None
     """The message that the text was made from, if that message holds more than text."""
     history: bool = False
-    """Whether a program put it into the history: nobody sent it."""
+    """Whether a program added the message as part of an earlier conversation: nobody sent it in this turn."""
     traceparent: str | None = None
-    """The W3C trace context of the request that brought the message: the turn's span hangs under that span."""
+    """The W3C trace context that came with the message: the turn's trace span becomes a child of that span."""
 
 
 class AssistantContent(Base, frozen=True, kw_only=True, tag="assistant"):
@@ -64,13 +68,13 @@ class AssistantContent(Base, frozen=True, kw_only=True, tag="assistant"):
     value: str
     parts: list[Part] | None = None
     return_values: dict[str, Any] | None = None
-    """The values of the answer, where they are more than its text."""
+    """The values of the answer, if the answer is more than its text."""
     history: bool = False
-    """Whether a program put it into the history: it is no answer of this turn."""
+    """Whether a program added the answer as part of an earlier conversation: it does not answer this turn."""
 
 
 class RequestHeaderContent(Base, frozen=True, kw_only=True, tag="request-header"):
-    """Tools, instructions, model and settings of every request after it, until another header."""
+    """Tools, instructions, model and settings. They hold for every later request, until another header is written."""
 
     kind: ClassVar[Kind] = Kind.RequestHeader
     tools: list[dict[str, Any]] | None = None
@@ -78,7 +82,7 @@ class RequestHeaderContent(Base, frozen=True, kw_only=True, tag="request-header"
     output: dict[str, Any] | None = None
     """JSON schema of the answer."""
     meta: dict[str, Any] | None = None
-    """`model`, `instructions`, `settings`."""
+    """Has the members `model`, `instructions` and `settings`, and further data of the agent."""
     made: str | None = None
     """The instructions that the agent's function returned; `None` if the agent's instructions are a text."""
 
@@ -89,18 +93,20 @@ class RequestHeaderContent(Base, frozen=True, kw_only=True, tag="request-header"
 
 
 class RequestContent(Base, frozen=True, kw_only=True, tag="request"):
-    """A model is about to be asked; durable before the first byte is sent."""
+    """A model is about to be asked. The entry is durable before the first byte is sent."""
 
     kind: ClassVar[Kind] = Kind.Request
     header: int
     extends: int | None = None
-    """Request whose blocks this request repeats; `None` for the first, or if all blocks were encoded again."""
+    """Seq of the request whose blocks this request repeats; `None` for the first one, or if all blocks were encoded
+    again."""
     blocks: list[Any]
-    """The added blocks: `[[seq, ...], encoder]` by reference, or the text of one encoded block."""
+    """The added blocks (encoded messages). Each is `[[seq, ...], encoder]`, naming the entries to encode, or the
+    encoded text."""
     body_digest: str
     """SHA-256 of the whole body, in hex."""
     number: int = 1
-    """Number of the try of this body, from 1."""
+    """Number of the try of this same body, from 1."""
 
 
 class ChatCompletionContent(Base, frozen=True, kw_only=True, tag="chat-completion"):
@@ -114,13 +120,14 @@ class ChatCompletionContent(Base, frozen=True, kw_only=True, tag="chat-completio
     """The usage as the provider sent it."""
     latency_ms: float | None = None
     meta: dict[str, Any] | None = None
-    """`raw`, or `raw_zlib` if compressed: the bytes of the reply. `native`: items that the provider wants back."""
+    """`raw` holds the bytes of the reply (`raw_zlib` if compressed). `native` holds items that the provider wants sent
+    back."""
     actions: dict[str, Any] | None = None
-    """The agent actions that were made from it, if they do not follow from its text and calls."""
+    """The actions that the agent took from this reply, if they do not follow from its text and calls."""
 
 
 class ThoughtContent(Base, frozen=True, kw_only=True, tag="thought"):
-    """Reasoning: the agent's own, or the part of a model's that its provider shows."""
+    """Reasoning: the agent's own, or the part of a model's reasoning that its provider shows."""
 
     kind: ClassVar[Kind] = Kind.Thought
     value: str
@@ -135,9 +142,9 @@ class ToolCallContent(Base, frozen=True, kw_only=True, tag="tool-call"):
     tool_call_id: str | None = None
     """The provider's id of the call; it may be missing or repeated."""
     status: Status | None = "success"
-    """Whether the call was generated well."""
+    """`error` if the model generated the call badly, so that it cannot run."""
     meta: dict[str, Any] | None = None
-    """`raw_args` where the arguments were no JSON object; `error` says why status is error."""
+    """`raw_args` has the arguments if they were not a JSON object; `error` says why the status is `error`."""
 
 
 class AttemptContent(Base, frozen=True, kw_only=True, tag="attempt"):
@@ -148,15 +155,16 @@ class AttemptContent(Base, frozen=True, kw_only=True, tag="attempt"):
     number: int
     """Number of the attempt of this call, from 1."""
     epoch: int
-    """Epoch of the lease under which the attempt was made."""
+    """Epoch of the lease (the right to write the run) under which the attempt was made."""
     effect: str | None = None
     """The tool's effect policy at the time of the attempt; `None` if it is not known."""
     process: str | None = None
-    """Name of the process that makes the attempt, for `Store.gone`; `None` in entries of format 1."""
+    """Name of the process that makes the attempt, as `Store.gone` takes it; `None` in entries of format 1."""
     key: str | None = None
-    """Idempotency key, 64 hex: random in the first attempt of a call, copied by later ones; `None` in format 1."""
+    """Idempotency key, 64 hex digits. The first attempt of a call draws it at random, and later attempts repeat it.
+    `None` in entries of format 1."""
     server: ToolServer | None = None
-    """The server that carries the tool out; `None` for a function of the program."""
+    """The server that runs the tool; `None` for a function of the program."""
 
 
 class ToolResultContent(Base, frozen=True, kw_only=True, tag="tool-result"):
@@ -169,20 +177,21 @@ class ToolResultContent(Base, frozen=True, kw_only=True, tag="tool-result"):
     """Seq of the tool call; `None` if an imported log does not say."""
     tool_call_id: str | None = None
     status: Status | None = "success"
-    """Whether the tool ran well."""
+    """`error` if the tool failed."""
     outcome: Literal["ok", "error", "denied", "interrupted", "unknown", "late"] | None = None
     doubts: list[str] | None = None
-    """Names of tools with a call of unknown outcome in the child runs that the call started."""
+    """Names of tools with a call of unknown outcome in the child runs that this call started."""
     error: Error | None = None
     """The error that the tool raised."""
     state: str | None = None
-    """The state in which the tool left the run."""
+    """The tool state that the tool put the run into; see `Agent.state`."""
     ends_turn: bool | str = False
-    """Whether the turn ends with this result as its answer; a text is the answer in its place."""
+    """Whether the turn ends with this result as its answer. A text means that the turn ends with this text as its
+    answer."""
     document: dict[str, Any] | None = None
-    """The message that the tool returned, where that holds more than text."""
+    """The message that the tool returned, if it holds more than text."""
     by: str | None = None
-    """The person who gave the result in place of the tool."""
+    """Name of the person who supplied the result in place of the tool."""
     copy_of: str | None = None
     """Id of the entry of another run that this result was copied from."""
 
@@ -192,31 +201,31 @@ class FaultContent(Base, frozen=True, kw_only=True, tag="fault"):
 
     kind: ClassVar[Kind] = Kind.Fault
     of: int
-    """Seq of the request or the attempt that failed; of the begin of the turn if the turn itself failed."""
+    """Seq of what failed: the request, the attempt, or the turn's `begin` if the turn itself failed."""
     error: Error
     wait_s: float | None = None
-    """Pause before the next try; `None` if there is no next try."""
+    """Seconds until the next try; `None` if there is no next try."""
     shown_chars: int | None = None
-    """Number of characters of the reply that were already streamed to somebody."""
+    """Number of characters of the reply that were already streamed to a listener."""
     over: bool | None = None
-    """For an attempt: whether its function has certainly ended; `False` if this was looked up and is not known."""
+    """For an attempt: `True` if its function has certainly ended, `False` if a check could not find out."""
     run: str | None = None
-    """Id of the child run that an attempt or a hook waits for."""
+    """Id of the child run that the attempt or the hook waits for."""
     instead: str | None = None
-    """For a request: the model that replaces the failed model for the rest of the turn."""
+    """For a request: name of the model that replaces the failed model for the rest of the turn."""
     state: Any = None
-    """Of an attempt that a person has to answer first: what its tool gets back when it is called again."""
+    """For an attempt that waits for a person's answer: data that the tool gets back when it is called again."""
     meta: dict[str, Any] | None = None
     """`raw_zlib`: the bytes of the reply that were received, compressed."""
 
 
 class BeginContent(Base, frozen=True, kw_only=True, tag="begin"):
-    """A span starts; its seq names the span."""
+    """A span starts. The seq of this entry identifies the span."""
 
     kind: ClassVar[Kind] = Kind.Begin
     name: str = ""
     role: str | None = None
-    """turn, task, agent, model, tool, plan, step, finding, synthesis, or the user's own."""
+    """`turn`, `task`, `agent`, `model`, `tool`, `plan`, `step`, `finding`, `synthesis`, or a role of the user's own."""
     parent: int | None = None
     state: Any = None
     annotations: dict[str, Any] | None = None
@@ -236,28 +245,28 @@ class EndContent(Base, frozen=True, kw_only=True, tag="end"):
     state: Any = None
     status: Status = "success"
     reason: str | None = None
-    """Of a turn: answered, failed, limit, budget, cancelled."""
+    """For a turn: answered, failed, limit, budget, cancelled."""
     error: Error | None = None
     doubts: list[str] | None = None
-    """Of a turn: names of tools with a call whose outcome is still unknown."""
+    """For a turn: names of tools with a call whose outcome is still unknown."""
     null: bool = False
-    """For a turn: whether its answer is null, as the type of the answer allows."""
+    """For a turn: whether its answer is the value null, which the agent's `output` type allows."""
     goal: str | None = None
-    """For a finding: its goal."""
+    """For a span with role `finding`: the goal that was looked into."""
 
 
 class EdgeContent(Base, frozen=True, kw_only=True, tag="edge"):
-    """One unit of work calls another (vertical) or hands over to it (horizontal)."""
+    """One unit of work calls another (vertical), or hands over to it (horizontal)."""
 
     kind: ClassVar[Kind] = Kind.Edge
     source: list[str]
-    """Full path of span names."""
+    """Names of the spans from the root of the run to the caller."""
     dest: list[str]
     payload: Any = None
     allowance: dict[str, Any] | None = None
     """The amount that the child run may spend."""
     child: str | None = None
-    """Name of the child run of a tool call."""
+    """Name of the child run that a tool call starts."""
 
 
 class KeyValueContent(Base, frozen=True, kw_only=True, tag="key-value"):
@@ -276,7 +285,7 @@ class DecisionContent(Base, frozen=True, kw_only=True, tag="decision"):
     candidates: list[str]
     rationale: str | None = None
     task_type: str | None = None
-    """Kind of task that the choice was made for."""
+    """The kind of task that was decided about."""
 
 
 class PlanContent(Base, frozen=True, kw_only=True, tag="plan"):
@@ -312,18 +321,19 @@ class ApprovalContent(Base, frozen=True, kw_only=True, tag="approval"):
 
     kind: ClassVar[Kind] = Kind.Approval
     of: int
-    """The approval-request."""
+    """Seq of the approval-request."""
     verdict: Literal["approved", "denied", "answered"]
     """`answered`: the call does not run, and `result` is its result."""
     by: str
     args: dict[str, Any] | None = None
-    """Other arguments to run with, if the person changed them."""
+    """Arguments to run the call with, if the person changed them."""
     reason: str | None = None
     result: Any = None
     sent_at: datetime | None = None
-    """Time at which the store received the approval, by the store's clock; it is compared with `expires`."""
+    """Time at which the store received the approval, by the store's clock; it is compared with the request's
+    `expires`."""
     token: str | None = None
-    """Proof of who approves, for the record's `Approver`."""
+    """Proof of who approved; the program's `Approver` checks it."""
     refused: str | None = None
     """Why this approval does not count: it came too late, or the `Approver` does not accept it."""
 
@@ -335,11 +345,11 @@ class QuestionContent(Base, frozen=True, kw_only=True, tag="question"):
     value: str
     schema: dict[str, Any] | None = None
     raises: Literal["tokens", "usd"] | None = None
-    """The bound of the turn's budget that the answer raises; `None` for any other question."""
+    """The bound of the turn's budget that the answer will raise; `None` for any other question."""
     attempt: int | None = None
-    """Seq of the attempt whose tool asks: it is called again with the answer; `None` for any other question."""
+    """Seq of the attempt whose tool asks. The tool is called again with the answer. `None` for any other question."""
     part: str | None = None
-    """The tool's own name of the question."""
+    """Name by which the tool itself knows the question."""
 
 
 class AnswerContent(Base, frozen=True, kw_only=True, tag="answer"):
@@ -359,7 +369,7 @@ class SignalContent(Base, frozen=True, kw_only=True, tag="signal"):
     by: str
     reason: str | None = None
     to: str | None = None
-    """For `moved`: id of the record in which the run is continued."""
+    """For `moved`: id of the record in which the run continues."""
 
 
 class TimerContent(Base, frozen=True, kw_only=True, tag="timer"):
@@ -375,12 +385,12 @@ class ResolutionContent(Base, frozen=True, kw_only=True, tag="resolution"):
 
     kind: ClassVar[Kind] = Kind.Resolution
     of: int
-    """The attempt in doubt."""
+    """Seq of the attempt in doubt."""
     verdict: Literal["done", "failed", "retry"]
     by: str
     result: Any = None
     void: bool = False
-    """Whether the attempt's key can no longer act: the next attempt draws a new one."""
+    """Whether the attempt's idempotency key can no longer have an effect: the next attempt draws a new key."""
 
 
 class BudgetContent(Base, frozen=True, kw_only=True, tag="budget"):
@@ -388,12 +398,12 @@ class BudgetContent(Base, frozen=True, kw_only=True, tag="budget"):
 
     kind: ClassVar[Kind] = Kind.Budget
     of: int
-    """The request, or the edge to a child run."""
+    """Seq of the request, or of the edge to a child run."""
     reserved: dict[str, Any] | None = None
-    """`tokens`, `usd`."""
+    """Has the members `tokens` and `usd`."""
     spent: dict[str, Any] | None = None
-    """`tokens`, `usd`, each null if unknown. For unknown amounts `counted` holds the amounts that count instead;
-    `prices` names the price list."""
+    """Has the members `tokens` and `usd`, each null if unknown. If one is unknown, `counted` holds the amounts that
+    count instead. `prices` names the price list."""
 
 
 class ArtifactContent(Base, frozen=True, kw_only=True, tag="artifact"):
@@ -406,33 +416,34 @@ class ArtifactContent(Base, frozen=True, kw_only=True, tag="artifact"):
 
 
 class CompactionContent(Base, frozen=True, kw_only=True, tag="compaction"):
-    """A summary is shown instead of a range of entries; without a summary the range is only hidden."""
+    """A summary replaces a range of entries in the prompt. Without a summary, the range is only left out."""
 
     kind: ClassVar[Kind] = Kind.Compaction
     from_seq: int
     to_seq: int
     summary: str | None = None
     tokens: int | None = None
-    """Size of the range in the prompt, as it was estimated."""
+    """Estimated number of tokens of the range in the prompt."""
     error: Error | None = None
-    """Why there is no summary, if an agent was to write a summary."""
+    """Why there is no summary, if an agent had to write one."""
     run: str | None = None
-    """Id of the child run that was to write the summary."""
+    """Id of the child run that had to write the summary."""
 
 
 class CheckContent(Base, frozen=True, kw_only=True, tag="check"):
-    """A hook of the agent changed, refused or added something, or left it to a person."""
+    """A hook of the agent changed, refused or added something, or asked that a person decides."""
 
     kind: ClassVar[Kind] = Kind.Check
     of: int
-    """Seq of the message, the call, or the completion or result with the answer; for a request, the turn's begin."""
+    """Seq of what was checked: a message, a call, or the completion or result with the answer. For a request, the
+    turn's begin."""
     point: Literal["message", "request", "call", "answer"]
     hook: str
-    """Name of the function."""
+    """Name of the hook's function."""
     verdict: Literal["allowed", "changed", "refused", "asked", "again", "added"]
     """`allowed` is written only if the hook called an agent."""
     words: str | None = None
-    """The reason, for the model or for the person."""
+    """The reason that the hook gave: for the model to read, or for the person who is asked."""
     value: Any = None
     """The new value, if the hook changed it."""
 
@@ -468,4 +479,4 @@ Content = (
     | CompactionContent
     | CheckContent
 )
-"""The closed union. Matching on it ends in `assert_never` where a kind must be handled."""
+"""The closed union of all contents. A `match` that must handle every kind ends in `assert_never`."""

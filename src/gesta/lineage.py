@@ -1,9 +1,9 @@
-"""The entries that an entry was made from follow from its causes and from the entries before it.
+"""Computes which entries an entry was made from, for the explanation of an answer.
 
-`PLACES` says for each kind which node of an explanation it is, and which causes it must have. `Origin` folds one run;
-explanations of old entries and events about new entries read the same fold, so they agree. Causes in another run are
-kept until `derived` follows them. A cause that is no node (a request, an attempt, an edge) stands for the nodes that
-the cause was made from.
+`PLACES` says for each kind whether its entries are nodes of an explanation, of which type, and which causes they must
+have. `Origin` folds one run. Explanations of old entries and events about new entries use this one fold, so they agree.
+A cause in another run is kept as a link, which `derived` follows. A cause that is not a node (a request, an attempt, an
+edge) is replaced by the nodes that it was made from itself.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -19,17 +19,17 @@ from gesta.kinds import Kind
 StepNode = Literal["Question", "Analysis", "ToolUse", "Thought", "Observation", "Retrieval", "Approval", "Conclusion"]
 PatternNode = Literal["PatternDecision", "Decomposition", "Plan", "Finding", "StepResult", "Synthesis"]
 NodeType = StepNode | PatternNode | Literal["Resolution", "Artifact", "Summary", "Note", "Instructions", "Entry"]
-"""The types of nodes in an explanation. `Entry` is any other entry that somebody asked about."""
+"""The types of nodes in an explanation. `Entry` is the type of any other entry that somebody asks to explain."""
 
 Key = tuple[str, int]
-"""Run and seq."""
+"""An entry: the id of its run, and its seq."""
 
 
 class Place(Struct, frozen=True):
-    """The place of a kind in the lineage."""
+    """The role of a kind in explanations: the type of its nodes, and the causes that its entries need."""
 
     node: NodeType | None = None
-    """`None` if entries of this kind are not nodes: an explanation shows their causes instead, or leaves them out."""
+    """`None` if entries of this kind are not nodes. An explanation replaces them by their causes, or omits them."""
     causes: frozenset[Kind] | None = frozenset()
     """An entry must have a cause of one of these kinds. `None` allows a cause of any kind; with an empty set no cause
     is needed."""
@@ -38,9 +38,9 @@ class Place(Struct, frozen=True):
 
 
 MAKERS = frozenset({Kind.ChatCompletion, Kind.Plan, Kind.ToolCall, Kind.Attempt})
-"""Kinds that call tools."""
+"""Kinds of entries that can cause a tool call: a model's reply, a plan, another call or its attempt."""
 LED = frozenset({Kind.User, Kind.System, Kind.ToolResult, Kind.Decision, Kind.End})
-"""Kinds from which a program calls a tool."""
+"""Further kinds that can cause a tool call, when a program and not a model makes it."""
 PLACES: Mapping[Kind, Place] = MappingProxyType(
     {
         Kind.System: Place(),  # a Question where it opens a child run
@@ -74,55 +74,56 @@ PLACES: Mapping[Kind, Place] = MappingProxyType(
         Kind.Check: Place("Approval", None, follows=True),
     }
 )
-"""The place of every kind. Links (`of`, `call`, `extends`) count as causes. An `assistant` without a question needs no
-cause."""
+"""The role of every kind. Links (`of`, `call`, `extends`) count as causes. An `assistant` in a turn without a question
+needs no cause."""
 
 ROLES: Mapping[str, NodeType] = MappingProxyType({"finding": "Finding", "step": "StepResult", "synthesis": "Synthesis"})
-"""For spans of these roles: the type of the node that the `end` of the span, or an `assistant` in it, is."""
+"""The type of node for the result of a span with this role. The result is the span's `end`, or an `assistant` in it."""
 
 SPEAKS = frozenset({Kind.Assistant, Kind.Plan, Kind.Decision, Kind.Question})
-"""Kinds of the entry that a completion without calls becomes; the explanation shows that entry instead. The `end` of a
-child run also counts."""
+"""Kinds of entries into which a completion without calls is turned. The explanation shows that entry in place of the
+completion. The `end` of a child run also counts."""
 
 ASIDE = frozenset({"Thought", "Note", "Summary", "Artifact"})
-"""Nodes that are not on the way from a question to its answer."""
+"""Types of nodes that do not lead from a question to its answer."""
 
 GATHERED = frozenset({"PatternDecision", "Decomposition", "Plan", "Finding", "StepResult", "Synthesis"})
-"""Types of nodes that name all nodes they were made from; nodes of other types name the nearest ones only."""
+"""Types of nodes that name all nodes they were made from. A node of another type names only the nearest ones: it leaves
+out nodes that one of its named nodes was itself made from."""
 
 
 class Origin(Struct, weakref=True):
-    """The folded lineage of one run: which entries each entry was made from."""
+    """The lineage of one run, folded from its entries: which entries each entry was made from."""
 
     nodes: dict[int, NodeType] = field(default_factory=dict)
     links: dict[int, tuple[Key, ...]] = field(default_factory=dict)
     """For each entry, the entries that it was made from: its causes, its links, and entries that these imply."""
     nearest: dict[int, tuple[Key, ...]] = field(default_factory=dict)
-    """For each entry, the nearest nodes that it was made from. Causes in other runs are kept as they are."""
+    """For each entry, the nearest nodes that it was made from. Causes in other runs are kept unchanged."""
     spans: dict[int, tuple[int, str]] = field(default_factory=dict)
-    """Parent and role of each span."""
+    """Parent (0 for none) and role of each span, by the seq of its begin."""
     inside: dict[int, list[int]] = field(default_factory=dict)
-    """Entries of each span whose role is one of `ROLES`."""
+    """Seqs of the entries in each span whose role is one of `ROLES`."""
     asked: dict[int, list[int]] = field(default_factory=dict)
-    """Seqs of the questions by the begin of their turn; the key 0 holds all questions of the run."""
+    """Seqs of the questions, by the begin of their turn. The key 0 holds all questions of the run."""
     answered: set[int] = field(default_factory=set)
-    """Begins of the turns and spans that hold an `assistant`."""
+    """Seqs of the begins of turns and spans that contain an `assistant`."""
     loose: set[int] = field(default_factory=set)
-    """Nodes of the last turn from which no other node was made so far. A turn without an answer ends with these
-    nodes."""
+    """Nodes of the last turn from which no other node has been made. The `end` of a turn without an answer has these
+    nodes as its causes."""
     child: bool = False
     """Whether the run is a child run."""
     spoken: dict[int, int] = field(default_factory=dict)
-    """For each completion, the seq of the answer or thought that was made from it; 0 if there is none so far."""
+    """For each completion, the seq of the answer or thought that was made from it; 0 if none was made so far."""
     calling: set[int] = field(default_factory=set)
     """Seqs of the completions that have calls."""
     found: dict[int, list[int]] = field(default_factory=dict)
     """Seqs of retrievals and artifacts by the entry that they were made from."""
     named: dict[Key, int] = field(default_factory=dict)
-    """Causes in other runs, each with the seq of the first entry that has this cause."""
+    """Causes in other runs, each with the seq of the first entry here that has this cause."""
 
     def add(self, entry: Entry) -> None:
-        """Add one entry. Cost: its causes, and the nodes since the oldest of these."""
+        """Add one entry. Cost: proportional to its causes, and to the nodes since the oldest of these causes."""
         seq, content = entry.seq, entry.content
         if isinstance(content, kinds.BeginContent):
             self.spans[seq] = content.parent or 0, content.role or ""
@@ -142,7 +143,7 @@ class Origin(Struct, weakref=True):
             self.loose -= {link for _, link in links if self.nodes.get(link) == "Question"}
 
     def turn(self, span: int) -> int:
-        """Return the turn that a span lies in; 0 if it lies outside of all turns."""
+        """Return the seq of the turn that contains a span; 0 if no turn contains it."""
         while span in self.spans:
             parent, role = self.spans[span]
             if role == "turn":
@@ -155,17 +156,17 @@ class Origin(Struct, weakref=True):
         return 0 if seq in self.calling else self.spoken.get(seq, 0)
 
     def undecided(self, seq: int) -> bool:
-        """Return whether an entry is a completion from which no call and no answer was made so far."""
+        """Return whether an entry is the last completion, and no call and no answer has been made from it."""
         return not self.spoken.get(seq, 1) and seq not in self.calling and seq == next(reversed(self.spoken))
 
     def concludes(self, entry: Entry) -> bool:
-        """Return whether an entry is the `end` of a child run's turn or of a failed turn that has no `assistant`."""
+        """Return whether an entry is the `end` of a failed turn, or of a child run's turn, that has no `assistant`."""
         role, content = self.spans.get(entry.span, (0, ""))[1], entry.content
         ended = isinstance(content, kinds.EndContent) and (self.child or content.status == "error")
         return ended and role == "turn" and entry.span not in self.answered
 
     def _links(self, entry: Entry) -> Iterator[Key]:
-        """Yield the earlier entries that an entry was made from, and its causes in other runs."""
+        """Yield the earlier entries of this run that an entry was made from, and its causes in other runs."""
         content, run = entry.content, entry.run
         causes: list[Cause] = list(entry.causes)
         causes += [link for name in ("of", "call", "extends") if isinstance(link := getattr(content, name, None), int)]
@@ -187,7 +188,7 @@ class Origin(Struct, weakref=True):
             yield from ((run, each) for each in self.inside.get(entry.span, ()))
 
     def _type(self, entry: Entry) -> NodeType | None:
-        """Return which node of an explanation an entry is; `None` if it is not a node."""
+        """Return the type of node that an entry is in an explanation; `None` if it is not a node."""
         place = PLACES.get(entry.kind)
         role = ROLES.get(self.spans.get(entry.span, (0, ""))[1])
         match entry.content:
@@ -230,7 +231,7 @@ class Origin(Struct, weakref=True):
                 self.found.setdefault(other, []).append(seq)
 
     def _behind(self, link: Key, entry: Entry) -> tuple[Key, ...]:
-        """Return the nearest nodes for a cause: the cause itself if it is a node, else the nodes before it."""
+        """Return the nearest nodes for a cause: the cause itself if it is a node, else the nodes it was made from."""
         run, seq = link
         became = self.became(seq) if run == entry.run else 0
         if became and became != entry.seq:
@@ -240,7 +241,7 @@ class Origin(Struct, weakref=True):
         return self.nearest.get(seq, ())
 
     def _reduced(self, near: set[Key], run: str) -> set[Key]:
-        """Return the nodes of a set from which no other node of the set was made."""
+        """Return the nodes without those from which another node of the set was made."""
         if len(near) < 2:
             return near
         lowest = min(seq if other == run else self.named.get((other, seq), 0) for other, seq in near)
@@ -256,10 +257,11 @@ class Origin(Struct, weakref=True):
 
 
 def derived(origins: Mapping[str, Origin], key: Key, shown: Callable[[Key], bool]) -> tuple[Key, ...]:
-    """Return the nodes that an entry was made from, in order.
+    """Return the nodes that an entry was made from, sorted by run and seq.
 
     Args:
-        shown: whether an entry is shown as a node; any other entry is replaced by the nodes that it was made from.
+        origins: the folded lineage of each run, by its id. Runs that are missing here are not followed.
+        shown: whether an entry is shown as a node. Any other entry is replaced by the nodes that it was made from.
     """
     found, seen, left = set[Key](), {key}, [key]
     while left:

@@ -1,6 +1,7 @@
-"""One step is: fold, decide, perform; a turn is steps until there is an answer or the turn waits.
+"""One step is: fold the entries into a state, decide on a move, carry it out. A turn is a sequence of steps.
 
-Resume, replay, take-over and approval are this loop over a log that somebody else wrote.
+The turn ends with an answer or another reason, or it waits for a person, a time or another run. Resume, replay,
+take-over after a crash and approval are the same loop, over a log that another process began.
 """
 
 from typing import cast
@@ -29,14 +30,17 @@ from gesta.store import Letter
 async def step(
     agent: Agent, live: LiveRun, decider: Decider = decide, scope: anyio.CancelScope | None = None
 ) -> tuple[Move | None, list[Entry]]:
-    """Decide on a move, and carry it out. The end of a turn is left to the caller.
+    """Decide on a move and carry it out. A move that ends the turn is left to the caller.
 
     Args:
-        scope: is cancelled if the turn is asked to stop while a model or a hook is asked. After that the turn does not
+        live: the run, with its log and its state.
+        decider: the function that decides.
+        scope: is cancelled if the turn is asked to stop while a model or a hook is being called. The turn then does not
             continue.
 
     Returns:
-        The move and the entries about it. For a wait, the move names the requests that were just written.
+        The move and the entries that were written for it. `None` as the move means that the turn's program continues. A
+        wait is decided again after the writing, so that it names the approval-requests and questions just written.
     """
     match move := decider(agent, live.state):
         case None | Finish():
@@ -78,9 +82,10 @@ async def turn(agent: Agent, live: LiveRun) -> Outcome:
 
 
 async def take_in(live: LiveRun) -> bool:
-    """Write the letters of the inbox, and denials for expired requests, into the log. Return whether any was written.
+    """Write the letters of the run's inbox (approvals, answers, cancellations) into its log, except messages.
 
-    Each letter is deleted in the commit that writes it.
+    Requests for approval that have expired are denied here too. Each letter is deleted in the commit that writes it.
+    Returns whether anything was written.
     """
     journal = live.log.journal
     waiting = await journal.store.inbox(live.log.run)
@@ -98,7 +103,7 @@ async def take_in(live: LiveRun) -> bool:
 
 
 def _expire(live: LiveRun) -> bool:
-    """Write a denial for each request for approval that has expired. Return whether there was any."""
+    """Write a denial for each request for approval that has expired. Return whether any was written."""
     late = False
     for call in live.state.calls.values():
         if call.expires is not None and call.approval is None and call.expires <= live.clock():
@@ -114,7 +119,7 @@ def _expire(live: LiveRun) -> bool:
 def _received(letter: Letter, content: Content, attempt: Entry | None, live: LiveRun) -> Content:
     """Return the content to write for a letter.
 
-    An approval is judged; a result that comes too late is marked as late.
+    An approval is written with the judgement whether it counts. A result that comes too late is marked as late.
     """
     if isinstance(content, ApprovalContent):
         record, approver = live.log.journal.store.info.id, live.host.terms.approver
@@ -123,12 +128,17 @@ def _received(letter: Letter, content: Content, attempt: Entry | None, live: Liv
 
 
 def outcome(live: LiveRun, waiting: tuple[Waiting, ...] = (), of: Turn | None = None) -> Outcome:
-    """Return the outcome of a turn, by default the last turn, from the folded state."""
+    """Return the outcome of a turn, computed from the run's state; by default of the last turn."""
     return outcome_of(live.log.run, live.state, waiting, of)
 
 
 def outcome_of(run: str, state: RunState, waiting: tuple[Waiting, ...] = (), of: Turn | None = None) -> Outcome:
-    """Return the outcome of a turn of a run; see `outcome`."""
+    """Return the outcome of a turn of a run, computed from its state.
+
+    Args:
+        waiting: what the turn waits for.
+        of: the turn; `None` for the last turn of the run.
+    """
     turn, opened = of or state.turn, state.opened
     assert turn is not None and opened is not None
     value = turn.text if turn.value is None and not turn.null else turn.value
@@ -152,7 +162,11 @@ def outcome_of(run: str, state: RunState, waiting: tuple[Waiting, ...] = (), of:
 
 
 def wake(agent: Agent, live: LiveRun, by: str | None) -> None:
-    """Write that a person resumed the open turn, if too many processes died in it. Child runs get the same `by`."""
+    """Write a `wake` signal if a person resumes a turn that too many processes died in.
+
+    Args:
+        by: name of the person; `None` if no person resumes it. Child runs are resumed under the same name.
+    """
     live.by = by
     turn = live.state.turn
     if by is not None and turn is not None and turn.deaths >= agent.policy.deaths:
@@ -161,9 +175,12 @@ def wake(agent: Agent, live: LiveRun, by: str | None) -> None:
 
 
 def taken(state: RunState, head: int, mark: int | None) -> None:
-    """Store the head of the run when the lease was taken, and the copy mark. Attempts are then looked up anew.
+    """Store in the state which entry was last when the lease was taken, and the mark of a copied record.
+
+    What was found out before about the processes of open attempts then no longer counts: each is looked up again.
 
     Args:
+        head: seq of the run's last entry when this process took the lease, the right to write the run.
         mark: see `Info.mark`.
     """
     state.since, state.mark = head, mark

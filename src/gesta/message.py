@@ -33,15 +33,16 @@ PACKED = {
     "compress": "application/x-compress",
     "br": "application/x-brotli",
 }
-"""The media type of a packed file by its encoding as `mimetypes` names it. Source: RFC 6713, shared-mime-info 2.4."""
+"""The media type of a compressed file, by the encoding that `mimetypes` reports. Source: RFC 6713, shared-mime-info
+2.4."""
 Role = Literal["system", "user", "assistant", "tool"]
 
 
 class Call(Struct, frozen=True):
-    """A tool call of a model, as the model reads it again."""
+    """A tool call of an earlier reply, as a later request shows it to the model."""
 
     id: str
-    """Unique in the conversation, and the same on every formatting."""
+    """Unique in the conversation. It stays the same however often the history is formatted."""
     name: str
     args: dict[str, Any]
     """Always a JSON object."""
@@ -51,40 +52,42 @@ class Native(Struct, frozen=True):
     """Items that a provider wants back unchanged, such as signed reasoning. No other provider can read them."""
 
     by: str
-    """Encoder and model that made the items; any other encoder or model ignores them."""
+    """Names of the encoder and the model that made the items. Any other encoder or model ignores them."""
     items: Any
     """JSON, in the provider's form."""
 
 
 class Message(Struct, frozen=True, kw_only=True):
-    """One message of a history."""
+    """One message of the history that a model reads."""
 
     role: Role
     text: str = ""
     parts: tuple[Part, ...] = ()
     """Images and files beside the text."""
     calls: tuple[Call, ...] = ()
-    """Calls of an assistant message; the tool messages that follow at once answer them, in this order."""
+    """Calls of an assistant message. The tool messages that directly follow answer them, in this order."""
     call_id: str | None = None
     """For a tool message: the id of the call that it answers."""
     name: str | None = None
-    """For results of one tool: the name of that tool."""
+    """The tool's name, if the message holds results of one tool only."""
     failed: bool = False
     """For a tool message: whether the result is an error."""
     observes: bool = False
-    """For a user message: whether its text is the results of tools."""
+    """For a user message: whether its text consists of results of tools."""
     native: Native | None = None
-    """For an assistant message that was made from one reply: the reply's native items."""
+    """For an assistant message made from one reply: the reply's provider-specific items."""
     sources: tuple[int, ...] = ()
     """Seqs of the entries that the message was made from."""
 
 
 def attached(path: str | os.PathLike[str]) -> Part:
-    """Return an image or another file as a part of a message. Its type follows from its name, or else from its bytes.
+    """Return an image or another file as a part of a message.
+
+    Its media type follows from its name, else from its bytes.
 
     Raises:
         OSError: the file cannot be read.
-        AgentError: the type of the file is unknown.
+        AgentError: neither name nor bytes tell the type of the file.
     """
     file = Path(path)
     data, (media_type, packed) = file.read_bytes(), mimetypes.guess_type(file.name)
@@ -107,10 +110,10 @@ def _is_text(data: bytes) -> bool:
 
 
 def part_text(part: Part, more: str = "") -> str:
-    """Return a part of a message in words: a text as it is, an image or a file by its name, type and address.
+    """Return a part of a message as text: a text part unchanged, an image or file as its name, type and address.
 
     Args:
-        more: words to add about an image or a file.
+        more: text to add to the description of an image or file.
     """
     if part.type == "text":
         return part.text or ""

@@ -25,16 +25,16 @@ ELSEWHERE = {
     "output_guardrails": "`hooks=Hooks(answer=...)`",
     "model_settings": "`settings`",
 }
-"""Names of an agent's fields in other libraries."""
+"""Names of agent fields in other libraries, each with what to write in Gesta instead."""
 
 
 class Spelled(msgspec.StructMeta):
-    """Metaclass of the rules: its error for a misspelt keyword names the nearest field."""
+    """Metaclass that names the nearest field in the error for a misspelt keyword."""
 
     if not TYPE_CHECKING:  # checkers read the fields themselves
 
         def __call__(self, *args: Any, **kwargs: Any) -> Any:
-            """Make an instance. Raises TypeError for a keyword that is no field."""
+            """Return a new instance. Raises TypeError for a keyword that is no field."""
             fields = self.__struct_fields__
             for name in kwargs:
                 if name not in fields:
@@ -44,56 +44,56 @@ class Spelled(msgspec.StructMeta):
 
 
 class Limits(Struct, frozen=True, kw_only=True, metaclass=Spelled):
-    """Bounds of one turn; the turn ends with reason `limit` and the name of the bound."""
+    """Bounds of one turn. A turn that reaches one ends with reason `limit`, and its error names the bound."""
 
     requests: int | None = 50
-    """Greatest number of answers of the model. Requests that failed or were lost do not count."""
+    """Greatest number of replies of the model. Requests that failed or were lost do not count."""
     calls: int | None = 500
     """Greatest number of tool calls."""
     depth: int = 8
-    """Greatest number of runs above a child run, which limits how deep agents call agents."""
+    """Greatest number of runs above a child run: how deeply agents may call agents."""
 
 
 class Retry(Struct, frozen=True, kw_only=True, metaclass=Spelled):
-    """The rules for asking again a model that did not answer: each try sends the same body as a new `request`."""
+    """The rules for repeating a request that got no reply. Each try sends the same body as a new `request` entry."""
 
     tries: int = 4
-    """Tries that may fail in a row before the turn fails; tries lost to a crash do not count."""
+    """Number of tries in a row that may fail before the turn fails. Tries lost to a crash do not count."""
     first_wait_s: float = 0.5
     factor: float = 2.0
-    """Each wait is this many times as long as the wait before."""
+    """Each wait is this many times as long as the previous wait."""
     max_wait_s: float = 30.0
     empty: int = 1
-    """Number of replies without text and calls for which the model is asked again, before the turn fails."""
+    """How often the model is asked again after a reply without text and calls, before the turn fails."""
     corrections: int = 2
     """How often the model is told that its answer does not fit the agent's `output`, before the turn fails."""
 
     def wait_s(self, failed: int, asked_s: float | None = None) -> float:
-        """Return the pause in seconds before the next try. A longer pause that the provider asked for is kept.
+        """Return the seconds to wait before the next try: the rule's own wait, or the provider's if that is longer.
 
         Args:
             failed: number of failed tries in a row, from 1.
-            asked_s: pause that the provider asked for. No pause is longer than `max_wait_s`.
+            asked_s: wait in seconds that the provider asked for. The result is never above `max_wait_s`.
         """
         wait = min(self.first_wait_s * self.factor ** (failed - 1), self.max_wait_s)
         return max(wait, min(asked_s or 0.0, self.max_wait_s))
 
 
 class Budget(Struct, frozen=True, kw_only=True, metaclass=Spelled):
-    """Bounds of the cost of one turn, with all runs below it; without a bound, costs are only recorded.
+    """Bounds of the cost of one turn, with all runs below it. Without a bound, costs are only recorded.
 
-    The cost of a request is reserved before the request and settled after it. An amount that a crash or a lost reply
-    left unsettled counts as spent.
+    The cost of a request is reserved before the request and settled after it. A reserved amount that was never settled,
+    because of a crash or a lost reply, counts as spent.
     """
 
     usd: float | None = None
     """US dollars."""
     tokens: int | None = None
-    """Tokens in and out."""
+    """Tokens of prompts and replies together."""
     request_usd: float = 0.10
-    """Amount that is reserved for a request whose price nobody knows; it counts as spent in full."""
+    """US dollars that are reserved for a request whose price is unknown. They count as spent in full."""
     request_tokens: int = 16_000
-    """Tokens that are reserved for a reply whose length no setting such as `max_tokens` bounds."""
+    """Tokens that are reserved for a reply if no setting such as `max_tokens` limits its length."""
     when_spent: Literal["stop", "ask"] = "stop"
     """`stop`: the turn ends with reason `budget`. `ask`: it waits until a person says how much more it may cost."""
 
@@ -110,30 +110,33 @@ class Price(Protocol):
 
     @property
     def dated(self) -> str:
-        """Name and edition of the price list, which the record holds beside each sum."""
+        """Name and edition of the price list. The record stores it beside each sum."""
 
     def usd(self, usage: dict[str, Any]) -> float | None:
-        """Return the price in US dollars of a usage in the provider's form; `None` if it is unknown. Never raises."""
+        """Return the price of a reply in US dollars; `None` if it is unknown. Never raises.
+
+        Args:
+            usage: the usage in the provider's form.
+        """
 
 
 class Compact(Struct, frozen=True, kw_only=True, metaclass=Spelled):
-    """The rule by which a prompt that is too large is made smaller.
+    """The rules for making a prompt smaller once it is too large.
 
-    Entries that a model is no longer shown stay on record.
-
-    Each time a `compaction` is written. First old results of tools are left out, while their calls stay. If that is not
-    enough, whole old turns are left out. Nothing is left out that would free less than a tenth of `at_tokens`.
+    First, old results of tools are left out, while their calls stay. If that is not enough, whole old turns are left
+    out. Nothing is left out that would free less than a tenth of `at_tokens`. Each time, a `compaction` entry is
+    written. The entries that the model no longer reads stay on record.
     """
 
     at_tokens: int
-    """Size of a prompt, in tokens, above which it is made smaller. The size is the provider's last count, and an
-    estimate for later messages."""
+    """Prompt size, in tokens, above which it is made smaller. The size is the provider's last count, plus an estimate
+    for later messages."""
     keep_turns: int = 3
     """Number of turns before the open turn that stay in the prompt."""
     keep_results: int = 5
-    """Number of last results that stay in the prompt. Results that the model has not answered yet stay too."""
+    """Number of the newest results that stay in the prompt. Results that the model has not read yet stay too."""
     results_over: int | None = 500
-    """Size of a result, in bytes as sent, above which it may be left out; `None` to leave all results in."""
+    """Size in bytes, as sent, above which a result may be left out; `None` to keep all results."""
     by: Any = None
     """An agent that sums up the turns that are left out, see `gesta.patterns.summariser`; `None` for no summary."""
 
@@ -146,24 +149,25 @@ class Compact(Struct, frozen=True, kw_only=True, metaclass=Spelled):
 
 
 class Policy(Struct, frozen=True, kw_only=True, metaclass=Spelled):
-    """All of an agent's rules."""
+    """The rules of an agent: limits, retries, budget, compaction, timeouts."""
 
     limits: Limits = Limits()
     retry: Retry = Retry()
     budget: Budget | None = None
-    """The budget of a turn; `None` to keep no account."""
+    """The budget of a turn; `None` to keep no account of its costs."""
     compact: Compact | None = None
-    """The rule for a prompt that has grown too large; `None` to do nothing."""
+    """The rules for a prompt that has grown too large; `None` to never make it smaller."""
     parallel: int = 8
     """Number of tool calls of one reply that run at once; 1 for tools whose order matters."""
     attempts: int = 3
-    """Number of attempts of one call, after which a call without a result is given up."""
+    """Number of attempts of one call without a result, after which no further attempt is made."""
     deaths: int = 5
-    """Number of processes that may die one after another in a turn without progress. Then a person has to resume it."""
+    """Number of processes that may die one after another in a turn that makes no progress. After that the turn waits
+    until a person resumes it."""
     when_busy: Literal["queue", "replace", "raise"] = "queue"
     """What happens to a message for a run with an open turn. `queue`: the open turn is continued first; if it waits for
     somebody, so does the message. `replace`: the open turn ends `cancelled`. `raise`: TurnOpen or RunHeld is raised."""
     when_left: Literal["go-on", "stop"] = "go-on"
-    """Whether a turn of `record.stream` continues or stops when its reader leaves."""
+    """Whether a turn started by `record.stream` continues or stops when its reader leaves."""
     tool_timeout_s: float | None = 300.0
-    """Timeout of one attempt of a tool that names no timeout itself, in seconds; `None` for no timeout."""
+    """Seconds after which an attempt of a tool without its own timeout is stopped; `None` for no timeout."""

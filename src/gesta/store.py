@@ -1,7 +1,8 @@
-"""A store keeps rows and blobs, and grants the leases that allow writing. Every store passes one contract suite.
+"""A store keeps rows (encoded entries) and blobs (large values), and grants the leases that allow writing to a run.
 
-A store reads no contents: rows come encoded, and are returned unchanged. All other data (indexes, inbox, leases) are
-derived or temporary, and no digest covers them. Every implementation must pass `gesta.testing.StoreContract`.
+A store does not read contents: rows come encoded, and are returned unchanged. Everything else that it holds (indexes,
+inboxes of runs, leases) is derived or temporary, and no digest covers it. Every implementation must pass the tests of
+`gesta.testing.StoreContract`.
 """
 
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -14,7 +15,7 @@ from gesta.errors import RecordError
 
 
 class Info(Struct, frozen=True):
-    """The identity of a store: its id, its address, and when it was made."""
+    """The identity of a store: its id, its address, and when it was created."""
 
     id: str
     """Random id of the record, 32 hex; it never changes."""
@@ -22,13 +23,13 @@ class Info(Struct, frozen=True):
     """Path or URL, without secrets; `:memory:` for a record in memory."""
     created_at: str
     mark: int | None = None
-    """For a copy of a record that was not adopted yet: the pos up to which it was copied. See `Store.adopt`."""
+    """For a copy of a record that `Store.adopt` has not released for use: the pos of the last entry that was copied."""
     sql: Literal["sqlite", "postgresql"] = "sqlite"
-    """The database whose SQL `Store.sql` takes."""
+    """The SQL dialect of the queries that `Store.sql` accepts."""
 
 
 class BlobRow(Struct, frozen=True):
-    """A large value. Its name is SHA-256(salt + data) in hex; data are the plain bytes."""
+    """A large value, stored outside its entry. Its name is SHA-256(salt + data) in hex; `data` is the value itself."""
 
     name: str
     salt: bytes
@@ -36,24 +37,24 @@ class BlobRow(Struct, frozen=True):
 
 
 class Lease(Struct, frozen=True):
-    """The right to write one run."""
+    """The right to write to one run. One process holds it at a time."""
 
     run: str
     owner: str
-    """The name of the process that holds the lease, for `Store.gone`; attempts hold it too. Empty in a
+    """Name of the process that holds the lease, as `Store.gone` takes it; attempts store the same name. Empty in a
     `first_lease`."""
     epoch: int
-    """Grows by at least one each time that the lease is taken."""
+    """A number that grows by at least one each time that the lease is taken."""
     head: int
     """Seq of the run's last entry when the lease was taken; 0 for a run without entries."""
     digest: bytes
     """Digest of that entry; 32 zero bytes for a run without entries."""
     lost: bool = False
-    """Whether the holder before did not release the lease, because it ended or lost its connection."""
+    """Whether the previous holder did not release the lease, because its process ended or lost its connection."""
 
 
 def first_lease(run: str) -> Lease:
-    """Return the lease for the first batch of a run that nobody has held. It needs no acquiring and no releasing."""
+    """Return the lease with which a new run's first batch is written. It is neither acquired nor released."""
     return Lease(run, owner="", epoch=0, head=0, digest=GENESIS)
 
 
@@ -62,70 +63,70 @@ class Letter(Struct, frozen=True):
 
     run: str
     key: str
-    """Unique within the run, also after the letter became an entry: a second letter with the key is ignored."""
+    """Unique within the run. A second letter with the same key is ignored, even after the first became an entry."""
     content: str
-    """Encoded content."""
+    """The content, encoded as JSON."""
     at: str = ""
-    """UTC, as in `Row`: the time at which the store received the letter, by the store's own clock."""
+    """Time at which the store received the letter, by the store's own clock; UTC, in the form of `Row.at`."""
     id: int = 0
-    """A number that the store assigns in growing order; letters become entries in this order."""
+    """A number that the store assigns, each larger than the previous one. Letters become entries in this order."""
 
 
 class Prune(Struct, frozen=True):
-    """A run to be removed with its entries, blobs, letters and keys. Its lease ends; its epoch keeps counting."""
+    """A run to be removed with its entries, blobs, letters and keys. Its lease ends, but its epoch keeps counting."""
 
     lease: Lease
-    """The held lease of the run, at the run's head: a run with newer entries is not removed."""
+    """The lease of the run, held by the caller. If the run has entries after `lease.head`, it is not removed."""
     letters: Sequence[int] = ()
-    """Ids of all letters in its inbox: a run with any other letter is not removed."""
+    """Ids of all letters in the run's inbox. If the inbox has any other letter, the run is not removed."""
 
 
 class Batch(Struct, frozen=True):
-    """The entries and changes that one append commits, all together or not at all."""
+    """The entries and changes that one commit writes, all together or not at all."""
 
     lease: Lease
     head: int
-    """Seq of the entry that the first row follows."""
+    """Seq of the run's last entry before this batch; the first row has the next seq."""
     rows: Sequence[Row]
     blobs: Sequence[BlobRow] = ()
     letters: Sequence[int] = ()
-    """Ids of inbox letters that became rows."""
+    """Ids of the inbox letters that became rows of this batch. The commit deletes them."""
     prunes: Sequence[Prune] = ()
-    """Other runs that this commit removes. The rows of the batch record the removal, and keep the removed rows' pos
-    from being used again."""
+    """Other runs that this commit removes. The rows of this batch record the removal. They also keep pos numbers of
+    removed rows from being used again."""
     synced: bool = False
-    """Whether the commit waits until it is on disk, whatever the durability, because an effect follows."""
+    """Whether the commit is on disk before `append` returns, whatever the durability, because an effect follows."""
     beside: Sequence["Batch"] = ()
     """Batches of other runs that are committed together with this batch. They have only rows and blobs."""
 
 
 class Statements(Protocol):
-    """Runs the SQL of a transactional tool, on the tables of that tool alone."""
+    """Executes the SQL of a transactional tool, on the tables of that tool only."""
 
     def __call__(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Run one statement, and return its rows."""
+        """Execute one statement and return its rows."""
 
     def check(self) -> None:
-        """Raise an error if the statements cannot be committed. It is called once the tool has returned.
+        """Raise an error if the statements cannot be committed. It is called after the tool has returned.
 
-        The tool caused the error: a statement ended the transaction, or broke a constraint that is checked at the
+        The tool caused such an error: a statement ended the transaction, or broke a constraint that is checked at
         commit.
         """
 
 
 class TransactionalEffect(Struct, frozen=True):
-    """An effect that commits together with the entries about it."""
+    """The effect of a tool on tables in the record's database. It is committed together with the entries about it."""
 
     run: str
     work: Callable[[Statements], tuple[Batch, bool]]
-    """Runs the effect, in the thread that writes. Returns the entries, and whether the changes of the tool are kept. It
-    must catch every exception of the tool, also `SystemExit` and `KeyboardInterrupt`. Before it returns that the
-    changes are kept, it must call `check` on the statements. If the effect failed, only the entries are committed."""
+    """Executes the effect, in the thread that writes. Returns the entries, and whether to keep the tool's changes.
+    It must catch every exception of the tool, also `SystemExit` and `KeyboardInterrupt`. To keep the changes, it
+    must first call `check` on the statements. If the effect failed, only the entries are committed."""
     timeout_s: float | None = None
 
 
 class RunRow(Struct, frozen=True):
-    """One run, read from the begin that opened it."""
+    """One run of a record: its names and its last entry."""
 
     run: str
     session: str
@@ -138,26 +139,30 @@ class RunRow(Struct, frozen=True):
     last_at: str
     """Time of its last entry."""
     pos: int
-    """The pos of the begin that opened it."""
+    """Pos of the run's first entry."""
 
 
 class Table(Struct, frozen=True):
-    """The rows that answer a query, and their columns."""
+    """The result of a query: the names of its columns, and its rows."""
 
     columns: tuple[str, ...]
     rows: list[tuple[Any, ...]]
 
 
 class QueryBounds(Struct, frozen=True, kw_only=True):
-    """Bounds of one query of a user; `None` for no bound."""
+    """Bounds of one SQL query of a user; `None` means no bound."""
 
     seconds: float | None = 600.0
     rows: int | None = None
     size_bytes: int | None = None
-    """Size of all texts and bytes in the result of a query, in bytes; the result is held in memory."""
+    """Greatest size of all texts and bytes in the result, which is held in memory."""
 
     def passed(self, query: str, name: str) -> RecordError:
-        """Return the error of a query that exceeded one of these bounds."""
+        """Return the error for a query that exceeded a bound.
+
+        Args:
+            name: the field of the bound.
+        """
         most = getattr(self, name)
         found = {"seconds": "took longer than", "rows": "has more rows than", "size_bytes": "holds more bytes than"}
         return RecordError(
@@ -167,10 +172,10 @@ class QueryBounds(Struct, frozen=True, kw_only=True):
 
 
 class Foreign(Struct, frozen=True):
-    """Objects in a file or schema that no release of Gesta made, each with a name for people."""
+    """Objects in a file or schema that Gesta did not make, each described in words for people."""
 
     aside: Sequence[str] = ()
-    """Objects on Gesta's tables, or with the names of Gesta's views; they are not used."""
+    """Triggers and indexes on Gesta's tables, and objects with the names of Gesta's views. Gesta does not use them."""
     beside: Sequence[str] = ()
     """Tables of other programs in the same file or schema, with their indexes, triggers and views."""
     tools: Sequence[str] = ()
@@ -180,38 +185,40 @@ class Foreign(Struct, frozen=True):
 
 
 class Store(Protocol):
-    """The place where a record is kept."""
+    """The interface of a place where a record is kept: a SQLite file, a PostgreSQL database, or memory."""
 
     queries: QueryBounds
-    """Bounds of each query of `sql`."""
+    """Bounds of each query that `sql` executes."""
 
     @property
     def info(self) -> Info:
         """The identity of the store: its id, its address, and when it was made."""
 
     async def append(self, batch: Batch) -> int:
-        """Commit a batch and the batches beside it. Return the pos of the last row; the rows get consecutive pos.
+        """Commit a batch and the batches beside it. Return the pos of the last row; rows get consecutive pos numbers.
 
-        A call that is cancelled before the commit has begun raises the cancellation, and nothing was committed. A call
-        that is cancelled later returns as if it were not cancelled.
+        If the call is cancelled before the commit has begun, the cancellation is raised and nothing is committed. If it
+        is cancelled later, it returns normally.
 
         Raises:
-            LeaseLost: the lease of one of the batches is no longer held, its epoch is not the run's, or its head is not
-                the run's head; nothing was committed.
+            LeaseLost: for one of the batches the lease is no longer held, or `head` is not the seq of the run's last
+                entry.
+                Nothing was committed.
             WriteFailed: nothing was committed.
         """
 
     async def transact(self, effect: TransactionalEffect) -> None:
         """Run the work of an effect in the record's database, and commit its changes and entries in one transaction.
 
-        Other writes wait meanwhile.
+        Other writes wait until it is finished.
 
         Raises:
-            LeaseLost, WriteFailed: as `append`; nothing was committed. Every error of `effect.work` is raised too.
+            LeaseLost, WriteFailed: as in `append`; nothing was committed.
+            BaseException: any error of `effect.work`.
         """
 
     async def read(self, run: str, after: int = 0, until: int | None = None, limit: int | None = None) -> list[Row]:
-        """Return rows of a run by seq: from `after` + 1 to `until`, at most `limit` rows."""
+        """Return rows of a run, sorted by seq: those with `after` < seq <= `until`, at most `limit` of them."""
 
     async def head(self, run: str) -> tuple[int, bytes]:
         """Return seq and digest of the last entry of a run; 0 and 32 zero bytes if there is no such run."""
@@ -220,94 +227,113 @@ class Store(Protocol):
         """Return the pos of the last entry; 0 for a record without entries."""
 
     async def runs(self, session: str | None = None, name: str | None = None) -> list[RunRow]:
-        """Return the runs in the order in which they were opened; only those of a session and a name, if given."""
+        """Return the runs in the order in which they were opened, optionally only those of a session or with a name."""
 
     async def get_blob(self, run: str, name: str) -> BlobRow:
-        """Read a blob, as it is stored: the reader checks whether it matches its name. Raises BrokenRecord."""
+        """Return a blob as stored. The caller checks whether the data match its name.
+
+        Raises BrokenRecord for an unknown blob.
+        """
 
     async def send(self, letter: Letter) -> bool:
-        """Put a letter into an inbox; this needs no lease. Returns False if its key was used before."""
+        """Put a letter into a run's inbox; this needs no lease.
+
+        Returns `False` if a letter with this key was sent before.
+        """
 
     def deliver(self, letter: Letter) -> bool:
-        """Add a letter to an inbox as `send` does, from any thread, also after the event loop or the store has ended.
+        """Put a letter into an inbox as `send` does, from any thread, even after the event loop or the store has ended.
 
-        Waits for the commit. Raises the errors of `send`, and NoRecord if the record is gone or was kept in memory
-        alone.
+        Returns once it is committed. Raises the errors of `send`, and NoRecord if the record was deleted or existed in
+        memory only.
         """
 
     async def inbox(self, run: str) -> list[Letter]:
-        """Return the letters that wait in the inbox of a run, in the order in which they came."""
+        """Return the letters that wait in a run's inbox, in the order of their arrival."""
 
     async def lease(self, run: str, *, mirror: bool = False) -> Lease:
-        """Acquire the lease of a run. If the process that holds it has ended, the lease is taken from it.
+        """Acquire the lease of a run, the right to write to it.
+
+        If its holder's process has ended, the lease is taken over.
 
         Args:
-            mirror: whether to acquire the lease of a mirror too, which only `push` writes.
+            mirror: whether the run may be a mirror (a copy that only `push` writes).
 
         Raises:
-            RunHeld: another holder has the lease, in this process or in another process that has not ended.
+            RunHeld: somebody else holds the lease, in this process or in another process that has not ended.
             RunMirrored: the run is a mirror of the same run in another record.
         """
 
     async def release(self, lease: Lease) -> None:
         """Release the lease of a run. A lease that is no longer held is ignored.
 
-        From the moment of the call this process no longer holds the lease, even if the call is cancelled or its commit
-        fails: then the next commit frees it, and `lease` in this process can acquire it before.
+        From the call on, this process no longer holds the lease, even if the call is cancelled or its commit fails. In
+        that case the next commit frees the lease for other processes; this process can acquire it again at once.
         """
 
     async def holds(self, lease: Lease) -> bool:
-        """Return whether a lease is still held. A process that was suspended may have lost its lease without notice."""
+        """Return whether a lease is still held.
+
+        A process that was suspended may have lost its lease without noticing.
+        """
 
     async def mirror(self, lease: Lease, of: str | None) -> None:
-        """Make a run a mirror of the same run in the record with the id `of`; `None` makes it an ordinary run."""
+        """Make a run a mirror (copy) of the same run in the record with id `of`; `None` makes it an ordinary run."""
 
     async def gone(self, process: str) -> bool | None:
-        """Return whether a process that wrote attempts has ended; `None` if that is not known.
+        """Return whether a process that wrote attempts has ended; `None` if nobody knows.
 
         Args:
-            process: `Lease.owner`, which attempts hold. For this process itself the result is `False`.
+            process: name of the process, as in `Lease.owner`. For this process itself the result is `False`.
         """
 
     async def declare_gone(self, process: str, by: str) -> None:
-        """Record a person's statement that a process has ended. After that `gone` returns `True` for the process."""
+        """Record that a person states that a process has ended. From then on `gone` returns `True` for it.
+
+        Args:
+            by: name of the person.
+        """
 
     async def adopt(self, by: str) -> None:
-        """Record a person's decision that this copy of a record is used from now on.
+        """Record that a person wants this copy of a record to be used from now on. After that `info.mark` is `None`.
 
-        After that `info.mark` is `None`.
+        Args:
+            by: name of the person.
         """
 
     def keep(self) -> Callable[[], None]:
-        """Make this process count as running until the returned function is called, also after `close`.
+        """Make this process count as running until the returned function is called, even after `close`.
 
-        For the threads of tools, which may run longer than the turn and the record are open.
+        This is for threads of tools, which may run longer than the turn and the open record.
         """
 
     def descriptor(self) -> int | None:
-        """Return a file descriptor; while a subprocess that inherited it runs, this process counts as running."""
+        """Return a file descriptor for subprocesses; `None` if the store has none.
+
+        While a subprocess that inherited it is running, this process counts as running.
+        """
 
     def tail(self, after: int = 0) -> AsyncGenerator[list[Row], None]:
-        """Yield the rows of all runs after the pos `after`, without end: rows on record first, then new rows."""
+        """Yield the rows of all runs after the pos `after`, without end: first the stored rows, then each new row."""
 
     async def sql(self, query: str, parameters: Sequence[Any] = ()) -> Table:
-        """Run a query that only reads, and return its rows; a query that would write is refused."""
+        """Execute a query and return its rows. A query that would write is refused."""
 
     async def shrink(self) -> int:
         """Free the space of pruned runs, and return by how many bytes the file or database became smaller.
 
         Raises:
-            WriteFailed: other processes are using the store now; later entries will use the free space.
+            WriteFailed: other processes are using the store. Nothing is lost: later entries will use the free space.
         """
 
     async def damage(self) -> list[str]:
-        """Return the damage found in the file or database itself; an empty list if there is none.
+        """Return descriptions of the damage found in the file or database; an empty list if there is none.
 
-        Cost: reads it all.
+        Cost: reads all of it.
         """
 
     async def foreign(self) -> Foreign:
-        """Return the objects in the file or database that Gesta did not create."""
+        """Return the objects in the file or database that Gesta did not make."""
 
     async def close(self) -> None:
-        """Close the store, and release its locks and connections. A closed record in SQLite is one file."""
+        """Close the store, and release its locks and connections. A closed SQLite record consists of one file."""

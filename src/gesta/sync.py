@@ -1,7 +1,7 @@
 """The synchronous API: programs without an event loop run agents and record spans through it.
 
-Running an agent starts an event loop for that call. Recording needs no loop: a store of one file or of memory never
-waits for another task, so its coroutines run to their end in one go. Each entry is committed before `log` returns.
+Running an agent starts an event loop for that call. Recording needs no loop: a store in one file or in memory never
+waits for another task, so its coroutines finish at once. Each entry is committed before `log` returns.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ OF_TURN = (*MessageOptions.__annotations__, "listener")
 
 
 class Span:
-    """A span of the user's own program, in which the program writes entries and opens further spans."""
+    """A span (named part of a run) of the user's own program, in which it writes entries and opens further spans."""
 
     def __init__(self, log: Log, commit: Callable[[], None]) -> None:
         self._log = log
@@ -48,7 +48,7 @@ class Span:
 
     @property
     def run(self) -> str:
-        """Id of the run that the span lies in."""
+        """Id of the run that contains the span."""
         return self._log.run
 
     @property
@@ -81,21 +81,19 @@ class Span:
 
 
 class SyncStream(Generic[T]):
-    """The events of one turn, as they come: `for event in record.stream(...)`.
+    """The events of one turn, as they happen. The turn advances only while the caller waits for the next event.
 
-    The turn runs while the caller waits for the next event.
-
-    A reader that leaves early waits until the turn has ended, or stops it under `Policy(when_left="stop")`.
+    If the caller stops early, the turn runs to its end first; under `Policy(when_left="stop")` it stops instead.
     """
 
     def __init__(self, work: Callable[[Listener], Awaitable[Outcome[T]]], *, stops: bool) -> None:
         self._work, self._stops = work, stops
         self._begun = False
         self.outcome: Outcome[T] | None = None
-        """The outcome of the turn; `None` while the turn runs, and if it was broken off."""
+        """The outcome of the turn; `None` while the turn runs, or if it was stopped."""
 
     def __iter__(self) -> Iterator[Event]:
-        """Begin the turn, and yield its events.
+        """Begin the turn, and return an iterator over its events.
 
         Raises:
             GestaError: the stream was begun before, or an event loop is running in this thread.
@@ -118,9 +116,9 @@ class SyncStream(Generic[T]):
 def _heard(
     heard: asyncio.Queue[Event | None], work: Callable[[], Coroutine[Any, Any, None]], *, stops: bool = True
 ) -> Iterator[Event]:
-    """Yield the events that a coroutine puts into a queue, until it ends.
+    """Yield the events that a coroutine puts into a queue while the caller waits, until the coroutine ends.
 
-    It runs while the caller waits for an event.
+    If the caller stops early, the coroutine is cancelled if `stops`, and runs to its end otherwise.
     """
     with asyncio.Runner() as runner:
         loop = runner.get_loop()
@@ -142,14 +140,14 @@ Counted = dict[str, Numbers]
 
 
 class SyncRecord:
-    """An opened record, for programs without an event loop. Made by `gesta.open_sync`."""
+    """An opened record, for programs without an event loop. `gesta.open_sync` returns it."""
 
     def __init__(self, record: Record) -> None:
         self.record = record
 
     @property
     def info(self) -> Info:
-        """Id, address, time and mark of the store."""
+        """The identity of the store: its id, its address, and when it was created."""
         return self.record.info
 
     def run(
@@ -165,7 +163,7 @@ class SyncRecord:
         return anyio.run(lambda: self.record.run(agent, message, listener=listener, **options))
 
     def stream(self, agent: Agent[T], message: Said, **options: Unpack[MessageOptions]) -> SyncStream[T]:
-        """Return a stream that sends a message and yields the events as they come; it has the outcome afterwards."""
+        """Return a stream that sends a message and yields the events of the turn. Afterwards it has the outcome."""
 
         def take(listener: Listener) -> Awaitable[Outcome[T]]:
             return self.record.run(agent, message, listener=listener, **options)
@@ -175,7 +173,7 @@ class SyncRecord:
     def follow(
         self, name: str, *, after: int | str = 0, until_end: bool = False, most: int = MOST_WAITING
     ) -> Iterator[Event]:
-        """Yield the events of a run or session, reading while the caller waits; see `Record.follow`."""
+        """Yield the events of a run or a session, reading only while the caller waits; see `Record.follow`."""
         refuse_inside_loop("Record.follow")
         heard: asyncio.Queue[Event | None] = asyncio.Queue()
 
@@ -214,7 +212,7 @@ class SyncRecord:
         reason: str | None = None,
         token: str | None = None,
     ) -> Receipt:
-        """Allow one call of a tool; see `Record.approve`."""
+        """Allow a tool call that waits for approval; see `Record.approve`."""
         return drive(self.record.approve(waiting, call, by=by, args=args, reason=reason, token=token))
 
     def deny(
@@ -226,7 +224,7 @@ class SyncRecord:
         reason: str | None = None,
         token: str | None = None,
     ) -> Receipt:
-        """Deny one call of a tool; see `Record.deny`."""
+        """Refuse a tool call that waits for approval; see `Record.deny`."""
         return drive(self.record.deny(waiting, call, by=by, reason=reason, token=token))
 
     def answer(
@@ -239,7 +237,7 @@ class SyncRecord:
         reason: str | None = None,
         token: str | None = None,
     ) -> Receipt:
-        """Answer a question; see `Record.answer`."""
+        """Answer a question that a turn waits for; see `Record.answer`."""
         return drive(self.record.answer(waiting, value, of, by=by, reason=reason, token=token))
 
     def resolve(
@@ -251,7 +249,7 @@ class SyncRecord:
         by: str,
         result: Any = None,
     ) -> Receipt:
-        """Record what became of a call whose outcome is not known; see `Record.resolve`."""
+        """Record whether a call in doubt (one that may or may not have happened) took effect; see `Record.resolve`."""
         return drive(self.record.resolve(waiting, verdict, call, by=by, result=result))
 
     def cancel(self, waiting: Waiting | str, *, by: str, reason: str | None = None) -> Outcome[Any] | None:
@@ -270,11 +268,11 @@ class SyncRecord:
         state: Any = None,
         **annotations: Any,
     ) -> Iterator[Span]:
-        """Open a span at the root of the run `run` (by default the run with the span's name) in that session.
+        """Open a span at the root of the run named `run` (by default, the span's name) in that session.
 
         Args:
-            skip: kinds that are not recorded.
-            state: is written at the start and, read again, at the end.
+            skip: kinds whose contents are not recorded.
+            state: a value that is written when the span begins and again, with its changes, when it ends.
             annotations: every entry in the span inherits them.
         """
         opened = self.record.span(name, session=session, run=run, skip=skip, state=state, **annotations)
@@ -289,31 +287,31 @@ class SyncRecord:
             drive(opened.__aexit__(None, None, None))
 
     def find(self, name: str) -> RunRow:
-        """Find a run; see `Record.find`."""
+        """Return a run by its id, start of its id, session, or `last`; see `Record.find`."""
         return drive(self.record.find(name))
 
     def read(self, run: str, after: int = 0) -> list[Entry]:
-        """Return the entries of a run whose seq is above `after`; see `Record.read`."""
+        """Return the entries of a run whose seq is greater than `after`; see `Record.read`."""
         return drive(self.record.read(run, after))
 
     def state(self, run: str) -> RunState:
-        """Return the folded state of a run; see `Record.state`."""
+        """Return the state of a run, folded from its entries; see `Record.state`."""
         return drive(self.record.state(run))
 
     def waiting(self, run: str) -> list[Waiting]:
-        """Return the waits of the open turn of a run; see `Record.waiting`."""
+        """Return what the open turn of a run waits for; see `Record.waiting`."""
         return drive(self.record.waiting(run))
 
     def verify(self, *kept: Iterable[Head]) -> list[Flaw]:
-        """Check every entry and blob against the chain of its run; see `Record.verify`."""
+        """Return the flaws found by checking every entry and blob against its run's digests; see `Record.verify`."""
         return drive(self.record.verify(*kept))
 
     def report(self, *kept: Iterable[Head]) -> Report:
-        """Check the record as `verify` does, and report the data that no digest covers; see `Record.report`."""
+        """Return the flaws that `verify` finds, and the data that no digest covers; see `Record.report`."""
         return drive(self.record.report(*kept))
 
     def heads(self) -> list[Head]:
-        """Return the last entry of each run with its digest; see `Record.heads`."""
+        """Return the head of each run: the seq and the digest of its last entry; see `Record.heads`."""
         return drive(self.record.heads())
 
     def sessions(self, limit: int | None = None) -> list[Session]:
@@ -321,11 +319,11 @@ class SyncRecord:
         return drive(self.record.sessions(limit))
 
     def history(self, session: str, *, calls: bool = False) -> list[SaidMessage]:
-        """Return the messages between a person and the agents of a session, in order; see `Record.history`."""
+        """Return what a person and the agents said in a session, in order; see `Record.history`."""
         return drive(self.record.history(session, calls=calls))
 
     def chat_messages(self, session: str, *, calls: bool = False) -> list[dict[str, Any]]:
-        """Return the history as the messages of a chat completion; see `Record.chat_messages`."""
+        """Return the history as messages of a chat completion; see `Record.chat_messages`."""
         return drive(self.record.chat_messages(session, calls=calls))
 
     def stats(self, by: By = "day", *, since: When = None, until: When = None, session: str | None = None) -> Counted:
@@ -338,7 +336,7 @@ class SyncRecord:
 
 
 class RunOptions(Options, MessageOptions, total=False):
-    """Options of `run_sync`: those of `gesta.open` and of `Record.run`."""
+    """The options of `run_sync`: those of `gesta.open` and of `Record.run`."""
 
     listener: Listener | None
     """A function that is called with each event of the turn."""
@@ -347,11 +345,11 @@ class RunOptions(Options, MessageOptions, total=False):
 def run_sync(
     agent: Agent[T], message: Said, *, record: Address | None = None, **options: Unpack[RunOptions]
 ) -> Outcome[T]:
-    """Send a message to an agent and wait for the outcome; see `Record.run`.
+    """Send a message to an agent and return the outcome; see `Record.run`.
 
     Args:
-        record: path of a `.gesta` file, or `:memory:` for a private record that ends with the call. `None` is
-            `:memory:` too, and a program is then told once, on standard error, how to keep a record.
+        record: path of a `.gesta` file, or `:memory:` for a private record that ends with the call. `None` means
+            `:memory:` too; then a note on standard error says, once, how to keep a record.
         options: see `RunOptions`.
 
     Raises:
@@ -375,9 +373,10 @@ def run_sync(
 
 @contextmanager
 def open_sync(address: Address = ":memory:", **options: Unpack[Options]) -> Iterator[SyncRecord]:
-    """Open a record for a program without an event loop; see `gesta.open`.
+    """Open a record for a `with` block in a program without an event loop; see `gesta.open`.
 
-    With `synced`, entries survive a crash of the process at once, and loss of power from the end of their span on.
+    Entries survive a crash of the process at once. With `synced`, they survive a loss of power from the end of their
+    span.
     """
     of_store, terms = divided(options)
     store = inline_store(address, **of_store)
@@ -390,7 +389,7 @@ def open_sync(address: Address = ":memory:", **options: Unpack[Options]) -> Iter
 
 
 def refuse_inside_loop(twin: str) -> None:
-    """Raise GestaError if an event loop is running in this thread; the error names the async method to use."""
+    """Raise GestaError if an event loop is running in this thread; the error names the async method `twin` to await."""
     try:
         anyio.get_current_task()
     except anyio.NoEventLoopError:

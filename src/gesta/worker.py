@@ -1,8 +1,8 @@
 """A worker continues the turns that are due: those that were interrupted, answered or resumed, or whose time has come.
 
-Between two looks at the record a worker remembers only which runs waited at which head, and which runs failed. Several
-workers may work on one record: the lease decides which of them continues a run. A run that fails does not stop the
-worker: the failure is reported, and the run is tried again after pauses that grow.
+Between two scans of the record, a worker remembers only at which entry each run waited, and which runs failed. Several
+workers may work on one record: the lease (the right to write a run) decides which of them continues it. A run that
+fails does not stop the worker: the failure is reported, and the run is tried again after growing pauses.
 """
 
 import logging
@@ -23,25 +23,25 @@ from gesta.store import RunRow
 
 FIRST_WAIT_S, LAST_WAIT_S = 1.0, 300.0  # between two tries of a run that fails; each wait is twice the one before
 RESUME = "resume"
-"""The wait of a turn whose caller stopped waiting: any process may continue it."""
+"""The kind of wait (`Waiting.what`) of a turn whose caller stopped waiting for it: any process may continue it."""
 LOGGER = logging.getLogger("gesta")
 Told = Callable[[Outcome], None]
 
 
 class Failed(Struct, frozen=True, kw_only=True):
-    """The failure of a worker to continue a run. The run stays unchanged."""
+    """A run that a worker could not continue, with the reason. The run stays unchanged."""
 
     run: str
     """Id of the run; empty if the record itself could not be read."""
     session: str
     failure: BaseException
     tries: int
-    """Failures in a row, this one included."""
+    """Number of failures in a row, including this one."""
     again_s: float
     """Seconds until the next try."""
 
     def __str__(self) -> str:
-        """Return the failure as a line for people."""
+        """Return the failure in one line, for people."""
         where = f"run {self.run}, session {self.session}" if self.run else "the record"
         said = message_of(self.failure)
         name = type(self.failure).__name__
@@ -55,24 +55,24 @@ def warn(failed: Failed) -> None:
 
 
 class Seen(Struct, frozen=True):
-    """The state of a run that had nothing to do when a worker last looked at it."""
+    """What a worker remembers about a run that had nothing to do when it was last examined."""
 
     head: int
     open: bool
-    """Whether the run has an open turn. Without one, letters wait for the next turn."""
+    """Whether the run has an open turn. If not, letters in its inbox do not make it due."""
     due: datetime | None
-    """Time of the next look at the run, if no letter is sent to it before."""
+    """Time at which the run is examined again, even if nothing new arrives; `None` for no such time."""
 
 
 class Again(Struct, frozen=True):
-    """A run that is tried again at a set time, and not before."""
+    """When to try a failed run again, and how often it has failed in a row."""
 
     tries: int
     at: datetime
 
 
 class Worker:
-    """Continues the turns of some agents in one record."""
+    """Continues the open turns of some agents in one record, until it is stopped."""
 
     def __init__(
         self, record: Record, agents: Sequence[Agent], *, jobs: int = 4, failed: Callable[[Failed], None] = warn
@@ -80,8 +80,9 @@ class Worker:
         """Prepare a worker.
 
         Args:
+            agents: the agents whose runs it continues, found by their names.
             jobs: number of turns that run at once.
-            failed: is called with each failure; by default that is a warning of the logger `gesta`.
+            failed: is called with each failure; by default the logger `gesta` logs a warning.
         """
         self._record = record
         self._agents = {agent.name: agent for agent in agents}
@@ -93,7 +94,10 @@ class Worker:
         self._went = 0
 
     async def look(self, told: Told) -> int:
-        """Continue every run that is due now, and return how many there were. `told` is called with each outcome.
+        """Continue every run that is due now, and return how many there were.
+
+        Args:
+            told: is called with each outcome.
 
         Raises:
             WriteFailed: the record cannot be read.
@@ -106,12 +110,12 @@ class Worker:
     async def work(
         self, told: Told, *, every_s: float = 1.0, stopping: Callable[[int], None] = lambda _turns: None
     ) -> None:
-        """Look for due runs, and continue them, until the task is cancelled. Up to `jobs` turns run at once.
+        """Scan for due runs and continue them, until the task is cancelled. Up to `jobs` turns run at once.
 
         Args:
             told: is called with each outcome.
-            every_s: time between two looks; while the record cannot be looked at, the waits grow.
-            stopping: is called at once when the task is cancelled, with the number of turns that are still running.
+            every_s: seconds between two scans. While the record cannot be read, the pauses grow.
+            stopping: is called when the task is cancelled, with the number of turns that are still running.
         """
         tries = 0
         async with anyio.create_task_group() as group:
@@ -131,13 +135,13 @@ class Worker:
                 raise
 
     async def _begin(self, group: TaskGroup, told: Told) -> None:
-        """Start the turns that are due."""
+        """Start a task for each run that is due."""
         async for row in self._due():
             self._busy.add(row.run)
             group.start_soon(self._go_on, row, told)
 
     async def _go_on(self, row: RunRow, told: Told) -> None:
-        """Continue one run. Its errors are handled here, except those that end the worker itself."""
+        """Continue one run. Its errors are reported, except a cancellation or Ctrl-C, which ends the worker."""
         try:
             async with self._limit:
                 outcome = await self._record.resume(row.run, self._agents[row.name], by=None)
@@ -158,12 +162,16 @@ class Worker:
             LOGGER.warning("Who was told an outcome raised %s: %s", type(failure).__name__, message_of(failure))
 
     def _put_off(self, row: RunRow, failure: BaseException) -> None:
-        """Set the time of the next try of a run that failed, and report the failure."""
+        """Schedule the next try of a run that failed, and report the failure."""
         tries, again_s = self._later(row.run)
         self._failed(Failed(run=row.run, session=row.session, failure=failure, tries=tries, again_s=again_s))
 
     def _later(self, run: str) -> tuple[int, float]:
-        """Set the time of the next try of a run: each wait is twice as long as the one before."""
+        """Schedule the next try of a run: each wait is twice as long as the previous one.
+
+        Returns:
+            The number of tries in a row, and the wait in seconds.
+        """
         last = self._again.get(run)
         tries = last.tries + 1 if last is not None else 1
         wait_s = min(FIRST_WAIT_S * 2.0 ** min(tries - 1, 20), LAST_WAIT_S)
@@ -171,7 +179,7 @@ class Worker:
         return tries, wait_s
 
     async def _due(self) -> AsyncIterator[RunRow]:
-        """Yield the root runs of these agents whose turns are due. Raises WriteFailed."""
+        """Yield the root runs of the worker's agents that are due. Raises WriteFailed."""
         rows = await self._record.store.runs()
         below: dict[str | None, list[str]] = {}
         for row in rows:
@@ -183,7 +191,7 @@ class Worker:
                 due = await self._is_due(row, below)
             except WriteFailed:
                 raise
-            except GestaError as failure:  # this run cannot be read; others can
+            except GestaError as failure:  # this run cannot be read, but others can
                 self._put_off(row, failure)
                 continue
             if due:
@@ -201,7 +209,7 @@ class Worker:
         return seen.open and await self._letter(row.run, below)
 
     async def _letter(self, run: str, below: dict[str | None, list[str]]) -> bool:
-        """Return whether a letter other than a message waits for a run, or for a run below it."""
+        """Return whether a letter other than a message is in the inbox of a run, or of any run below it."""
         left = [run]
         while left:
             one = left.pop()
@@ -211,7 +219,7 @@ class Worker:
         return False
 
     async def _remember(self, row: RunRow, outcome: Outcome) -> None:
-        """Store the head at which a run waits, and the time of the next look at it."""
+        """Store the run's last seq and the time of its next examination, now that its turn waits or has ended."""
         state = await self._record.state(row.run)
         due = (each.expires or each.due for each in outcome.waiting)  # a wait that ends without an answer
         soonest = min((each for each in due if each is not None), default=None)

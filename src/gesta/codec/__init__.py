@@ -1,4 +1,4 @@
-"""Conversion of entries into rows and of rows into entries: encoding, canonical bytes, digest chain, large values."""
+"""Converts entries into rows (their stored form) and back: encoding, canonical bytes, digests, large values."""
 
 from gesta.codec.chain import link, seal, verify
 from gesta.codec.rows import canonical, decode_content, digest_of, encode_content

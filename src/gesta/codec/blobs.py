@@ -1,8 +1,8 @@
-"""A large value is stored beside the rows that use it. Its name is a hash of a salt and the value.
+"""A large value (a blob) is stored beside the rows that use it. Its name is a hash of a salt and the value.
 
-Because of the salt, an erased value cannot be guessed from its name. Each blob has a new salt, so equal values have the
-same name only if one writer of one run stored them. The salt always has 16 bytes, so that no byte of the value can be
-moved into the salt under the same name. The digest of every row that uses the blob covers the name.
+Because of the salt, an erased value cannot be guessed from its name. Each blob has a new salt. So equal values share a
+blob only if one writer stored them in one run. The salt always has 16 bytes; otherwise bytes could be moved from the
+value into the salt without changing the name. The digest of every row that uses the blob covers its name.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ SALT = 16
 """The number of bytes in the salt of each blob."""
 
 REMEMBERED = 4096
-"""Number of values that one `Blobs` remembers. An older value that comes again is stored a second time."""
+"""Number of values that one `Blobs` remembers. If a forgotten value comes again, it is stored a second time."""
 
 
 def blob_name(salt: bytes, data: bytes) -> str:
@@ -31,7 +31,7 @@ def intact(name: str, salt: bytes, data: bytes) -> bool:
 
 
 class Blobs:
-    """The large values of one run that one writer has stored, each kept once."""
+    """The large values that one writer has stored in one run, so that equal values are stored once."""
 
     def __init__(self, salt: Callable[[], bytes] = lambda: token_bytes(SALT)) -> None:
         self._salt = salt
@@ -52,9 +52,9 @@ class Blobs:
         return name
 
     def take(self) -> list[tuple[str, bytes, bytes]]:
-        """Return (name, salt, data) of each new blob since the last call, in order.
+        """Return (name, salt, data) of each blob that is new since the last call, in order.
 
-        After that only names are kept.
+        Their data are then forgotten.
         """
         fresh, self.fresh = self.fresh, []
         return fresh

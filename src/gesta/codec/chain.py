@@ -1,4 +1,7 @@
-"""The digest of a row covers its bytes and the digest of the row before it, and so all rows before. Never changes."""
+"""The digest of a row covers its bytes and the previous row's digest, and so all earlier rows.
+
+It is never redefined.
+"""
 
 from hashlib import sha256
 
@@ -10,19 +13,19 @@ _HEADERS = msgspec.json.Encoder()
 
 
 def seal(salt: bytes, content: str, annotations: str | None) -> bytes:
-    """Return the digest, 32 bytes, of the part of a row that can be erased.
+    """Return the digest (32 bytes) of the part of a row that can be erased: content and annotations.
 
-    The digest is kept after the part is erased. This function never changes: old records were made with it.
+    The seal is kept when that part is erased. This function must never change: existing records depend on it.
     """
     return sha256(b"%b%b\0%b" % (salt, content.encode(), annotations.encode() if annotations else b"")).digest()
 
 
 def link(prev: bytes, row: Row, sealed: bytes | None = None) -> bytes:
-    """Return the digest of a row and all rows before it, 32 bytes. This function never changes.
+    """Return the digest (32 bytes) of a row, computed from the previous digest. This function must never change.
 
     Args:
-        prev: the digest of the row before.
-        sealed: the seal of an erased row.
+        prev: the digest of the previous row.
+        sealed: the seal of an erased row; `None` to compute it.
     """
     header = row.run, row.seq, row.kind, row.at, row.span, msgspec.Raw(row.causes), row.version
     sealed = seal(row.salt, row.content, row.annotations) if sealed is None else sealed
@@ -30,15 +33,15 @@ def link(prev: bytes, row: Row, sealed: bytes | None = None) -> bytes:
 
 
 def verify(row: Row, prev: bytes, sealed: bytes | None = None) -> bool:
-    """Return whether a row is unchanged since it was written after the row with digest `prev`.
+    """Return whether a row is unchanged since it was written after the row with the digest `prev`.
 
     Args:
-        sealed: the seal of an erased row, of which only the header is checked.
+        sealed: the seal of an erased row, of which only the header can be checked; `None` for any other row.
     """
     try:
-        # of fixed size, so that no byte can move between the parts
+        # fixed sizes, so that no byte can move from one part to another
         sizes = len(prev), len(row.salt) * 2 if sealed is None else len(sealed)
         parted = sealed is None and (row.annotations == "" or "\0" in row.content)  # the same bytes, in other columns
         return sizes == (32, 32) and not parted and link(prev, row, sealed) == row.digest
-    except (AttributeError, TypeError, ValueError):  # a column holds another type, or what is no text
+    except (AttributeError, TypeError, ValueError):  # a column holds a value of a wrong type, or no text
         return False

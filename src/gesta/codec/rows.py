@@ -1,9 +1,10 @@
 """Encodes any Python value as stored text and decodes it; `chain` defines how digests cover the stored text.
 
-Encoding never raises, whatever value an agent writes, and returns the value as it will be read back. A value that JSON
-or SQLite cannot hold exactly is stored under a mark, which is an object with one member whose key starts with `$`: one
-of `_MARKS`, or `$blob`. A user's own object of this form is wrapped in `$dict`, so that no value can imitate a mark.
-Stored text is compact: text without `{"$` holds no mark. Tags, marks, seal and link change only with `VERSION`.
+Encoding never raises, whatever value an agent writes. It also returns the value as it will be read back. A value that
+JSON or SQLite cannot hold exactly is stored under a *mark*: an object with one member whose key starts with `$`, one of
+`_MARKS` or `$blob`. A user's own object of this form is wrapped in `$dict`, so that no value can imitate a mark. Stored
+text has no spaces, so a text without `{"$` contains no mark. Tags, marks, seal and link (see `chain`) change only with
+`VERSION`.
 """
 
 import json
@@ -32,16 +33,16 @@ MAX_DEPTH = 64  # containers in a row; what lies deeper is one text, so that no 
 
 
 class PythonValue(msgspec.Struct, frozen=True):
-    """A Python value that JSON cannot hold, as it is read back."""
+    """What is read back in place of a Python value that JSON cannot hold."""
 
     type: str
-    """The name of its class; `cycle` for a value that contains itself, `json` for a value nested too deeply."""
+    """Name of its class; `cycle` for a value that contains itself; `json` for a value that is nested too deeply."""
     repr: str
-    """Its `repr`, at most 10,000 characters; for `json`, the whole JSON text."""
+    """Its `repr`, at most 10,000 characters; for `json`, the whole value as JSON text."""
 
 
 class Secret(msgspec.Struct, frozen=True):
-    """A placeholder for the text of a secret. Only a redactor makes it."""
+    """What is stored in place of a secret's text. Only the redactor makes it."""
 
     name: str
 
@@ -77,7 +78,7 @@ def to_row(entry: Entry, prev: bytes, salt: bytes, keep: Keep) -> tuple[Entry, R
     """Return an entry as it will be read back, and its row.
 
     Args:
-        prev: digest of the entry before it.
+        prev: digest of the previous entry.
         keep: stores a large value as a blob, and returns the blob's name.
     """
     text, content = _pack(entry.content, keep, typed=True)
@@ -130,7 +131,7 @@ def from_row(row: Row, blobs: Mapping[str, bytes]) -> Entry:
 
 
 def _annotations(text: str, blobs: Mapping[str, bytes]) -> dict[str, Any]:
-    """Read annotations. Raises the exceptions in `_UNREADABLE`."""
+    """Return the annotations in a stored text. Raises the exceptions in `_UNREADABLE`."""
     notes = _unmark(_ANY.decode(text), blobs)
     if type(notes) is not dict:
         raise TypeError(f"found {text!r:.60}, expected an object")
@@ -138,7 +139,7 @@ def _annotations(text: str, blobs: Mapping[str, bytes]) -> dict[str, Any]:
 
 
 def _unreadable_column(row: Row, blobs: Mapping[str, bytes]) -> str:
-    """Return a text about the first column of a row that cannot be read; empty if all can be read."""
+    """Return what is wrong with the first column that cannot be read; empty if all columns can be read."""
     for name, kind in _COLUMNS.items():
         cell = getattr(row, name)
         if cell is None and name == "annotations":
@@ -165,9 +166,9 @@ def _unreadable_column(row: Row, blobs: Mapping[str, bytes]) -> str:
 
 
 def blob_names(row: Row) -> list[str]:
-    """Return the names of the blobs that `from_row` needs, each once."""
+    """Return the names of the blobs that `from_row` needs, without repetitions."""
     found: list[str] = []
-    for text in (row.content, row.annotations):  # of each row that is read: comprehensions take longer
+    for text in (row.content, row.annotations):  # called for each row: comprehensions take longer
         if text.__class__ is str and "$" in text and '{"$blob"' in text:
             found += _names(text.encode("utf-8", "surrogatepass"))
     return list(dict.fromkeys(found)) if found else found
@@ -179,7 +180,7 @@ def encode_content(content: Content, keep: Keep | None) -> str:
 
 
 def as_recorded(content: T) -> T:
-    """Return a content, or another value, as it will be read back from the record: without secrets."""
+    """Return a content, or another value, as it will be read back from the record: with placeholders for secrets."""
     if SECRETS.search is None:
         return content
     back: T = _pack(content, None, typed=isinstance(content, Base))[1]
@@ -187,7 +188,7 @@ def as_recorded(content: T) -> T:
 
 
 def decode_content(text: str, blobs: Mapping[str, bytes]) -> Content:
-    """Return the content of a stored text. Raises BrokenRecord if it cannot be read, or a blob is missing."""
+    """Return the content in a stored text. Raises BrokenRecord if it cannot be read, or if a blob is missing."""
     try:
         return _read(text, blobs)
     except _UNREADABLE as error:
@@ -195,9 +196,9 @@ def decode_content(text: str, blobs: Mapping[str, bytes]) -> Content:
 
 
 def canonical(value: Any) -> bytes:
-    """Return the canonical bytes of a JSON value: equal values have equal bytes.
+    """Return the canonical bytes of a JSON value, which are the same for equal values.
 
-    Keys are sorted, and 1.0 is written as 1 (up to 2**63).
+    Keys are sorted. Whole numbers are written without a fraction: 1.0 as 1, if below 2**63.
     """
     return _SORTER.encode(_NUMBERS.decode(_ENCODER.encode(_Writer(None, sorts=True).mark(value))))
 
@@ -210,13 +211,13 @@ def digest_of(value: Any) -> str:
 def _pack(value: Any, keep: Keep | None, *, typed: bool, plain: bool = False) -> tuple[str, Any]:
     """Return a value as JSON text, and as it will be read back.
 
-    A value that JSON holds exactly is encoded without a walk over its parts. A `plain` value, made of JSON's types
-    only, is read back only if it may hold infinity or NaN, which JSON would turn into null. They are found by the first
-    bytes of their MessagePack form.
+    A value that JSON can hold exactly is encoded at once, any other value part by part. Decoding the text and comparing
+    shows which it is. A `plain` value (JSON types only) is compared only if the bytes of its MessagePack form show that
+    it may contain infinity or NaN, which JSON turns into null.
     """
     try:
         data = _ENCODER.encode(value)
-        packed = _PACKER.encode(value)  # refuses integers beyond 64 bits
+        packed = _PACKER.encode(value)  # raises for integers of more than 64 bits
         text = data.decode()
         odd = ("$" in text and '{"$' in text) or ("\\" in text and "\\u0000" in text)  # one character is found faster
         size = len(data)
@@ -228,7 +229,7 @@ def _pack(value: Any, keep: Keep | None, *, typed: bool, plain: bool = False) ->
             back: Any = value if exact else (_CONTENT if typed else _ANY).decode(text)
             if (exact or back == value) and (SECRETS.search is None or SECRETS.search(text) is None):
                 return text, back
-    except Exception:  # noqa: BLE001, S110  # whatever a value may raise
+    except Exception:  # noqa: BLE001, S110  # a value may raise any exception
         pass
     writer = _Writer(keep, hides=True)
     if typed:
@@ -243,7 +244,7 @@ def _pack(value: Any, keep: Keep | None, *, typed: bool, plain: bool = False) ->
 
 @cache
 def _stand_in_words(kind: Any) -> dict[str, tuple[str, ...]]:
-    """Return, for each member of a content, the fixed words of Gesta that no redaction may change."""
+    """Return, for each field of a content's class, the fixed words of Gesta that no redaction may change."""
     found: dict[str, tuple[str, ...]] = {kind.__struct_config__.tag_field: (kind.__struct_config__.tag,)}
     for field in msgspec.structs.fields(kind):
         for option in (field.type, *get_args(field.type)):
@@ -271,13 +272,13 @@ _PLAIN: tuple[tuple[Any, str, Callable[[Any], Any]], ...] = (
     (PythonValue, "$py", lambda value: [value.type, value.repr]),
     (Secret, "$secret", lambda value: value.name),
     (msgspec.Struct, "", _members),
-)  # how a value of a class becomes plain, and the mark over it
+)  # for a class: the mark, and a function to JSON types
 
 
 def _plain(value: Any, *, deep: bool) -> tuple[str, Any]:
-    """Return the mark for a value that JSON cannot hold, and its form in JSON types.
+    """Return the mark for a value that JSON cannot hold, and the value in JSON types.
 
-    Only this function calls its methods.
+    Methods of the value are called only here. `deep` says that it is nested too deeply for JSON.
     """
     with suppress(Exception):
         if deep:
@@ -293,10 +294,10 @@ def _plain(value: Any, *, deep: bool) -> tuple[str, Any]:
     return "$py", told
 
 
-class _Writer(msgspec.Struct):  # puts marks over what is not plain, and large values aside
+class _Writer(msgspec.Struct):  # adds marks, and stores large values as blobs
     keep: Keep | None
     sorts: bool = False
-    hides: bool = False  # secrets: what is written down has none
+    hides: bool = False  # whether secrets are replaced
     blobs: dict[str, bytes] = {}
 
     def field(self, value: Any) -> Any:
@@ -347,8 +348,8 @@ class _Writer(msgspec.Struct):  # puts marks over what is not plain, and large v
 
 
 def _names(data: bytes) -> list[str]:
-    asked: defaultdict[str, bytes] = defaultdict(lambda: b"0")  # from which any form of blob can be read
-    with suppress(*_UNREADABLE):  # for `from_row` to report
+    asked: defaultdict[str, bytes] = defaultdict(lambda: b"0")  # a text that every form of blob can be decoded from
+    with suppress(*_UNREADABLE):  # `from_row` reports these errors
         _unmark(_ANY.decode(data), asked)
     return list(asked)
 
@@ -389,7 +390,7 @@ def _unmark(value: Any, blobs: Mapping[str, bytes]) -> Any:
         data, *_ = [blobs[needed] for needed in (item["name"], *item.get("needs", ()))]
     except KeyError as error:
         raise ValueError(f"{name}: {error} is not known") from error
-    except TypeError:  # a list where Python hashes: a key, or a member of a set, was of a class of its own
+    except TypeError:  # an unhashable key or member of a set
         return PythonValue(name, repr(item))
     if item["as"] == "bytes":
         return data

@@ -1,6 +1,6 @@
-"""Encodes a whole imported run at once, without reading the entries back.
+"""Encodes all entries of an imported run at once, which is faster, because no entry is read back.
 
-The rows equal those that `to_row` makes from the same entries, one after another.
+The rows are equal to those that `to_row` makes from the same entries one by one.
 """
 
 import os
@@ -17,16 +17,15 @@ from gesta.entry import GENESIS, VERSION, Cause, Row, utc_text
 from gesta.kinds import Content
 
 Whole = tuple[Content, int, tuple[Cause, ...], str | None, datetime]
-"""The content, span, causes, stored annotations and time of an entry."""
+"""An entry to encode: content, span, causes, annotations as stored text, and time."""
 
 
 def run_rows(run: str, entries: Iterable[Whole], keep: Keep, *, plain: bool) -> list[Row]:
-    """Return the rows of all entries of a run, in order, from seq 1.
+    """Return the rows of all entries of a run, in order, from seq 1. It takes a third of the time of `to_row`.
 
     Args:
-        plain: whether every value in the contents is of a JSON type, as in a parsed JSON document.
-
-    Cost: a third of the cost of `to_row`.
+        keep: stores a large value as a blob, and returns the blob's name.
+        plain: whether all values in the contents are of JSON types, as in a parsed JSON document.
     """
     rows, prev, salts, last, at = list[Row](), GENESIS, b"", None, ""
     for seq, (content, span, causes, notes, moment) in enumerate(entries, 1):
@@ -45,5 +44,9 @@ def run_rows(run: str, entries: Iterable[Whole], keep: Keep, *, plain: bool) -> 
 
 
 def encode_notes(notes: dict[str, Any], keep: Keep) -> str:
-    """Return annotations as stored text."""
+    """Return annotations as stored text.
+
+    Args:
+        keep: stores a large value as a blob, and returns the blob's name.
+    """
     return _pack(notes, keep, typed=False)[0]

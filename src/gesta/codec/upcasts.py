@@ -1,4 +1,7 @@
-"""Converts contents of older formats to the present format when they are read. The stored text stays unchanged."""
+"""Converts contents of older formats to the present format when they are read ("upcasts").
+
+Stored text stays unchanged.
+"""
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -10,13 +13,13 @@ from gesta.kinds import Content
 
 Upcasts = Mapping[int, Callable[[dict[str, Any]], dict[str, Any]]]
 CLASSES: Mapping[str, type[Content]] = {kind.__struct_config__.tag: kind for kind in get_args(Content)}
-"""Contents by their tags."""
+"""The class of each content, by its tag."""
 
 
 def _typed_members(members: dict[str, Any]) -> dict[str, Any]:
-    """Return a content of format 1 in format 2.
+    """Return the members of a content of format 1, converted to format 2.
 
-    Members that 0.1.0 wrote in `extra` become fields if their type fits.
+    Members that version 0.1.0 wrote into `extra` become fields, if they have the type of the field.
     """
     extra, lifted = members.get("extra"), LIFTED.get(members.get("kind", ""), {})
     if type(extra) is not dict or not extra.keys() & lifted.keys():
@@ -24,7 +27,7 @@ def _typed_members(members: dict[str, Any]) -> dict[str, Any]:
     types = {field.name: field.type for field in msgspec.structs.fields(CLASSES[members["kind"]])}
     made: dict[str, Any] = {}
     for name in extra.keys() & lifted.keys():
-        with suppress(Exception):  # a user's own member of that name, which 0.1.0 did not read either
+        with suppress(Exception):  # not of the field's type: it is a user's own member
             fields = _unsummed(extra[name]) if name == "summary_failed" else {lifted[name]: extra[name]}
             made |= {field: msgspec.convert(value, types[field]) for field, value in fields.items()}
             extra = {key: value for key, value in extra.items() if key != name}
@@ -32,7 +35,7 @@ def _typed_members(members: dict[str, Any]) -> dict[str, Any]:
 
 
 def _unsummed(failed: Any) -> dict[str, Any]:
-    """Return the fields of a compaction that say why there is no summary."""
+    """Return the fields of a compaction that say why it has no summary."""
     return {"error": {"type": "summary", "message": failed["reason"]}, "run": failed["run"]}
 
 
@@ -51,5 +54,5 @@ LIFTED: Mapping[str, Mapping[str, str]] = {
     "question": {"raises": "raises"},
     "compaction": {"tokens": "tokens", "summary_failed": "error"},
 }
-"""Members of `extra` in format 1 by kind, each with the field that holds it since format 2."""
-UPCASTS: Upcasts = {1: _typed_members}  # from each version to the next: members of a content, as Python values
+"""For each kind: members of `extra` in format 1, and the field of format 2 that each of them becomes."""
+UPCASTS: Upcasts = {1: _typed_members}  # from each version to the next one

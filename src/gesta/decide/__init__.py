@@ -1,4 +1,4 @@
-"""The next move is decided from an agent and a state alone: every limit and wait is decided here."""
+"""Decides on the next move from an agent and a run's state only. Every limit and every wait is decided here."""
 
 ORDER = (
     "approval",

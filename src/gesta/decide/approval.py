@@ -1,9 +1,9 @@
 """An approval counts if it came before its request expired, and if the program's Approver accepts it.
 
-The name in an approval proves nothing: whoever can send a letter can write any name. An `Approver` checks who approves.
-The program passes it when it opens the record; it is never read from the record, nor are its keys. Each approval is
-judged once, when its letter becomes an entry, and the entry holds the judgement in `sent_at` and `refused`.
-`SignedApprovals` is an Approver that needs a signature over the call, its arguments and the answer.
+The name in an approval proves nothing: whoever can send a letter to a run's inbox can write any name. An `Approver`
+checks who approves. The program passes it to `gesta.open`; neither it nor its keys are ever read from the record. Each
+approval is judged once, when its letter becomes an entry. The entry stores the judgement in `sent_at` and `refused`.
+`SignedApprovals` is an Approver that requires a signature over the call, its arguments and the answer.
 """
 
 import hmac
@@ -46,7 +46,13 @@ class Asked(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, call: OpenCall, run: str, record: str) -> "Asked":
-        """Return the request for approval of a call that waits, in the run and the record with these ids."""
+        """Return the request for the approval of a call.
+
+        Args:
+            call: a call that waits for approval.
+            run: id of the run.
+            record: id of the record.
+        """
         assert call.asked is not None, f"nobody was asked about call {call.seq}"
         return cls(
             record=record,
@@ -60,30 +66,30 @@ class Asked(Struct, frozen=True, kw_only=True):
 
     @property
     def args_digest(self) -> str:
-        """SHA-256 of the canonical arguments, in hex, as the approval-request holds it."""
+        """SHA-256 of the canonical arguments, in hex. The approval-request stores the same digest."""
         return digest_of(self.args)
 
 
 class Approver(Protocol):
-    """A protocol of one method, which decides whether an approval counts."""
+    """The interface of an object that decides whether an approval counts."""
 
     def refuses(self, approval: ApprovalContent, asked: Asked) -> str | None:
         """Return why an approval does not count; `None` if it counts.
 
-        The method is called in the event loop and must not block.
+        The method is called in the event loop, so it must not block.
         """
 
 
 def judged_approval(
     approval: ApprovalContent, letter: Letter, calls: Iterable[OpenCall], record: str, approver: Approver | None
 ) -> ApprovalContent:
-    """Return an approval to write: with the store's time, and with the reason if it does not count.
+    """Return the approval as it is to be written: with its time of arrival, and with the reason if it does not count.
 
     Args:
-        letter: the letter that held the approval. A letter without a time comes from a replay, and was judged before.
+        letter: the letter that held the approval. A replay's letter has no time: its approval was judged before.
         calls: the calls of the run that have no result.
         record: id of the record.
-        approver: `None` if the name in an approval is believed.
+        approver: decides whether the approval counts; `None` if the name in an approval is believed.
     """
     if not letter.at:
         return approval
@@ -106,21 +112,21 @@ def _refused(approval: ApprovalContent, about: Asked, approver: Approver | None)
         return None
     try:
         return approver.refuses(approval, about)
-    except Exception as failure:  # noqa: BLE001 - what cannot be checked does not count
+    except Exception as failure:  # noqa: BLE001 - an approval that cannot be checked does not count
         return f"The Approver raised {type(failure).__name__}: {message_of(failure)}"
 
 
 async def asked(store: Store, run: str) -> list[Asked]:
-    """Return the calls of a run that wait for an approval, in the order of the calls. Cost: reads the run."""
+    """Return the requests for approval that a run waits for, in the order of the calls. Cost: reads the whole run."""
     state = fold(RunView(), await read(store, run))
     waiting = (call for call in state.calls.values() if call.awaits_approval)
     return [Asked.of(call, run, store.info.id) for call in waiting]
 
 
 def sign(approval: ApprovalContent, asked: Asked, key: bytes) -> ApprovalContent:
-    """Return the approval with a token that is valid for this answer to this request only.
+    """Return the approval with a token. The token is valid only for this answer to this request.
 
-    Raises AgentError without a key.
+    Raises AgentError if the key is not bytes, or too short.
 
     Source: RFC 2104 (HMAC) over SHA-256.
     """
@@ -129,7 +135,10 @@ def sign(approval: ApprovalContent, asked: Asked, key: bytes) -> ApprovalContent
 
 
 def _token(approval: ApprovalContent, about: Asked, key: bytes) -> str:
-    """Return the signature of an approval. It covers the request, and every member of the answer that has an effect."""
+    """Return the signature of an approval, in hex.
+
+    It covers the request, and every field of the answer that has an effect.
+    """
     expires = utc_text(about.expires) if about.expires is not None else None
     call = [about.record, about.run, about.request, about.call, about.tool, about.args_digest, expires]
     args = digest_of(approval.args) if approval.args is not None else None
@@ -138,7 +147,11 @@ def _token(approval: ApprovalContent, about: Asked, key: bytes) -> str:
 
 
 def _checked_key(name: str, key: bytes) -> bytes:
-    """Return the key of an approver. Raises AgentError for a value that cannot be a key."""
+    """Return the key, and register it as a secret. Raises AgentError for a value that cannot be a key.
+
+    Args:
+        name: the person whose key it is.
+    """
     if not isinstance(key, bytes):
         found = f"is of type {type(key).__name__}, expected bytes: bytes.fromhex(...) reads one from text."
         raise AgentError(f"The key of {name!r} {found}")
@@ -151,13 +164,13 @@ def _checked_key(name: str, key: bytes) -> bytes:
 
 
 class SignedApprovals:
-    """An Approver that accepts an approval only with a token, made by `sign` with the key of the person it names."""
+    """An Approver that accepts an approval only with a token from `sign`, made with the key of the person it names."""
 
     def __init__(self, keys: Mapping[str, bytes]) -> None:
-        """Check and store the keys, by the name in `ApprovalContent.by`. Raises AgentError.
+        """Check and store the keys. Raises AgentError.
 
         Args:
-            keys: at least 16 bytes each.
+            keys: for each name in `ApprovalContent.by`, a key of at least 16 bytes.
         """
         if not keys:
             raise AgentError(
@@ -170,11 +183,11 @@ class SignedApprovals:
         return isinstance(other, SignedApprovals) and self._keys == other._keys
 
     def __hash__(self) -> int:
-        """Return the hash of the names."""
+        """Return the hash of the names of the persons."""
         return hash(frozenset(self._keys))
 
     def refuses(self, approval: ApprovalContent, asked: Asked) -> str | None:
-        """Return why an approval does not count. Tokens are compared in constant time."""
+        """Return why an approval does not count; `None` if its token is right. Tokens are compared in constant time."""
         if approval.token is None:
             return (
                 "It has no token, and this program counts signed approvals alone. "

@@ -1,6 +1,7 @@
-"""The money and tokens of a turn: its budget, the allowance from the parent run, and the amounts spent so far.
+"""Computes the money and tokens of a turn: its budget, the allowance from the parent run, and the amounts spent so far.
 
-The functions here only compute. `decide` calls them before a request; `ask` writes the reserved and settled amounts.
+The functions here have no effects. `decide` calls them before a request; the code that asks the model writes the
+reserved and settled amounts as entries. To settle means to replace a reserved amount by the real cost.
 """
 
 import math
@@ -18,25 +19,25 @@ from gesta.state.account import BYTES, Amount, Spent, number
 from gesta.state.run import RunState
 
 REPLY = ("max_completion_tokens", "max_tokens", "max_output_tokens", "maxOutputTokens")
-"""Settings that limit the number of tokens of a reply."""
+"""Names, in requests of providers, of the setting that limits the tokens of a reply."""
 ALMOST = 1e-9
-"""Greatest rounding error of a sum of dollars."""
+"""Allowed rounding error of a sum of dollars."""
 
 
 class Overrun(Struct, frozen=True):
-    """The bound that the next request of a turn would exceed."""
+    """The bound of a turn's budget that its next request would exceed."""
 
     axis: Literal["tokens", "usd"]
     bound: float
     counted: float
-    """Amount that was spent or reserved so far."""
+    """Amount that is spent or reserved so far."""
     need: float
     allowed: bool
-    """Whether the bound comes from the parent run."""
+    """Whether the parent run set the bound."""
 
     @property
     def text(self) -> str:
-        """The bound, and the amount that the next request would need, in words."""
+        """A sentence with the bound, and the amount that the next request may need."""
         whose = "what the run above allows it" if self.allowed else "its budget"
         bound, counted, need = (_shown(self.axis, each) for each in (self.bound, self.counted, self.need))
         found = f"of {bound}, {counted} are spent or set aside, and the next request may take {need}"
@@ -44,13 +45,13 @@ class Overrun(Struct, frozen=True):
 
     @property
     def error(self) -> Error:
-        """The error with which the turn ends."""
+        """The error with which the turn ends if nobody raises the bound."""
         hint = "Raise Budget.{}, or bound each reply: settings={{'max_tokens': ...}}."
         return Error(type=self.axis, message=f"{self.text} {hint.format(self.axis)}")
 
     @property
     def question(self) -> QuestionContent:
-        """The question for a person, if the policy has `when_spent="ask"`."""
+        """The question whether to raise the bound, for a budget with `when_spent="ask"`."""
         unit = "US dollars" if self.axis == "usd" else "tokens"
         return QuestionContent(
             value=f"{self.text} How many more {unit} may it spend? 0 ends it.",
@@ -64,7 +65,11 @@ def _shown(axis: str, value: float) -> str:
 
 
 def account(own: Budget | None, state: RunState) -> Budget | None:
-    """Return the budget of the open turn, within what its parent run allows; `None` if no account is kept."""
+    """Return the budget of the open turn, limited to what its parent run allows; `None` if no account is kept.
+
+    Args:
+        own: the budget in the policy of the turn's agent.
+    """
     assert state.turn is not None
     allowed = state.turn.spending.allowed
     if allowed is None:
@@ -82,7 +87,7 @@ def _least(own: float | None, allowed: Any) -> float | None:
 
 
 def need(agent: Agent, budget: Budget, state: RunState) -> Amount:
-    """Return the greatest possible cost of the next request: the present prompt, and the longest reply."""
+    """Return the greatest possible cost of the next request: the tokens of the prompt and of the longest reply."""
     prompt = state.weight.tokens
     if not state.weight.counted:
         header = agent.offering(state.tool_state).header()
@@ -120,7 +125,12 @@ def reserved(agent: Agent, state: RunState) -> dict[str, Any] | None:
 
 
 def settled(agent: Agent, held: Mapping[str, Any], usage: dict[str, Any] | None) -> dict[str, Any]:
-    """Return the cost of a reply. An unknown cost counts as the reserved amount."""
+    """Return the cost of a reply, as a budget entry stores it. If it is unknown, the reserved amount counts.
+
+    Args:
+        held: the reserved amount.
+        usage: the usage as the provider sent it; `None` if it sent none.
+    """
     counts = tokens(usage)
     usd = _price(agent, usage) if usage is not None and counts is not None else None
     spent: dict[str, Any] = {"tokens": counts.input + counts.output if counts is not None else None, "usd": usd}
@@ -132,10 +142,11 @@ def settled(agent: Agent, held: Mapping[str, Any], usage: dict[str, Any] | None)
 
 
 def share(own: Budget | None, state: RunState, among: int) -> dict[str, Any] | None:
-    """Return the allowance of a child run, an equal part of the remaining budget; `None` without a budget.
+    """Return the allowance of a child run: an equal part of what remains of the budget; `None` without a budget.
 
     Args:
-        among: number of child runs that share the remaining budget. One further part is for the turn itself.
+        own: the budget in the policy of the turn's agent.
+        among: number of child runs to divide it among. The turn itself keeps one further part.
     """
     budget = account(own, state)
     if budget is None:
@@ -153,7 +164,12 @@ def share(own: Budget | None, state: RunState, among: int) -> dict[str, Any] | N
 
 
 def returned(edge: int, allowance: Mapping[str, Any] | None, spent: Spent | None) -> BudgetContent | None:
-    """Return the settled cost of a child run; `None` if neither the child run nor the run above keeps an account."""
+    """Return the entry that settles the cost of a child run; `None` if neither it nor the run above keeps an account.
+
+    Args:
+        edge: seq of the edge to the child run.
+        spent: the cost of the child run; `None` if it kept no account.
+    """
     if spent is None and allowance is None:
         return None
     found: dict[str, Any] = {"tokens": 0, "usd": 0.0}
@@ -169,6 +185,6 @@ def _price(agent: Agent, usage: dict[str, Any]) -> float | None:
         return None
     try:
         usd = number(agent.price.usd(usage), -1.0)
-    except Exception:  # noqa: BLE001 - a price that cannot be said is unknown; it must not break the turn
+    except Exception:  # noqa: BLE001 - a price list that raises must not end the turn
         return None
     return None if usd < 0 else round(usd, 9)

@@ -1,6 +1,7 @@
-"""Chooses what is left out of a prompt that is too large: first old results of tools, then whole old turns.
+"""Chooses what to leave out of a prompt that is too large: first old results of tools, then whole old turns.
 
-The choice follows from the policy, the folded state and the prompt only, so a run that was killed makes it again.
+The choice depends only on the policy, the run's state and the prompt. So after a crash the same choice is made again. A
+*place* is the index of a message in the prompt.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,10 +13,10 @@ from gesta.prompt.blocks import Prompt
 from gesta.state.run import RunState
 
 FREED = 0.1
-"""Part of the bound that must be freed. A smaller gain is not worth a changed prompt, which no provider has in its
-cache."""
+"""Part of `Compact.at_tokens` that must be freed. A smaller gain is not worth a changed prompt, because the provider
+has to process that without its cache."""
 MADE = "[This result was left out to save space. The call was made: do not make it again to read this.]"
-"""Text in place of a result that was left out, if its call may have had an effect."""
+"""Text that replaces a result that was left out, if its call may have had an effect."""
 
 
 def too_large(agent: Agent, state: RunState) -> bool:
@@ -25,7 +26,7 @@ def too_large(agent: Agent, state: RunState) -> bool:
 
 
 def old_results(agent: Agent, state: RunState, prompt: Prompt) -> list[CompactionContent]:
-    """Return a compaction for each result to leave out; an empty list if that would not free enough."""
+    """Return a compaction for each result to leave out; an empty list if that would not free enough tokens."""
     rule = agent.policy.compact
     assert rule is not None
     places, found = list(_results(rule, prompt)), list[CompactionContent]()
@@ -39,7 +40,7 @@ def old_results(agent: Agent, state: RunState, prompt: Prompt) -> list[Compactio
 
 
 def old_turns(agent: Agent, state: RunState, prompt: Prompt) -> CompactionContent | None:
-    """Return the compaction of the old turns to be left out, without a summary; `None` to leave no turn out."""
+    """Return the compaction that leaves out old turns, without a summary; `None` if that frees not enough tokens."""
     rule = agent.policy.compact
     assert rule is not None
     places = list(_turns(rule, state, prompt))
@@ -50,21 +51,21 @@ def old_turns(agent: Agent, state: RunState, prompt: Prompt) -> CompactionConten
 
 
 def _results(rule: Compact, prompt: Prompt) -> Iterator[int]:
-    """Yield the places of old, large results. Results since the last reply stay, because no model has read them yet."""
+    """Yield the places of old, large results. Results after the last reply stay, because no model has read them yet."""
     shown = prompt.shown
     read = max((place for place, each in enumerate(shown) if each.role == "assistant"), default=0)
     results = [place for place, each in enumerate(shown) if each.observes]
     for place in results[: max(0, len(results) - rule.keep_results)] if rule.results_over is not None else ():
         assert rule.results_over is not None
         seqs = shown[place].sources
-        together = max(seqs) - min(seqs) < len(seqs)  # nothing else lies between them
+        together = max(seqs) - min(seqs) < len(seqs)  # no other entry is between them
         large = len(prompt.blocks[place]) > rule.results_over and not shown[place].left_out
         if large and together and place < read:
             yield place
 
 
 def _turns(rule: Compact, state: RunState, prompt: Prompt) -> Iterator[int]:
-    """Yield the places of the blocks of old turns; system messages before the first turn stay."""
+    """Yield the places of the messages of old turns. System messages before the first turn stay."""
     kept = state.began[-rule.keep_turns - 1 :][0]
     leading = True
     for place, each in enumerate(prompt.shown):
@@ -78,6 +79,6 @@ def _worth(rule: Compact, state: RunState, prompt: Prompt, places: Sequence[int]
 
 
 def _tokens(state: RunState, prompt: Prompt, places: Sequence[int]) -> int:
-    """Estimate the tokens of some blocks from those of the whole prompt."""
+    """Return the estimated tokens of the messages at these places, as a share of the tokens of the whole prompt."""
     sizes = [len(block) for block in prompt.blocks]
     return state.weight.tokens * sum(sizes[place] for place in places) // max(1, sum(sizes))

@@ -1,7 +1,8 @@
-"""The next move follows from the agent and the folded state only, after any entry of any log.
+"""The next move of a turn follows from the agent and the run's state only.
 
-Each holder of the lease folds and decides in the same way: the process that began, a process that resumes after a
-crash, another worker. So resume, take-over and approval need no code of their own.
+Each process that holds the lease (the right to write the run) decides in the same way: the process that began the turn,
+a process that resumes it after a crash, another worker. So resume, take-over and approval need no code of their own.
+`perform` carries the moves out.
 """
 
 from collections.abc import Callable
@@ -26,83 +27,84 @@ from gesta.state.turn import Turn
 
 
 class Ask(Struct, frozen=True):
-    """Ask the model."""
+    """The move that asks the model."""
 
     compact: bool = False
-    """Whether the prompt is too large and is made smaller first; see `decide.compaction`. Then `decide` is called
+    """Whether the prompt is too large and is made smaller instead; see `decide.compaction`. Then `decide` is called
     again."""
 
 
 class Correct(Struct, frozen=True):
-    """Write for the model why its last answer does not fit."""
+    """The move that writes, for the model to read, why its last answer does not fit the agent's answer type."""
 
     text: str
 
 
 class Close(Struct, frozen=True):
-    """Write results for open calls before the next request, so that the history is valid."""
+    """The move that writes a result for each open call before the next request, so that the history is valid."""
 
     results: tuple[ToolResultContent, ...]
-    """A placeholder for each open call."""
+    """A placeholder (a result that says why there is no real one) for each open call."""
     lost: int | None = None
-    """Seq of a request that a crash interrupted."""
+    """Seq of a request that a crash interrupted; `None` if there is none."""
 
 
 class Pause(Struct, frozen=True):
-    """Wait before the model is asked again, because the last try failed."""
+    """The move that waits before the model is asked again, because the last try failed."""
 
     failed_at: datetime
     wait_s: float
-    """Seconds to wait, counted from `failed_at`. It never waits longer than this from now, even if the clock was
-    changed."""
+    """Seconds to wait from `failed_at`. Even if the clock was changed, the pause from now is never longer than this."""
 
 
 class Use(Struct, frozen=True):
-    """Carry out tool calls."""
+    """The move that carries out tool calls."""
 
     run: tuple[OpenCall, ...]
-    """Calls to attempt now. Calls beyond `Policy.parallel` come in the next move."""
+    """Calls to attempt now. If there are more than `Policy.parallel` calls, the others come in a later move."""
     settle: tuple[OpenCall, ...] = ()
-    """Calls in doubt or resolved, which are settled without another attempt."""
+    """Calls in doubt (they may or may not have happened) or with a resolution, to be settled without another
+    attempt."""
 
 
 class Wait(Struct, frozen=True):
-    """Leave the turn open until somebody answers."""
+    """The move that leaves the turn open until a person, a time or another run ends the wait."""
 
     what: tuple[Waiting, ...]
 
 
 class Finish(Struct, frozen=True):
-    """End the turn."""
+    """The move that ends the turn."""
 
     reason: Reason
     error: Error | None = None
     value: Any = None
-    """The answer of a program or a tool. The answer of a model is on record already."""
+    """The answer, if a program or a tool made it. A model's answer is on record already."""
     text: str | None = None
-    """Text of `value` for people, if the program returned one."""
+    """The answer as a text for people, if the program returned one beside `value`."""
     causes: tuple[Cause, ...] = ()
     """Causes of `value`."""
 
 
 class Check(Struct, frozen=True):
-    """Ask a hook of the agent."""
+    """The move that calls a hook of the agent."""
 
     point: Point
     of: int = 0
-    """Seq of the message, or of the completion or result with the answer; for a request, of the turn's begin."""
+    """Seq of the message, or of the completion or result with the answer. For a request, the seq of the turn's
+    begin."""
     calls: tuple[OpenCall, ...] = ()
 
 
 ASKING = ("approval", "question")
-"""Waits for a person's decision on a call that was not attempted yet."""
+"""Kinds of waits for a person's decision about a call that was not attempted yet."""
 Move = Check | Ask | Correct | Close | Pause | Use | Wait | Finish
 Decider = Callable[[Agent, RunState], Move | None]
-"""A function that returns the next move. `None` means that the program continues."""
+"""A function that returns the next move; `None` means that the agent's program continues."""
 
 
 def decide(agent: Agent, state: RunState) -> Move:
-    """Return the next move of the open turn. It has no effects and reads nothing but its arguments."""
+    """Return the next move of the open turn. The function has no effects, and reads only its arguments."""
     turn = state.turn
     assert turn is not None and turn.reason is None, "there is no open turn to decide in"
     if turn.assistant is not None:
@@ -112,9 +114,9 @@ def decide(agent: Agent, state: RunState) -> Move:
 
 
 def _checked_move(hooks: Hooks, move: Move, state: RunState, turn: Turn) -> Move:
-    """Return the check by a hook that must come before a move, if there is one; else return the move.
+    """Return the hook's check that must come before a move; if there is none, the move itself.
 
-    If a hook changed the answer, the move has the changed answer.
+    If a hook changed the answer, the returned move has the changed answer.
     """
     check = _check(hooks, move, state, turn)
     if check is not None and turn.waits is not None and turn.waits[0] > state.since:  # asked again under the next lease
@@ -127,7 +129,7 @@ def _checked_move(hooks: Hooks, move: Move, state: RunState, turn: Turn) -> Move
 
 
 def _check(hooks: Hooks, move: Move, state: RunState, turn: Turn) -> Check | None:
-    """Return the check that must come before a move; `None` if all hooks for the move were asked."""
+    """Return the check that must come before a move; `None` if all hooks for the move have been called."""
     match move:
         case Ask():
             if hooks.message is not None and not turn.asked and turn.question not in turn.checked:
@@ -147,7 +149,7 @@ def _check(hooks: Hooks, move: Move, state: RunState, turn: Turn) -> Check | Non
 
 
 def decide_calls(agent: Agent, state: RunState) -> Use | Wait | Finish | None:
-    """Return the next move for the open calls; `None` if no call can be attempted, settled or waited for."""
+    """Return the next move for the open calls; `None` if there is nothing to attempt, to settle or to wait for."""
     turn = state.turn
     assert turn is not None
     limits, over = agent.policy.limits, _over(turn)
@@ -161,7 +163,7 @@ def decide_calls(agent: Agent, state: RunState) -> Use | Wait | Finish | None:
 
 
 def decide_request(agent: Agent, state: RunState) -> Move:
-    """Return the move that asks the model, a move that has to come before it, or the end of the turn."""
+    """Return the move that asks the model, or the move that must come first, or the end of the turn."""
     assert state.turn is not None
     return _over(state.turn) or _request(agent, state, state.turn)
 
@@ -179,7 +181,11 @@ def _request(agent: Agent, state: RunState, turn: Turn) -> Move:
 
 
 def decide_step(agent: Agent, state: RunState, name: str) -> Finish | Wait | None:
-    """Return the end or the wait that keeps a program from doing a step now; `None` if it may do the step."""
+    """Return the end or the wait that prevents a program from doing a step now; `None` if it may do the step.
+
+    Args:
+        name: name of the step.
+    """
     turn, bound = state.turn, agent.policy.limits.calls
     assert turn is not None
     over = _over(turn)
@@ -187,19 +193,19 @@ def decide_step(agent: Agent, state: RunState, name: str) -> Finish | Wait | Non
         return over
     if bound is not None and name not in state.steps.named and len(state.steps.named) >= bound:
         return _limit("calls", bound)
-    if state.copied:  # the record that was copied may do the same
+    if state.copied:  # the original record may do the step too
         return Wait((Waiting("copy", tool=name),))
     return None
 
 
 def decide_program(agent: Agent, state: RunState) -> Wait | None:
-    """Return the wait that keeps a program from being run again; `None` if it may be run."""
+    """Return the wait that prevents a program from being started again; `None` if it may be started."""
     assert state.turn is not None
     return Wait((Waiting("deaths"),)) if state.turn.deaths >= agent.policy.deaths else None
 
 
 def depth_error(limits: Limits, state: RunState) -> Error | None:
-    """Return the error of a turn that would call an agent deeper than its policy allows; `None` if it may call one."""
+    """Return the error if the run may not call an agent because of `Limits.depth`; `None` if it may."""
     opened, most = state.opened, limits.depth
     if opened is None or opened.depth < most:
         return None
@@ -208,13 +214,13 @@ def depth_error(limits: Limits, state: RunState) -> Error | None:
 
 
 def retry_wait_s(agent: Agent, turn: Turn, fault: ModelFault) -> float | None:
-    """Return the seconds until the next try after a failed try; `None` if there is no next try."""
+    """Return the seconds to wait after a failed try of a request; `None` if it is not tried again."""
     retry, failed = agent.policy.retry, turn.faults + 1
     return retry.wait_s(failed, fault.retry_after_s) if fault.retry and failed < retry.tries else None
 
 
 def _over(turn: Turn) -> Finish | None:
-    """Return the end of a turn that was cancelled, failed or reached a limit; `None` for any other turn."""
+    """Return the end of a turn that was cancelled, failed or reached the limit of depth; `None` for any other turn."""
     if turn.cancelled is not None:
         return Finish("cancelled", Error(type="cancelled", message=f"cancelled by {turn.cancelled}"))
     if turn.fatal is not None:
@@ -225,7 +231,7 @@ def _over(turn: Turn) -> Finish | None:
 
 
 def _calls(agent: Agent, state: RunState) -> Use | Wait | None:
-    """Return the move for the open calls of this turn; `None` if no call can be attempted, settled or waited for."""
+    """Return the move for the open calls of this turn; `None` if nothing is to be attempted, settled or waited for."""
     if not state.calls:
         return None
     run, settle, waits = [], [], []
@@ -255,7 +261,10 @@ def _waiting(agent: Agent, call: OpenCall, what: Blocking) -> list[Waiting]:
 
 
 def _answer(agent: Agent, state: RunState, turn: Turn) -> Move | None:
-    """Return the move after a reply without calls. `None` if there is no such reply, or if the model is asked again."""
+    """Return the move after a reply without calls.
+
+    `None` if there is no such reply, or if it was empty and is asked again.
+    """
     if turn.ended_by is not None:
         return _ended_by_tool(agent, state, turn)
     if turn.reply is None:
@@ -274,7 +283,7 @@ def _answer(agent: Agent, state: RunState, turn: Turn) -> Move | None:
 
 
 def _ended_by_tool(agent: Agent, state: RunState, turn: Turn) -> Move:
-    """Return the end of a turn by the result of a tool; before that, a move that closes all other calls."""
+    """Return the end of a turn whose answer is a tool's result, or a move that closes other open calls before it."""
     assert turn.ended_by is not None
     if state.calls:
         return Close(tuple(placeholder(agent, call) for call in state.calls.values()))
@@ -295,12 +304,12 @@ def _empty(agent: Agent, turn: Turn) -> Finish | None:
 
 
 def asks_again(agent: Agent, turn: Turn) -> bool:
-    """Return whether the last reply was empty and the model is asked once more."""
+    """Return whether the last reply was empty and the policy allows to ask again."""
     return 0 < turn.empty <= agent.policy.retry.empty
 
 
 def _bounded(agent: Agent, turn: Turn) -> Finish | None:
-    """Return the end of the turn if the next request or its calls would exceed a limit; `None` otherwise."""
+    """Return the end of the turn if another request would exceed the limit of requests or calls; `None` otherwise."""
     limits = agent.policy.limits
     for name, count, bound in (("requests", turn.requests, limits.requests), ("calls", turn.calls, limits.calls)):
         if bound is not None and count >= bound:
@@ -309,7 +318,10 @@ def _bounded(agent: Agent, turn: Turn) -> Finish | None:
 
 
 def _afford(agent: Agent, state: RunState) -> Wait | Finish | None:
-    """Return the end or the wait of the turn if the next request would exceed its budget; `None` otherwise."""
+    """Return the end of the turn, or its wait for a person, if its budget does not allow the next request.
+
+    Returns `None` if the budget allows it.
+    """
     assert state.turn is not None
     budget, spending = agent.policy.budget, state.turn.spending
     if budget is None and spending.allowed is None:

@@ -1,6 +1,8 @@
-"""Decides how one open call goes on: it is attempted, settled, waited for, or gets a placeholder as its result.
+"""Decides what to do next with an open call (a call without a result): attempt it, settle it, wait, or close it.
 
-A placeholder says that the call was denied, that it never ran, or that its outcome is unknown.
+To settle is to find out what became of an attempt in doubt (one that may or may not have had its effect), or to use its
+resolution. To close is to write a placeholder as its result, which says that the call was denied, that it never ran, or
+that its outcome is unknown.
 """
 
 import re
@@ -22,16 +24,16 @@ UNKNOWN = (
 )
 Blocking = Literal["approval", "doubt", "running", "child", "question", "copy"]
 Course = Literal["run", "settle", "close"] | Blocking
-"""The next step of a call."""
+"""What to do next with a call: one of three actions, or what it waits for."""
 
 
 def course(agent: Agent, call: OpenCall, state: RunState) -> Course:
-    """Return the next step of one open call."""
+    """Return what to do next with an open call."""
     assert state.turn is not None
     found = _alone(agent, call, state)
     if found != "run":
         return found
-    if call.seq < state.turn.begin:  # of an ended turn nothing is tried again
+    if call.seq < state.turn.begin:  # calls of an ended turn are not tried again
         return "close"
     if state.mark is not None and state.copied:
         tool = agent.tool(call.name)
@@ -41,7 +43,7 @@ def course(agent: Agent, call: OpenCall, state: RunState) -> Course:
 
 
 def _alone(agent: Agent, call: OpenCall, state: RunState) -> Course:
-    """Return the next step of a call, as if no other call were open and the record were no copy."""
+    """Return what to do next with a call, without regard to its turn and to whether the record is a copy."""
     tool = agent.tool(call.name)
     if not call.good:
         return "close"
@@ -76,7 +78,7 @@ def _alone(agent: Agent, call: OpenCall, state: RunState) -> Course:
 
 
 def effect_of(tool: Tool | None, last: Try) -> str:
-    """Return the effect policy for a call in doubt: the stricter of the tool's policies at the attempt and now."""
+    """Return the `effect` that holds for a call in doubt: the stricter of the tool's effect at the attempt and now."""
     if last.effect in EFFECTS or (tool is None and last.effect != "pure"):
         return "once"
     if tool is None:
@@ -87,17 +89,17 @@ def effect_of(tool: Tool | None, last: Try) -> str:
 
 
 def _resolved(tool: Tool | None, call: OpenCall, last: Try, since: int) -> Course:
-    """Return the next step of a call with a resolution."""
+    """Return what to do next with a call that has a resolution."""
     if awaits_end(tool, last):
         return "settle" if call.unlooked(since) else "running"
     return "run" if last.verdict == "retry" and tool is not None else "settle"
 
 
 def awaits_end(tool: Tool | None, last: Try) -> bool:
-    """Return whether a resolution counts only once the attempt has ended; before, the effect could still happen."""
+    """Return whether a resolution counts only after the attempt has ended: until then the effect could happen."""
     if last.verdict == "done" or last.over or last.void or last.doubt in WAITING:
         return False
-    if last.process is None:  # of format 1: only the person knows
+    if last.process is None:  # format 1 has no process name: the person's word counts
         return False
     effect = effect_of(tool, last)
     return effect != "pure" and not (effect == "idempotent" and last.verdict == "retry")
@@ -106,7 +108,7 @@ def awaits_end(tool: Tool | None, last: Try) -> bool:
 def _doubt(agent: Agent, call: OpenCall, state: RunState) -> Course:
     tool, last = agent.tool(call.name), call.last
     assert last is not None
-    if tool is not None and tool.agent is not None:  # its run is on record, and goes on where it was
+    if tool is not None and tool.agent is not None:  # its child run is on record and continues where it was
         return "run"
     effect = effect_of(tool, last)
     left = call.attempts - call.waited < agent.policy.attempts and not last.expired
@@ -123,7 +125,7 @@ def _doubt(agent: Agent, call: OpenCall, state: RunState) -> Course:
 
 
 def _fits(tool: Tool, call: OpenCall) -> bool:
-    """Return whether the arguments of a call still fit its tool. The tool's code may have changed since the attempt."""
+    """Return whether the arguments of a call fit its tool, whose code may have changed since the attempt."""
     try:
         tool.arguments(call.final_args)
     except BadArguments:
@@ -132,7 +134,10 @@ def _fits(tool: Tool, call: OpenCall) -> bool:
 
 
 def placeholder(agent: Agent, call: OpenCall) -> ToolResultContent:
-    """Return the placeholder for a call without a result, so that every history sent is valid."""
+    """Return the placeholder for a call without a result.
+
+    It keeps the history valid, because each call then has a result.
+    """
     text, outcome = _placeholder(agent, call)
     return ToolResultContent(call=call.seq, tool_result=text, status="error", outcome=outcome)
 
@@ -157,19 +162,19 @@ def _placeholder(agent: Agent, call: OpenCall) -> tuple[str, Literal["error", "d
 
 
 def only_reads(tool: Tool) -> bool:
-    """Return whether a tool only reads; a tool that calls an agent only reads if all tools of the agent do."""
+    """Return whether a tool is `pure`. A tool that runs an agent only reads if all tools of the agent do."""
     if tool.agent is not None:
         return tool.agent.program is None and all(map(only_reads, tool.agent.tools))
     return tool.effect == "pure"
 
 
 def no_such_tool(agent: Agent, name: str) -> str:
-    """Return a sentence for the model which says that a tool does not exist, and lists the tools that do."""
+    """Return a sentence for the model: the tool does not exist, and these tools do."""
     names = [tool.name for tool in agent.tools]
     return f"There is no tool {name!r}.{nearest(name, names)} Tools: {', '.join(names) or 'none'}."
 
 
 def tools_told(text: str) -> list[str]:
-    """Return the names of the tools that `no_such_tool` listed; an empty list for another text."""
+    """Return the tool names in a text made by `no_such_tool`; an empty list for any other text."""
     found = re.fullmatch(r"There is no tool .* Tools: ([\w, -]+)\.", text, re.DOTALL)
     return found[1].split(", ") if found is not None else []

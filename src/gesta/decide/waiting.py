@@ -1,7 +1,7 @@
-"""The waits of an open turn, with all facts that a person needs to answer.
+"""The waits of an open turn (what it cannot go on without), with all facts that a person needs to answer.
 
-They are computed from the folded state and never stored. `decide` returns the waits of its own run. Any other process
-computes the same waits from the entries; it needs neither the lease nor the agent.
+Waits are computed from the run's state and never stored. `decide` returns the waits of its own run. Any other process
+computes the same waits from the entries; it needs neither the lease (the right to write the run) nor the agent.
 """
 
 from collections.abc import Iterator
@@ -31,37 +31,40 @@ BEGUN_BY: dict[What, Kind | None] = {
     "deaths": None,
     "copy": None,
 }
-"""The kind of the entry with which each kind of wait begins; `None` if it needs no entry of its own. Lists of sessions
-look for waits only in turns that have such an entry."""
+"""For each kind of wait, the kind of the entry that begins it; `None` if no entry does. A list of sessions looks for
+waits only in turns with such an entry."""
 PERSON = frozenset({"approval", "question", "budget", "doubt"})
 """Kinds of waits that only a person can end."""
 
 
 class Waiting(Struct, frozen=True):
-    """One wait of an open turn."""
+    """One thing that an open turn waits for."""
 
     what: What
-    """`approval`, `question`, `doubt`: a person's answer. `running`: the end of an attempt whose process may still run.
-    `budget`: a person's answer whether the turn may spend more. `child`: a run below, of which nothing else is known.
-    `timer`: a time. `resume`: its program stopped waiting, and any process may continue it. `deaths`: a person has to
-    resume it, after too many processes died in it. `copy`: `gesta adopt`, because this record is a copy."""
+    """What is waited for.
+
+    `approval`, `question`, `doubt`: a person's answer. `running`: the end of an attempt whose process may still run.
+    `budget`: a person's answer whether the turn may spend more. `child`: a run below, about which no more is known.
+    `timer`: a time. `resume`: any process that continues the turn, because its caller stopped waiting for it.
+    `deaths`: a person who resumes the turn, because too many processes died in it. `copy`: `gesta adopt`, because
+    this record is a copy."""
     call: int | None = None
-    """Seq of the tool call; `None` for a wait of a program or of the turn itself."""
+    """Seq of the tool call; `None` if a program or the turn itself waits."""
     tool: str | None = None
-    """Name of the tool, or of the step of a program; `None` for a wait of the turn itself."""
+    """Name of the tool, or of the program's step; `None` if the turn itself waits."""
     of: int | None = None
-    """Seq of the approval-request, of the question, of the timer, or of the attempt in doubt."""
+    """Seq of the approval-request, the question or the timer, or of the attempt in doubt."""
     declared: bool = True
-    """Whether the author of the tool declared its effect."""
+    """Whether the tool's author declared its effect."""
     run: str = ""
-    """Id of the run in which somebody has to answer: the run of the turn, or a run below it."""
+    """Id of the run to which the answer has to be sent: the run of the turn, or a run below it."""
     session: str = ""
     args: dict[str, Any] | None = None
-    """The arguments of the call, as they are on record, with names in place of secrets. See `remarks`."""
+    """The arguments of the call as stored, with names in place of secrets. See `remarks` for suspicious characters."""
     args_digest: str = ""
     """SHA-256 of the canonical arguments, in hex."""
     effect: str | None = None
-    """The effect policy of the tool: pure, idempotent, once or transactional; `None` if the record does not hold it."""
+    """The tool's effect: pure, idempotent, once or transactional; `None` if the record does not say."""
     question: str = ""
     """Text of the question that a person is asked."""
     schema: dict[str, Any] | None = None
@@ -71,25 +74,25 @@ class Waiting(Struct, frozen=True):
     due: datetime | None = None
     """Time at which a timer ends."""
     since: datetime | None = None
-    """Time of the attempt in doubt."""
+    """Time at which the attempt in doubt began."""
     process: str | None = None
-    """Process that made the attempt in doubt, in the form for `gesta gone`."""
+    """Name of the process that made the attempt in doubt, as `gesta gone` takes it."""
     server: ToolServer | None = None
-    """For a doubt: the server that carries the tool out; `None` for a function of the program."""
+    """For a doubt: the server that runs the tool; `None` for a function of the program."""
     axis: Literal["tokens", "usd"] | None = None
     """For a budget: the unit of the bound that was reached."""
     spent: float | None = None
-    """For a budget: the amount that is spent or reserved."""
+    """For a budget: the amount that is spent or reserved so far."""
     bound: float | None = None
-    """For a budget: the amount that the turn may spend; `None` if only its agent knows."""
+    """For a budget: the amount that the turn may spend; `None` if it can be computed only with the agent."""
     need: float | None = None
-    """For a budget: the amount that the next request may cost; `None` if only its agent knows."""
+    """For a budget: the amount that the next request may cost; `None` if it can be computed only with the agent."""
     remarks: tuple[str, ...] = ()
-    """Warnings to the person who answers: characters in the texts that are invisible or look like others."""
+    """Warnings for the person: characters in the texts that are invisible or that look like other characters."""
     why: str = ""
-    """Why a hook of the agent asks a person; empty if the tool itself asks for approval."""
+    """Why a hook wants a person to be asked; empty if the tool itself needs the approval."""
     refused: str = ""
-    """Why the last answer about the call does not count; empty if no answer was refused."""
+    """Why the last answer about the call was rejected; empty if none was rejected."""
 
     @property
     def text(self) -> str:
@@ -98,7 +101,7 @@ class Waiting(Struct, frozen=True):
 
 
 def described(waiting: Waiting, run: str, state: RunState) -> Waiting:
-    """Return a wait of a run's turn, with all facts about it that the run's state holds.
+    """Return a wait with all facts about it that the run's state contains.
 
     A wait of a run below is returned unchanged, because it has its facts already.
     """
@@ -137,10 +140,10 @@ def _of_call(call: OpenCall, what: str) -> dict[str, Any]:
 
 
 def waits(run: str, state: RunState, now: datetime) -> list[Waiting]:
-    """Return the waits of the open turn of a run, without the waits of the runs below it.
+    """Return what the open turn of a run waits for, without the waits of the runs below it.
 
-    Every process that reads the record gets the same result. None knows whether an attempt of another process is still
-    running, so the wait for an attempt that may be running is always `running`.
+    Every process that reads the record gets the same result. It cannot know whether an attempt of another process is
+    still running. So an attempt that may be running is always a wait of the kind `running`.
     """
     if not state.open:
         return []
@@ -149,7 +152,7 @@ def waits(run: str, state: RunState, now: datetime) -> list[Waiting]:
 
 
 def doubts(run: str, state: RunState) -> list[Waiting]:
-    """Return a wait for each call of a run whose outcome is unknown, also if its turn has ended."""
+    """Return a wait for each call of a run whose outcome is unknown, even if its turn has ended."""
     return [described(each, run, state) for each in _doubts(state)]
 
 
@@ -164,7 +167,7 @@ def _questions(state: RunState) -> Iterator[Waiting]:
 
 def _approvals(state: RunState) -> Iterator[Waiting]:
     for call in state.current():
-        if call.awaits_approval and call.last is None:  # else it was allowed before it was tried
+        if call.awaits_approval and call.last is None:  # an attempted call was approved before
             yield Waiting("approval", call.seq, call.name, call.asked)
 
 
@@ -172,15 +175,15 @@ def _doubts(state: RunState) -> Iterator[Waiting]:
     for call in state.calls.values():
         if call.last is None or call.last.doubt in WAITING or call.last.verdict == "done":
             continue
-        if call.last.effect == "pure" and (call.last.doubt is not None or call.last.over):  # it is made again
+        if call.last.effect == "pure" and (call.last.doubt is not None or call.last.over):  # it runs again
             yield Waiting("resume")
         else:
             yield Waiting(_about(call.last), call.seq, call.name, call.last.seq)
 
 
 def _about(last: Try) -> Literal["doubt", "running"]:
-    """Return `running` if it must first be known whether an attempt has ended, else `doubt`."""
-    if last.verdict is not None:  # it goes on by itself when the attempt has ended
+    """Return `running` if the attempt's end must be awaited or found out first, else `doubt`."""
+    if last.verdict is not None:  # the resolution is used when the attempt has ended
         return "running"
     return "doubt" if last.doubt is not None or last.over or last.looked else "running"
 

@@ -1,8 +1,8 @@
-"""CodeAct as text: a thought with one block of code, or with a final answer; the code is a call of `code_execution`.
+"""CodeAct as text: a reply is a thought with one block of code, or with a final answer. The code becomes a tool call.
 
 Code is a fenced block marked as Python, a fenced block without a mark after a thought, or the text between `<code>` and
-`</code>`. Only the first block is run, because the model wrote the rest before it saw the result. Code after
-`Final Answer:` is not run.
+`</code>`. Only the first block is run, because the model wrote the rest before it saw the result. Code after `Final
+Answer:` is not run.
 """
 
 import json
@@ -16,16 +16,16 @@ from gesta.model.request import Reply, ReplyCall
 from gesta.prompt.formatter import observation_text
 
 CODE_ACT_PSEUDO_TOOL_NAME = "code_execution"
-"""Name of the tool call that a piece of code becomes."""
+"""Name of the tool that runs a block of code."""
 PYTHON = frozenset({"python", "python3", "py", "tool_code"})
 TAG, TAG_SO_FAR = re.compile(" {0,3}<code>"), re.compile(" {0,3}(?:<(?:c(?:o(?:d(?:e)?)?)?)?)?")
 END_TAG = re.compile(r"</code>[ \t]*\r?\n?$")
 CUT_SHORT = frozenset({"length", "max_tokens"})
-"""Finish reasons of a reply that was cut off, in which code without its end is incomplete."""
+"""Finish reasons of a reply that was cut off. Code without its end is then incomplete."""
 
 
 class CodeActReader(LineReader):
-    """Reads a reply that is a thought and a block of code, or a final answer."""
+    """Parses a reply that is a thought and a block of code, or a final answer."""
 
     PARTS: ClassVar[dict[str, str]] = {"thought": "thought", "code": "thought", "final answer": "answer"}
     MARKER = marker(tuple(PARTS))
@@ -34,22 +34,22 @@ class CodeActReader(LineReader):
         super().__init__()
         self._code: list[str] | None = None
         self._row: list[str] = []
-        """The pieces of the line of code that is not complete yet."""
+        """The pieces of the last line of code, which is not complete yet."""
         self._end = END_TAG
         self._quoted = False
-        """Whether a fence is open whose text is not run as code."""
+        """Whether a fenced block is open that is not run as code."""
 
     def counts(self, part: str) -> bool:
-        """Return whether a marker counts at this place. It does not count inside code."""
+        """Return whether a marker counts as the start of a part here. Inside code it does not."""
         return self.part != "code"
 
     def enter(self, part: str) -> None:
-        """Start a part of the reply."""
+        """Begin a part of the reply."""
         super().enter(part)
         self._quoted = False
 
     def opens(self, line: str, *, whole: bool) -> int | None:
-        """Start the code if a line opens it. The returned value is that of `LineReader.opens`."""
+        """Begin the code if this line opens it. Returns the same as `LineReader.opens`."""
         if self.part not in ("start", "thought"):
             return super().opens(line, whole=whole)
         if (tag := TAG.match(line)) is not None:
@@ -69,7 +69,7 @@ class CodeActReader(LineReader):
         return super().opens(line, whole=True)
 
     def body(self, text: str) -> None:
-        """Add words to the current part of the reply."""
+        """Add text to the current part of the reply."""
         if self.part != "code":
             super().body(text)
             return
@@ -78,7 +78,7 @@ class CodeActReader(LineReader):
             self._end_row()
 
     def calls(self, reply: Reply) -> list[ReplyCall]:
-        """Return the call that the code becomes; an empty list if there is no code."""
+        """Return the call of the tool that runs the code; an empty list if the reply has no code."""
         if self.part == "code" and self._row:
             self._end_row()
         if self._code is None:
@@ -103,24 +103,24 @@ class CodeActReader(LineReader):
 
 
 class CodeActText(TextForm):
-    """Formatter that writes and reads CodeAct as text."""
+    """The formatter that writes and reads CodeAct as text."""
 
     name = "codeact-text/1"
     prompt = "codeact.txt"
 
     def reader(self) -> CodeActReader:
-        """Make a reader for one reply."""
+        """Return a new reader for one reply."""
         return CodeActReader()
 
     def written(self, call: Call) -> str:
-        """Return a call as a block of code. A call of any other tool becomes code that calls that tool."""
+        """Return a call as a block of code. A call of another tool becomes code that calls it."""
         code = call.args.get("code") if call.name == CODE_ACT_PSEUDO_TOOL_NAME else None
         code = code if isinstance(code, str) else code_of(call.name, call.args)
         fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", code)), default=0))
         return f"{fence}python\n{code}\n{fence}"
 
     def listed(self, tools: Sequence[Mapping[str, Any]]) -> str:
-        """Return the list of tools for the model: the tool that runs the code, then the other tools as functions."""
+        """Return a text for the model: the description of the tool that runs code, then other tools as functions."""
         runs = [str(tool.get("description") or "") for tool in tools if tool.get("name") == CODE_ACT_PSEUDO_TOOL_NAME]
         functions = [described(tool) for tool in tools if tool.get("name") != CODE_ACT_PSEUDO_TOOL_NAME]
         heading = ["The code may call these functions:"] if functions else []

@@ -1,7 +1,7 @@
-"""Tool calls as JSON in the text: an object with the key `request` is a call of the tool named there.
+"""Tool calls as JSON in the model's text: an object with the key `request` is a call of the tool named there.
 
-No other object is a call, whatever keys it has, so other JSON in prose is never run. A listener gets the words up to
-the place where an object may begin; the rest is held back until the reply is complete.
+No other object is a call, whatever keys it has, so other JSON in prose is never run. A listener gets the text up to the
+first place where an object may begin. The rest is held back until the reply is complete.
 """
 
 import json
@@ -16,24 +16,24 @@ from gesta.prompt.formatter import observation_text
 from gesta.text.objects import TextObject, objects
 
 NAMED = re.compile(r"[\"']?request[\"']?\s*:\s*[\"']([A-Za-z0-9_-]{1,64})[\"']")
-"""Finds the name of the tool in an object that cannot be read as JSON."""
+"""Finds the tool's name in an object that cannot be read as JSON."""
 FENCES = re.compile(r"```\w*\s*```")
-"""Matches an empty code fence, which is left when the object inside it was removed."""
+"""Matches a code fence that is empty because the object inside was removed."""
 
 
 class JsonReader:
-    """Reads a reply whose text may contain JSON objects."""
+    """Parses a reply whose text may contain JSON objects."""
 
     part = "json"
     cut: int | None = None
 
     def __init__(self) -> None:
         self._words: list[str] = []
-        self._space = ""  # not shown yet: the text ends before it if a call comes next
+        self._space = ""  # not shown yet, because it is dropped if a call follows
         self._held = self._begun = False
 
     def feed(self, text: str) -> list[Delta]:
-        """Read the next words of a reply, and return the words before anything that may be a JSON object."""
+        """Add the next piece of a reply. Return the text that precedes anything that may be a JSON object."""
         self._words.append(text)
         if self._held:
             return []
@@ -46,7 +46,7 @@ class JsonReader:
         return [Delta("text", told)] if told else []
 
     def close(self, reply: Reply) -> Reply:
-        """Return the reply with the text and the calls that were read from it."""
+        """Return the reply with the calls that were found in its text, and with the rest of the text."""
         text = "".join(self._words)
         calls = [(found, call) for found in objects(text) if (call := _call(found, text)) is not None]
         if not calls:
@@ -60,22 +60,22 @@ class JsonReader:
 
 
 class JsonText(TextForm):
-    """Formatter of histories in which calls are JSON in the model's text."""
+    """The formatter that writes and reads calls as JSON in the model's text."""
 
     name = "json-text/1"
     prompt = "json.txt"
 
     def reader(self) -> JsonReader:  # type: ignore[override]  # it reads objects, not lines
-        """Make a reader for one reply."""
+        """Return a new reader for one reply."""
         return JsonReader()
 
     def written(self, call: Call) -> str:
-        """Return a call as the model should have written it."""
+        """Return a call as the model should write it."""
         return observation_text({"request": ""} | call.args | {"request": call.name})
 
 
 def _call(found: TextObject, text: str) -> ReplyCall | None:
-    """Return the call that an object describes; `None` if the object is no call."""
+    """Return the call that an object describes; `None` if it describes none."""
     if found.value is None:
         named = NAMED.search(text, found.start, found.end)
         return ReplyCall(named[1], text[found.start : found.end]) if named else None

@@ -1,8 +1,9 @@
-"""ReAct as text: a thought with actions and their arguments, or with a final answer.
+"""ReAct as text: a reply is a thought with actions and their arguments, or with a final answer.
 
-The scan of the arguments recognises strings, so a brace or a marker inside a string does not end the arguments. Errors
-of form with one possible meaning are accepted: single quotes, a list of one object, a fence, words after the object.
-All actions of a reply are calls, up to an observation or an answer that the model made up before it saw a result.
+The search for the end of the arguments knows strings, so a brace or a marker inside a string does not end them.
+Malformed arguments with only one possible meaning are accepted: single quotes, a list of one object, a fence, words
+after the object. All actions of a reply become calls, up to an observation or an answer that the model made up before
+it saw a result.
 """
 
 import json
@@ -16,11 +17,11 @@ from gesta.model.request import Reply, ReplyCall
 from gesta.prompt.formatter import observation_text
 
 NO_ACTION = frozenset({"", "none", "n/a", "finish"})
-"""Words that models write as the action when they answer."""
+"""Words that models write as the name of the action when they answer instead."""
 NAMED = 64
-"""How many characters the name of a tool may have."""
+"""Greatest number of characters of a tool's name."""
 AROUND = " \t\r\n\"'`*[]()."
-"""Characters that models write around the name of a tool."""
+"""Characters that models write around a tool's name."""
 BEFORE = re.compile(r"[\s`]*(?:json|python)?\s*")
 AGAIN = re.compile(r"[\s`,;]*[\[{]")
 TOKEN = re.compile(
@@ -45,7 +46,7 @@ class Bracketed:
         self._escaped = False
 
     def feed(self, text: str) -> None:
-        """Read the next piece of the text. Cost: linear in the length of the piece."""
+        """Add the next piece of the text. Cost: linear in the length of the piece."""
         at = 0
         while at < len(text) and self.end is None:
             if self._escaped:
@@ -81,33 +82,33 @@ BRACKETS = re.compile(r"""["'{}\[\]]""")
 
 
 class Action:
-    """One action as the model wrote it."""
+    """One action of a reply: the name of a tool and its arguments, as the model wrote them."""
 
     def __init__(self) -> None:
         self.name: list[str] = []
         self.args: list[str] | None = None
         self.value = Bracketed("{")
-        """Finds the arguments, which may also follow the name on its line."""
+        """Finds the arguments. They may also follow the name on the same line."""
 
     def begin_args(self) -> None:
-        """Start the arguments of the action."""
+        """Begin the arguments of the action."""
         self.args, self.value = [], Bracketed("{[")
 
     def add(self, text: str) -> None:
-        """Add words to the name or, once the arguments have started, to the arguments."""
+        """Add text to the name, or to the arguments once they have begun."""
         (self.name if self.args is None else self.args).append(text)
         self.value.feed(text)
 
     @property
     def title(self) -> str:
-        """The name of the tool: the first line, without the marks that models put around it."""
+        """The name of the tool: the first line that is not empty, without the marks that models put around it."""
         text = "".join(self.name)
         text = text if self.args is not None else text[: self.value.start]
         lines = (line.strip(AROUND) for line in text.splitlines())
         return next((line for line in lines if line), "")
 
     def call(self) -> ReplyCall:
-        """Return the action as a call. Arguments that cannot be read stay text."""
+        """Return the action as a call. If the arguments cannot be read, they stay as text."""
         name, text = self.title, "".join(self.name if self.args is None else self.args)
         if len(name) > NAMED:
             return ReplyCall(UNKNOWN, f"{name}\n{text}" if self.args else text.strip())
@@ -121,7 +122,7 @@ class Action:
 
 
 def an_object(text: str) -> str:
-    """Return the JSON object that a text in brackets means; the text itself if it means no object."""
+    """Return the JSON object that a text in brackets means; the text itself if it does not mean one object."""
     reads: tuple[Callable[[], object], ...] = (
         lambda: json.loads(text),
         lambda: json.loads(TOKEN.sub(_as_json, text), strict=False),
@@ -140,7 +141,7 @@ def an_object(text: str) -> str:
 
 
 def _as_json(token: re.Match[str]) -> str:
-    """Return a Python string or constant as JSON; an empty text for a comma before a closing bracket."""
+    """Return the JSON form of a Python string or constant; an empty text for a comma before a closing bracket."""
     double, single, name = token.groups()
     body = single if double is None else double
     if body is None:
@@ -149,7 +150,7 @@ def _as_json(token: re.Match[str]) -> str:
 
 
 class ReActReader(LineReader):
-    """Reads a reply that is a thought with actions and their arguments, or with a final answer."""
+    """Parses a reply that is a thought with actions and their arguments, or with a final answer."""
 
     PARTS: ClassVar[dict[str, str]] = {
         "thought": "thought",
@@ -173,7 +174,10 @@ class ReActReader(LineReader):
         return self.part == "action" if part == "args" else part != "observation" or bool(self.actions)
 
     def enter(self, part: str) -> None:
-        """Start a part. An observation, or an answer after an action, is made up by the model, so it ends the reply."""
+        """Begin a part of the reply.
+
+        An observation, or an answer after an action, was made up by the model, so the rest of the reply is ignored.
+        """
         if part == "answer" and all(action.title.lower() in NO_ACTION for action in self.actions):
             self.actions.clear()
         super().enter(part)
@@ -185,7 +189,7 @@ class ReActReader(LineReader):
             self.stop()
 
     def body(self, text: str) -> None:
-        """Add words to the current part of the reply."""
+        """Add text to the current part of the reply."""
         if self.part in ("action", "args"):
             self.actions[-1].add(text)
         else:
@@ -197,13 +201,13 @@ class ReActReader(LineReader):
 
 
 class ReActText(TextForm):
-    """Formatter that writes and reads ReAct as text."""
+    """The formatter that writes and reads ReAct as text."""
 
     name = "react-text/1"
     prompt = "react.txt"
 
     def reader(self) -> ReActReader:
-        """Make a reader for one reply."""
+        """Return a new reader for one reply."""
         return ReActReader()
 
     def written(self, call: Call) -> str:

@@ -1,17 +1,18 @@
-"""Repairs arguments that are nearly JSON. On record they are marked as repaired."""
+"""Repairs arguments that are nearly JSON. The record marks them as repaired."""
 
 from typing import Any
 
 import json_repair
 
 LONGEST = 16_000
-"""Longest text, in characters, that is repaired. At worst the time grows with the square of the length."""
+"""Greatest number of characters of a text that is repaired. At worst, the time grows with the square of the length."""
 
 
 def repair(text: str) -> dict[str, Any] | None:
     """Return the JSON object that a text was meant to be; `None` if that is not clear. Never raises.
 
-    A text that was cut off is not repaired, because its rest is unknown; nor is a text of more than 16,000 characters.
+    A text that was cut off is not repaired, because its rest is unknown. Nor is a text of more than `LONGEST`
+    characters.
     """
     if len(text) > LONGEST or "{" not in text or not text.rstrip("`; \t\r\n").endswith("}"):
         return None

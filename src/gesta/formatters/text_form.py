@@ -1,8 +1,9 @@
 """Tool calls as text: replies are read line by line, and histories are written in the form that the model should use.
 
-A marker counts only at the beginning of a line, so a reader holds back that beginning while it may be a marker. A reply
-is read the same way whether it arrives whole or in single characters. A reply that fits no grammar never raises: it
-becomes a call that could not be read, which is written on record and shown to the model.
+A *marker* such as `Action:` starts a part of a reply. It counts only at the beginning of a line, so a reader holds back
+the beginning of a line while it may become a marker. The result is the same whether a reply arrives whole or in single
+characters. A reply that does not fit the form never raises: it becomes a call that cannot be read, and the model gets
+an error as its result.
 """
 
 import functools
@@ -22,25 +23,28 @@ from gesta.model.request import Delta, Reply, ReplyCall
 from gesta.prompt.formatter import observation_text
 
 UNKNOWN = "unknown"
-"""The name of a call whose name cannot be read."""
+"""The name given to a call whose name cannot be read."""
 FENCE = re.compile(r" {0,3}`{3,12}[ \t]{0,3}([a-zA-Z0-9_+-]{0,16})[ \t]{0,3}\r?\n")
 FENCE_SO_FAR = re.compile(r" {0,3}(?:`{0,2}|`{3,12}[ \t]{0,3}[a-zA-Z0-9_+-]{0,16}[ \t]{0,3}\r?)")
 LOOSE = re.ASCII | re.IGNORECASE
 MARKER_SO_FAR = re.compile(r" {0,3}#{0,6} ?\*{0,2}(?P<word>[a-z_ ]{0,16}) ?\d{0,3} ?\*{0,2} ?:?\*?", LOOSE)
-"""Matches any beginning of a marker. No more than 40 characters of a line are needed to recognise it."""
+"""Matches any beginning of a marker. At most 40 characters of a line are needed to recognise a marker."""
 
 
 def marker(words: Sequence[str]) -> re.Pattern[str]:
-    """Return the pattern of a marker: `Action:`, `action 2 :`, `## Action:`, `**Action:**`, `**Action**:`."""
+    """Return the pattern of a marker with one of these words.
+
+    It matches `Action:`, `action 2 :`, `## Action:`, `**Action:**` and `**Action**:`.
+    """
     word = "|".join(word.replace(" ", "[ _]") for word in words)
     bold = r"\*\* ?:|:\*\*|:(?=[^*]|\*[^*])"
     return re.compile(rf" {{0,3}}(?:#{{1,6}} )?(\*\*)?(?P<word>{word})(?: ?\d{{1,3}})? ?(?(1)(?:{bold})|:)", LOOSE)
 
 
 class Words:
-    """A text that is shown while it arrives.
+    """A text that is shown to listeners while it arrives.
 
-    Blanks and an opening fence at its end are held back. They are shown if more text follows, and else left out.
+    Blanks and an opening fence at its end are held back. They are shown when more text follows, and dropped otherwise.
     """
 
     def __init__(self) -> None:
@@ -50,16 +54,16 @@ class Words:
 
     @property
     def text(self) -> str:
-        """The text that was shown so far."""
+        """The text that can be shown so far."""
         return "".join(self._told)
 
     @property
     def whole(self) -> str:
-        """The text with the part that is held back, without the blanks around it."""
+        """The text including the part that is held back, without blanks around it."""
         return "".join(self._told + self._held).strip()
 
     def add(self, text: str) -> str:
-        """Read the next words, and return the words that may be shown now."""
+        """Add the next piece of text, and return what may be shown now."""
         body = text.rstrip()
         if not body:
             self._held.append(text)
@@ -70,7 +74,7 @@ class Words:
         return self._told[-1]
 
     def fence(self, line: str) -> str:
-        """Read a line that is a fence, and return the words that may be shown now."""
+        """Add a line that is a fence, and return what may be shown now."""
         self._fenced = not self._fenced
         if not self._fenced:
             return self.add(line)
@@ -78,36 +82,38 @@ class Words:
         return ""
 
     def end(self) -> bool:
-        """Drop the words that are held back, and return whether a fence was among them."""
+        """Drop the text that is held back, and return whether a fence was in it."""
         held, self._held, self._fenced = self._held, [], False
         return any("`" in text for text in held)
 
 
 class LineReader(ABC):
-    """Reads replies in which a marker at the beginning of a line starts a part."""
+    """Base class of readers for replies in which a marker at the beginning of a line starts a part."""
 
     PARTS: ClassVar[Mapping[str, str]]
-    """The part that each marker starts. `thought` is always there, and so is `answer`, which ends with the reply."""
+    """The part that each marker starts. Every form has the parts `thought` and `answer`; an answer reaches to the
+    end of the reply."""
     MARKER: ClassVar[re.Pattern[str]]
 
     def __init__(self) -> None:
         self.part = "start"
         self.cut: int | None = None
-        """Number of characters before the words that the model should not have written; `None` without such words."""
+        """Number of characters before the text that the model should not have written; `None` if there is no such
+        text."""
         self.before, self.thought, self.answer = Words(), Words(), Words()
         self._wrapped = False
-        """Whether a fence was opened around the parts."""
+        """Whether a fence around the parts is open."""
         self._line = ""
-        """A line whose beginning may still become a marker; empty if there is no such line."""
+        """The beginning of a line that may still become a marker; empty if there is none."""
         self._inside = False
-        """Whether the next words continue a line that was passed on in part."""
+        """Whether the next text continues a line of which a part was already passed on."""
         self._marked = False
-        """Whether only blanks have followed the last marker."""
+        """Whether only blanks have followed the last marker so far."""
         self._read = 0
         self._fresh: dict[str, list[str]] = {"thought": [], "text": []}
 
     def feed(self, text: str) -> list[Delta]:
-        """Read the next words of a reply, and return the words that may be sent to a listener now."""
+        """Add the next piece of a reply, and return the text that may be sent to listeners now."""
         at = 0
         while at < len(text):
             free = self.part == "cut" or (self.part == "answer" and not self._wrapped)  # where lines mean nothing
@@ -123,7 +129,7 @@ class LineReader(ABC):
         return [delta for delta in (Delta("thought", thought), Delta("text", words)) if delta.text]
 
     def close(self, reply: Reply) -> Reply:
-        """Return the reply with the text, the thought and the calls that were read from it."""
+        """Return the reply with the text, the thought and the calls that were read."""
         if self._line:
             self._begin_line(whole=True)
         calls = self.calls(reply)
@@ -142,14 +148,14 @@ class LineReader(ABC):
 
     @abstractmethod
     def calls(self, reply: Reply) -> list[ReplyCall]:
-        """Return the calls that were read."""
+        """Return the calls that were read from the reply."""
 
     @abstractmethod
     def counts(self, part: str) -> bool:
-        """Return whether a marker of this part counts at its place. This method is not called inside an answer."""
+        """Return whether a marker that starts `part` counts at the current place. It is not called inside an answer."""
 
     def enter(self, part: str) -> None:
-        """Start a part of the reply."""
+        """Begin a part of the reply."""
         if self.part == "start":
             self._wrapped |= self.before.end()
             self._tell("thought", self.thought.add(self.before.text))
@@ -160,7 +166,12 @@ class LineReader(ABC):
             self.thought.add("\n")
 
     def opens(self, line: str, *, whole: bool) -> int | None:
-        """Return how many characters at the beginning of a line open a part; `None` if more text is needed to know."""
+        """Return how many characters at the beginning of a line open a part; `None` if that is not clear yet.
+
+        Args:
+            line: the line, or its beginning.
+            whole: whether the line is complete.
+        """
         if self.part not in ("start", "thought") and not (self.part == "answer" and self._wrapped):
             return 0
         if whole and FENCE.fullmatch(line):
@@ -170,7 +181,7 @@ class LineReader(ABC):
         return 0 if whole or FENCE_SO_FAR.fullmatch(line) is None else None
 
     def body(self, text: str) -> None:
-        """Add words to the current part of the reply. Only the words of an answer may be more than one line at once."""
+        """Add text to the current part of the reply. Only the text of an answer may contain more than one line."""
         self._tell(self.part, self._words().add(text))
 
     def stop(self) -> None:
@@ -224,32 +235,35 @@ class LineReader(ABC):
         return {"start": self.before, "thought": self.thought}.get(self.part, self.answer)
 
     def _tell(self, part: str, text: str) -> None:
-        """Collect words for the listener. Words before the first marker are held back until their part is known."""
+        """Collect text for the listener.
+
+        Text before the first marker is not collected, because its part is not known.
+        """
         if part != "start":
             self._fresh["text" if part == "answer" else "thought"].append(text)
 
 
 class TextForm(ABC):
-    """Base of the formatters that write calls in the model's text, and results in a user's message."""
+    """Base class of formatters that write calls in the model's text, and results in a user's message."""
 
     name: str
     prompt: str
-    """Name of the file that explains the grammar to the model."""
+    """Name of the file with the instructions that explain the form to the model."""
 
     @abstractmethod
     def reader(self) -> LineReader:
-        """Make a reader for one reply."""
+        """Return a new reader for one reply."""
 
     @abstractmethod
     def written(self, call: Call) -> str:
-        """Return a call as the model should have written it."""
+        """Return a call as the model should write it."""
 
     def listed(self, tools: Sequence[Mapping[str, Any]]) -> str:
         """Return the list of tools as text for the model."""
         return "\n\n".join(map(described, tools))
 
     def dress(self, header: RequestHeaderContent) -> RequestHeaderContent:
-        """Return the header with instructions that list the tools and say how to write a call."""
+        """Return the header with instructions that list the tools and explain how to write a call."""
         meta: dict[str, Any] = {**(header.meta or {}), "tools_in": "text"}
         if header.tools:
             rules = explained(self.prompt).replace("{tools}", self.listed(header.tools))
@@ -257,11 +271,11 @@ class TextForm(ABC):
         return msgspec.structs.replace(header, meta=meta)
 
     def start(self) -> State:
-        """Make the state before the first segment."""
+        """Return the state before the first segment."""
         return State()
 
     def format(self, entries: Sequence[Entry], state: State) -> list[Message]:
-        """Return the messages of one segment. They are the messages of `ToolCalls`, with calls and results as text."""
+        """Return the messages of one segment: those of `ToolCalls`, with calls and results as text."""
         made: list[Message] = []
         results: list[Message] = []
         for message in ToolCalls().format(entries, state):
@@ -274,7 +288,7 @@ class TextForm(ABC):
         return made + _observed(results)
 
     def _said(self, message: Message) -> Message:
-        """Return a message with calls as text: in the model's own words if they hold the calls, else written anew."""
+        """Return a message with its calls as text: the model's own words if they contain the calls, else new words."""
         reader = self.reader()
         reader.feed(message.text)
         names = [call.name if NAME.fullmatch(call.name) else UNKNOWN for call in reader.close(Reply()).calls]
@@ -288,12 +302,15 @@ class TextForm(ABC):
 
 @functools.cache
 def explained(prompt: str) -> str:
-    """Read the text that explains a grammar to the model, from a file of this package."""
+    """Return the text that explains a form to the model, read from a file of this package."""
     return (files("gesta.formatters") / "prompts" / prompt).read_text(encoding="utf-8").strip()
 
 
 def _observed(results: Sequence[Message]) -> list[Message]:
-    """Return one message with the results of a completion. If there are several results, each names its tool."""
+    """Return one message with the results of a completion's calls.
+
+    If there are several results, each names its tool.
+    """
     if not results:
         return []
     texts = [f"Observation: {result.text}" for result in results]
@@ -305,6 +322,6 @@ def _observed(results: Sequence[Message]) -> list[Message]:
 
 
 def described(tool: Mapping[str, Any]) -> str:
-    """Return the name, the description and the argument schema of a tool as text for the model."""
+    """Return name, description and argument schema of a tool, as text for the model."""
     head = f"{tool.get('name')}: {tool.get('description') or ''}".rstrip(": ")
     return f"{head}\nArguments: {observation_text(tool.get('args_schema') or {})}"

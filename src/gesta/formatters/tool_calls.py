@@ -1,7 +1,7 @@
-"""Native tool calls: a completion with its calls, then one result for each call, right after it and in order.
+"""Native tool calls: a completion with its calls, then one result for each call, directly after it and in order.
 
-Chat Completions, Anthropic Messages and Gemini require this order. Crashes, parallel results, repeated ids and late
-results would break it if the messages were taken from the log in the order of the entries.
+Chat Completions, Anthropic Messages and Gemini require this order. Entries may be in another order on the log, because
+of crashes, parallel results, repeated ids and late results.
 """
 
 import hashlib
@@ -29,28 +29,28 @@ from gesta.prompt.formatter import observation_text
 
 UNANSWERED = "This call has no result on record."
 ID = re.compile(r"[!-~]{1,40}")
-"""Matches ids that every provider accepts in a history; some providers refuse longer ids."""
+"""Matches ids that every provider accepts in a history. Some providers refuse longer ids."""
 NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-"""Matches names of functions that providers accept; a model may write other names."""
+"""Matches function names that providers accept. A model may write other names."""
 SEQ: Callable[[tuple[int, Call]], int] = itemgetter(0)
 CALL: Callable[[tuple[int, Call]], Call] = itemgetter(1)
 MOST = 128
-"""How many calls a message of Chat Completions may have: "array too long", openai/openai-dotnet#317, 2024-12-31."""
+"""Greatest number of calls in a message of Chat Completions: "array too long", openai/openai-dotnet#317, 2024-12-31."""
 
 
 class Open(Struct):
-    """A completion whose calls do not all have their results yet."""
+    """A completion that still lacks results for some of its calls."""
 
     text: str
     sources: tuple[int, ...]
-    """The seq of the completion; empty if the calls came without a completion."""
+    """The seq of the completion; empty if a program made the calls without a completion."""
     native: Native | None = None
     calls: list[tuple[int, Call]] = field(default_factory=list)
     results: dict[int, Entry] = field(default_factory=dict)
 
 
 class State(Struct):
-    """The state that a segment needs from earlier segments: open calls, ids in use, messages that wait."""
+    """What a segment needs to know from earlier segments: open calls, used ids, messages that wait."""
 
     ids: dict[int, tuple[str, str]] = field(default_factory=dict)
     """Id and tool name of every call, by the seq of the call."""
@@ -60,19 +60,19 @@ class State(Struct):
     """Whether the next `system` entry is the task of a child run."""
     open: Open | None = None
     waiting: list[Message] = field(default_factory=list)
-    """Messages that came while a completion was open."""
+    """Messages that follow the open completion. They are sent after the results of its calls."""
     messages: list[Message] = field(default_factory=list)
     most: int | None = None
-    """How many calls a message may have; `None` if calls are not sent natively."""
+    """Greatest number of calls in one message; `None` if calls are not sent natively."""
 
 
 class ToolCalls:
-    """Formatter of native tool calls."""
+    """The formatter that sends tool calls in the provider's own form."""
 
     name = "tool-calls/1"
 
     def start(self) -> State:
-        """Make the state before the first segment."""
+        """Return the state before the first segment."""
         return State(most=MOST)
 
     def format(self, entries: Sequence[Entry], state: State) -> list[Message]:
@@ -85,11 +85,11 @@ class ToolCalls:
         return messages
 
     def dress(self, header: RequestHeaderContent) -> RequestHeaderContent:
-        """Return the header unchanged: tools are sent natively."""
+        """Return the header unchanged, because tools are sent natively."""
         return header
 
     def reader(self) -> None:
-        """Return `None`: the provider reports calls itself."""
+        """Return `None`, because the provider reports calls itself."""
 
 
 def _begin(_entry: Entry, content: BeginContent, state: State) -> None:
@@ -118,7 +118,7 @@ def _completion(entry: Entry, content: ChatCompletionContent, state: State) -> N
 
 
 def _native(content: ChatCompletionContent) -> Native | None:
-    """Return the items of a completion that the provider wants back; `None` if it has no such items."""
+    """Return the items of a completion that the provider wants sent back; `None` if it has none."""
     kept = (content.meta or {}).get("native")
     return Native(str(kept.get("by")), kept.get("items")) if isinstance(kept, dict) else None
 
@@ -127,7 +127,7 @@ def _call(entry: Entry, content: ToolCallContent, state: State) -> None:
     turn = state.open
     said = turn is not None and not turn.calls and state.waiting
     others = turn is not None and said and entry.causes and not {*entry.causes} & {*turn.sources}
-    if turn is None or turn.results or others:  # a program made it after another message
+    if turn is None or turn.results or others:  # a program made the call after another message
         _close(state)
         turn = state.open = Open("", ())
     name = content.tool_name if NAME.fullmatch(content.tool_name) else "unknown"
@@ -155,7 +155,7 @@ def _say(state: State, message: Message) -> None:
 
 
 def _close(state: State) -> None:
-    """Add the messages of the open completion, with one result for each call, then the messages that came meanwhile."""
+    """Add the messages of the open completion, one result for each of its calls, and then the messages that waited."""
     turn, state.open = state.open, None
     if turn is not None and (turn.text or turn.calls):
         size = state.most or len(turn.calls) or 1
@@ -166,7 +166,11 @@ def _close(state: State) -> None:
 
 
 def _said(turn: Open, start: int, calls: Sequence[tuple[int, Call]]) -> Iterator[Message]:
-    """Yield a completion with some of its calls, then their results. The text goes with the first calls alone."""
+    """Yield a message with some calls of a completion, then their results.
+
+    Args:
+        start: index of the first of these calls. Only the message with the first call has the text.
+    """
     made = tuple(map(SEQ, calls))
     yield Message(
         role="assistant",
@@ -188,14 +192,14 @@ def _answer(seq: int, call: Call, result: Entry | None) -> Message:
 
 
 def _call_id(entry: Entry, content: ToolCallContent, state: State) -> str:
-    """Return the provider's id.
+    """Return the provider's id of a call.
 
-    If it is missing, invalid or used before, return an id made from the run and the call's number.
+    If that is missing, invalid or already used, return an id computed from the run and the call's number.
     """
     own = content.tool_call_id
     if own and ID.fullmatch(own) and own not in state.used:
         return own
-    run = entry.shared_from or entry.run  # a fork goes on with the ids that its base sent
+    run = entry.shared_from or entry.run  # a fork continues with the ids that its base sent
     digest, end = hashlib.sha256(f"{run}|{len(state.ids) + 1}".encode()).hexdigest(), 8
     while (made := f"call_{digest[:end]}") in state.used:
         end += 1

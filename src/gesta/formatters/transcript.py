@@ -1,7 +1,7 @@
-"""A plain transcript: tool calls and results as text, which a model can read without being offered the tools.
+"""A plain transcript: tool calls and results as text, for a model that is not offered the tools.
 
-It is for models that took no part in the run: a judge, a summariser, or a provider without tools. Such a model is
-offered no tools, and its reply is read as text alone.
+Such a model took no part in the run: it is a judge, a summariser, or a model of a provider without tools. Its reply is
+read as text, without calls.
 """
 
 from collections.abc import Sequence
@@ -16,12 +16,12 @@ from gesta.prompt.formatter import observation_text
 
 
 class Transcript:
-    """Formatter that writes a history as plain text."""
+    """The formatter that writes a history as plain text."""
 
     name = "transcript/1"
 
     def start(self) -> State:
-        """Make the state before the first segment."""
+        """Return the state before the first segment."""
         return State()
 
     def format(self, entries: Sequence[Entry], state: State) -> list[Message]:
@@ -29,11 +29,11 @@ class Transcript:
         return [_told(message) for message in ToolCalls().format(entries, state)]
 
     def dress(self, header: RequestHeaderContent) -> RequestHeaderContent:
-        """Return the header with the mark that no tools are offered natively."""
+        """Return the header with the mark that tools are described in text, not in the provider's form."""
         return replace(header, meta={**(header.meta or {}), "tools_in": "text"})
 
     def reader(self) -> None:
-        """Return `None`: there are no calls, only text."""
+        """Return `None`, because a reply has no calls to read."""
 
 
 def _told(message: Message) -> Message:

@@ -1,4 +1,4 @@
-"""A tool is a typed function that a model may call: its signature, its context, the type of an answer."""
+"""A tool is a typed function that a model may call: its signature, its context, and the type of an agent's answer."""
 
 ORDER = (
     "doubt",

@@ -1,4 +1,4 @@
-"""The context that a tool gets for a call, and the answers that its `reconcile` can return."""
+"""The context that a tool receives for a call, and the answers that its `reconcile` function can return."""
 
 import subprocess
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -22,17 +22,17 @@ else:
 
 
 def no_tables(*_: Any) -> list[tuple[Any, ...]]:
-    """Raise BadTool: only a transactional tool may run statements."""
+    """Raise BadTool, because the tool is not transactional."""
     raise BadTool("context.sql is for transactional tools. Write @tool(effect='transactional').")
 
 
 def no_subprocess(*_: Any, **__: Any) -> "subprocess.Popen[Any]":
-    """Raise GestaError: a subprocess can be started only during an attempt."""
+    """Raise GestaError, because there is no attempt that the subprocess would belong to."""
     raise GestaError("context.popen starts a subprocess of an attempt; there is none here. Use subprocess.Popen.")
 
 
 async def no_part(*_: Any) -> "ChildOutcome":
-    """Refuse to call an agent outside of an attempt. Raises GestaError."""
+    """Raise GestaError, because there is no tool call from which to call an agent."""
     raise GestaError("context.call_as calls an agent from a tool call; there is none here.")
 
 
@@ -45,10 +45,13 @@ class ToolQuestion(Struct, frozen=True):
 
 
 class NeedsAnswer(BaseException):
-    """A tool raises this if it cannot continue before a person has answered. Its call is then made again.
+    """A tool raises this if it cannot continue before a person has answered.
 
-    The next attempt finds the answers in `Context.answers`, and `state` in `Context.state`. The call has had no effect
-    so far, or whatever goes on with it can tell by the state what has happened. It is no error; do not catch it.
+    The turn waits; then the tool is called again.
+
+    That attempt finds the answers in `Context.answers`, and the given `state` in `Context.state`. The tool must not
+    have had an effect before it raises this, or the state must tell the next attempt what has happened. It is not an
+    error; do not catch it.
     """
 
     def __init__(self, questions: Mapping[str, ToolQuestion], state: Any = None) -> None:
@@ -57,7 +60,7 @@ class NeedsAnswer(BaseException):
 
 
 class ChildOutcome(Protocol):
-    """The outcome of an agent that a tool called; see `gesta.Outcome`."""
+    """The outcome of an agent that a tool called; a subset of `gesta.Outcome`."""
 
     @property
     def run(self) -> str:
@@ -65,11 +68,11 @@ class ChildOutcome(Protocol):
 
     @property
     def reason(self) -> Reason | Literal["waiting"]:
-        """Why the turn ended."""
+        """Why the turn ended, or `waiting`."""
 
     @property
     def answer(self) -> str | None:
-        """The text of the answer, `None` if there is no answer."""
+        """The text of the answer; `None` if there is no answer."""
 
     @property
     def value(self) -> Any:
@@ -77,13 +80,13 @@ class ChildOutcome(Protocol):
 
     @property
     def error(self) -> Error | None:
-        """The error of a turn that was not answered."""
+        """The error of a turn without an answer; `None` if it was answered."""
 
 
 class Context(Struct, Generic[D], frozen=True, kw_only=True):
-    """The facts about a call that its tool gets in a parameter annotated `gesta.Context`; no model sees that parameter.
+    """What a tool learns about its call, in a parameter annotated `gesta.Context`. No model sees that parameter.
 
-    `D` is the type of its deps: a tool with a parameter annotated `gesta.Context[Shop]` needs deps of that type.
+    `D` is the type of `deps`: a tool with a parameter annotated `gesta.Context[Shop]` needs deps of the type `Shop`.
     """
 
     record: str
@@ -92,47 +95,50 @@ class Context(Struct, Generic[D], frozen=True, kw_only=True):
     session: str
     user: str | None
     key: str
-    """Idempotency key, 64 hex: the same in every attempt of this call, and different for any other call."""
+    """Idempotency key, 64 hex digits. It is the same in every attempt of this call, and different in any other call."""
     explain_id: str
-    """Id of the entry under which explanations show this call."""
+    """Id of the entry that stands for this call in explanations."""
     streaming: bool
     clock: Callable[[], datetime]
     respond: Callable[[str], None]
-    """Sends words as an observation to the listeners of the run."""
+    """Sends words to the listeners of the run, as an observation."""
     call: Callable[[Any, str], Awaitable[ChildOutcome]]
-    """Calls another agent in a child run, and returns its outcome. A second attempt continues the same child run."""
+    """Calls another agent in a child run, and returns its outcome. A second attempt of this tool call continues the
+    same child run."""
     call_as: Callable[[str, Any, str], Awaitable[ChildOutcome]] = no_part
-    """Does the same in a child run whose name ends with a given part; `call` numbers the agents that it calls."""
+    """Like `call`, but the first argument is a name for the child run. `call` numbers its child runs instead."""
     answers: Mapping[str, Any] = {}
-    """Answers to what earlier attempts of this call asked by `NeedsAnswer`, by the tool's own names."""
+    """Answers to questions that earlier attempts of this call asked by `NeedsAnswer`, by the names of the questions."""
     state: Any = None
-    """The state that the attempt before raised `NeedsAnswer` with; `None` if it ended in another way."""
+    """The `state` that the previous attempt passed to `NeedsAnswer`; `None` if it did not raise that."""
     found: Callable[[str, Sequence[Hit]], None] = lambda _query, _hits: None
-    """Writes a query and the passages that it found: they explain the tool's result."""
+    """Records a query and the passages that it found. They become part of the explanation of the tool's result."""
     sql: Callable[..., list[tuple[Any, ...]]] = no_tables
-    """For a transactional tool: runs a statement on tables in the record's own file, in the commit of the result."""
+    """For a transactional tool: executes a statement on tables in the record's database. It is committed with the
+    result."""
     popen: Callable[..., "subprocess.Popen[Any]"] = no_subprocess
-    """Starts a subprocess as `subprocess.Popen` does; the attempt is not over before the subprocess has ended."""
+    """Starts a subprocess as `subprocess.Popen` does. The attempt is not over until the subprocess has ended."""
     cancelled: Callable[[], bool]
-    """Returns whether nobody waits for the call any more. A function in a thread should ask this, because nobody can
-    stop it."""
+    """Returns whether nobody waits for the call any more. A function in a thread should check this, because threads
+    cannot be stopped."""
     deps: D = None  # type: ignore[assignment]  # a tool that needs them never runs without
     """The `deps` that the program passed when it began or resumed the turn. They are never on record."""
     traceparent: str | None = None
-    """W3C trace context of this call's span, to send along with requests; `None` in a child run resumed by itself."""
+    """W3C trace context of this call's span, to send along with requests; `None` in a child run that is resumed by
+    itself."""
 
 
 def secret(name: str, value: str) -> str:
     """Declare a secret of this process, and return it. From then on no record, message or export contains the secret.
 
-    Variables whose names end in KEY, TOKEN, SECRET or PASSWORD, and the keys of models, need no declaration.
+    Environment variables whose names end in KEY, TOKEN, SECRET or PASSWORD, and keys of models, need no declaration.
 
     Args:
-        name: name of the secret, which is written in its place as `<secret NAME>`.
+        name: is written in place of the secret, as `<secret NAME>`.
         value: at least 8 characters.
 
     Raises:
-        AgentError: the value is shorter. A shorter text would be found in ordinary words too.
+        AgentError: the value is shorter. A short text would also be found in ordinary words.
     """
     if len(value.strip()) < LEAST:
         found = f"has {len(value.strip())} characters, expected at least {LEAST}"
@@ -144,26 +150,26 @@ def secret(name: str, value: str) -> str:
 
 
 class Done(Struct, frozen=True):
-    """Answer of `reconcile`: the effect happened, with this result."""
+    """Answer of a `reconcile` function: the effect happened, with this result."""
 
     result: Any = None
 
 
 class NotDone(Struct, frozen=True):
-    """Answer of `reconcile`: the effect did not happen. This answer counts once the attempt is over."""
+    """Answer of a `reconcile` function: the effect did not happen. It counts once the attempt is known to be over."""
 
     void: bool = False
-    """Whether the key can never have an effect any more, as after a cancelled order. Then the answer counts at once,
-    and the next attempt has a new key."""
+    """Whether the idempotency key can never have an effect any more, as after a cancelled order. Then the answer
+    counts at once, and the next attempt has a new key."""
 
 
 class Unknown(Struct, frozen=True):
-    """Answer of `reconcile`: it cannot be found out whether the effect happened."""
+    """Answer of a `reconcile` function: it is not possible to find out whether the effect happened."""
 
 
 Reconciled = Done | NotDone | Unknown
 Reconcile = (
     Callable[[str], Reconciled | Awaitable[Reconciled]] | Callable[[str, Context], Reconciled | Awaitable[Reconciled]]
 )
-"""A function that finds out whether an effect happened. Its arguments are the idempotency key and, if it takes two, the
-context."""
+"""A function that finds out whether an effect happened. It receives the idempotency key and, if it has a second
+parameter, the context."""

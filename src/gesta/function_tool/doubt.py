@@ -1,8 +1,9 @@
-"""Decides from the exception of a tool whether its effect is in doubt, by the names of the exception's classes.
+"""Decides from a tool's exception whether its effect is in doubt (may or may not have happened), by class names.
 
 Double payments happen most often after a read timeout: the request was sent, and only the reply is missing. Classes are
-known by name, because their libraries are not imported here. A class counts before its bases, and an exception before
-its cause. Any class that is not listed leaves no doubt: a tool that raises it has had no effect.
+known by name, because their libraries are not imported here. A class is looked up before its base classes, and an
+exception before its cause. A class that is not listed leaves no doubt: the tool's author promises that such an
+exception means no effect.
 """
 
 from collections.abc import Iterator
@@ -22,7 +23,7 @@ DOUBTFUL = frozenset(
         "ConnectionDoesNotExistError", "AdminShutdown", "CrashShutdown",
     }
 )
-"""Timeouts, resets and incomplete replies: the other side may have carried out the request."""
+"""Timeouts, resets and incomplete replies: the other side may have executed the request."""
 
 CERTAIN = frozenset(
     {
@@ -34,11 +35,11 @@ CERTAIN = frozenset(
         "ProxyError",
     }
 )
-"""Failures before anything was sent: this attempt had no effect, but an earlier attempt may have had one."""
+"""Failures before anything was sent: this attempt had no effect. (An earlier attempt may have had one.)"""
 # fmt: on
 
 GATEWAY = (502, 504)
-"""HTTP statuses of a gateway that got no reply from its server. Source: RFC 9110, sections 15.6.3 and 15.6.5."""
+"""HTTP statuses by which a gateway says that its server did not reply. Source: RFC 9110, sections 15.6.3 and 15.6.5."""
 
 WEAK = frozenset(
     {
@@ -46,11 +47,12 @@ WEAK = frozenset(
         *("HTTPClientError", "RpcError", "AioRpcError", "SSLError"),
     }
 )
-"""Base classes that libraries use for both cases: in doubt, unless the cause of the exception decides otherwise."""
+"""Base classes that libraries use for both cases. They mean doubt, unless the cause of the exception decides
+otherwise."""
 
 
 def in_doubt(failure: BaseException, certain: tuple[type[BaseException], ...] = (), *, again: bool = False) -> bool:
-    """Return whether an exception of a tool leaves it unknown if the effect happened.
+    """Return whether it is unknown, after this exception of a tool, if the effect happened.
 
     Args:
         certain: further classes that leave no doubt, according to the tool's author.
@@ -79,15 +81,15 @@ def in_doubt(failure: BaseException, certain: tuple[type[BaseException], ...] = 
 
 
 def _status(failure: BaseException) -> object:
-    """Return the HTTP status in an exception, by the names that libraries use; `None` if it has none."""
+    """Return the HTTP status in an exception, under any of the names that libraries use; `None` if it has none."""
     reply = getattr(failure, "response", failure)
     return next((found for name in ("status_code", "status", "code") if (found := getattr(reply, name, None))), None)
 
 
 def _chain(failure: BaseException) -> Iterator[BaseException]:
-    """Yield an exception, its cause, the cause of that, and so on.
+    """Yield an exception, its cause, the cause of the cause, and so on.
 
-    Some libraries keep the cause in an argument or `reason`.
+    Some libraries store a cause in an argument or in `reason`.
     """
     met = set[int]()
     left = [failure]

@@ -1,7 +1,7 @@
-"""An answer of a type. The model reads the schema of the type, and its answer is checked before the turn ends.
+"""The type that an agent's answer must have. The model reads the type's schema, and its answer is checked against it.
 
-The type may be any type that a tool's parameter may have. An answer that does not fit is sent back to the model with an
-error for every path, as often as the policy says.
+Any type that a tool's parameter may have is possible. An answer that does not fit is sent back to the model with an
+error for each wrong path, at most `Retry.corrections` times.
 """
 
 import json
@@ -36,7 +36,7 @@ ASKED = "Answer with one JSON value that fits this schema, and with nothing else
 
 
 class Output(Struct, Generic[T], frozen=True, eq=False):
-    """The type that an answer must have."""
+    """The type that an agent's answer must have, and how the model is made to use it."""
 
     type: Any
     """Any type that an argument of a tool may have."""
@@ -44,9 +44,9 @@ class Output(Struct, Generic[T], frozen=True, eq=False):
     """`native`: the provider enforces the type. `tool`: the model calls a tool with the answer. `prompt`: the
     instructions ask for it."""
     schema: dict[str, Any] = {}
-    """JSON Schema of an object, without references to other documents; made from the type."""
+    """JSON Schema of an object, without references to other documents. It is computed from the type."""
     taker: Tool | None = None
-    """The tool that checks the answer; it is made from the type."""
+    """A tool made from the type, whose argument check checks the answer."""
 
     if TYPE_CHECKING:
 
@@ -57,7 +57,7 @@ class Output(Struct, Generic[T], frozen=True, eq=False):
         def __init__(self, type: Any, by: By = "native") -> None: ...
 
     def __post_init__(self) -> None:
-        """Make the schema and the tool from the type. Raises BadTool."""
+        """Compute the schema and the tool from the type. Raises BadTool for a type that JSON cannot hold."""
 
         def answer(value: Any) -> Any:
             return value
@@ -77,15 +77,15 @@ class Output(Struct, Generic[T], frozen=True, eq=False):
 
     @property
     def wrapped(self) -> bool:
-        """Whether the answer is the member `value` of an object, because the type itself is not a JSON object."""
+        """Whether the model writes the answer as the member `value` of an object, as the type is not a JSON object."""
         assert self.taker is not None
         return self.schema is self.taker.args_schema
 
     def read(self, text: str) -> Any:
-        """Read an answer as a value of the type.
+        """Return a model's answer as a value of the type.
 
         Raises:
-            BadArguments: the answer does not fit; the text is for the model.
+            BadArguments: the answer does not fit. The message is for the model.
         """
         try:
             given = _answer_json(text)
@@ -94,10 +94,10 @@ class Output(Struct, Generic[T], frozen=True, eq=False):
         return self._fitting(given if self.wrapped else {"value": given}, shown=self.wrapped)
 
     def given(self, value: Any) -> Any:
-        """Return a recorded answer, or the value of a program, as a value of the type.
+        """Return a recorded answer, or the return value of a program, as a value of the type.
 
         Args:
-            value: plain JSON, or a text.
+            value: JSON data, or a text.
 
         Raises:
             BadArguments: the value does not fit.
@@ -111,10 +111,11 @@ class Output(Struct, Generic[T], frozen=True, eq=False):
             raise
 
     def _fitting(self, args: Any, *, shown: bool = False) -> Any:
-        """Return a value checked and converted to the type. Raises BadArguments.
+        """Return a value, checked and converted to the type. Raises BadArguments.
 
         Args:
-            shown: whether the model knows the member `value`, so that errors name it.
+            args: the value as the member `value` of an object.
+            shown: whether errors name the member `value`, because the model knows it.
         """
         assert self.taker is not None
         try:
@@ -124,27 +125,27 @@ class Output(Struct, Generic[T], frozen=True, eq=False):
             raise BadArguments(told if shown else told.replace("$.value", "$")) from wrong
 
     def plain(self, text: str) -> Any:
-        """Return an answer that fits the type as plain JSON, without the member `value` around it."""
+        """Return an answer that fits the type as JSON data, without the object around it that `wrapped` adds."""
         given = _answer_json(text)
         return given["value"] if self.wrapped else given
 
     def tool(self) -> dict[str, Any]:
-        """Return the description of the tool with which a model answers, in the form of a request-header."""
+        """Return the tool with which a model answers, in the form of a request-header's `tools`."""
         return {"name": ANSWER, "description": "Give the answer.", "args_schema": self.schema}
 
     def asked(self) -> str:
-        """Return the sentences that ask a model for an answer of the type."""
+        """Return the instruction that asks a model for an answer of the type."""
         return ASKED + json.dumps(self.schema, ensure_ascii=False)
 
 
 def _answer_json(text: str) -> Any:
-    """Read JSON, with or without a code fence around it."""
+    """Return the value of a JSON text, which may be in a code fence. Raises ValueError or RecursionError."""
     found = FENCED.fullmatch(text)
     return json.loads(found[1] if found else text)
 
 
 def output_of(given: Any) -> Output[Any] | None:
-    """Return a type as an `Output`; `None` stays `None`. Raises BadTool for a value that is not a type."""
+    """Return the `Output` for a type; `None` for `None`. Raises BadTool for a value that is not a type."""
     if given is None or isinstance(given, Output):
         return given
     if isinstance(given, dict | str):

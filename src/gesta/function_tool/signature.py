@@ -1,8 +1,8 @@
-"""The signature of a function, read once into a type for converting arguments and a schema for the model.
+"""Reads the signature of a function into a type that converts arguments, and into a schema for the model.
 
-msgspec reads standard types, dataclasses, TypedDicts and structs. pydantic models give their own schema, and pydantic
-is not imported here. A parameter that cannot be described to a model is refused when the tool is made, with an error
-that says what to write.
+msgspec reads standard types, dataclasses, TypedDicts and structs. pydantic models supply their own schema; pydantic is
+not imported here. A parameter that cannot be described to a model is refused when the tool is made, with an error that
+says what to write.
 """
 
 import functools
@@ -32,27 +32,32 @@ JSON_TYPES: Mapping[Any, Any] = {
 MOST = 20
 """Greatest number of unknown members that an error lists."""
 BOUNDS = ("gt", "ge", "lt", "le", "multiple_of", "min_length", "max_length", "pattern")
-"""Names of constraints in msgspec, annotated-types and pydantic."""
+"""Names of constraints in the annotations of msgspec, annotated-types and pydantic."""
 
 
 class Signature(Struct, frozen=True):
-    """The parameters of a function, as a type and as a schema."""
+    """The parameters of a function, as a type and as a JSON Schema."""
 
     parameters: type[Struct]
-    """The type that arguments are converted to; arguments that are left out are UNSET."""
+    """The type that arguments are converted to. Arguments that are left out are UNSET."""
     schema: dict[str, Any]
     """JSON Schema of an object, without references to other documents."""
     hidden: tuple[str, ...]
     """Names of the parameters that a model never sees."""
     needs: Any
-    """The type argument that a hidden parameter requires, as `Shop` in `Context[Shop]`. If several parameters have one,
-    the first that does not allow `None`."""
+    """The type argument that a hidden parameter requires, such as `Shop` in `Context[Shop]`: the first one that does
+    not allow `None`. `None` if no parameter requires a type."""
     document: str
-    """The docstring of the function, without its indent."""
+    """The docstring of the function, without its indentation."""
 
 
 def read_signature(function: Any, name: str, hide: type) -> Signature:
-    """Return the signature of a function. Parameters annotated with the type `hide` are hidden. Raises BadTool."""
+    """Return the signature of a function. Raises BadTool if it cannot be described to a model.
+
+    Args:
+        name: name of the tool, for errors.
+        hide: parameters annotated with this type are hidden from the model.
+    """
     inner, target = unwrapped(function)
     hints = _hints(function, name)
     shown = {key: _hidden(hint, hide) for key, (hint, _) in hints.items()}
@@ -77,10 +82,10 @@ def read_signature(function: Any, name: str, hide: type) -> Signature:
 
 
 def needed_by(function: Any, hide: type) -> Any:
-    """Return the type argument of a function's hidden parameter; `None` if it has none or allows `None`."""
+    """Return the type argument that a hidden parameter of a function requires; `None` if none is required."""
     try:
         hints = get_type_hints(unwrapped(function)[1])
-    except Exception:  # noqa: BLE001 - annotations that cannot be read need nothing
+    except Exception:  # noqa: BLE001 - annotations that cannot be read require no type
         return None
     args = (arg for hint in hints.values() for arg in get_args(_hidden(hint, hide)))
     return next((arg for arg in args if _needed(arg)), None)
@@ -92,7 +97,7 @@ def _hidden(hint: Any, hide: type) -> Any:
 
 
 def _needed(arg: Any) -> bool:
-    """Return whether a type argument does not allow `None`."""
+    """Return whether a type argument requires a value: it is a type that does not allow `None`."""
     return not isinstance(arg, TypeVar) and not {arg, *get_args(arg)} & {Any, object, None, NoneType}
 
 
@@ -103,14 +108,14 @@ def named(function: Any) -> str:
 
 
 def unwrapped(function: Any) -> tuple[Any, Any]:
-    """Return the callable inside a `partial`, and the function that holds its docstring and annotations."""
+    """Return the callable inside a `partial`, and the function that has its docstring and annotations."""
     while isinstance(function, functools.partial):
         function = function.func
     return function, function if hasattr(function, "__name__") else type(function).__call__
 
 
 def _hints(function: Any, name: str) -> dict[str, tuple[Any, Any]]:
-    """Return the type and default of each parameter that a `partial` leaves open."""
+    """Return the type and the default of each parameter that a `partial` does not set. Raises BadTool."""
     try:
         signature, scope = inspect.signature(function), inspect.unwrap(unwrapped(function)[1])
         cells = dict(zip(scope.__code__.co_freevars, scope.__closure__ or (), strict=True))
@@ -143,7 +148,7 @@ def _hints(function: Any, name: str) -> dict[str, tuple[Any, Any]]:
 
 
 def _typed(hint: Any, default: Any) -> tuple[Any, str | None]:
-    """Return the type of a parameter in msgspec's form, and the description in its annotation."""
+    """Return the type of a parameter in msgspec's form, and the description from its annotation."""
     text: str | None = None
     bounds: dict[str, Any] = {}
     for item in getattr(hint, "__metadata__", ()):
@@ -161,13 +166,13 @@ def _typed(hint: Any, default: Any) -> tuple[Any, str | None]:
 
 
 def _schema(parameters: type[Struct], name: str) -> dict[str, Any]:
-    """Return the JSON Schema of the parameters, including the schemas that it refers to."""
+    """Return the JSON Schema of the parameters, which includes the schemas that it refers to. Raises BadTool."""
     prefixes: dict[Any, int] = {}
     parts: dict[str, Any] = {}
 
     def foreign(type_: Any) -> dict[str, Any]:
         if type_ is object:
-            return {"description": "Any JSON value."}  # msgspec takes an empty schema for none
+            return {"description": "Any JSON value."}  # msgspec treats an empty schema as a missing one
         if not hasattr(type_, "model_json_schema"):
             raise TypeError(f"found {type_!r}")
         prefix = f"{re.sub(r'[^A-Za-z0-9]', '_', type_.__name__)}{prefixes.setdefault(type_, len(prefixes)) or ''}_"
@@ -193,7 +198,7 @@ def _schema(parameters: type[Struct], name: str) -> dict[str, Any]:
 
 
 def close(schema: Any) -> None:
-    """Forbid unknown members in every object of a schema that names its members and does not say otherwise."""
+    """Forbid unknown members in every object of a schema that lists its members, unless it already decides that."""
     if not isinstance(schema, dict):
         return
     if "properties" in schema:
@@ -205,7 +210,7 @@ def close(schema: Any) -> None:
 
 
 def _parts(schema: dict[str, Any]) -> Iterator[Any]:
-    """Yield the schemas inside a schema."""
+    """Yield the schemas that a schema directly contains."""
     for name in ("properties", "$defs"):
         yield from schema.get(name, {}).values()
     for name in ("anyOf", "oneOf", "allOf", "prefixItems"):
@@ -215,7 +220,7 @@ def _parts(schema: dict[str, Any]) -> Iterator[Any]:
 
 
 def unknown_members(value: Any, schema: Any, defs: Mapping[str, Any], path: str) -> Iterator[str]:
-    """Yield an error for each member of a value, at any depth, that a closed schema does not name.
+    """Yield an error for each member of a value, at any depth, that a schema without further members does not list.
 
     Args:
         defs: the schemas that `$ref` points to.
@@ -249,13 +254,17 @@ def unknown_members(value: Any, schema: Any, defs: Mapping[str, Any], path: str)
 
 
 def _referenced(schema: Any, defs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the schema that a reference points to; an empty schema for `true` and `false`."""
+    """Return the schema that a reference points to, else the schema itself; an empty schema for `true` and `false`."""
     found = defs.get(schema.get("$ref", "").removeprefix("#/$defs/"), schema) if isinstance(schema, dict) else {}
     return found if isinstance(found, dict) else {}
 
 
 def _may_be(value: Any, schema: Any, defs: Mapping[str, Any], deep: int = 1) -> bool:
-    """Return whether a value may fit a schema, by JSON types, fixed values and required members, `deep` levels down."""
+    """Return whether a value may fit a schema, judged by JSON types, fixed values and required members.
+
+    Args:
+        deep: how many levels of members to check, too.
+    """
     schema = _referenced(schema, defs)
     kind = JSON_TYPES.get(str(schema.get("type")), object)
     allowed = schema.get("enum", [schema["const"]] if "const" in schema else [value])

@@ -1,9 +1,9 @@
-"""A tool is a typed function that a model may call. Its signature is the schema and the check of arguments.
+"""A tool is a typed function that a model may call. Its signature gives the schema and the check of arguments.
 
-The schema is made once, with the tool. `arguments` turns the arguments that a model wrote into keyword arguments, or
-raises `BadArguments` with every wrong path, so that the model can correct them all at once. Types are strict JSON
-(`"5"` is no integer), except that 5.0 is 5. A tool whose author declares no effect gets `once`, with `declared` False.
-The docstring is the description; `with_texts` replaces it and adds texts for parameters.
+The schema is made once, with the tool. `arguments` converts the arguments that a model wrote to keyword arguments, or
+raises `BadArguments` with every wrong path, so that the model can correct them all at once. Types are as strict as JSON
+(`"5"` is no integer), except that 5.0 is accepted as 5. A tool whose author declares no effect has the effect `once`,
+with `declared` False. The docstring is the description for the model; `with_texts` replaces it.
 """
 
 import functools
@@ -38,19 +38,20 @@ G = TypeVar("G", bound=Callable[..., Any])
 Effect = Literal["pure", "idempotent", "once", "transactional"]
 OnDoubt = Literal["ask", "tell"]
 FLAT = ("string", "integer", "number", "boolean", "null")
-"""JSON types of values without members."""
+"""JSON types whose values have no members."""
 
 UNSAID: Mapping[str, Any] = MappingProxyType(
     {"effect": "once", "approval": False, "timeout_s": None, "on_doubt": "ask", "group": (), "state": None}
     | {"applicable_states": (), "ends_turn": False, "expires_s": None, "asks": False, "answer_schema": None}
 )
-"""The rules of a server's tool that a request header holds. A rule with the value given here is left out."""
+"""The rules of a server's tool that a request header stores, with their defaults. A rule with its default is not
+stored."""
 
 InThread = Callable[[Callable[[], Any]], Awaitable[Any]]
 
 
 class Tool(Struct, Generic[F], frozen=True, kw_only=True, eq=False, dict=True):
-    """A function that a model may call, with its rules. Calling the tool calls the function."""
+    """A function that a model may call, with the rules for its calls. Calling the tool calls the function."""
 
     name: str
     description: str = ""
@@ -59,51 +60,51 @@ class Tool(Struct, Generic[F], frozen=True, kw_only=True, eq=False, dict=True):
     function: F
     effect: Effect = "once"
     declared: bool = False
-    """Whether the author declared the effect."""
+    """Whether the author declared the effect; if not, `effect` is `once`."""
     approval: bool = False
     """Whether a person is asked before each call."""
     expires_s: float | None = None
-    """Seconds after which a call that nobody approved is denied; `None` to wait without end."""
+    """Seconds after which a call that nobody approved is denied; `None` to wait without limit."""
     asks: bool = False
-    """Whether a person carries the tool out: its arguments are the question, and the answer is its result."""
+    """Whether a person does the tool's work: its arguments are the question, and the person's answer is its result."""
     answer_schema: dict[str, Any] | None = None
-    """JSON Schema of the answer, if a person carries the tool out; `None` for any text."""
+    """JSON Schema of the answer, if a person does the tool's work; `None` for any text."""
     timeout_s: float | None = None
-    """Timeout in seconds, from the start of the function; `None` for the policy's `tool_timeout_s`."""
+    """Seconds from the start of the function after which it is given up; `None` for the policy's `tool_timeout_s`."""
     reconcile: Reconcile | None = None
     on_doubt: OnDoubt = "ask"
     certain: tuple[type[BaseException], ...] = ()
-    """Exceptions after which it is certain that the effect did not happen, beside those of
+    """Exceptions that mean that the effect did not happen, in addition to those in
     `gesta.function_tool.doubt.CERTAIN`."""
     key_s: float = 86_400.0
-    """Seconds from the first attempt for which the service behind the tool remembers an idempotency key."""
+    """Seconds for which the service behind the tool remembers an idempotency key, from the first attempt."""
     group: tuple[str, ...] | list[str] = ()
     """Groups that the tool belongs to; an empty tuple means `default`."""
     applicable_states: tuple[str, ...] | list[str] = ()
-    """States in which the tool is offered; `*` or an empty tuple means all."""
+    """Tool states in which the tool is offered; `*` or an empty tuple means all."""
     state: str | None = None
-    """The tool state of the run after a successful call; `None` leaves the state unchanged."""
+    """The tool state of the run after a successful call; `None` leaves it unchanged."""
     ends_turn: bool | str = False
-    """Whether the turn ends when a call succeeds, with its result as the answer. A text is the answer in place of the
-    result."""
+    """Whether a successful call ends the turn, with its result as the answer. A text is used as the answer instead
+    of the result."""
     strict: bool = False
-    """Whether the provider enforces the schema, if it can. Then every parameter must be required."""
+    """Whether the provider should enforce the schema, if it can. Then every parameter must be required."""
     parameters: type[Struct] | None = None
-    """The type that arguments are converted to. With `None`, values are not converted, and only their names are
+    """The type that arguments are converted to. With `None`, values are not converted, and only the names are
     checked."""
     context_names: tuple[str, ...] = ()
-    """Names of the parameters that get the `Context`."""
+    """Names of the parameters that receive the `Context`."""
     needs: Any = None
-    """Type of the deps that the tool requires, such as `Shop` for `Context[Shop]`; `None` if it requires none."""
+    """Type of the `deps` that the tool requires, such as `Shop` for `Context[Shop]`; `None` if it requires none."""
     agent: Any = None
-    """The agent that the tool calls, if it was made by `Agent.as_tool`."""
+    """The agent that the tool runs, if it was made by `Agent.as_tool`."""
     server: ToolServer | None = None
-    """The server that carries the tool out; `None` for a function of the program."""
+    """The server that runs the tool; `None` for a function of the program."""
     rules: dict[str, Any] | None = None
-    """For a tool of a server: the rules with which it was made, as request headers hold them. A copy keeps them."""
+    """For a tool of a server: its original rules, as request headers store them. A copy of the tool keeps them."""
 
     def __post_init__(self) -> None:
-        """Check the fields, and copy the function's name and docstring. Raises BadTool for a wrong field."""
+        """Check the fields, and take over the function's name and docstring. Raises BadTool for a wrong field."""
         for option, value, known in (("effect", self.effect, Effect), ("on_doubt", self.on_doubt, OnDoubt)):
             if value not in get_args(known):
                 expected = f"expected one of {_listed(get_args(known))}.{nearest(str(value), get_args(known))}"
@@ -140,7 +141,7 @@ class Tool(Struct, Generic[F], frozen=True, kw_only=True, eq=False, dict=True):
         self.__dict__.update(kept, __name__=getattr(inner, "__name__", self.name), __wrapped__=self.function)
 
     def __repr__(self) -> str:
-        """Return the name and the effect."""
+        """Return the name and the effect, for people."""
         return f"Tool({self.name!r}, effect={self.effect!r})"
 
     if TYPE_CHECKING:  # so that checkers see the parameters of the function
@@ -156,7 +157,7 @@ class Tool(Struct, Generic[F], frozen=True, kw_only=True, eq=False, dict=True):
 
     @functools.cached_property
     def threaded(self) -> bool:
-        """Whether the function blocks, so that it runs in a worker thread."""
+        """Whether the function is not async and has to run in a worker thread."""
         if self.server is not None and self.rules is None:
             rules = {rule: getattr(self, rule) for rule in UNSAID}
             force_setattr(self, "rules", {rule: value for rule, value in rules.items() if value != UNSAID[rule]})
@@ -164,23 +165,28 @@ class Tool(Struct, Generic[F], frozen=True, kw_only=True, eq=False, dict=True):
         return not (inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(target))
 
     def offered(self, groups: Collection[str], state: str) -> bool:
-        """Return whether an agent with these groups, in this state, may use the tool."""
+        """Return whether an agent may use the tool.
+
+        Args:
+            groups: the groups of the agent; `*` for all.
+            state: the tool state of the run.
+        """
         own = set(self.group or ("default",))
         allowed = "*" in groups or not own.isdisjoint(groups)
         return allowed and (not self.applicable_states or not {"*", state}.isdisjoint(self.applicable_states))
 
     def arguments(self, args: Mapping[str, Any]) -> dict[str, Any]:
-        """Check and convert the arguments that a model wrote. Missing arguments keep the function's defaults.
+        """Return the arguments that a model wrote, checked and converted. Missing ones keep the function's defaults.
 
         Raises:
-            BadArguments: the arguments do not fit. No other error is raised, whatever `args` holds.
+            BadArguments: the arguments do not fit. No other error is raised, whatever `args` contains.
         """
         required = self.args_schema.get("required", ())
         try:
             kept = _converted(args, self.parameters)
             if self.parameters and all(map(kept.__contains__, required)) and not (self.nested and self._unknown(args)):
                 return kept
-        except Exception:  # noqa: BLE001, S110 - converters of users' types raise anything; below it is said what it was
+        except Exception:  # noqa: BLE001, S110 - converters of users' types may raise anything; the error is described below
             pass
         if not isinstance(args, Mapping):
             raise BadArguments(f"Arguments of {self.name!r}: Expected `object`, got `{type(args).__name__}` - at `$`")
@@ -203,17 +209,17 @@ class Tool(Struct, Generic[F], frozen=True, kw_only=True, eq=False, dict=True):
 
     @functools.cached_property
     def nested(self) -> bool:
-        """Whether the type of an argument may have members."""
+        """Whether any argument may have members, so that unknown members are possible."""
         return any(not isinstance(each, dict) or each.get("type") not in FLAT for each in self._properties.values())
 
     @property
     def _properties(self) -> dict[str, Any]:
-        """The schema of each argument by name."""
+        """The schema of each argument, by its name."""
         found: dict[str, Any] = self.args_schema.get("properties", {})
         return found
 
     def _unknown(self, args: Mapping[str, Any]) -> list[str]:
-        """Return an error for each member of an argument that its type does not name, at any depth."""
+        """Return an error for each member, at any depth of an argument, that its type does not have."""
         known = {"properties": self._properties}
         try:
             return list(islice(unknown_members(args, known, self.args_schema.get("$defs", {}), "$"), MOST))
@@ -221,7 +227,7 @@ class Tool(Struct, Generic[F], frozen=True, kw_only=True, eq=False, dict=True):
             return ["Nested too deeply - at `$`"]
 
     def with_texts(self, description: str, texts: Mapping[str, str]) -> "Tool[F]":
-        """Return a copy of the tool with a description, and with texts for parameters that have none yet."""
+        """Return a copy of the tool with another description, and with descriptions for parameters that have none."""
         properties = dict(self.args_schema.get("properties", {}))
         for name in texts.keys() & properties.keys():
             if isinstance(properties[name], dict):
@@ -232,12 +238,12 @@ class Tool(Struct, Generic[F], frozen=True, kw_only=True, eq=False, dict=True):
     async def invoke(
         self, arguments: dict[str, Any], context: Context | None, in_thread: InThread | None = None
     ) -> Any:
-        """Call the function, in a worker thread unless it is async.
+        """Call the function and return its result. A function that is not async runs in a worker thread.
 
         Args:
-            arguments: the arguments that `Tool.arguments` returned.
+            arguments: the result of `Tool.arguments`.
             context: `None` only for a function without a context parameter.
-            in_thread: runs a call in a thread; by default a worker thread of anyio.
+            in_thread: runs a call in a thread; by default a worker thread of anyio is used.
 
         Raises:
             BaseException: whatever the function raises.
@@ -256,7 +262,7 @@ class Tool(Struct, Generic[F], frozen=True, kw_only=True, eq=False, dict=True):
 
 
 class ToolOptions(TypedDict, total=False):
-    """Options of `tool`: fields of `Tool`."""
+    """The options of `tool`, which set the fields of `Tool` with the same names."""
 
     name: str
     effect: Effect
@@ -279,7 +285,9 @@ def tool(function: G, /, **options: Unpack[ToolOptions]) -> Tool[G]: ...
 @overload
 def tool(**options: Unpack[ToolOptions]) -> Callable[[G], Tool[G]]: ...
 def tool(function: Any = None, /, **options: Unpack[ToolOptions]) -> Tool | Callable[[Callable[..., Any]], Tool]:
-    """Make a tool of a function, a bound method, a partial or a callable object; used as `@tool` or `@tool(...)`.
+    """Return a tool made from a function, a bound method, a partial or a callable object.
+
+    Use as `@tool` or `@tool(...)`.
 
     Raises:
         BadTool: the function cannot be offered to a model; the message says what to write.
@@ -313,7 +321,7 @@ def _tool(options: ToolOptions, function: Any) -> Tool:
 
 
 def _converted(args: Mapping[str, Any], parameters: type[Struct] | None) -> dict[str, Any]:
-    """Convert the arguments to their types. A missing argument stays missing."""
+    """Return the arguments converted to their types. A missing argument stays missing."""
     if parameters is None:
         return dict(args)
     made = msgspec.convert(args, parameters, dec_hook=_foreign, str_keys=True)
@@ -325,15 +333,18 @@ def _converted(args: Mapping[str, Any], parameters: type[Struct] | None) -> dict
 
 
 VALUE_SHOWN = 100
-"""Characters of a value that are shown in an error."""
+"""Greatest number of characters of a value that an error shows."""
 
 
 class _Foreign(ValueError):
-    """Errors that a pydantic model found, each with its path."""
+    """The errors that a pydantic model reported, each with its path."""
 
 
 def _foreign(type_: Any, value: Any) -> Any:
-    """Convert a value to a type that msgspec does not know, which must be a pydantic model. It reads strict JSON."""
+    """Return a value converted to a type that msgspec does not know: a pydantic model, in strict mode.
+
+    Raises _Foreign.
+    """
     if type_ is object:
         return value
     try:
@@ -346,12 +357,12 @@ def _foreign(type_: Any, value: Any) -> Any:
 
 
 def _cut(text: str) -> str:
-    """Return a text of at most 100 characters; an ellipsis stands for the rest."""
+    """Return a text shortened to `VALUE_SHOWN` characters; an ellipsis replaces the rest."""
     return text if len(text) <= VALUE_SHOWN else f"{text[: VALUE_SHOWN - 1]}…"
 
 
 def _problems(exc: Exception, name: str, schema: dict[str, Any]) -> list[str]:
-    """Return the errors of one argument, each with its path."""
+    """Return the errors about one argument, each with its path."""
     where = str(exc).rpartition(" - at `")[2].removesuffix("`")
     if isinstance(exc.__cause__, _Foreign):
         return [f"{text} - at `{where}{path}`" for text, path in exc.__cause__.args[0]]
@@ -362,7 +373,7 @@ def _problems(exc: Exception, name: str, schema: dict[str, Any]) -> list[str]:
 
 
 def _allowed(node: dict[str, Any], path: list[str], parts: dict[str, Any]) -> list[Any]:
-    """Return the values that a schema allows at a path; an empty list if it names none."""
+    """Return the values that a schema lists for a path; an empty list if it lists none."""
     node = parts.get(node.get("$ref", "").removeprefix("#/$defs/"), node)
     found = [value for option in node.get("anyOf", ()) for value in _allowed(option, path, parts)]
     if not path:
@@ -372,7 +383,7 @@ def _allowed(node: dict[str, Any], path: list[str], parts: dict[str, Any]) -> li
 
 
 def _integral(value: Any) -> Any:
-    """Return a value with numbers such as 5.0 replaced by integers such as 5, which JSON does not distinguish."""
+    """Return a value in which integers replace numbers such as 5.0, because JSON does not distinguish 5.0 from 5."""
     return json.loads(
         json.dumps(value), parse_float=lambda text: int(float(text)) if float(text).is_integer() else float(text)
     )

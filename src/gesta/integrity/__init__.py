@@ -1,4 +1,4 @@
-"""Checks that a record is unchanged: the chain of every run, heads that are kept elsewhere, and tombstones."""
+"""Checks that a record is unchanged: the digests of every run, the heads that were saved elsewhere, and tombstones."""
 
 ORDER = (
     "tombstones",

@@ -1,9 +1,9 @@
-"""A run that was pruned leaves a tombstone: an entry with the run's id, times and digest, and the pos of its entries.
+"""A pruned (removed) run leaves a tombstone: an entry with the run's id, times and digest, and the pos of its entries.
 
-Tombstones are entries of a run about the record itself, written in the commit that removes the runs. Holds, which
-protect runs from being pruned, are in the same run. Each pos (place in the record) is used once, in order, without a
-gap. If a pos is missing and no tombstone names it, entries were removed by hand. So every removal shows, either as a
-tombstone in a chain of digests or as a gap.
+Tombstones are entries of a special run about the record itself. They are written in the commit that removes the runs.
+The same run contains holds, which protect runs from being pruned. Each pos (number in the whole store) is used once, in
+order, without a gap. If a pos is missing and no tombstone names it, entries were removed by hand. So every removal
+shows, either as a tombstone or as a gap.
 """
 
 from typing import TypeVar
@@ -18,7 +18,7 @@ from gesta.kinds import KeyValueContent
 from gesta.store import Store
 
 SESSION, NAME = "gesta", "storage"
-"""Session and name of the run that holds the tombstones; it is never pruned itself."""
+"""Session and name of the run that contains the tombstones. It is never pruned itself."""
 PRUNED, HOLD = "gesta.pruned", "gesta.hold"
 """Keys of the entries of that run."""
 
@@ -29,15 +29,16 @@ GAPS = """SELECT before + 1, pos - 1
 T = TypeVar("T")
 
 Places = list[tuple[int, int]]
-"""First and last pos of each stretch, in order."""
+"""Ranges of pos numbers, sorted: the first and the last pos of each."""
 
 
 class Tombstone(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The id, times, head, digest and places of a run that was pruned."""
+    """What remains of a run that was pruned."""
 
     run: str
     session: str | None = None
-    """Only in tombstones of 0.1.0. Later tombstones hold no session and no name, which may identify a person."""
+    """Set only in tombstones of version 0.1.0. Session and name may identify a person, so later tombstones omit
+    them."""
     name: str | None = None
     parent_run: str | None = None
     at: str
@@ -48,16 +49,16 @@ class Tombstone(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Seq of its last entry."""
     entries: int
     digest: str
-    """Digest of its last entry, in hex, by which a copy of the run can be recognised."""
+    """Digest of its last entry, in hex. A copy of the run can be recognised by it."""
     letters: int = 0
-    """The number of letters that waited in its inbox."""
+    """Number of letters that waited in its inbox."""
 
 
 class Pruned(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The value of an entry about runs that were pruned together."""
+    """The value of an entry about runs that were pruned together, with their tombstones."""
 
     record: str
-    """Id of the record that held the runs; `places` are places in this record."""
+    """Id of the record that contained the runs. `places` are pos numbers of this record."""
     runs: list[Tombstone]
     places: Places
     """The pos of all entries that were removed."""
@@ -66,7 +67,7 @@ class Pruned(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Hold(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The value of an entry that protects a run from being pruned, or ends the protection."""
+    """The value of an entry that protects a run from being pruned, or that ends this protection."""
 
     run: str
     held: bool = True
@@ -75,31 +76,31 @@ class Hold(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class PruningNote(Struct, frozen=True):
-    """An entry about pruning, with its row and its value."""
+    """An entry about pruned runs, as its row and its decoded value."""
 
     row: Row
     value: Pruned
 
 
 async def pruned(store: Store) -> list[Pruned]:
-    """Return the tombstones in the order of pruning; in a copy, also those of the record that was copied."""
+    """Return the values about pruned runs, in order of pruning. A copy also has those of the copied record."""
     return [value for _, value in await _values(store, PRUNED, Pruned)]
 
 
 async def pruning_notes(store: Store) -> list[PruningNote]:
-    """Return the notes about pruning that this record itself wrote."""
+    """Return the entries about pruned runs that this record itself wrote, not those that it was copied with."""
     every = [PruningNote(row, value) for row, value in await _values(store, PRUNED, Pruned)]
     return [each for each in every if each.value.record == store.info.id]
 
 
 async def holds(store: Store) -> dict[str, Hold]:
-    """Return the runs that are held, each with its last hold."""
+    """Return the runs that are protected from pruning, each with its last hold."""
     found = {value.run: value for _, value in await _values(store, HOLD, Hold)}
     return {run: hold for run, hold in found.items() if hold.held}
 
 
 async def unexplained(store: Store) -> Places:
-    """Return the pos that are missing and that no tombstone names. Cost: reads the pos of all entries."""
+    """Return the pos numbers that are missing although no tombstone names them. Cost: reads the pos of all entries."""
     missing: Places = [(int(first), int(last)) for first, last in (await store.sql(GAPS)).rows]
     if not missing:
         return []
@@ -110,7 +111,7 @@ async def unexplained(store: Store) -> Places:
 
 
 def stretches(places: list[int]) -> Places:
-    """Return sorted numbers as stretches (first, last) without gaps."""
+    """Return sorted numbers as ranges (first, last) without gaps."""
     found: Places = []
     for place in places:
         if found and found[-1][1] == place - 1:
@@ -128,7 +129,10 @@ def _without(gap: tuple[int, int], start: int, end: int) -> Places:
 
 
 async def _values(store: Store, key: str, shape: type[T]) -> list[tuple[Row, T]]:
-    """Return the values under a key in the runs about the record itself. Values of another type are left out."""
+    """Return the rows and values under a key in the runs about the record itself.
+
+    Values of another type are skipped.
+    """
     found = list[tuple[Row, T]]()
     for run in await store.runs(SESSION, NAME):
         for row in await store.read(run.run):
@@ -144,5 +148,5 @@ async def _value(store: Store, row: Row, key: str, shape: type[T]) -> list[T]:
         if not isinstance(content, KeyValueContent) or content.key != key:
             return []
         return [msgspec.convert(content.value, shape)]
-    except (RecordError, msgspec.ValidationError):  # `audit` says what is wrong with it
+    except (RecordError, msgspec.ValidationError):  # `audit` reports what is wrong with it
         return []

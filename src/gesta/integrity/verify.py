@@ -1,9 +1,10 @@
 """Checks a record: every entry against the chain of digests of its run, and every blob against its name.
 
-A changed byte is found at its entry. Entries that were removed by hand are found because their pos is missing; pruned
-runs have tombstones. Some changes are found only with heads that were kept elsewhere: a cut at the end of a run or of
-the record, a chain that was computed anew, and a removed run together with all later entries. A missing run is accepted
-only if a tombstone of this record explains it that was written after the heads were kept.
+A changed byte is found at its entry. Entries that were removed by hand are found because their pos (number in the whole
+store) is missing; pruned runs have tombstones. A *head* is the digest of a run's last entry, saved outside of the
+record. Some changes are found only with heads: entries cut off at the end of a run or record, digests that were all
+computed again, and a run removed together with all later entries. A run with a saved head may be missing only if a
+tombstone that was written later explains it.
 """
 
 import re
@@ -23,7 +24,7 @@ from gesta.kinds import Forked
 from gesta.log.shared import base_of, rows_of
 from gesta.store import Foreign, Store
 
-RUNS = "SELECT run, count(*) FROM entries GROUP BY run ORDER BY run"  # whatever became of what opened them
+RUNS = "SELECT run, count(*) FROM entries GROUP BY run ORDER BY run"  # even if the first entry of a run is missing
 
 HEADS = """SELECT e.run, e.seq, e.digest FROM (SELECT run, max(seq) AS seq FROM entries GROUP BY run) AS h
     JOIN entries AS e ON e.run = h.run AND e.seq = h.seq ORDER BY e.run"""
@@ -49,31 +50,33 @@ CHECKED = 1000
 How = Literal[
     "digest", "missing", "place", "base", "blob", "removed", "cut", "anew", "late", "aside", "damage", "bytes"
 ]
-"""What was found: an entry or blob that does not fit its digest or name; entries that are not there, or elsewhere; runs
-that were removed; a run that was cut off, worked out anew or continued after a head; objects of others; damage."""
+"""The kind of a flaw.
+
+An entry or blob does not match its digest or name; entries are missing, or not in their place; runs were removed; a
+run was cut off, computed again or continued after a saved head; the database has objects of others; it is damaged."""
 
 
 class Flaw(Struct, frozen=True):
-    """One place where a record is not as it was written."""
+    """One place where a record differs from what was written."""
 
     run: str
-    """Id of the run. Empty if the flaw is about the file, or about entries that were removed."""
+    """Id of the run. Empty if the flaw concerns the file, or entries that were removed."""
     seq: int
     what: str
     how: How = "bytes"
-    """What was found. `bytes`: something that cannot be read."""
+    """The kind of the flaw. `bytes` means that something cannot be read."""
 
 
 class Report(Struct, frozen=True):
-    """The flaws and notes that a check of a record found."""
+    """The result of a check of a record."""
 
     flaws: list[Flaw]
     notes: list[str]
-    """Facts that no digest covers, and odd facts for which no digest shows a change."""
+    """Facts about data that no digest covers, and unusual facts that may be harmless."""
 
 
 class Back(Struct, frozen=True):
-    """An entry whose time is earlier than the time of the entry before it in its run."""
+    """An entry whose time is earlier than the time of the previous entry of its run."""
 
     run: str
     seq: int
@@ -81,12 +84,12 @@ class Back(Struct, frozen=True):
     last: str
 
     def __str__(self) -> str:
-        """Return both times as text."""
+        """Return a phrase with both times, for people."""
         return f"is dated {self.at}, after {self.last}"
 
 
 class Head(Struct, frozen=True):
-    """The last entry of a run, to be kept where no writer of the record can change it."""
+    """The seq and digest of a run's last entry, to be saved where no writer of the record can change it."""
 
     run: str
     seq: int
@@ -94,39 +97,40 @@ class Head(Struct, frozen=True):
     """In hex."""
 
     def __str__(self) -> str:
-        """Return the head as one line of text."""
+        """Return the head as one line of text, which `head_of` reads."""
         return f"{self.run}.{self.seq}:{self.digest}"
 
 
 def head_of(text: str) -> Head | None:
-    """Return the head that a line of text describes; `None` if the line is no head."""
+    """Return the head in a line of text; `None` if the line contains no head."""
     found = re.fullmatch(r"(\S+)\.([1-9][0-9]{0,17}):([0-9a-f]{64})", text.strip())
     return Head(found[1], int(found[2]), found[3]) if found is not None else None
 
 
 async def heads(store: Store) -> list[Head]:
-    """Return the heads of all runs, to be kept elsewhere."""
+    """Return the heads of all runs, to be saved outside of the record."""
     return [Head(str(run), int(seq), bytes(digest).hex()) for run, seq, digest in (await store.sql(HEADS)).rows]
 
 
 async def audit(store: Store, *kept: Iterable[Head]) -> list[Flaw]:
-    """Check a whole record, and return the first flaw of each run. Cost: reads it all.
+    """Return the first flaw of each run of a record. Cost: reads the whole record.
 
     Args:
-        kept: lists of heads that were kept, one list for each time. Entries after the heads are not compared.
+        kept: lists of saved heads, one list for each time at which heads were saved. No head covers later entries.
     """
     return (await report(store, *kept)).flaws
 
 
 def untold(entries: int) -> None:
-    """Do nothing."""
+    """Ignore the progress of a check."""
 
 
 async def report(store: Store, *kept: Iterable[Head], told: Callable[[int], None] = untold) -> Report:
-    """Check a whole record as `audit` does. The report also has notes about everything that no digest covers.
+    """Return the flaws of a record as `audit` does, with notes about all data that no digest covers.
 
     Args:
-        told: is called with the number of entries that were checked since the last call. What it raises ends the check.
+        kept: lists of saved heads; see `audit`.
+        told: is called with the number of entries checked since its last call. If it raises, the check ends.
     """
     heads, foreign, blobs = [list(each) for each in kept], await store.foreign(), Counter[str]()
     flaws = [Flaw("", 0, f"{each} is not of Gesta's making; nothing uses it", "aside") for each in foreign.aside]
@@ -167,11 +171,11 @@ async def check_run(
 ) -> tuple[list[Flaw], int]:
     """Return the first flaws of a run, and how many blobs its entries name. Cost: reads the run, in pages.
 
-    An entry is compared with what stands before it, flaw or not. So one changed entry is one flaw.
+    An entry is compared with the entry that precedes it now, even if that has a flaw. So one changed entry is one flaw.
 
     Args:
         most: greatest number of flaws to look for.
-        told: as for `report`.
+        told: see `report`.
 
     Raises:
         one of `UNREADABLE`: bytes that were changed cannot be read.
@@ -200,7 +204,10 @@ async def check_run(
 
 
 async def _blob(store: Store, row: Row, named: set[str]) -> tuple[str, How] | None:
-    """Return the flaw of the blobs of an entry; `None` without a flaw. The blobs are added to `named`."""
+    """Return the flaw in the blobs of an entry; `None` if there is none.
+
+    The names of intact blobs are added to `named`.
+    """
     for name in set(blob_names(row)) - named:
         if not await _holds(store, row.run, name):
             return f"blob {name} of entry {row.seq} ({row.kind}) is missing or was changed", "blob"
@@ -209,11 +216,12 @@ async def _blob(store: Store, row: Row, named: set[str]) -> tuple[str, How] | No
 
 
 def _flaw(row: Row, seq: int, before: bytes, pos: int) -> tuple[str, How] | None:
-    """Return the flaw of a row that should be entry `seq`; `None` without a flaw.
+    """Return the flaw of a row; `None` if it has none.
 
     Args:
-        before: digest of the entry before it.
-        pos: pos of the entry before it.
+        seq: the seq that the row should have.
+        before: digest of the previous entry.
+        pos: pos of the previous entry.
     """
     if row.seq < seq:
         return f"entry {row.seq} ({row.kind}) stands before entry {seq}, with which the run begins", "place"
@@ -235,10 +243,11 @@ async def _shared(store: Store, base: Forked) -> bytes | None:
 
 
 async def behind(store: Store, kept: list[Head], known: set[str]) -> list[Flaw]:
-    """Return a flaw for each head of one time whose entry is gone although it was not pruned.
+    """Return a flaw for each saved head whose entry is missing or changed although it was not pruned.
 
     Args:
-        known: runs that have a flaw already, whose heads are not looked for.
+        kept: heads that were saved at one time.
+        known: runs that have a flaw already. Their heads are skipped.
     """
     asked = sorted((head for head in kept if head.run not in known), key=lambda head: head.seq)
     lost = [(head, flaw) for head in asked if (flaw := await _lost(store, head))]
@@ -256,7 +265,7 @@ async def behind(store: Store, kept: list[Head], known: set[str]) -> list[Flaw]:
 
 
 async def _lost(store: Store, head: Head) -> Flaw | None:
-    """Return how a run differs from a head that was kept; `None` if the head's entry is unchanged."""
+    """Return how a run differs from a saved head; `None` if the entry of the head is unchanged."""
     run, seq = head.run, head.seq
     try:
         rows = await store.read(run, seq - 1, seq)
@@ -272,7 +281,10 @@ async def _lost(store: Store, head: Head) -> Flaw | None:
 
 
 async def _explained(store: Store, head: Head, since: list[PruningNote]) -> bool:
-    """Return whether a head's run was pruned with the head's entry. Entries that the run has now must be younger."""
+    """Return whether a tombstone shows that the entry of a head was pruned.
+
+    If a run with the same id exists now, its entries must be later than the tombstone.
+    """
     stones = [(each.row.pos, stone) for each in since for stone in each.value.runs if stone.run == head.run]
     if not stones:
         return False
@@ -288,7 +300,7 @@ async def _explained(store: Store, head: Head, since: list[PruningNote]) -> bool
 
 
 async def _backwards(store: Store) -> list[Back]:
-    """Return the entries whose time is earlier than that of the entry before them.
+    """Return the entries whose time is earlier than the time of the previous entry.
 
     Cost: reads the times of all entries.
     """
@@ -297,7 +309,7 @@ async def _backwards(store: Store) -> list[Back]:
 
 
 def _late(backwards: list[Back], kept: list[Head], known: set[str]) -> list[Flaw]:
-    """Return flaws for entries after the kept heads whose time is earlier than that of the entry before them."""
+    """Return flaws for entries after the saved heads whose time is earlier than the time of the previous entry."""
     until = {head.run: head.seq for head in sorted(kept, key=lambda head: head.seq) if head.run not in known}
     late = [each for each in backwards if each.seq > until.get(each.run, each.seq)]
     words = "the clock was set back, or somebody added it by hand"
@@ -307,7 +319,7 @@ def _late(backwards: list[Back], kept: list[Head], known: set[str]) -> list[Flaw
 
 
 async def _notes(store: Store, foreign: Foreign, blobs: Counter[str], backwards: list[Back]) -> list[str]:
-    """Return notes about what no digest covers, and about odd facts for which no digest shows a change."""
+    """Return notes about data that no digest covers, and about unusual facts that may be harmless."""
     notes = []
     for words, each in (("Of transactional tools", foreign.tools), ("Not of Gesta's making", foreign.beside)):
         if each:
@@ -338,7 +350,7 @@ async def _notes(store: Store, foreign: Foreign, blobs: Counter[str], backwards:
 
 
 async def _since(store: Store, kept: Sequence[Sequence[Head]]) -> list[str]:
-    """Return a note on the number of entries and runs after the kept heads, which the heads say nothing about."""
+    """Return a note with the numbers of entries and runs later than the saved heads, which no head covers."""
     until: dict[str, int] = {}
     for head in (head for each in kept for head in each):
         until[head.run] = max(head.seq, until.get(head.run, 0))
@@ -353,9 +365,9 @@ async def _since(store: Store, kept: Sequence[Sequence[Head]]) -> list[str]:
 
 
 async def _removed(store: Store) -> list[Flaw]:
-    """Return flaws for whole runs that were removed and not pruned.
+    """Return flaws for whole runs that were removed but not pruned.
 
-    Gaps inside a run that still exists are found by the check of that run.
+    Missing entries of a run that still exists are found by the check of that run.
     """
     try:
         missing = await unexplained(store)
@@ -369,7 +381,7 @@ async def _removed(store: Store) -> list[Flaw]:
 
 
 def _lacking(first: int, last: int, count: int, begin: int | None) -> int:
-    """Return how many entries a run lacks. A run starts at seq 1; a fork starts at its `begin`."""
+    """Return how many entries a run lacks, counted from its first seq: 1, or for a fork the seq of its `begin`."""
     return last - (first if first == begin else 1) + 1 - count
 
 

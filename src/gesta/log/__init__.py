@@ -1,4 +1,4 @@
-"""The journal that writes a run, the log handle on one span, and the entries that a fork shares with its base."""
+"""Writes a run: the journal (its only writer), the log (a handle on one span), and the shared entries of forks."""
 
 ORDER = (
     "steering",

@@ -1,8 +1,8 @@
 """Entries are written into a buffer at once and in order; a caller awaits `durable` until they are committed.
 
-`Journal` is the only writer of a run: it stamps, chains and buffers. `Log` is the handle on a run inside one span, and
-is passed as an argument. Actions given to `after` run only once the entries before them are committed. After a failed
-commit nothing more is written, because effects must not happen without entries.
+`Journal` is the only writer of a run: it numbers the entries, computes their digests and buffers them. `Log` is a
+handle on one span of a run, passed as an argument. Actions given to `after` run only once the entries before them are
+committed. After a failed commit nothing more is written: otherwise effects could happen without entries about them.
 """
 
 import os
@@ -46,7 +46,9 @@ utc_now: Clock = partial(datetime.now, UTC)
 async def read(
     store: Store, run: str, after: int = 0, until: int | None = None, limit: int | None = None
 ) -> list[Entry]:
-    """Return a run's entries by seq, with their large values. In a fork, shared entries are returned as its own.
+    """Return a run's entries with `after` < seq <= `until`, sorted, at most `limit`, with their large values.
+
+    In a fork, the shared entries are returned as its own.
 
     Raises:
         NewerRecord, BrokenRecord: an entry cannot be read.
@@ -63,26 +65,26 @@ async def read(
 
 
 def in_record(store: Store, error: BrokenRecord) -> BrokenRecord:
-    """Return an error about an entry with the address of its record added, unless the error has it already."""
+    """Return an error about an entry that also names the address of its record."""
     here = store.info.address
     return error if error.address == here else BrokenRecord(here, f"{error.address}: {error.found}")
 
 
 async def pages(store: Store, run: str, seq: int = 0) -> AsyncGenerator[list[Entry], None]:
-    """Yield the entries of a run in pages, as `read` returns them, so that a long run is never in memory as a whole."""
+    """Yield a run's entries after `seq` in lists, as `read` returns them. So a long run is not in memory at once."""
     while entries := await read(store, run, seq, limit=PAGE):
         yield entries
         seq = entries[-1].seq
 
 
 async def entry_of(store: Store, row: Row) -> Entry:
-    """Return the entry of one row, with the values of its blobs."""
+    """Return the entry of a row, with its large values read from their blobs."""
     names = blob_names(row)
     return from_row(row, {name: (await store.get_blob(row.run, name)).data for name in names} if names else {})
 
 
 class Journal:
-    """The only writer of a run, while it holds the lease."""
+    """The only writer of a run, while this process holds the run's lease."""
 
     def __init__(self, store: Store, lease: Lease, clock: Clock = utc_now) -> None:
         self.store = store
@@ -95,19 +97,20 @@ class Journal:
         """Digest of the last entry written."""
         self._rows: list[Row] = []
         self._results: list[tuple[int, Callable[[], Letter], Any]] = []
-        """Results of tools that are not durable yet: seq, a function that makes a letter of the result, and the mark
-        that makes the attempt count as running until then."""
+        """Results of tools that are not durable yet: seq, a function that makes a letter of the result, and an
+        object that makes the attempt count as running while it exists."""
         self._synced = False
-        """Whether the next commit waits for the disk whatever the durability."""
+        """Whether the next commit waits until it is on disk, even with durability `normal`."""
         self._letters: list[int] = []
         self.taken_in: set[int] = set()
         """Ids of letters that became entries; each stays in the inbox until its entry is committed."""
         self.prunes: list[Prune] = []
-        """Runs that the next commit removes; the same commit holds their tombstones."""
+        """Runs that the next commit removes. The same commit writes the entries (tombstones) that record the
+        removal."""
         self._blobs: Blobs | None = None
         self._blob_rows: list[BlobRow] = []
         self.keeps = False
-        """Whether written entries are added to `fresh`."""
+        """Whether written entries are added to `fresh`, for `take`."""
         self.fresh: list[Entry] = []
         """Entries written since the last call of `take`."""
         self._after: list[tuple[int, Callable[[], None]]] = []
@@ -120,9 +123,9 @@ class Journal:
     def write(
         self, content: Content, span: int, causes: tuple[Cause, ...] = (), annotations: Mapping[str, Any] | None = None
     ) -> Entry:
-        """Write a content as the next entry, into the buffer.
+        """Write a content into the buffer as the next entry, and return the entry.
 
-        For a begin, `span` is ignored, because it lies in its own span.
+        For a `begin`, `span` is ignored: its span is its own.
 
         Raises the error of an earlier commit, if that failed.
         """
@@ -149,22 +152,22 @@ class Journal:
         return entry
 
     def sync(self) -> None:
-        """Make the next commit wait for the disk, because an effect or a person's answer follows it.
+        """Make the next commit wait until it is on disk, because an effect or a person's answer follows it.
 
-        A person's answer names the question by its seq, so no crash may give that seq to another question.
+        A person's answer names its question by seq. If a crash lost the question, another one could get the same seq.
         """
         self._synced = True
 
     def unsaved(self) -> list[Letter]:
-        """Return the results of tools that could not be committed, as letters to the process that continues the run."""
+        """Return the results of tools that could not be committed, as letters. Whoever continues the run needs them."""
         return [letter() for seq, letter, _ in self._results if seq > self.durable_head]
 
     def forget(self) -> None:
-        """Empty the list of `unsaved`, because its results are in the run's inbox or the caller sends them later."""
+        """Clear the list of `unsaved` results, because they are in the run's inbox, or the caller sends them later."""
         self._results.clear()
 
     def secure(self, letter: Callable[[], Letter], mark: Any) -> None:
-        """Add the last result to the results that are sent as letters if their commit fails.
+        """Remember the entry written last as a tool's result, to be sent as a letter if its commit fails.
 
         Args:
             letter: makes the letter with the result.
@@ -173,7 +176,7 @@ class Journal:
         self._results.append((self.head, letter, mark))
 
     def take_in(self, letter: Letter, content: Content, span: int) -> Entry:
-        """Write the content of a letter, and delete the letter from the inbox in the same commit."""
+        """Write the content of a letter as an entry. The commit of the entry deletes the letter from the inbox."""
         of = getattr(content, "of", getattr(content, "call", None))
         entry = self.write(content, span, (of,) if isinstance(of, int) and 0 < of <= self.head else ())
         self._letters.append(letter.id)
@@ -197,7 +200,7 @@ class Journal:
         return fresh
 
     async def durable(self) -> None:
-        """Wait until all that is written so far is committed. Raises WriteFailed and LeaseLost."""
+        """Wait until all entries written so far are committed. Raises WriteFailed and LeaseLost."""
         target = self.head
         while self.durable_head < target:
             if self._committing:
@@ -210,10 +213,11 @@ class Journal:
             self._announce()
 
     async def transact(self, work: Callable[[Statements], bool], timeout_s: float | None) -> None:
-        """Call `work`, which writes entries and a tool's tables, and commit both with all entries written before.
+        """Call `work` and commit its changes and entries, with all entries written before, in one transaction.
 
         Args:
-            work: returns whether its changes to the tables are kept.
+            work: writes entries and the tables of a tool. Returns whether to keep its changes to the tables.
+            timeout_s: seconds that the work may take; `None` for no bound.
 
         Raises:
             WriteFailed, LeaseLost: nothing was committed.
@@ -263,7 +267,7 @@ class Journal:
                 committed.set()
 
     def _keep(self, data: bytes) -> str:
-        """Add a blob for a large value, and return the blob's name."""
+        """Add a blob for a large value, and return the name of the blob."""
         self._blobs = self._blobs or Blobs()
         return self._blobs.keep(data)
 
@@ -272,11 +276,11 @@ class Journal:
             self._blob_rows += [BlobRow(*blob) for blob in self._blobs.take()]
 
     def _refusal(self) -> GestaError:
-        """Return the error to raise because nothing more can be written."""
+        """Return the error that says why nothing more can be written."""
         return self._failure or LeaseLost(self.lease.run, "a turn that goes on", "one that was left")
 
     async def _others(self) -> None:
-        """Wait until the commit that another task has begun ends."""
+        """Wait until the commit that another task has begun is finished."""
         self._committed = self._committed or anyio.Event()
         await self._committed.wait()
 
@@ -286,7 +290,7 @@ class Journal:
 
 
 class Log:
-    """The handle on one run inside one span."""
+    """A handle on one span of a run, through which entries are written into that span."""
 
     def __init__(self, journal: Journal, span: int, path: tuple[str, ...], skip: Collection[Kind] = ()) -> None:
         self.journal = journal
@@ -295,7 +299,7 @@ class Log:
         self.span_seq = span
         """Seq of the begin of the span."""
         self.path = path
-        """Names of the spans from the root of the run to this one."""
+        """Names of the spans from the root of the run to this span."""
         self._skip = frozenset(skip)
 
     def write(
@@ -305,11 +309,11 @@ class Log:
         return self.journal.write(content, self.span_seq, causes, annotations)
 
     def log(self, content: Content, **annotations: Any) -> Entry | None:
-        """Write an entry in this span and return it; `None` if the span skips its kind.
+        """Write an entry in this span and return it; `None` if the span skips contents of this kind.
 
         Raises:
-            TypeError: the value is no content.
-            AgentError: only the run itself may write this kind, or set a field that is set here.
+            TypeError: `content` is not a content.
+            AgentError: only the run itself may write this kind, or set one of the given fields.
         """
         if not isinstance(content, Base):
             found = f"found {type(content).__name__} {content!r:.60}"
@@ -322,7 +326,7 @@ class Log:
         self.log(KeyValueContent(key=key, value=value))
 
     async def durable(self) -> None:
-        """Wait until all that is written so far is committed."""
+        """Wait until all entries written so far are committed."""
         await self.journal.durable()
 
     @contextmanager
@@ -334,9 +338,9 @@ class Log:
         state: Any = None,
         **annotations: Any,
     ) -> Iterator["Log"]:
-        """Open a span inside this one; its `end` is written also when an exception leaves it.
+        """Open a span inside this one. Its `end` is also written if an exception leaves the block.
 
-        `state` is written at the start and again at the end, so that a change in place is on record.
+        `state` is written at the begin and again at the end, so that a change of the object is on record.
         """
         refuse_misspelt(annotations)
         begin = BeginContent(name=name, parent=self.span_seq, state=state, annotations=annotations or None)
@@ -348,7 +352,7 @@ class Log:
 def refuse_misspelt(annotations: Iterable[str]) -> None:
     """Raise TypeError for an annotation that is nearly the name of a parameter of a span, such as `skp` for `skip`.
 
-    Otherwise contents that `skip=` was to leave out would be recorded.
+    Otherwise a misspelt `skip=` would silently record the contents that it was meant to leave out.
     """
     for name in annotations:
         for known in ("skip", "state", "session"):
@@ -361,7 +365,7 @@ def refuse_misspelt(annotations: Iterable[str]) -> None:
 
 
 def open_root(journal: Journal, begin: BeginContent, opened: Opened, skip: Collection[Kind] = ()) -> Log:
-    """Start a span at the root of a run. The first span of a run also opens the run."""
+    """Return the log of a new span at the root of a run. If the run has no entry, the begin also opens the run."""
     if journal.head == 0:
         begin = BeginContent(
             **{name: getattr(begin, name) for name in begin.__struct_fields__ if name != "opened"}, opened=opened
@@ -382,6 +386,6 @@ def closing(log: Log, state: Any = None) -> Iterator[None]:
 
 
 async def letters(store: Store, run: str) -> list[tuple[Letter, Content]]:
-    """Return the letters in a run's inbox."""
+    """Return the letters in a run's inbox, each with its decoded content."""
     waiting = await store.inbox(run)
     return [(letter, decode_content(letter.content, {})) for letter in waiting] if waiting else []

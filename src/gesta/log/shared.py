@@ -1,8 +1,8 @@
-"""A fork shares the first entries of another run by reference: they are stored once, under the run that wrote them.
+"""A fork shares the first entries of another run, its base: they are stored once, under the run that wrote them.
 
-The first entry of a fork is a `begin` that names its base in `opened`: run, seq and digest of the last shared entry. It
-has the next seq, and is chained to that digest. Stores know nothing about forks: `rows_of` reads the shared rows and
-the run's own rows, also for a fork of a fork.
+The first entry of a fork is a `begin` that names its base: run, seq and digest of the last shared entry. This `begin`
+has the next seq, and its digest is computed from that digest. Stores know nothing about forks: `rows_of` reads the
+shared rows and the fork's own rows, also for a fork of a fork.
 """
 
 import msgspec
@@ -14,13 +14,13 @@ from gesta.store import Store
 
 
 class Named(Struct):
-    """The one member of `opened`, in a first `begin`, that this module reads."""
+    """The member `opened` of a run's first `begin`, with the one member of it that this module reads."""
 
     base: Forked | None = None
 
 
 class First(Struct):
-    """The member `opened` of a run's first `begin`; this module reads no other member."""
+    """The first `begin` of a run, with the one member of it that this module reads."""
 
     opened: Named | None = None
 
@@ -29,7 +29,7 @@ _first_decoder = msgspec.json.Decoder(First)
 
 
 def base_of(first: Row) -> Forked | None:
-    """Return the base of a fork, read from the first row of its run; `None` for a run that is not a fork.
+    """Return the base of a fork, given the first row of its run; `None` for a run that is not a fork.
 
     Never raises.
     """
@@ -37,7 +37,7 @@ def base_of(first: Row) -> Forked | None:
 
 
 def base_in(content: str) -> Forked | None:
-    """Return the base of a fork, read from the content of its first `begin`; `None` if it names no base.
+    """Return the base of a fork, given the content of its first `begin`; `None` if it names no base.
 
     Never raises.
     """
@@ -53,11 +53,11 @@ def base_in(content: str) -> Forked | None:
 async def rows_of(
     store: Store, run: str, after: int = 0, until: int | None = None, limit: int | None = None
 ) -> list[Row]:
-    """Return rows of a run by seq as `Store.read` does, with the rows that it shares.
+    """Return the rows of a run as `Store.read` does, including the rows that a fork shares.
 
-    A shared row names the run that wrote it.
+    A shared row names its writer.
 
-    Cost: as `Store.read`; one row more if shared rows, or no rows, are read.
+    Cost: as `Store.read`; one more row is read if shared rows, or no rows, are read.
     """
     rows = await store.read(run, after, until, limit)
     if (rows and rows[0].seq == after + 1) or not (rows or after or until):

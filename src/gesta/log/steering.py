@@ -1,7 +1,7 @@
-"""The kinds and fields that decide how a run continues. Only the run itself writes them.
+"""The kinds and fields that decide how a run continues. Only the run itself may write them.
 
-A program that records, sends or takes notes only says what happened. If it could write an approval or a tool's state
-too, a value that it passes on from a stranger could allow a payment.
+A program may record, send and note what happened. If it could also write an approval or a tool's state, then a value
+that it passes on from a stranger could allow a payment.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ OWN = frozenset(
         Kind.Check,
     }
 )
-"""Kinds whose entries always decide how a run continues."""
+"""Kinds that only the run itself may write, because each of their entries decides how it continues."""
 FIELDS: Mapping[Kind, tuple[str, ...]] = {
     Kind.System: ("source", "user_id", "corrects", "document", "history"),
     Kind.User: ("document", "history"),
@@ -36,23 +36,23 @@ FIELDS: Mapping[Kind, tuple[str, ...]] = {
     Kind.Question: ("raises",),
     Kind.Compaction: ("tokens", "error", "run"),
 }
-"""Fields of other kinds that decide how a run goes on."""
+"""Fields of other kinds that only the run itself may set, because they decide how it continues."""
 
 
 def own_fields(content: Content) -> list[str]:
-    """Return the names of those filled-in fields of a content that only the run itself may fill in."""
+    """Return the names of the fields that are set in a content although only the run itself may set them."""
     given = ((name, getattr(content, name)) for name in FIELDS.get(content.kind, ()))
     return [name for name, value in given if value is not None and value is not False]
 
 
 def refuse_own(content: Content, door: str) -> None:
-    """Check that a program may write a content.
+    """Check that a program may write this content.
 
     Args:
         door: name of the called method, for the error.
 
     Raises:
-        AgentError: only the run itself may write this kind, or set a field that is set here.
+        AgentError: only the run itself may write this kind, or set one of the given fields.
     """
     name = type(content).__name__
     if content.kind in OWN:
@@ -62,7 +62,11 @@ def refuse_own(content: Content, door: str) -> None:
 
 
 def refuse_fields(content: Content, door: str) -> None:
-    """Raise AgentError if the content has a field that only the run itself may set; see `refuse_own`."""
+    """Raise AgentError if the content has a field that only the run itself may set.
+
+    Args:
+        door: name of the called method, for the error.
+    """
     for field in own_fields(content)[:1]:
         found = f"{type(content).__name__}({field}={getattr(content, field)!r:.60})"
         todo = "Leave it out; data of your own goes into `extra`, which steers nothing."

@@ -1,4 +1,4 @@
-"""How a model is asked: build, send and parse; and usage, the number of tokens of a request and its reply."""
+"""How a model is asked (encode, send, parse), and how the tokens of a request and its reply are counted."""
 
 ORDER = (
     "usage",

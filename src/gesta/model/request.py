@@ -1,8 +1,8 @@
-"""A model has three parts: `build` makes a request, `send` sends it, `parser` reads the reply. Only `send` does I/O.
+"""A model encodes messages into the blocks of a request, sends the request, and parses the reply. Only `send` does I/O.
 
-The exact request is on record before it is sent, and the exact reply before it is read. So both can be shown, compared
-and replayed without a network. The blocks of a body are joined only when `send` needs the body, so the cost of a
-request depends on what is new in a conversation, not on its length.
+The exact request is on record before it is sent, and the exact reply before it is parsed. So both can be shown,
+compared and replayed without a network. A block is one encoded message. The blocks of a body are joined only when
+`send` needs the body, so the cost of a request depends on what is new in a conversation, not on its length.
 """
 
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -16,23 +16,24 @@ from gesta.message import Message
 
 
 class Envelope(Struct, frozen=True):
-    """The parts of a body around its blocks. A body is `head`, the blocks joined by `join`, and `tail`."""
+    """The parts of a request's body around its blocks. A body is `head`, the blocks joined by `join`, and `tail`."""
 
     head: bytes
     join: bytes
     tail: bytes
     seam: bytes = b""
-    """The end of every block, for providers that want messages of one role merged. Blocks that are equal up to their
-    first `[` then become one."""
+    """The bytes with which every block ends, for providers that want consecutive messages of one role merged into
+    one. Two blocks are merged if they are equal up to their first `[`; then the seam between them is left out."""
 
     lead: bytes = b""
-    """A block to send first if the first block has another role. Some providers require a user's message first."""
+    """A block to send before the first block if that has another role. Some providers require a user's message
+    first."""
 
     trail: bytes = b""
-    """A block to send last if the last block has another role. Some providers answer only a user's message."""
+    """A block to send after the last block if that has another role. Some providers answer only a user's message."""
 
     def add(self, before: bytes | None, block: bytes) -> bytes:
-        """Return the bytes that a block adds to a body after the block `before`. The `seam` at its end is left out."""
+        """Return the bytes that a block adds to a body after the block `before`, without the `seam` at its end."""
         inner = block[: -len(self.seam)] if self.seam else block
         if before is None:
             if not self.lead or _same_role(block, self.lead):
@@ -52,7 +53,7 @@ class Envelope(Struct, frozen=True):
 
 
 def _same_role(one: bytes, other: bytes) -> bool:
-    """Return whether two blocks have the same role. The role is the first member of each block."""
+    """Return whether two blocks have the same role, which is the first member of each block."""
     return one.startswith(other[: other.index(b",") + 1])
 
 
@@ -63,14 +64,14 @@ class Request(Struct, frozen=True, kw_only=True):
     envelope: Envelope
     blocks: Sequence[bytes]
     answered: int = 0
-    """Number of completions of this run before the request. Scripted and replayed models choose their answer by it."""
+    """Number of completions in this run before the request. Scripted and replayed models choose their answer by it."""
     number: int = 1
-    """Number of this try since the last completion, from 1; tries lost to a crash do not count."""
+    """Number of this try since the last completion, from 1. Tries lost to a crash do not count."""
     digest: str = ""
     """SHA-256 of the body, in hex."""
 
     def body(self) -> bytes:
-        """Return the exact bytes that are sent. Cost: the whole conversation."""
+        """Return the exact bytes to send. Cost: proportional to the whole conversation."""
         envelope, before = self.envelope, [None, *self.blocks]
         added = [envelope.add(*pair) for pair in zip(before, self.blocks, strict=False)]
         return b"".join([envelope.head, *added, envelope.end(self.blocks)])
@@ -81,12 +82,12 @@ class ReplyCall(Struct, frozen=True):
 
     name: str
     args: str
-    """The arguments as text, which should be a JSON object."""
+    """The arguments as the model wrote them; they should be a JSON object."""
     id: str | None = None
 
 
 class Reply(Struct, frozen=True, kw_only=True):
-    """The reply of a model, read from its bytes."""
+    """The reply of a model, parsed."""
 
     text: str = ""
     calls: tuple[ReplyCall, ...] = ()
@@ -97,54 +98,59 @@ class Reply(Struct, frozen=True, kw_only=True):
     usage: dict[str, Any] | None = None
     """The usage as the provider sent it."""
     native: Any = None
-    """Items that the provider wants back unchanged, as JSON in its own form; no other provider can read them."""
+    """Items that the provider wants sent back unchanged, as JSON data in its own form. No other provider can read
+    them."""
     keep: bool = True
-    """Whether the bytes of the reply are put on record; not for models that run in this process."""
+    """Whether the bytes of the reply are put on record; `False` for models that run in this process."""
 
 
 class Delta(Struct, frozen=True):
-    """A piece of a reply, which is only sent to listeners."""
+    """A piece of a reply, for listeners only. It is not stored."""
 
     type: Literal["text", "thought"]
     text: str
 
 
 Piece = bytes | Delta | Reply
-"""A piece of a reply: bytes; from a local model, a delta for listeners, and at the end the whole reply."""
+"""A piece of a reply as `send` yields it: bytes from a provider. A local model yields deltas, and then the whole
+reply."""
 
 
 class Parser(Protocol):
-    """Reads one reply.
+    """Parses one reply.
 
-    However the bytes are cut, the result is the same, and the deltas joined are a beginning of it.
+    The result does not depend on how the bytes are cut into pieces. The joined deltas are always a beginning of it.
     """
 
     def feed(self, data: Any) -> Sequence[Delta]:
-        """Read the next piece of the reply. Raises ModelFault when the reply reports an error."""
+        """Add the next piece of the reply, and return the deltas for listeners.
+
+        Raises ModelFault if the reply reports an error.
+        """
 
     def close(self) -> Reply:
-        """Return the whole reply. Raises ModelFault when the bytes end early or cannot be read."""
+        """Return the whole reply. Raises ModelFault if the bytes ended early or cannot be parsed."""
 
 
 class Model(Protocol):
-    """A model: it encodes messages, sends requests and parses replies."""
+    """The interface of a model: it encodes messages, sends requests and parses replies."""
 
     @property
     def name(self) -> str:
-        """The model's address, `provider:model`."""
+        """The address of the model, `provider:model`."""
 
     @property
     def encoder(self) -> str:
-        """Name and version of the form in which it encodes messages, such as `chat-completions/1`."""
+        """Name and version of the form in which messages are encoded, such as `chat-completions/1`."""
 
     def encode(self, message: Message) -> bytes:
-        """Return the block of one message. Pure; any text gives valid bytes."""
+        """Return the block of one message. It has no effects, and any text results in valid bytes."""
 
     def envelope(self, header: RequestHeaderContent) -> Envelope:
-        """Return the envelope for a header. Pure."""
+        """Return the envelope for a header. It has no effects."""
 
     def send(self, request: Request) -> AsyncGenerator[Piece, None]:
-        """Send the request, and yield its reply as it comes. Closing the generator ends the request.
+        """Send the request, and yield the pieces of its reply as they arrive. Closing the generator ends the request.
 
         Raises ModelFault.
         """
@@ -154,9 +160,9 @@ class Model(Protocol):
 
 
 class LocalModel:
-    """A model whose replies are made in this process.
+    """A base for models whose replies are made in this process.
 
-    If no listener wants pieces of the reply, `answer` is called instead of `send`.
+    `answer` is called in place of `send` if no listener wants pieces of the reply.
     """
 
     async def answer(self, request: Request) -> Reply | AsyncGenerator[Piece, None]:
@@ -165,7 +171,7 @@ class LocalModel:
 
 
 class Given:
-    """A parser for replies that are made in this process as objects. Bytes are passed on to another parser."""
+    """A parser for local models, which yield replies as objects. Bytes are passed on to another parser."""
 
     __slots__ = ("_make", "_parser", "_reply")
 
@@ -175,7 +181,7 @@ class Given:
         self._reply: Reply | None = None
 
     def feed(self, data: Piece) -> Sequence[Delta]:
-        """Read the next piece. Raises ModelFault when the reply reports an error."""
+        """Add the next piece, and return the deltas for listeners. Raises ModelFault if the reply reports an error."""
         if type(data) is Reply:
             self._reply = data
             return ()
@@ -185,23 +191,23 @@ class Given:
         return self._parser.feed(data)
 
     def close(self) -> Reply:
-        """Return the reply. Raises ModelFault when it ends early."""
+        """Return the whole reply. Raises ModelFault if it ended early."""
         return self._reply if self._reply is not None else (self._parser or self._make()).close()
 
 
 def native_by(model: Model) -> str:
-    """Return the name of the form of `Reply.native`, made from the encoder and the model."""
+    """Return the name stored with native items of a reply: encoder and model. Only they can read the items."""
     return f"{model.encoder} {model.name.partition(':')[2]}"
 
 
 class Unasked:
-    """The model of a program that asks no model itself. It refuses every request."""
+    """The model of an agent with a program that has no model of its own. It refuses every request."""
 
     name = "none"
     encoder = "none/1"
 
     def encode(self, message: Message) -> bytes:
-        """Return an empty block, which nobody reads."""
+        """Return an empty block, because no request is sent."""
         del message
         return b""
 
@@ -211,9 +217,9 @@ class Unasked:
         return Envelope(b"", b"", b"")
 
     def send(self, request: Request) -> AsyncGenerator[Piece, None]:
-        """Raise ModelFault: there is no model."""
+        """Raise ModelFault, because there is no model."""
         raise ModelFault("no-model", "This agent has no model of its own; its program asks other agents.")
 
     def parser(self) -> Parser:
-        """Raise ModelFault: there is no model."""
+        """Raise ModelFault, because there is no model."""
         raise ModelFault("no-model", "This agent has no model of its own; its program asks other agents.")

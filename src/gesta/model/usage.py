@@ -12,21 +12,22 @@ from msgspec import Struct
 CACHE_READ = ("cache_read_input_tokens", "prompt_cache_hit_tokens", "cachedContentTokenCount")
 CACHE_WRITE = ("cache_creation_input_tokens",)
 BESIDE = ("cache_read_input_tokens", "cache_creation_input_tokens")
-"""Members that Anthropic does not include in its `input_tokens`. All other providers include them, also LiteLLM with
-the same names."""
+"""Members that Anthropic does not include in its `input_tokens`. All other providers, and LiteLLM under the same
+names, include them."""
 
 
 class Counted(Struct, frozen=True, kw_only=True):
-    """How some providers count the tokens of a reply: the members of their usage."""
+    """How some providers count tokens: which members of their usage add up to the tokens read and written."""
 
     known_by: str = ""
-    """The member that only these providers have; empty for all others."""
+    """A member that only the usage of these providers has; empty for the providers that no other entry knows."""
     read: tuple[str, ...]
-    """All tokens that the model read are the first of these members that is a count, …"""
+    """Names of members. The first that is a count is the main part of the tokens that the model read."""
     read_beside: tuple[str, ...] = ()
-    """… and all of these together."""
+    """Names of members that are added to it."""
     wrote: tuple[str, ...] = ()
-    """All tokens that the model wrote, in the same way; with no names here, what it wrote is never unknown."""
+    """Like `read`, for the tokens that the model wrote. If empty, only `wrote_beside` counts, and the sum is never
+    unknown."""
     wrote_beside: tuple[str, ...] = ()
 
 
@@ -44,19 +45,20 @@ COUNTED = (
     ),
     Counted(read=("input_tokens",), read_beside=BESIDE, wrote=("completion_tokens", "output_tokens")),
 )
-"""The ways of counting; the first that knows a usage counts it. `tokens` and the SQL of all stores are made from it."""
+"""How to count, for each group of providers. The first one that fits a usage is used. The function `tokens` and the
+SQL of all stores are made from this."""
 
 MAX_COUNT = 10**12
-"""Greatest count of tokens that is accepted; a greater or negative number is ignored."""
+"""Bound for a count of tokens; a count that is not below it, or is negative, is ignored."""
 
 
 class Tokens(Struct, frozen=True, kw_only=True):
-    """Tokens of a request and its reply."""
+    """The number of tokens of a request and its reply."""
 
     input: int
-    """All tokens that the model read, cached or not."""
+    """All tokens that the model read, from a cache or not."""
     output: int
-    """All tokens that the model wrote, with reasoning."""
+    """All tokens that the model wrote, including reasoning."""
     cache_read: int | None = None
     """Input tokens that the provider read from its cache; `None` if it does not say."""
     cache_write: int | None = None
@@ -66,7 +68,7 @@ class Tokens(Struct, frozen=True, kw_only=True):
 
 
 def tokens(usage: Mapping[str, Any] | None) -> Tokens | None:
-    """Return the tokens of a provider's usage; `None` if it lacks input or output tokens. Never raises."""
+    """Return the counts in a provider's usage; `None` if input or output tokens are missing. Never raises."""
     if not usage or not isinstance(usage, Mapping):  # a record may hold any value there
         return None
     way = next(each for each in COUNTED if not each.known_by or each.known_by in usage)
@@ -88,7 +90,7 @@ def tokens(usage: Mapping[str, Any] | None) -> Tokens | None:
 
 
 def _first(usage: Mapping[str, Any], *names: str) -> int | None:
-    """Return the value of the first of these names that is a count of tokens; `None` if there is none."""
+    """Return the value of the first of these names that is a valid count; `None` if none is."""
     counts = (usage.get(name) for name in names)
     return next((count for count in counts if type(count) is int and 0 <= count < MAX_COUNT), None)
 
@@ -99,6 +101,6 @@ def _inside(usage: Mapping[str, Any], groups: tuple[str, ...], *names: str) -> i
 
 
 def _all(usage: Mapping[str, Any], names: tuple[str, ...], beside: tuple[str, ...]) -> int | None:
-    """Return the first count of some names and the sum of others; `None` if there are names and none has a count."""
+    """Return the first valid count of `names` plus the counts of `beside`; `None` if `names` has no valid count."""
     first = _first(usage, *names) if names else 0
     return None if first is None else first + sum(_first(usage, name) or 0 for name in beside)

@@ -1,8 +1,9 @@
-"""A prompt is the list of a run's blocks. New blocks are added to it, and no message is encoded twice.
+"""A prompt is the list of a run's blocks (encoded messages). New blocks are added, and no message is encoded twice.
 
-The same entries always give the same blocks, whether they are added one by one or all at once when a run is resumed: a
-segment ends at each `request` entry, and a finished block never changes. The body's digest is carried along, so a
-request costs only what is new. A `compaction` hides blocks, and the next request lists all blocks that are left.
+The same entries always give the same blocks, whether they are added one by one or all at once when a run is resumed. A
+segment (the entries from one request to the next) ends at each `request` entry, and a finished block never changes. The
+digest of the body is updated with each block, so a request costs only what is new. A `compaction` removes blocks; the
+next request then lists all remaining blocks. A *place* is the index of a block.
 """
 
 import hashlib
@@ -31,24 +32,24 @@ SHOWN = frozenset(
         Kind.Begin,
     }
 )
-"""Kinds from which a formatter may make messages."""
+"""Kinds of entries from which a formatter may make messages."""
 
 
 def way(formatter: Formatter[Any], model: Model) -> str:
-    """Return the name of a way to make blocks from entries: formatter, encoder and model.
+    """Return a name for how blocks are made from entries: by which formatter, encoder and model.
 
-    The model is part of it, because each model gets only its own native items back.
+    The model is included because only the model that made native items (such as signed reasoning) gets them back.
     """
     return f"{formatter.name}+{native_by(model)}"
 
 
 CLEARED = "[This result was left out to save space. Call the tool again if it is needed.]"
 NOTHING = "(All earlier messages were left out. Go on.)"
-"""The message to send if all blocks were left out, because no provider accepts an empty conversation."""
+"""The message to send if no block is left, because no provider accepts an empty conversation."""
 
 
 class Shown(Struct, frozen=True, gc=False):
-    """The entries, role, digest and calls of one block."""
+    """What one block shows: the role of its message, its entries and its calls."""
 
     role: Role
     sources: tuple[int, ...]
@@ -56,18 +57,18 @@ class Shown(Struct, frozen=True, gc=False):
     calls: tuple[str, ...]
     """Ids of the calls in the block."""
     answers: str | None
-    """Id of the call that the block answers."""
+    """Id of the call whose result the block contains; `None` if it contains no result."""
     tool: str | None
     observes: bool
-    """Whether the block holds the results of tools as text."""
+    """Whether the block contains the results of tools."""
     failed: bool = False
     """Whether the block holds the error of a tool."""
     left_out: bool = False
-    """Whether a compaction left out the text of the block."""
+    """Whether a compaction replaced the text of the block."""
 
 
 class Prompt:
-    """The messages of a run as one formatter writes them, each encoded as bytes for one model: its blocks."""
+    """The messages of a run, made by one formatter and encoded for one model."""
 
     def __init__(self, formatter: Formatter[Any], model: Model) -> None:
         self._formatter = formatter
@@ -76,10 +77,10 @@ class Prompt:
         self._segment: list[Entry] = []
         self.blocks: list[bytes] = []
         self.shown: list[Shown] = []
-        """The entries, role and digest of each block."""
+        """What each block shows, in the same order as `blocks`."""
         self._gaps: dict[int, int] = {}
-        """For each compaction since the last request: the place where it hid blocks, at which its summary and
-        corrections are inserted."""
+        """For each compaction since the last request: the place where it removed blocks. Its summary and other
+        messages made from it are inserted there."""
         self.encoder = f"{formatter.name}+{model.encoder}"
         self.way = way(formatter, model)
         self._envelope: Envelope | None = None
@@ -87,7 +88,7 @@ class Prompt:
         self._hashed = 0
 
     def add(self, entry: Entry) -> None:
-        """Add one entry. A `request` ends the segment, and so does a `compaction`."""
+        """Add one entry. A `request` or a `compaction` ends the segment."""
         kind = entry.content.kind
         if kind is Kind.Request:
             if self._segment:
@@ -106,11 +107,15 @@ class Prompt:
                 self.close(gap)
 
     def _gap(self, entry: Entry) -> int | None:
-        """Return the place where a compaction hid blocks, if an entry was made from that compaction."""
+        """Return the place where a compaction removed blocks, if an entry was made from it; else `None`."""
         return next((self._gaps[cause] for cause in entry.causes if cause in self._gaps), None)
 
     def close(self, at: int | None = None) -> None:
-        """End the segment: make its messages, and insert their blocks at the place `at`, by default at the end."""
+        """End the segment: make its messages, encode them, and insert the blocks.
+
+        Args:
+            at: place of the first inserted block; `None` for the end.
+        """
         if self._segment:
             messages = self._formatter.format(self._segment, self._state)
             self._segment = []
@@ -119,7 +124,7 @@ class Prompt:
     def _insert(self, at: int | None, messages: Sequence[Message]) -> None:
         if at is None:
             at = len(self.blocks)
-        else:  # the next one stands after it
+        else:  # later insertions come after this one
             self._gaps = {known: gap + len(messages) * (gap >= at) for known, gap in self._gaps.items()}
         self.blocks[at:at] = map(self._encode, messages)
         self.shown[at:at] = [
@@ -136,11 +141,13 @@ class Prompt:
         ]
 
     def _hide(self, seq: int, content: CompactionContent) -> None:
-        """Remove the blocks made from a range of entries, a call together with its results.
+        """Remove the blocks that were made from a range of entries, each call together with its results.
 
-        A summary takes their place.
+        The summary, if there is one, takes their place. If a result is in the range but its call is not, the result
+        stays, and only its text is replaced.
 
-        If a result is in the range and its call is not, only the text of the result is left out.
+        Args:
+            seq: seq of the compaction.
         """
         hidden = {
             place
@@ -171,7 +178,7 @@ class Prompt:
         return shown.answers not in calls if shown.answers is not None else place - 1 not in hidden
 
     def _clear(self, place: int, seq: int, summary: str | None) -> None:
-        """Replace the text of a result. The result itself stays, because each call needs a result."""
+        """Replace the text of a result. The block itself stays, because each call needs a result."""
         old = self.shown[place]
         text = CLEARED if summary is None else summary
         self.blocks[place] = self._encode(
@@ -180,7 +187,14 @@ class Prompt:
         self.shown[place] = replace(old, sources=(seq,), left_out=True)
 
     def request(self, header: RequestHeaderContent, envelope: Envelope, answered: int) -> Request:
-        """Return the request with all blocks. Cost: the blocks since the last request with this envelope."""
+        """Return the request with all blocks.
+
+        Cost: proportional to the blocks added since the last request with this envelope.
+
+        Args:
+            envelope: the parts of the body around the blocks.
+            answered: number of completions in the run so far.
+        """
         if not self.blocks:
             alone = self._encode(Message(role="user", text=NOTHING))
             envelope = replace(envelope, tail=alone + envelope.tail)
@@ -198,17 +212,21 @@ class Prompt:
 
 
 def references(request: RequestContent) -> list[tuple[int, ...]]:
-    """Return the seqs that each block of a request was made from; empty for a block that the request holds in full."""
+    """Return, for each block of a request, the seqs that it was made from.
+
+    They are empty for a block that is stored as text in the request.
+    """
     return [() if isinstance(block, str) else tuple(block[0]) for block in request.blocks]
 
 
 def prompt_at(
     entries: Sequence[Entry], seq: int, formatter: Formatter[Any], model: Model, *, compacted: bool = True
 ) -> Prompt:
-    """Return the prompt of the request `seq`, made from the entries before it.
+    """Return the prompt of a recorded request, made again from the entries before it.
 
     Args:
-        compacted: `False` for the prompt without compactions.
+        seq: seq of the request.
+        compacted: `False` to ignore compactions.
     """
     prompt = Prompt(formatter, model)
     for entry in entries:
@@ -221,16 +239,16 @@ def prompt_at(
 def rebuild(
     entries: Sequence[Entry], seq: int, formatter: Formatter[Any], model: Model, *, compacted: bool = True
 ) -> Request:
-    """Return the request `seq`, made again from the entries before it; see `prompt_at`.
+    """Return a recorded request, made again from the entries before it; see `prompt_at`.
 
-    If its digest differs from the recorded digest, another formatter or model was used.
+    If its digest differs from the recorded one, the formatter or the model differs from the one used then.
     """
     header = header_of(entries, seq)
     return prompt_at(entries, seq, formatter, model, compacted=compacted).request(header, model.envelope(header), 0)
 
 
 def header_of(entries: Sequence[Entry], seq: int) -> RequestHeaderContent:
-    """Return the header of the request `seq`."""
+    """Return the header of the request with this seq. Raises BrokenRecord if it is missing."""
     by_seq = {entry.seq: entry for entry in entries}
     content = by_seq[seq].content
     assert isinstance(content, RequestContent), f"entry {seq} is a {by_seq[seq].kind}, not a request"

@@ -1,7 +1,7 @@
-"""A formatter turns entries into neutral messages. Only a model turns messages into a provider's body.
+"""A formatter turns entries into neutral messages. A model then turns the messages into a provider's body.
 
 A formatter reads segments: the entries from one request to the next. The messages of a segment are made once and never
-change, so a resumed run sends the same bytes as a run that was never interrupted.
+change. So a resumed run sends the same bytes as a run that was never interrupted.
 """
 
 import json
@@ -17,50 +17,54 @@ S = TypeVar("S")
 
 
 class Reader(Protocol):
-    """Reads the text of one reply as thought, calls and answer.
+    """Divides the text of one reply into thought, calls and answer.
 
-    The result does not depend on how the text is cut into pieces.
+    The result does not depend on the pieces in which the text arrives.
     """
 
     def feed(self, text: str) -> list[Delta]:
-        """Read the next piece of text, and return the words that may be sent to listeners now."""
+        """Add the next piece of text, and return the words that may be sent to listeners now."""
 
     def close(self, reply: Reply) -> Reply:
-        """Return the reply with its text, thought and calls as read. Never raises.
+        """Return the reply with the thought, calls and text that were read. Never raises.
 
-        A call that cannot be read keeps its text as its arguments, and the model is told what is wrong.
+        For a call that cannot be read, the arguments are its text, and an error for the model says what is wrong.
         """
 
 
 class Formatter(Protocol[S]):
-    """Makes messages from entries, and reads calls that a model writes in its text."""
+    """The interface of an object that makes messages from entries, and reads calls that a model writes in its text."""
 
     @property
     def name(self) -> str:
-        """Name and version, such as `tool-calls/1`; the record holds it beside the blocks."""
+        """Name and version, such as `tool-calls/1`. Requests on record store it with their blocks."""
 
     def start(self) -> S:
-        """Return the state before the first segment."""
+        """Return the formatter's state before the first segment."""
 
     def format(self, entries: Sequence[Entry], state: S) -> list[Message]:
-        """Return the messages of one segment, and change `state` in place. No entry makes it raise.
+        """Return the messages of one segment, and change `state` in place. Never raises, whatever the entries contain.
 
-        Every call gets exactly one result, right after it and in order. A missing result is replaced by a placeholder.
+        Every call gets exactly one result, directly after the message with the calls, in their order. A placeholder
+        replaces a missing result.
         """
 
     def dress(self, header: RequestHeaderContent) -> RequestHeaderContent:
-        """Return the header. If calls are read from text, instructions on how to write calls are added."""
+        """Return the header for the model.
+
+        If calls are read from text, instructions on how to write calls are added.
+        """
 
     def reader(self) -> Reader | None:
         """Return a reader for one reply; `None` if the provider reports calls itself."""
 
 
 DECIMAL_BITS = 14_000
-"""Greatest number of bits of an integer to write in decimal; Python refuses integers of over 4,300 digits."""
+"""Greatest number of bits of an integer that is written in decimal. Python refuses to write over 4,300 digits."""
 
 
 def numbers_in_hex(value: Any) -> Any:
-    """Return a value in which integers that are too long for Python to write in decimal are texts in hexadecimal."""
+    """Return a value with each integer that is too long for Python to write in decimal as a hexadecimal text."""
     match value:
         case int() if value.bit_length() > DECIMAL_BITS:
             return hex(value)
@@ -74,7 +78,7 @@ def numbers_in_hex(value: Any) -> Any:
 
 
 def observation_text(value: Any) -> str:
-    """Return a tool's result as text for a model: text unchanged, any other value as JSON or else by `str`.
+    """Return a tool's result as text for a model: a text unchanged, any other value as JSON, or else by `str`.
 
     Never raises.
     """
@@ -89,7 +93,7 @@ def observation_text(value: Any) -> str:
 
 
 def given_text(value: Any) -> str:
-    """Return a program's value as text for a person: the `content` of a document, or else `observation_text`.
+    """Return a program's value as text for a person: the `content` of a document, else as `observation_text`.
 
     Never raises.
     """

@@ -1,8 +1,9 @@
-"""The cost of a turn is on record: an amount is reserved before each request and settled after it.
+"""The cost of a turn is on record: an amount is reserved before each request, and settled after it.
 
-A reserved amount that was never settled counts as spent, so no crash hides a request that was paid for. An unknown sum
-is null, never 0, and the reserved amount counts in its place. The allowance of a child run is reserved with its edge,
-and settled when the child run has ended.
+To settle is to replace the reserved amount by the real cost. A reserved amount that was never settled counts as spent,
+so a crash hides no request that was paid for. An unknown cost is null, never 0; the reserved amount counts in its
+place. When a child run is started, its allowance (the amount that it may spend) is reserved by the `edge` entry, and
+settled when the child run has ended.
 """
 
 import math
@@ -28,18 +29,18 @@ from gesta.model.usage import Tokens
 from gesta.prompt.formatter import observation_text
 
 COSTS = frozenset({Kind.Budget, Kind.Edge, Kind.Question, Kind.Answer})
-"""Kinds of entries that `Spending` reads."""
+"""Kinds of entries that `Spending.take` handles."""
 BYTES = 4
-"""Number of bytes of text that are estimated as one token."""
+"""Bytes of text per token, for estimates."""
 UNWEIGHED = 16
-"""Greatest number of contents that `Weight` keeps before it estimates their tokens. Most policies never need the
-estimate."""
+"""Greatest number of contents that `Weight` keeps without estimating their tokens. The estimate is delayed because
+most policies never need it."""
 FILE = 1_500
-"""Number of tokens that an image or a file is estimated as."""
+"""Estimated number of tokens of an image or a file."""
 
 
 class Amount(Struct, frozen=True):
-    """Tokens and money."""
+    """A sum of tokens and of US dollars."""
 
     tokens: int = 0
     usd: float = 0.0
@@ -52,7 +53,7 @@ class Spent(Struct, frozen=True, kw_only=True):
     """The cost of a turn, with the cost of all runs below it."""
 
     tokens: int
-    """Tokens in and out. For a request whose tokens are not known, the reserved tokens count."""
+    """Tokens of prompts and replies. A request whose tokens are unknown counts with its reserved tokens."""
     usd: float | None
     """US dollars; `None` if any price is unknown."""
     counted_usd: float
@@ -60,33 +61,33 @@ class Spent(Struct, frozen=True, kw_only=True):
 
 
 class ChildEdge(Struct, frozen=True):
-    """An edge to a child run, and the amount that this run may spend."""
+    """The start of a child run (an `edge` entry), and the amount that the child run may spend."""
 
     child: str
-    """Name of the child run of a tool call; empty for a workflow step, which has one edge only."""
+    """Name of the child run that a tool call started; empty for a workflow step, which starts at most one."""
     allowance: dict[str, Any] | None
 
 
 class Spending(Struct):
-    """The account of a turn: the amounts that it has spent, and those that are reserved."""
+    """The account of a turn: the amounts that it has spent, and the amounts that are reserved."""
 
     allowed: dict[str, Any] | None = None
-    """Allowance from the parent run: the bounds `tokens` and `usd`, and the amounts to reserve for a request."""
+    """What the parent run allows: the bounds `tokens` and `usd`, and what to reserve for a request of unknown cost."""
     settled: Amount = Amount()
     held: dict[int, Amount] = field(default_factory=dict)
-    """Amounts that are reserved and not settled, by the seq of the request or edge."""
+    """Amounts that are reserved and not settled yet, by the seq of the request or edge."""
     edges: dict[int, ChildEdge] = field(default_factory=dict)
-    """Edges to child runs by their seq; for a call that was tried again, the last edge."""
+    """Edges to child runs by their seq. If a call was tried again, only its last edge is kept."""
     children: dict[str, int] = field(default_factory=dict)
-    """The edges of tool calls, by the name of their child run."""
+    """Seq of the edge of each child run that a tool call started, by the name of the child run."""
     requests: int = 0
-    """Number of answered requests that were settled."""
+    """Number of requests with a reply whose cost was settled."""
     unpriced: int = 0
-    """Number of settled amounts whose price is unknown."""
+    """Number of settled costs in dollars that are unknown."""
     more: Amount = Amount()
-    """The amount that a person added."""
+    """The amount by which a person raised the bounds."""
     asked: int | None = None
-    """Seq of the open question whether more may be spent; `None` if no such question is open."""
+    """Seq of the open question whether the turn may spend more; `None` if no such question is open."""
     axis: str = ""
     """The unit of the question `asked`: `tokens` or `usd`."""
     refused: bool = False
@@ -98,11 +99,15 @@ class Spending(Struct):
         return sum(self.held.values(), self.settled)
 
     def edge_of(self, child: str) -> int | None:
-        """Return the edge to the child run of a tool call; `None` if no attempt of the call has written one."""
+        """Return the seq of the edge to the child run with this name; `None` if no tool call of the turn started it."""
         return self.children.get(child)
 
     def spent(self, requests: int) -> Spent | None:
-        """Return the cost of a turn, given its number of answered requests; `None` if no account was kept."""
+        """Return the cost of the turn; `None` if no account was kept.
+
+        Args:
+            requests: number of replies in the turn. If more than were settled, the price is unknown.
+        """
         whole, known = self.counted, not (self.held or self.unpriced or requests > self.requests)
         if whole == Amount() and not self.requests:
             return None
@@ -110,7 +115,7 @@ class Spending(Struct):
         return Spent(tokens=whole.tokens, usd=usd if known else None, counted_usd=usd)
 
     def take(self, entry: Entry) -> None:
-        """Add one entry."""
+        """Add one entry to the account. Entries of other kinds are ignored."""
         match entry.content:
             case BudgetContent(of=of, reserved=dict() as reserved, spent=None):
                 self.held[of] = amount(reserved)
@@ -127,7 +132,7 @@ class Spending(Struct):
     def _hand(self, edge: int, handed: ChildEdge) -> None:
         """Add an edge to a child run, and reserve its allowance.
 
-        For a call that is tried again the new edge replaces the old one. An allowance that was settled is not reserved
+        If a call is tried again, the new edge replaces the old one. If the old allowance was settled, none is reserved
         again.
         """
         before = self.edge_of(handed.child)
@@ -148,22 +153,25 @@ class Spending(Struct):
 
 
 class Weight(Struct):
-    """The size of the prompt: the provider's last count, and the contents since then."""
+    """An estimate of the prompt's size in tokens: the provider's last count, plus the contents added since."""
 
     known: int = 0
-    """Number of tokens that were counted or estimated last."""
+    """Number of tokens at the last count or estimate."""
     counted: bool = False
-    """Whether a provider counted `known`. If so, it includes instructions and tools."""
+    """Whether a provider made the count in `known`. If so, it includes instructions and tools."""
     since: list[Content] = field(default_factory=list)
     """Contents added to the prompt since `known`. Their tokens are estimated when `tokens` is read."""
 
     def take(self, entry: Entry) -> None:
-        """Add an entry of a kind that the prompt shows."""
+        """Add an entry of a kind that prompts contain."""
         if entry.content.kind is not Kind.Assistant or not entry.causes:
             self.since.append(entry.content)
 
     def reply(self, counts: Tokens | None, content: ChatCompletionContent) -> None:
-        """Add a completion, with its input and output tokens if the provider counted them."""
+        """Add a completion.
+
+        If the provider counted the tokens of the request and the reply, this count replaces the estimate.
+        """
         if counts is not None:
             self.known, self.counted = counts.input + counts.output, True
             self.since.clear()
@@ -181,7 +189,7 @@ class Weight(Struct):
 
     @property
     def tokens(self) -> int:
-        """Tokens of the prompt as it is now."""
+        """Estimated tokens of the prompt now."""
         return self.known + sum(map(weigh, self.since))
 
 
@@ -192,13 +200,13 @@ SHOWN_FIELD = {
     Kind.ChatCompletion: "output",
     Kind.ToolResult: "tool_result",
 }
-"""For each kind, the field that a prompt shows."""
+"""For each kind that prompts contain, the field that they show."""
 WEIGHED = frozenset(SHOWN_FIELD) - {Kind.ChatCompletion}
 """Kinds of entries that `Weight.take` adds."""
 
 
 def weigh(content: Content) -> int:
-    """Return an estimate of the tokens of a content that a prompt shows."""
+    """Return an estimate of a content's tokens in a prompt."""
     value = getattr(content, SHOWN_FIELD[content.kind])
     parts: list[Part] = getattr(content, "parts", None) or []
     if isinstance(value, str):
@@ -217,11 +225,11 @@ def text_tokens(text: str) -> int:
 
 
 def amount(given: Mapping[str, Any]) -> Amount:
-    """Return the amount that a mapping with `tokens` and `usd` holds."""
+    """Return the amount in a mapping with the members `tokens` and `usd`. Missing or invalid members count as 0."""
     return Amount(int(number(given.get("tokens"), 0)), number(given.get("usd"), 0.0))
 
 
 def number(value: Any, otherwise: float) -> float:
-    """Return a value if it is a number of at least 0, else `otherwise`."""
+    """Return the value if it is a finite number of at least 0, else `otherwise`."""
     fits = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
     return value if fits else otherwise

@@ -1,8 +1,11 @@
 """The state of one open tool call: its attempts, its approval and its resolution. The call's result ends it.
 
-An attempt without a result is in doubt in two cases: it was written before the present lease was taken, or a `fault`
-says that it timed out, was cancelled, or that the tool could not tell. Otherwise it is running. An attempt is over once
-an entry says that its function has ended. Before that, a call with effects is not tried again.
+An attempt is *in doubt* if nobody knows whether it had its effect. An attempt without a result is in doubt in two
+cases:
+it was written before the present lease (the right to write the run) was taken, or a `fault` entry says that it timed
+out, was cancelled, or that the tool could not tell. Otherwise it is running. A *resolution* settles a doubt: a person,
+or the tool's `reconcile`, says what happened. An attempt is *over* once an entry says that its function has ended.
+Before that, a call with effects is not tried again. The constants name types of errors in `fault` and `end` entries.
 """
 
 from datetime import datetime
@@ -13,134 +16,135 @@ from msgspec import Struct, field
 from gesta.kinds import AnswerContent, ApprovalContent, CheckContent, FaultContent, ToolServer
 
 LOST = "lost"
-"""Type of the error of a try that a crash interrupted, and of a turn whose process died. The try does not count as
-failed."""
+"""A crash interrupted a try of a request, or the process of a turn died. The try does not count as failed."""
 WAITS = "waits"
-"""Type of the error of an attempt that ended because its child run waits."""
+"""The attempt ended because its child run waits."""
 ASKS = "asks"
-"""Type of the error of an attempt that ended because its tool needs a person's answer."""
+"""The attempt ended because its tool needs a person's answer."""
 EXPIRED = "expiry"
-"""The name in `by` of the denial that is written when an approval-request expires."""
+"""Not an error type: the name in `ApprovalContent.by` of the denial that is written when an approval-request
+expires."""
 UNSETTLED = "unsettled"
-"""Type of the error when a tool's `reconcile` could not tell what happened."""
+"""The tool's `reconcile` could not say whether the effect happened."""
 UNKNOWN_END = "unknown-end"
-"""Type of the error of a fault that says whether the process of an attempt has ended, as far as that is known."""
+"""The fault only says whether the process of an attempt has ended, as far as that is known."""
 TOO_DEEP = "too-deep"
-"""Type of the error of a call that was refused because agents call agents too deep. The model reads it."""
+"""The call was refused because agents call agents too deeply. The model reads this error."""
 DEPTH = "depth"
-"""Type of the error when a turn, or a run below it, is refused for depth a second time. It ends the turn."""
+"""A call in the turn, or in a run below it, was refused as too deep a second time. It ends the turn."""
 UNMADE = "instructions"
-"""Type of the error when the function that makes an agent's instructions failed. It ends the turn."""
+"""The function that returns an agent's instructions failed. It ends the turn."""
 HOOK = "hook"
-"""Type of the error when a hook failed. It ends the turn."""
+"""A hook failed. It ends the turn."""
 WAITING = (WAITS, ASKS)
-"""Types of the errors of an attempt whose call is made again when the answer or event that it waits for is there."""
+"""The attempt waits for an answer or a child run; then its call is made again."""
 OF_TURN = (DEPTH, UNMADE, HOOK, WAITS)
-"""Types of the errors that end a turn, or make it wait for an agent that a hook called."""
+"""The errors that end a turn, or make it wait for an agent that a hook called."""
 REFUSED = "refused"
-"""Type of the error of a turn that a hook ended by `Refuse`."""
+"""A hook ended the turn by returning `Refuse`."""
 UNSTARTED = "unstarted"
-"""Type of the error of an attempt whose function was never called."""
+"""The function of the attempt was never called."""
 KEY_EXPIRED = "key-expired"
-"""Type of the error of a call whose idempotency key the service may have forgotten."""
+"""The call's idempotency key is so old that the service may have forgotten it."""
 EFFECTS = ("once", "transactional")
-"""Effect policies under which a second attempt may cause a second effect."""
+"""Values of a tool's `effect` with which a second attempt may cause a second effect."""
 
 
 class Try(Struct):
-    """The last attempt of a call."""
+    """One attempt of a call, usually its last."""
 
     seq: int
     effect: str | None = None
-    """The tool's effect policy at the time of the attempt; `None` in entries of format 1 that do not say."""
+    """The tool's `effect` at the time of the attempt; `None` if unknown, as in some entries of format 1."""
     process: str | None = None
     key: str | None = None
     at: datetime | None = None
     """Time at which the attempt began."""
     doubt: str | None = None
-    """Type of the error that left the attempt in doubt; `None` if there was none."""
+    """Type of the error that left the attempt in doubt; `None` if no error did."""
     over: bool = False
     """Whether the attempt's function has certainly ended."""
     looked: int = 0
-    """Seq of the last entry which says that it is not known whether the attempt ended; 0 if there is no such entry. A
-    later check with the same result writes no entry, but moves `looked` above the head of its lease."""
+    """Seq of the last entry which says that a check could not find out whether the attempt has ended; 0 for no such
+    entry. A later check with the same result writes no entry; it sets `looked` above the head of its lease."""
     asked: bool = False
-    """Whether `reconcile` was asked and could not tell, or its answer could not be used yet."""
+    """Whether `reconcile` was called without a usable answer."""
     asked_over: bool = False
-    """Whether `reconcile` was asked like this when the attempt was known to be over."""
+    """Whether that happened after the attempt was known to be over."""
     expired: bool = False
-    """Whether the attempt's key is too old to be used again."""
+    """Whether the attempt's idempotency key is too old to be used again."""
     child: str = ""
     """Id of the child run that the attempt waits for."""
     state: Any = None
-    """What the tool gets back when a person has answered."""
+    """For a tool that asked a person: the data that it gets back when the person has answered."""
     verdict: str | None = None
-    """Verdict of the attempt's resolution."""
+    """Verdict of the attempt's resolution; `None` if it has no resolution."""
     settled: int | None = None
-    """Seq of the attempt's resolution."""
+    """Seq of the attempt's resolution; `None` if it has no resolution."""
     void: bool = False
-    """Whether the next attempt draws a new key."""
+    """Whether the next attempt draws a new idempotency key."""
     server: ToolServer | None = None
-    """The server that carried the attempt out; `None` for a function of the program."""
+    """The server that ran the tool; `None` for a function of the program."""
     before: "Try | None" = None
-    """The attempt before this one. It is the last attempt again if this one never begins."""
+    """The previous attempt. It becomes the call's last attempt again if this one turns out never to have started."""
 
     @property
     def premature(self) -> bool:
-        """Whether a resolution other than `done` may be wrong, because the attempt may have had its effect later."""
+        """Whether the resolution may become wrong because the attempt, if it still runs, can cause its effect later."""
         if self.void or self.verdict == "done":
             return False
         return self.verdict == "failed" or self.effect in EFFECTS
 
 
 class OpenCall(Struct):
-    """A tool call without a result."""
+    """The state of a tool call that has no result yet."""
 
     seq: int
     name: str
     args: dict[str, Any]
     good: bool
-    """Whether the model generated the call well."""
+    """Whether the model generated the call well, so that it can run."""
     error: str = ""
-    """Why the call is malformed, for the model."""
+    """Why the call cannot run, in words for the model."""
     repeats: bool = False
-    """Whether another call of the tool had an unknown outcome when the model made this call. If so, it needs
-    approval."""
+    """Whether another call of this tool had an unknown outcome when the model made this call. If so, this call needs
+    an approval."""
     attempts: int = 0
     waited: int = 0
-    """Number of attempts that ended because a child run or a person's answer was waited for."""
+    """Number of attempts that ended in order to wait for a child run or a person's answer."""
     first_at: datetime | None = None
-    """Time of the first attempt under the key that is used now."""
+    """Time of the first attempt with the present idempotency key."""
     last: Try | None = None
     asked: int | None = None
-    """Seq of the approval-request for the call."""
+    """Seq of the approval-request for the call; `None` if nobody was asked."""
     approval: ApprovalContent | None = None
     approved: int | None = None
     """Seq of the approval."""
     expires: datetime | None = None
     """Time at which the approval-request expires."""
     effect: str | None = None
-    """The tool's effect policy when a person was asked; `None` if it is not known."""
+    """The tool's `effect` when a person was asked; `None` if it is not known."""
     refused: str = ""
-    """Why the last approval does not count; empty if no approval was refused."""
+    """Why the last approval was rejected; empty if none was rejected."""
     refusals: int = 0
-    """Number of approvals that do not count."""
+    """Number of approvals that were rejected."""
     question: int | None = None
-    """Seq of the question, if a person carries the tool out."""
+    """Seq of the question, if a person does the tool's work."""
     answer: AnswerContent | None = None
     asks: dict[int, str] = field(default_factory=dict)
-    """Questions of the tool that nobody has answered: the tool's names for them, by seq."""
+    """Unanswered questions of the tool: for each seq, the tool's own name of the question."""
     answers: dict[str, Any] = field(default_factory=dict)
-    """Answers to questions of the tool, by the tool's names."""
+    """Answers to the tool's questions, by the tool's own names of the questions."""
     heard: list[int] = field(default_factory=list)
-    """Seqs of these answers."""
+    """Seqs of the entries with these answers."""
     result: Any = None
-    """The result that a resolution `done` or `failed` gave."""
+    """The result in a resolution `done` or `failed`."""
     checked: int = 0
-    """Seq of the check by the agent's hook, or of the call itself if the hook allowed it without a check."""
+    """Seq of the hook's check of the call. If the hook allowed the call without writing a check, the seq of the call
+    itself."""
     check: CheckContent | None = None
     made: dict[str, Any] | None = None
-    """The arguments that the model made; `None` unless a hook changed them."""
+    """The arguments as the model made them, if a hook changed them; else `None`."""
 
     @property
     def awaits_approval(self) -> bool:
@@ -149,30 +153,34 @@ class OpenCall(Struct):
 
     @property
     def final_args(self) -> dict[str, Any]:
-        """The arguments to use: the model's, or those that a person approved instead."""
+        """The arguments to run the call with: the model's, or those that the approving person replaced them with."""
         approved = self.approval.args if self.approval is not None else None
         return self.args if approved is None else approved
 
     @property
     def unchecked(self) -> bool:
-        """Whether the agent's hook has not been asked yet, and nothing else has happened to the call."""
+        """Whether the agent's hook has still to be called for the call, and nothing else has happened to the call."""
         return self.good and not self.checked and self.last is None and self.asked is None and self.question is None
 
     @property
     def said(self) -> list[int]:
-        """Seqs of the call's check, answers and approval, which are causes of its attempts and its result."""
+        """Seqs of the call's check, answers and approval. They are causes of its attempts and its result."""
         check = [self.checked, *self.heard] if self.check is not None else self.heard
         return check if self.approved is None else [*check, self.approved]
 
     @property
     def again(self) -> bool:
-        """Whether an earlier attempt may have had the effect under the key that the next attempt will use."""
-        if self.last is None or self.last.void or self.last.effect in EFFECTS:  # known before the next one begins
+        """Whether an earlier attempt may have had the effect under the idempotency key of the next attempt."""
+        if self.last is None or self.last.void or self.last.effect in EFFECTS:  # settled before the next attempt begins
             return False
         return self.attempts > self.waited
 
     def forked(self) -> tuple[int, ...]:
-        """Remove what would allow an effect of the run that this one is a fork of. Returns the questions that end."""
+        """Remove all that would allow a fork to repeat an effect of its base run: approvals, keys and `retry` verdicts.
+
+        Returns:
+            Seqs of the questions that are no longer open.
+        """
         if self.approval is None or self.approval.verdict == "approved":
             self.approval = self.approved = self.expires = None
         if self.last is None:
@@ -180,41 +188,42 @@ class OpenCall(Struct):
         self.last.void = True
         if self.last.verdict == "retry":
             self.last.verdict = self.last.settled = None
-        if self.last.doubt not in WAITING:  # else the base waited; the fork's tool has neither called nor asked anybody
+        if self.last.doubt not in WAITING:  # else the base waited; the fork's own tool has called and asked nobody
             return ()
         self.last.doubt, self.last.child, self.last.state = LOST, "", None
         ended, self.asks = tuple(self.asks), {}
         return ended
 
     def in_doubt(self, since: int) -> bool:
-        """Return whether it is unknown if the call's effect happened.
+        """Return whether it is unknown if the call had its effect.
 
         Args:
-            since: head of the run when the present lease was taken.
+            since: seq of the run's last entry when the present lease was taken.
         """
         last = self.last
         return last is not None and last.verdict is None and (last.doubt is not None or last.seq <= since)
 
     def running(self, since: int) -> bool:
-        """Return whether the holder of the run is trying the call now.
+        """Return whether the present holder of the lease is attempting the call now.
 
         Args:
-            since: head of the run when the present lease was taken.
+            since: seq of the run's last entry when the present lease was taken.
         """
         return self.last is not None and self.last.verdict is None and not self.in_doubt(since)
 
     def unlooked(self, since: int) -> bool:
-        """Return whether the last attempt may have ended and was not checked under the present lease.
+        """Return whether nobody has checked, under the present lease, if the last attempt has ended.
 
         Args:
-            since: head of the run when the present lease was taken.
+            since: seq of the run's last entry when the present lease was taken.
         """
         return self.last is not None and not self.last.over and self.last.looked <= since
 
     def doubted(self, last: Try, seq: int, content: FaultContent) -> None:
-        """Add a fault of the last attempt.
+        """Add a fault of the call's last attempt.
 
         Args:
+            last: the last attempt.
             seq: seq of the fault.
         """
         type_ = content.error.type

@@ -1,4 +1,7 @@
-"""A check holds the verdict of a hook on a message, a request, a call or an answer, which the turn then follows."""
+"""A `check` entry holds the verdict of a hook on a message, a request, a call or an answer.
+
+The turn's state stores it.
+"""
 
 from collections.abc import Mapping
 
@@ -9,7 +12,7 @@ from gesta.state.turn import Turn
 
 
 def take_check(content: CheckContent, entry: Entry, turn: Turn, calls: Mapping[int, OpenCall]) -> None:
-    """Add a check to the open turn."""
+    """Add a check to the state of the open turn, and of its call if a call was checked."""
     call, seq = calls.get(content.of), entry.seq
     turn.returned(entry)
     if content.point == "call":

@@ -1,4 +1,4 @@
-"""The message or task that opens a turn, and the checks before a turn begins."""
+"""The message or task that opens a turn, and the checks before the turn begins."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -19,59 +19,59 @@ from gesta.text.tracing import TraceContext
 
 
 class Opening(Struct, frozen=True, kw_only=True):
-    """The message or task that opens a turn."""
+    """The message or task that opens a turn, with its run, its session and its circumstances."""
 
     name: str
     """Name of the run."""
     run: str = ""
-    """Id of the run, if it is known."""
+    """Id of the run; empty if it has to be computed from the names."""
     thread: bool = False
-    """Whether the run is a child run that takes several turns, one after the other."""
+    """Whether the run is a child run with several turns, one after the other."""
     session: str
     content: UserContent | SystemContent | None = None
-    """The message or task; `None` for a turn whose program needs neither."""
+    """The message or task; `None` for a turn that is opened without a text, by a program."""
     key: str | None = None
-    """Key of the message or task: sending it again under the same key opens no second turn."""
+    """Key of the message or task. Sending it again with the same key opens no second turn."""
     parent_run: str | None = None
     causes: tuple[Cause, ...] = ()
     allowance: dict[str, Any] | None = None
     """The amount that the run above allows the turn to spend."""
     base: Forked | None = None
-    """For a child run of a fork: the base whose results its calls get."""
+    """For a child run of a fork: the corresponding child run of the fork's base. Calls get their results from it."""
     depth: int = 0
     """Number of runs above this run."""
     doubts: list[str] | None = None
     """Names of tools with a call of unknown outcome in the run above."""
     by: str | None = None
-    """The person who resumes the run above, and with it this run, also after too many processes died in it."""
+    """Name of the person who resumes the run above, and with it this run, even if too many processes died in it."""
     begun: Callable[[int], None] = lambda _: None
-    """A function that is called with the seq of the turn's begin, once it is written or found."""
+    """Is called with the seq of the turn's begin, once that is written or found."""
     joins: bool = False
-    """Whether to wait for the message's own turn if another process runs it, whatever `when_busy` says."""
+    """Whether to wait for the message's own turn if another process is running it, whatever `Policy.when_busy` says."""
     letter: Letter | None = None
-    """The letter that held the message while another turn was open."""
+    """The letter in which the message waited in the inbox while another turn was open."""
     deps: Any = None
-    """Deps for the tools of the turn; they are never on record."""
+    """The `deps` for the tools of the turn. They are never on record."""
     trace: TraceContext | None = None
-    """For a child run: the span of the turn above, in whose trace the turn is."""
+    """For a child run: the trace span of the turn above it."""
 
 
 MESSAGE, UNNAMED = "message:", "message?"
-"""Prefix of the key of a letter with a message: before the message's own key, or else before a random key."""
+"""How the key of a letter with a message begins: `MESSAGE` and the message's own key, or `UNNAMED` and a random key."""
 
 
 def is_message(letter: Letter) -> bool:
-    """Return whether a letter holds a message, which waits until no turn is open."""
+    """Return whether a letter holds a message. A message stays in the inbox while a turn is open."""
     return letter.key.startswith((MESSAGE, UNNAMED))
 
 
 def message_key(letter: Letter) -> str | None:
-    """Return the key of the message in a letter."""
+    """Return the key of the message in a letter; `None` if the message has no key."""
     return letter.key.removeprefix(MESSAGE) if letter.key.startswith(MESSAGE) else None
 
 
 def shielded() -> AbstractContextManager[Any]:
-    """Return a block that a cancellation of the task does not interrupt. Without an event loop it does nothing."""
+    """Return a context manager that shields its block from cancellation. Without an event loop it does nothing."""
     try:
         return anyio.CancelScope(shield=True)
     except anyio.NoEventLoopError:
@@ -79,20 +79,27 @@ def shielded() -> AbstractContextManager[Any]:
 
 
 def close_orphans(journal: Journal, state: RunState) -> None:
-    """Close the spans that a dead process left open. An open turn stays open, because somebody continues it."""
+    """Write an `end` for each span that a dead process left open.
+
+    An open turn stays open, because it will be continued.
+    """
     for span in sorted(state.spans):
         error = Error(type="orphaned", message="its writer ended without closing it")
         journal.write(EndContent(status="error", error=error), span)
 
 
 def check_here(run: str, state: RunState, store: Store) -> None:
-    """Raise RunMirrored for a run that is continued in another record."""
+    """Raise RunMirrored if the run was moved to another record."""
     if state.moved not in ("", store.info.id):
         raise RunMirrored(run, state.moved, moved=True)
 
 
 def check_same(run: str, opening: Opening, known: Turn) -> None:
-    """Check that a key comes with the same message as before. Raises OtherProgram, OtherMessage."""
+    """Check that a key was used before with the same message. Raises OtherProgram for a child run, else OtherMessage.
+
+    Args:
+        known: the turn that was opened with this key.
+    """
     if opening.content is None or not known.question:  # its message is not on record
         return
     asked, parts = SECRETS.text(opening.content.value), len(opening.content.parts or ())

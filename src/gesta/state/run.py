@@ -1,6 +1,6 @@
 """The state of a run is a fold over its entries; no status is stored beside the log.
 
-`RunState` holds what `decide` needs. A call leaves it with its result, so only the keys of messages grow with a run.
+`RunState` holds what `decide` needs. A call with a result leaves it. So only keys of messages and seqs of turns grow.
 """
 
 from collections.abc import Callable
@@ -46,10 +46,10 @@ from gesta.state.turn import AGENT, HIDDEN, LastRequest, Turn
 
 
 class RunState(Struct):
-    """The state of a run, folded from its entries."""
+    """The state of a run, computed from its entries."""
 
     since: int = 0
-    """Head at which this process took the lease. It is 0 for a reader, for whom every open attempt is running."""
+    """Head when this process took the lease; 0 in a process that only reads, which takes open attempts as running."""
     head: int = 0
     opened: Opened | None = None
     user: str | None = None
@@ -60,15 +60,15 @@ class RunState(Struct):
     calls: dict[int, OpenCall] = field(default_factory=dict)
     """Calls without a result by seq, also those of earlier turns."""
     unknown: dict[int, tuple[str, int]] = field(default_factory=dict)
-    """Tool and last attempt of each call of unknown outcome, which nobody has settled since."""
+    """Tool name and seq of the last attempt, for each call whose outcome is unknown and was not settled."""
     doubtful: set[str] = field(default_factory=set)
-    """Names of tools with a call of unknown outcome in runs above and below."""
+    """Names of tools with a call of unknown outcome in the runs above and below this one."""
     mark: int | None = None
-    """For a copy of a record that was not adopted: the pos up to which it was copied."""
+    """For a copy of a record that is not adopted yet: the pos of the last copied entry."""
     moved: str = ""
-    """Id of the record to which the run was moved last; empty if it was never moved."""
+    """Id of the record to which the run was last moved; empty if it was never moved."""
     spans: set[int] = field(default_factory=set)
-    """Seqs of the begins of open spans that are no turns."""
+    """Seqs of the begins of open spans other than turns."""
     began: list[int] = field(default_factory=list)
     """Seqs of the begins of the run's turns."""
     header: RequestHeaderContent | None = None
@@ -77,11 +77,11 @@ class RunState(Struct):
     answered: int = 0
     """Number of completions in the run."""
     tool_state: str = ""
-    """The tool state of the run; empty for the state in which it begins."""
+    """The tool state of the run; empty for the agent's first state."""
     steps: WorkflowSteps = field(default_factory=WorkflowSteps)
     weight: Weight = field(default_factory=Weight)
     questions: dict[int, QuestionContent] = field(default_factory=dict)
-    """Questions of the open turn that nobody has answered, by seq."""
+    """Unanswered questions of the open turn, by seq."""
 
     @property
     def open(self) -> bool:
@@ -90,11 +90,11 @@ class RunState(Struct):
 
     @property
     def copied(self) -> bool:
-        """Whether the open turn was copied from another record. It may be continued there too."""
+        """Whether the open turn was copied from another record. If so, the other record may continue it too."""
         return self.mark is not None and self.turn is not None and 0 < self.turn.pos <= self.mark
 
     def doubts(self) -> set[str]:
-        """Return the names of tools with a call of unknown outcome. Every further call of these needs approval."""
+        """Return the names of tools with a call of unknown outcome. Every further call of them needs an approval."""
         return self.doubtful | {tool for tool, _ in self.unknown.values()} if self.unknown else self.doubtful
 
     def left_in_doubt(self) -> list[str]:
@@ -102,28 +102,28 @@ class RunState(Struct):
         return sorted(self.doubts() | ({tool for tool, _ in self.tried().values()} if self.calls else set()))
 
     def tried(self) -> dict[int, tuple[str, int]]:
-        """Return tool and last attempt of each unanswered call that may have had an effect."""
+        """Return tool name and last attempt, by seq, of each call without a result that may have had an effect."""
         return {c.seq: (c.name, c.last.seq) for c in self.calls.values() if c.last and c.last.effect != "pure"}
 
     def call(self, seq: int | None) -> OpenCall | None:
-        """Return the unanswered call with a seq; `None` if there is none."""
+        """Return the open call with this seq; `None` if the call has a result or does not exist."""
         return self.calls.get(seq) if seq is not None else None
 
     def current(self) -> list[OpenCall]:
-        """Return the unanswered calls of the open turn, and those of earlier turns that were attempted, in order."""
+        """Return the calls to act on, in order: open calls of this turn, and attempted open calls of earlier turns."""
         assert self.turn is not None
         return [call for call in self.calls.values() if call.seq > self.turn.begin or call.last is not None]
 
 
 class RunView:
-    """The fold that computes a `RunState`."""
+    """The fold that computes a `RunState` from entries."""
 
     def start(self) -> RunState:
         """Return the state of a run without entries."""
         return RunState()
 
     def apply(self, state: RunState, entry: Entry) -> RunState:
-        """Add one entry. Raises BrokenRecord if a field has another type than its kind declares."""
+        """Add one entry and return the state. Raises BrokenRecord if a field does not have its declared type."""
         try:
             state.head = entry.seq
             if (kind := entry.content.kind) in STEP_KINDS or state.steps.open or entry.annotations:
@@ -136,7 +136,7 @@ class RunView:
                 state.turn.spending.take(entry)
             if kind in HANDLERS:
                 HANDLERS[kind](state, entry, entry.content)
-        except UNFIT as error:  # a content that holds other types than it declares: nobody may go on from it
+        except UNFIT as error:  # a field of a wrong type: no run may continue from it
             found = f"what its {entry.kind} content holds does not fit ({type(error).__name__}: {error})"
             raise BrokenRecord(f"entry {entry.id}", found) from error
         return state
@@ -160,7 +160,7 @@ def _fold_begin(state: RunState, entry: Entry, content: BeginContent) -> None:
 
 
 def _fork(state: RunState) -> None:
-    """Remove from a fork's state what could cause effects of its base: approvals, resolutions `retry`, and keys."""
+    """Remove from a fork's state what could repeat an effect of its base: approvals, `retry` resolutions, and keys."""
     state.moved = ""
     for call in state.calls.values():
         for seq in call.forked():
@@ -169,10 +169,10 @@ def _fork(state: RunState) -> None:
 
 def _fold_end(state: RunState, entry: Entry, content: EndContent) -> None:
     state.spans.discard(entry.span)
-    if content.status == "success" and state.turn is not None:  # a step of a program brings its turn on
+    if content.status == "success" and state.turn is not None:  # the end of a step is progress of the turn
         state.turn.deaths = 0
     if state.turn is not None and entry.span == state.turn.begin:
-        state.unknown |= state.tried() if state.calls else {}  # what settles one of these settles the doubt too
+        state.unknown |= state.tried() if state.calls else {}  # a later result or resolution removes it
         state.turn.reason = content.reason or ("answered" if content.status == "success" else "failed")
         state.questions.clear()
         state.turn.doubts = tuple(content.doubts or ())
@@ -203,7 +203,7 @@ def _fold_assistant(state: RunState, entry: Entry, content: AssistantContent) ->
 
 def _fold_header(state: RunState, entry: Entry, content: RequestHeaderContent) -> None:
     if state.asked is not None and state.header is not None and content.model != state.header.model:
-        state.asked.encoder = HIDDEN  # another model is not shown what one keeps for itself
+        state.asked.encoder = HIDDEN  # provider-specific items of one model are hidden from another
     state.header, state.header_seq = content, entry.seq
     if state.turn is not None:
         state.turn.headed = True
@@ -251,7 +251,7 @@ def _fold_attempt(state: RunState, entry: Entry, content: AttemptContent) -> Non
             call.first_at = entry.at
         tried = Try(entry.seq, content.effect, content.process, content.key, entry.at, server=content.server)
         if call.last is not None:
-            tried.before, call.last.before = call.last, None  # one is enough
+            tried.before, call.last.before = call.last, None  # only one earlier attempt is needed
         call.last = tried
 
 
@@ -371,9 +371,9 @@ def _fold_signal(state: RunState, _entry: Entry, content: SignalContent) -> None
 
 
 UNFIT = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
-"""The exceptions that a fold raises if a member has another type than its kind declares."""
+"""Exceptions that the fold raises if a field does not have its declared type."""
 PROGRESS = frozenset({Kind.ChatCompletion, Kind.ToolResult, Kind.Approval, Kind.Answer, Kind.Resolution, Kind.User})
-"""Kinds of entries after which a turn has made progress: no process has died in it since."""
+"""Kinds of entries that show progress. They reset the count of processes that died in the turn."""
 HANDLERS: dict[Kind, Callable[[RunState, Entry, Any], None]] = {
     Kind.Begin: _fold_begin,
     Kind.End: _fold_end,

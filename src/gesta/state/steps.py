@@ -1,7 +1,7 @@
 """A workflow step is a named span in a program's turn. It is done once; after that its result is read from the record.
 
-So a program that is run again from its start repeats no step, and continues where it was. Notes are single entries,
-named by an annotation.
+So a program that is started again from its beginning repeats no step, and continues where it was. A note is a single
+entry that a program named, by an annotation.
 """
 
 from msgspec import Struct, field
@@ -10,48 +10,48 @@ from gesta.entry import Entry
 from gesta.kinds import AnswerContent, BeginContent, EdgeContent, EndContent, Kind
 
 NOTE_NAME = "name"
-"""Annotation that names a note."""
+"""Key of the annotation that holds the name of a note."""
 STEP_KINDS = frozenset({Kind.Begin, Kind.User, Kind.System, Kind.Answer})
-"""Kinds that `WorkflowSteps` reads even if no step is open and the entry has no annotation."""
+"""Kinds that `WorkflowSteps.take` needs even if no step is open and the entry has no annotation."""
 
 
 class WorkflowStep(Struct):
-    """One step of a program."""
+    """One step of a program's turn, with its entries."""
 
     begin: int
     name: str
     entries: list[Entry] = field(default_factory=list)
-    """Entries of the step, without its begin; the last entry is its end, if it has ended."""
+    """Entries in the step's span after its begin. If the step has ended, the last entry is its end."""
 
     @property
     def end(self) -> EndContent | None:
-        """The end of the step; `None` if it has not ended."""
+        """The end of the step; `None` while the step is open."""
         last = self.entries[-1].content if self.entries else None
         return last if isinstance(last, EndContent) else None
 
     @property
     def end_seq(self) -> int:
-        """Seq of the end of the step, which must have ended."""
+        """Seq of the end of the step. The step must have ended."""
         return self.entries[-1].seq
 
     @property
     def edge(self) -> EdgeContent | None:
-        """The edge to a child run, if the step calls one."""
+        """The edge to the child run that the step calls; `None` if it calls none."""
         return next((each.content for each in self.entries if isinstance(each.content, EdgeContent)), None)
 
 
 class WorkflowSteps(Struct):
-    """The steps and notes of the last turn, by name."""
+    """The steps and notes of the last turn, by their names."""
 
     turn: int = 0
     named: dict[str, WorkflowStep] = field(default_factory=dict)
     notes: dict[str, Entry] = field(default_factory=dict)
     before: dict[str, int] = field(default_factory=dict)
-    """For each name, how often it was used in earlier turns."""
+    """For each name of a step, how often earlier turns used it."""
     answers: dict[int, AnswerContent] = field(default_factory=dict)
-    """Answers by the seq of their question."""
+    """Answers of persons, by the seq of their question."""
     question: Entry | None = None
-    """The entry that opened the turn."""
+    """The entry with the message or task that opened the turn."""
     open: dict[int, WorkflowStep] = field(default_factory=dict)
     """Open steps by the seq of their begin."""
 

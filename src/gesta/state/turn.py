@@ -1,4 +1,4 @@
-"""The state of one turn and of its last request, as far as `decide` needs it."""
+"""The parts of a turn's state, and of its last request's state, that `decide` needs."""
 
 from datetime import datetime
 from typing import Any
@@ -12,26 +12,27 @@ from gesta.state.account import Spending
 from gesta.state.calls import DEPTH, WAITS
 
 AGENT = "gesta.agent"
-"""Key of the entry which says that an agent with another description continues the turn."""
+"""Key of the `key-value` entry which says that an agent with a changed description continues the turn."""
 HIDDEN = "hidden"
-"""Value in place of the last request's encoder after its blocks were hidden or changed. The next request does not
-extend it."""
+"""Stored as the last request's encoder after its blocks were hidden or changed. So the next request does not extend
+it."""
 PAUSED = "pause_turn"
-"""Finish reason of Anthropic if its own tools take long: the request is sent again with the reply so far."""
+"""Finish reason by which Anthropic says that its own tools need more time: the request is sent again with the reply
+so far."""
 
 
 class LastRequest(Struct):
-    """The last request of a turn."""
+    """The last request of a run."""
 
     seq: int
     digest: str
     number: int
     blocks: int
-    """Number of all blocks of the request's prompt."""
+    """Number of blocks in the request's prompt, including those of the requests that it extends."""
     encoder: str
     header: int
     open: bool = True
-    """Whether the request has neither a reply nor a fault."""
+    """Whether the request has neither a reply nor a fault yet."""
 
 
 class Turn(Struct):
@@ -41,42 +42,42 @@ class Turn(Struct):
     key: str | None
     name: str
     agent: str = ""
-    """Digest of the agent's description that was last on record."""
+    """Digest of the description of the agent that last continued the turn."""
     requests: int = 0
     """Number of completions so far."""
     calls: int = 0
     faults: int = 0
     """Number of failed tries since the last completion."""
     corrections: int = 0
-    """Number of answers of this turn that the model was told to correct."""
+    """Number of times that the model was told to correct its answer in this turn."""
     empty: int = 0
     """Number of replies in a row without text and calls."""
     reply: int | None = None
-    """Seq of a completion without calls, which becomes the answer."""
+    """Seq of a completion without calls, which can become the answer; `None` if there is none."""
     text: str = ""
     assistant: int | None = None
     retry_at: tuple[datetime, float] | None = None
-    """Time of the last failed try, and how many seconds after that the next try may start."""
+    """Time of the last failed try, and the seconds to wait after it before the next try."""
     instead: str = ""
-    """Name of the fallback that is asked because the agent's own model failed in this turn."""
+    """Name of the fallback model that is asked because the agent's own model failed in this turn; empty for none."""
     fatal: Error | None = None
-    """The error that ends the turn because no further try is made."""
+    """The error that ends the turn, because no further try is made."""
     deep: int = 0
-    """Number of calls of agents that were refused because they were too deep."""
+    """Number of calls of agents that were refused because of `Limits.depth`."""
     limit: Error | None = None
-    """The error of the limit of depth, once it ends the turn."""
+    """The error that ends the turn because of `Limits.depth`."""
     cancelled: str | None = None
-    """Name of the person who cancelled the turn, and the reason if there is one."""
+    """Name of the person who cancelled the turn, followed by the reason if there is one."""
     pos: int = 0
     """Pos of the turn's begin; 0 if this process has just written it."""
     parts: int = 0
-    """Number of images, files and further texts of the message that opened the turn."""
+    """Number of images, files and further texts in the message that opened the turn."""
     doubts: tuple[str, ...] = ()
     """Names of tools with a call of unknown outcome when the turn ended."""
     deaths: int = 0
     """Number of processes that died in the turn one after another, without a new entry from a model, tool or person."""
     reason: str | None = None
-    """Reason of the turn's end; `None` while the turn is open."""
+    """The reason for which the turn ended; `None` while the turn is open."""
     error: Error | None = None
     tokens_in: int = 0
     tokens_out: int = 0
@@ -87,49 +88,54 @@ class Turn(Struct):
     task: str = ""
     """Text of the message or task that opened the turn."""
     traceparent: str | None = None
-    """W3C trace context that came with that message."""
+    """W3C trace context that came with this message."""
     end: int | None = None
     handed: int = 0
     """Number of child runs started whose end has not been used as a cause yet."""
     value: Any = None
-    """The value of the answer, if it is not the text."""
+    """The value of the answer, if it is more than a text."""
     null: bool = False
-    """Whether the answer is null, which its type allows."""
+    """Whether the answer is the value null, which the answer type allows."""
     headed: bool = False
-    """Whether a request-header of the turn is on record."""
+    """Whether the turn has written a request-header."""
     asked: int = 0
     """Number of the last request of the turn, from 1: one more than there were completions before it."""
     checked: set[int] = field(default_factory=set)
-    """Seqs of messages and answers that a hook was asked about, and marks of requests."""
+    """What a hook was already called for: seqs of messages and answers, and the `request_mark` of requests."""
     waits: tuple[int, str] | None = None
-    """Seq of the fault which says that an agent called by a hook waits, and the id of the agent's run."""
+    """If an agent that a hook called waits: seq of the fault that says so, and the id of the agent's run."""
     changed: int | None = None
     """Seq of the check that changed the answer; `value` is then the changed answer."""
     ended_by: tuple[int, int] | None = None
-    """Seqs of the call and the result that end the turn. Then `text` and `value` are its answer."""
+    """Seqs of the tool call and of its result that end the turn. Then `text` and `value` hold the answer."""
     spending: Spending = field(default_factory=Spending)
 
     def returned(self, entry: Entry) -> None:
-        """Subtract from `handed` the child runs whose ends are causes of an entry.
+        """Subtract from `handed` the number of child runs whose ends are causes of this entry.
 
-        Child runs of workflow steps do not count.
+        Entries of workflow steps do not count.
         """
         if self.handed and entry.span == self.begin:
             self.handed -= sum(isinstance(cause, tuple) for cause in entry.causes)
 
     def ends(self, call: int, seq: int, content: ToolResultContent) -> None:
-        """Add a result that ends the turn. If there are several, the result of the first call counts."""
+        """Add a tool result that ends the turn. If there are several, the result of the earliest call is the answer.
+
+        Args:
+            call: seq of the call.
+            seq: seq of the result.
+        """
         if self.ended_by is None or call < self.ended_by[0]:
             self.ended_by = call, seq
             self.value = content.tool_result if content.ends_turn is True else content.ends_turn
 
     @property
     def request_mark(self) -> int:
-        """The mark by which `checked` names the next request."""
+        """A negative number that stands for the next request in `checked`."""
         return -1 - self.requests
 
     def stopped(self, seq: int, content: FaultContent) -> None:
-        """Add a fault that ends the turn by a limit or a failure, or that makes it wait for a child run.
+        """Add a fault of the turn itself, which ends the turn or makes it wait for a child run.
 
         Args:
             seq: seq of the fault.
@@ -142,12 +148,16 @@ class Turn(Struct):
             self.fatal = content.error
 
     def corrected(self) -> None:
-        """Count a correction, after which the model answers again."""
+        """Count a correction. The model then answers again."""
         self.corrections += 1
         self.ended_by = self.changed = self.value = None
 
     def failed(self, fault: FaultContent, at: datetime) -> None:
-        """Add a failed try of a request, and what follows: another try, another model, or the end of the turn."""
+        """Add a failed try of a request: the turn then waits for the next try, asks another model, or ends.
+
+        Args:
+            at: time of the fault.
+        """
         self.faults += 1
         if fault.wait_s is None:
             self.fatal = fault.error
@@ -157,7 +167,12 @@ class Turn(Struct):
             self.instead, self.faults = fault.instead, 0
 
     def replied(self, seq: int, content: ChatCompletionContent, counts: Tokens | None) -> None:
-        """Add a completion. If the provider only paused its reply, the model is asked to continue."""
+        """Add a completion. If the provider only paused its reply, it does not become the answer.
+
+        Args:
+            seq: seq of the completion.
+            counts: its tokens; `None` if the provider did not count them.
+        """
         self.requests, self.faults = self.requests + 1, 0
         paused = content.finish_reason == PAUSED
         self.reply, self.text = None if paused else seq, content.output

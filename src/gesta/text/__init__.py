@@ -1,4 +1,4 @@
-"""Functions on texts: remove secrets, mark invisible characters, and find JSON."""
+"""Functions on texts: remove secrets, mark invisible characters, find JSON objects, compute the ids of trace spans."""
 
 ORDER = (
     "redactor",

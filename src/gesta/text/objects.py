@@ -1,10 +1,10 @@
 """Finds the JSON objects in a text in one pass, whatever text is around them.
 
 A brace starts an object only if the next characters look like a member of one: a quote, a word and a colon, or the
-closing brace. So sets, templates and most code in prose are skipped. Objects inside an object are not found separately.
-Line ends inside strings are accepted, and so are Python's quotes and constants, because models write them. An object
-that cannot be read has a problem in place of a value, and objects inside it are ignored, because acting on a part is
-worse than asking the model again. The time is linear in the length of the text.
+closing brace. So sets, templates and most code in prose are skipped. Objects inside an object are not reported by
+themselves. Line ends inside strings are accepted, and so are Python's quotes and constants, because models write them.
+An object that cannot be read is reported with a problem in place of a value. Objects inside it are ignored: acting on a
+part of what the model meant is worse than asking it again. The time is linear in the length of the text.
 """
 
 import json
@@ -16,40 +16,42 @@ from msgspec import Struct
 OPENING = re.compile(r"\{\s*+(?:[\"'}]|\w++\s*+:)")
 """The beginning of an object: a brace with the characters after it."""
 TOKEN = re.compile(r'[{}]|"(?:[^"\\]*+(?:\\.[^"\\]*+)*+")?', re.DOTALL)
-"""Tokens that decide where an object ends: braces, and strings, which may hold braces; a lone quote has no end."""
+"""Tokens that decide where an object ends: braces, and strings, which may contain braces. A quote alone begins a
+string that does not end."""
 PYTHON = re.compile(r"""("(?:[^"\\]|\\.)*+"?)|'((?:[^'\\]|\\.)*+)'?|\b(True|False|None)\b""", re.DOTALL)
-"""Tokens of Python that JSON does not have: strings in single quotes, and three constants. JSON strings are matched to
-be skipped."""
+"""Tokens of Python that JSON does not have: strings in single quotes, and three constants. JSON strings match too,
+so that nothing inside them is rewritten."""
 QUOTE = re.compile(r"""\\(.)|\"""", re.DOTALL)
-"""Parts of a Python string that JSON writes differently."""
+"""Parts of a Python string that JSON writes differently: escapes and double quotes."""
 DECODER = json.JSONDecoder(strict=False)
 LEVELS = 500
-"""Greatest number of nested levels. The limit of every version of Python is higher, and they differ."""
+"""Greatest number of nested levels that is accepted. Each version of Python has its own, higher limit."""
 TRAILING = {
     ("Expecting property name enclosed in double quotes", "}"): "Illegal trailing comma before end of object",
     ("Expecting value", "]"): "Illegal trailing comma before end of array",
 }
-"""The decoder's message about text after the value, before and since Python 3.13. The older one names a character."""
+"""For messages of the decoder before Python 3.13, the message of later versions about the same trailing comma. The
+key is the old message and the character that it points at."""
 UNCLOSED = "it is not closed"
 DEEP = "it is nested too deeply"
 LONG = "a number in it has too many digits"
 
 
 class TextObject(Struct, frozen=True):
-    """One object in a text, or a text that looks like one."""
+    """One JSON object found in a text, or a part of the text that looks like one."""
 
     start: int
-    """Place of the first brace, in characters."""
+    """Index of the first brace, in characters."""
     end: int
-    """Place after the last brace, in characters. For an object that is not closed it is the end of the text, which may
-    all be part of it."""
+    """Index after the last brace, in characters. For an object that is not closed it is the length of the text,
+    because the whole rest may belong to it."""
     value: dict[str, Any] | None
     problem: str | None
-    """Why the object has no value."""
+    """Why the object could not be read; `None` if it has a value."""
 
 
 def objects(text: str) -> list[TextObject]:
-    """Return the JSON objects in a text, in order, without objects inside other objects.
+    """Return the JSON objects in a text, in order, without those inside other objects.
 
     Cost: linear in the text's length.
     """
@@ -70,9 +72,9 @@ def objects(text: str) -> list[TextObject]:
 
 
 def _piece(text: str, start: int) -> TextObject:
-    """Return the object that begins at a brace.
+    """Return the object that begins at the brace with index `start`.
 
-    Cost: linear in the length of the object, also for one that cannot be read.
+    Cost: linear in the length of the object, even if it cannot be read.
     """
     end = _closing_brace(text, start)
     if end is None:
@@ -88,7 +90,7 @@ def _piece(text: str, start: int) -> TextObject:
 
 
 def _rewritten(found: re.Match[str]) -> str:
-    """Return a Python token as JSON."""
+    """Return the JSON form of a Python token."""
     if found[3]:
         return {"True": "true", "False": "false"}.get(found[3], "null")
     if found[1]:
@@ -97,10 +99,7 @@ def _rewritten(found: re.Match[str]) -> str:
 
 
 def _text_object(text: str, start: int, end: int, value: dict[str, Any]) -> TextObject:
-    """Return the object for a decoded value.
-
-    A value that is nested too deeply is replaced by the description of that problem.
-    """
+    """Return the object for a decoded value. If it is nested too deeply, the object has that problem and no value."""
     if text.count("{", start, end) + text.count("[", start, end) > LEVELS:
         level: list[Any] = [value]
         for _ in range(LEVELS):
@@ -112,7 +111,7 @@ def _text_object(text: str, start: int, end: int, value: dict[str, Any]) -> Text
 
 
 def _problem(wrong: Exception) -> str:
-    """Return the problem that a decoder reported, worded the same for every version of Python."""
+    """Return a description of a decoder's error, in the same words for every version of Python."""
     if not isinstance(wrong, json.JSONDecodeError):
         return DEEP if isinstance(wrong, RecursionError) else LONG
     words, at = wrong.msg, wrong.pos
@@ -123,7 +122,7 @@ def _problem(wrong: Exception) -> str:
 
 
 def _closing_brace(text: str, start: int) -> int | None:
-    """Return the place after the object that begins at `start`, found by counting braces; `None` if it does not end."""
+    """Return the index after the object that begins at `start`, by counting braces; `None` if it is not closed."""
     depth = 0
     for token in TOKEN.finditer(text, start):
         match token[0]:

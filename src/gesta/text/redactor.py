@@ -1,9 +1,9 @@
 """Keeps the secrets of this process out of all text that is written, shown or raised.
 
-A secret is known by its value. So it is found in any text, and in the forms in which servers and libraries repeat it:
+A secret is known by its value. So it is found in any text, also in the forms in which servers and libraries repeat it:
 escaped in JSON, HTML or a URL, in base64, or masked (`sk-ab...yz`). The secrets belong to the process, so their only
-table, `SECRETS`, is module state. Values of fewer than `LEAST` characters are never searched for, because ordinary
-words would be removed.
+table, `SECRETS`, is module state. Values of fewer than `LEAST` characters are not searched for, because that would
+remove ordinary words.
 """
 
 import html
@@ -17,22 +17,21 @@ from urllib.parse import quote, quote_plus, unquote
 LEAST = 8
 """Smallest number of characters of a value that counts as a secret."""
 LONG_TEXT = 4 << 20
-"""Greatest number of characters of a text in which masked forms are searched for. In longer texts that would take
-seconds."""
+"""Number of characters above which a text is not searched for masked forms, because that would take seconds."""
 EDGE = 24  # characters at each end that a masked form may show, and at most half of the secret
 STARS = "*•●█·∙#"
 DOTS = STARS + ".…"
-EDGES = re.compile(rf"[\\{DOTS}]")  # what ends the part of a secret that a masked form of it shows
+EDGES = re.compile(rf"[\\{DOTS}]")  # a masked form shows no more of a secret than up to such a sign
 VARIABLE = re.compile(
     r"(API|ACCESS|SECRET|PRIVATE|ACCOUNT|SUBSCRIPTION|APPROVAL|SIGNING|ENCRYPTION)_?KEY$|TOKEN$|SECRET$"
     r"|PASSWORD$|PASSWD$|PASSPHRASE$|PGPASSWORD$",
     re.IGNORECASE,
 )
-"""Names of environment variables that hold a secret."""
+"""Pattern for names of environment variables that hold a secret."""
 MEMBER = r"(?:[\w.-]*[-_])?(?:key|api-?key|access_?token|token|secret|password|sslpassword|passwd|sig|signature|auth)"
-"""Names in the query of a URL whose values are secrets."""
+"""Pattern for names in the query of a URL whose values are secrets."""
 HEADER = re.compile(r"authorization|cookie|key$|secret|token|password", re.IGNORECASE)
-"""Names of headers whose values are secrets."""
+"""Pattern for names of HTTP headers whose values are secrets."""
 NAMED: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"(?<=://)([^\s/?#@:'\"]*):[^\s'\"]*@"), r"\1:***@"),
     (re.compile(rf"([?&]{MEMBER}=)[^&\s'\"#)>]+", re.IGNORECASE), r"\1***"),
@@ -44,14 +43,15 @@ NAMED: tuple[tuple[re.Pattern[str], str], ...] = (
     ),
     (re.compile(r"(\b(?:[A-Z][A-Z0-9]*_)+(?:KEY|TOKEN|SECRET|PASSWORD)=)[^\s'\"]+"), r"\1***"),
 )
-"""Patterns of secrets that are recognised by their place: passwords and keys in URLs, headers and variables."""
-SLASHES = r"\\{0,15}"  # of escapes inside escapes; each run is bounded, so that looking takes a time linear in the text
+"""Patterns and replacements for secrets that are recognised by their context: passwords and keys in URLs, headers
+and variables."""
+SLASHES = r"\\{0,15}"  # escapes inside escapes; bounded, so that the search takes linear time
 BASE64 = {"+": "(?:[+-]|%2[Bb])", "/": rf"(?:{SLASHES}/|_|%2[Ff])"}
 SHORT = {"\n": "n", "\r": "r", "\t": "t", "\b": "b", "\f": "f"}
 
 
 class Secrets:
-    """The secrets of a process by value, and the search for them in texts."""
+    """The known secrets of a process, and the search for them in texts."""
 
     def __init__(self) -> None:
         self._known: dict[str, str] = {}
@@ -61,26 +61,31 @@ class Secrets:
         self._runs: tuple[str, ...] = ()
         self._marks: dict[str, str] = {}
         self.search: Callable[[str], re.Match[str] | None] | None = None
-        """A function that finds the first secret in a text; `None` if there are no secrets."""
+        """A function that finds the first secret in a text; `None` if no secrets are known."""
 
     def add(self, name: str, value: str) -> None:
-        """Add a secret. A value of fewer than `LEAST` characters is not added. Cost: 1 us if the secret is known."""
+        """Add a secret. A value of fewer than `LEAST` characters is ignored. Cost: 1 us if the secret is known.
+
+        Args:
+            name: is shown in place of the secret.
+        """
         value = value.strip()
         if len(value) >= LEAST and value not in self._known:
             self._known[value] = re.sub(r"[^\w.-]", "-", name)[:60] or "secret"
             self._pattern, self.search = None, self._first_search
 
     def add_headers(self, headers: Mapping[str, str]) -> None:
-        """Add the values of the headers whose names mark them as secret."""
+        """Add the values of those HTTP headers whose names match `HEADER`."""
         for name, value in headers.items():
             if HEADER.search(name):
                 self.add(name, value)
                 self.add(name, value.partition(" ")[2])
 
     def add_address(self, address: str, name: str = "password") -> None:
-        """Add the password of an address and the secrets in its query.
+        """Add the password in an address, and the secrets in its query. A text that is not an address adds nothing.
 
-        Nothing is added for a text that is no address.
+        Args:
+            name: is shown in place of the password.
         """
         base, _, query = address.partition("?")
         user, _, _ = base.partition("://")[2].rpartition("@") if "://" in base else base.rpartition("@")
@@ -90,7 +95,7 @@ class Secrets:
             self.add(what, unquote(value))
 
     def add_environment(self, environment: Mapping[str, str]) -> None:
-        """Add the variables whose names mark them as secret, and the passwords in all variables that are addresses."""
+        """Add the values of variables whose names match `VARIABLE`, and the passwords in values that are addresses."""
         for name, value in environment.items():
             if VARIABLE.search(name) is not None and not worded(value):
                 self.add(name, value)
@@ -102,18 +107,18 @@ class Secrets:
         self.__init__()  # type: ignore[misc] # as new
 
     def text(self, text: str) -> str:
-        """Return a text with a mark in place of each secret; the same text if it holds no secret."""
+        """Return a text in which a mark replaces each secret; the same object if it contains no secret."""
         if self.search is None or self.search(text) is None:
             return text
         assert self._pattern is not None
-        for _ in range(4):  # what is left may join to another secret
+        for _ in range(4):  # the rest may join into another secret
             text = self._pattern.sub(self._mark, text)
             if self._search(text) is None:
                 return text
         return "***"
 
     def bytes(self, data: bytes) -> bytes:
-        """Return bytes with a mark in place of each secret; the same bytes if they hold no secret."""
+        """Return bytes in which a mark replaces each secret; the same object if they contain no secret."""
         if self.search is None:
             return data
         text = data.decode("utf-8", "surrogateescape")
@@ -121,24 +126,24 @@ class Secrets:
         return data if clean is text else clean.encode("utf-8", "surrogateescape")
 
     def message(self, text: str) -> str:
-        """Return a text without known secrets, and without passwords and keys in the places that `NAMED` lists."""
+        """Return a text without known secrets, and without the passwords and keys that the patterns in `NAMED` find."""
         for pattern, clean in NAMED:
             text = pattern.sub(clean, text)
         return self.text(text)
 
     def address(self, address: str) -> str:
-        """Add the secrets of an address, and return the address without them, however malformed it is."""
+        """Add the secrets of an address, and return the address without them, even if it is malformed."""
         self.add_address(address)
         start = r"([\w+.-]+://[^/@:]*)" if "://" in address else "([^@:]*)"
         return self.message(re.sub(rf"\A{start}:.*@", r"\1:***@", address, flags=re.DOTALL))
 
     def named_in(self, text: str) -> str | None:
-        """Return the name of the first secret in a text; `None` if the text holds no secret."""
+        """Return the name of the first secret in a text; `None` if the text contains no secret."""
         found = self.search(text) if self.search is not None else None
         return None if found is None else self._names[int((found.lastgroup or "s0")[1:])]
 
     def unfinished(self, text: str) -> int:
-        """Return the place where a secret may begin that the text's end cuts off; else the text's length."""
+        """Return the index where a secret may begin whose rest has not arrived yet; if none may, the text's length."""
         if self.search is None:
             return len(text)
         self.search("")
@@ -165,7 +170,7 @@ class Secrets:
         return [self._known[value] for value in self._ordered()]
 
     def _ordered(self) -> list[str]:
-        return sorted(self._known, key=len, reverse=True)  # of two that begin alike, the longer one
+        return sorted(self._known, key=len, reverse=True)  # so that the longer of two with the same beginning is found
 
     def _mark(self, found: re.Match[str]) -> str:
         return self._marks[found.lastgroup or ""]
@@ -173,7 +178,7 @@ class Secrets:
     def _first_search(self, text: str) -> re.Match[str] | None:
         """Compile the search for secrets, then search.
 
-        Compiling waits for the first text, after all secrets were added.
+        It is compiled on first use, when all secrets have been added.
         """
         values = self._ordered()
         groups = "|".join(f"(?P<s{number}>{_forms(value)})" for number, value in enumerate(values))
@@ -188,7 +193,10 @@ class Secrets:
         return self.search(text)
 
     def _search(self, text: str) -> re.Match[str] | None:
-        """Find the first secret. Cost: 0.2 us a character of a text of at most `LONG`, 1 ns of a longer one."""
+        """Return the first match of a secret in a text.
+
+        Cost: 0.2 us per character of a text of at most `LONG_TEXT` characters, 1 ns per character of a longer one.
+        """
         assert self._pattern is not None
         if len(text) > LONG_TEXT and not any(run in text for run in self._runs):
             return None
@@ -196,19 +204,19 @@ class Secrets:
 
 
 class Flow:
-    """Removes secrets from a text that comes in pieces.
+    """Removes secrets from a text that arrives in pieces.
 
-    An end in which a secret may begin is held until the next piece.
+    If the end of a piece may be the beginning of a secret, that end is held until the next piece arrives.
     """
 
     def __init__(self, secrets: Secrets) -> None:
         self._secrets, self._held = secrets, ""
 
     def feed(self, text: str, *, last: bool = False) -> str:
-        """Add a piece of text, and return the part that can be shown now.
+        """Add a piece of text, and return the text that can be shown now.
 
         Args:
-            last: whether this is the last piece, so that nothing is held.
+            last: whether this is the last piece, so that nothing has to be held.
         """
         if self._secrets.search is None and not self._held:
             return text
@@ -219,7 +227,7 @@ class Flow:
 
 
 def scrub(error: BaseException | None) -> None:
-    """Remove secrets from another library's error: from its message, its notes and its causes."""
+    """Remove secrets from an error of another library: from its message, its notes, its causes and its members."""
     seen: list[BaseException] = []
     left = [error]
     while left:
@@ -235,7 +243,7 @@ def scrub(error: BaseException | None) -> None:
 
 
 def worded(value: str) -> bool:
-    """Return whether a value consists only of words, a number or a path, so that it is a setting and not a secret."""
+    """Return whether a value looks like a setting and not like a secret: only words, a number or a path, and short."""
     value = value.strip()
     return (
         bool(re.fullmatch(r"[a-z]+(?:[-_ ][a-z]+)*|[A-Z]+(?:[-_ ][A-Z]+)*|[\d.]+|[~/.][\w./ -]*", value))
@@ -244,7 +252,7 @@ def worded(value: str) -> bool:
 
 
 def _forms(value: str) -> str:
-    """Return a pattern for all forms in which a secret may be repeated."""
+    """Return a pattern for all forms in which servers and libraries may repeat a secret."""
     forms = ["".join(map(_character, re.findall(r"\\+|[^\\]", value)))]
     forms += ["".join(BASE64.get(sign, sign) for sign in core) for core in _cores(value)]
     head, tail = _head(value, 2), _tail(value, 2)
@@ -257,7 +265,10 @@ def _forms(value: str) -> str:
 
 
 def _head(value: str, least: int) -> str:
-    """Return a pattern for the first `least` or more characters of a secret; empty if stars or dots come earlier."""
+    """Return a pattern for at least `least` characters at the beginning of a secret, as a masked form shows them.
+
+    It is empty if a star or a dot comes among the first `least` characters.
+    """
     signs = list(map(_character, re.split(EDGES, value[: min(EDGE, len(value) // 2)])[0]))
     if len(signs) < least:
         return ""
@@ -265,9 +276,9 @@ def _head(value: str, least: int) -> str:
 
 
 def _tail(value: str, least: int) -> str:
-    """Return a pattern for the last `least` or more characters of a secret.
+    """Return a pattern for at least `least` characters at the end of a secret, as a masked form shows them.
 
-    Returns an empty text if fewer than `least` characters follow the last star or dot in the secret.
+    It is empty if a star or a dot is among the last `least` characters.
     """
     signs = list(map(_character, re.split(EDGES, value[-min(EDGE, len(value) // 2) :])[-1]))
     if len(signs) < least:
@@ -277,7 +288,7 @@ def _tail(value: str, least: int) -> str:
 
 
 def _character(sign: str) -> str:
-    """Return a pattern for a character, plain or escaped. A run of backslashes counts as one character."""
+    """Return a pattern for a character, plain or escaped in some way. A run of backslashes counts as one character."""
     if sign[0] == "\\":
         count = len(sign)
         escaped = (r"\\{1,15}u005[Cc]", "%5[Cc]", "&#92;", "&#[xX]5[Cc];")
@@ -302,19 +313,19 @@ def _character(sign: str) -> str:
 
 
 def _longest(form: str) -> str:
-    """Return the longest part of a secret that stays the same however the rest is escaped."""
+    """Return the longest part of a secret that no escaping changes."""
     return max(re.findall("[A-Za-z0-9_]+", form), key=len, default="")
 
 
 def _cores(value: str) -> Iterable[str]:
-    """Yield the parts of a secret's base64 text that stay the same, for each position among other bytes."""
+    """Yield the parts of a secret's base64 form that stay the same, one for each position in surrounding bytes."""
     data = value.encode("utf-8", "surrogatepass")
     for before, first in ((0, 0), (1, 2), (2, 3)):
         yield b64encode(bytes(before) + data).decode()[first : (before + len(data)) * 8 // 6]
 
 
 def _written(value: str) -> Iterable[str]:
-    """Yield the forms of a secret that the end of a piece of a stream may cut off."""
+    """Yield the forms of a secret whose beginning may be the end of a piece of a stream."""
     yield value
     yield from (html.escape(value), html.escape(value, quote=False))
     with suppress(UnicodeEncodeError):

@@ -1,7 +1,7 @@
-"""The ids of traces and spans. They are computed from the record, so a span has the same id whenever it is sent.
+"""Computes the ids of trace spans (as in OpenTelemetry) from the record, so a span has the same id whenever it is sent.
 
-A trace is one turn of a root run with everything that the turn caused. A span is named by the entry that began it. The
-header `traceparent` passes both ids from one program to another.
+A trace is one turn of a root run with everything that the turn caused. The run and the seq of the entry that began a
+span determine the span's id. The HTTP header `traceparent` passes both ids from one program to another.
 
 Source: W3C Trace Context, sections 3.2 and 4 (W3C Recommendation, 2021-11-23).
 """
@@ -15,14 +15,14 @@ TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]
 
 
 class TraceContext(Struct, frozen=True):
-    """A span of a program, which can be the parent of spans in another program."""
+    """The ids of a trace span in one program, which spans in another program can have as their parent."""
 
     trace: str
-    """Id of the trace, 32 hex."""
+    """Id of the trace, 32 hex digits."""
     span: str
-    """Id of the span, 16 hex."""
+    """Id of the span, 16 hex digits."""
     sampled: bool = True
-    """Whether the program sends its own spans."""
+    """Whether the program sends its own spans to a tracing tool."""
 
     def __str__(self) -> str:
         """Return the value of the header `traceparent`."""
@@ -30,7 +30,7 @@ class TraceContext(Struct, frozen=True):
 
 
 def trace_context(header: str | None) -> TraceContext | None:
-    """Return the context in a header `traceparent`; `None` if there is none, or if it is malformed."""
+    """Return the context in the value of a `traceparent` header; `None` if the value is missing or malformed."""
     found = TRACEPARENT.fullmatch(header.strip()) if header else None
     if found is None:
         return None
@@ -41,7 +41,7 @@ def trace_context(header: str | None) -> TraceContext | None:
 
 
 def trace_id(run: str, turn: int) -> str:
-    """Return the id of the trace of a turn, 32 hex. Used if the turn's caller sent no trace context.
+    """Return the id of the trace of a turn, 32 hex digits. It is used if the caller of the turn sent no trace context.
 
     Args:
         run: id of the root run.
@@ -51,5 +51,5 @@ def trace_id(run: str, turn: int) -> str:
 
 
 def span_id(run: str, seq: int) -> str:
-    """Return the id of the span that an entry began, 16 hex."""
+    """Return the id of the trace span for a span that begins with this entry, 16 hex digits."""
     return hashlib.sha256(f"gesta span {run}.{seq}".encode()).hexdigest()[:16]

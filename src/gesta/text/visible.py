@@ -1,9 +1,9 @@
-"""Shows every character of a text to a person, also those that are invisible or look like others.
+"""Makes every character of a text visible to a person, even if it is invisible or looks like another character.
 
-`visible` writes a mark such as `<U+202E>` in place of a character that is invisible, controls a terminal, reverses
-text, or looks like an ordinary letter or digit but is not: a letter of another script inside a word, a letter of a
-script of which the text has only letters that look Latin, a mathematical or full-width letter. `remarks` describes
-these characters in words.
+`visible` writes a mark such as `<U+202E>` in place of a character that is invisible, controls a terminal, or reverses
+text. The same holds for a character that only looks like an ordinary letter or digit: a letter of another script inside
+a word, a mathematical or full-width letter, and each letter of a script if all letters of that script in the text look
+Latin. `remarks` describes these characters in words.
 """
 
 import json
@@ -18,10 +18,10 @@ BLANK = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\ufffc\U00016fe4\U0001d159"
     "\U000e0000-\U000e0fff]"
 )
-"""Characters that show nothing, though their Unicode class is letter, mark or symbol."""
+"""Characters that show nothing, although Unicode classifies them as letters, marks or symbols."""
 UNSEEN = ("Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp", "Zs")
 CJK = ("BOPOMOFO", "CJK", "HALFWIDTH", "HANGUL", "HIRAGANA", "IDEOGRAPHIC", "KATAKANA", "KATAKANA-HIRAGANA")
-"""Scripts whose letters look like no Latin letter, and that ordinary words mix with Latin letters."""
+"""Scripts whose letters look unlike Latin letters. Ordinary words mix them with Latin letters."""
 LOOKS_LATIN = {
     "CYRILLIC": "абеорсухіјѕһԁԛԝӏьАВЕКМНОРСТУХІЈЅҺԚԜӀЬԍг",
     "GREEK": "ικνουΑΒΕΖΗΙΚΜΝΟΡΤΥΧϲϳ",
@@ -32,7 +32,7 @@ LOOKS_LATIN = {
 
 
 def visible(text: str) -> str:
-    """Return a text with marks in place of characters that are invisible or look like others."""
+    """Return a text with a mark in place of each character that is invisible or looks like another one."""
     if text.isascii() and text.isprintable():
         return text
     strange = _strange(text)
@@ -42,9 +42,9 @@ def visible(text: str) -> str:
 
 
 def visible_value(value: Any) -> Any:
-    """Return a JSON value with each text and key in the form of `visible`.
+    """Return a JSON value with `visible` applied to each text and key.
 
-    The caller must exclude cycles and great depth.
+    The value must not be cyclic or deeply nested.
     """
     match value:
         case str():
@@ -58,7 +58,7 @@ def visible_value(value: Any) -> Any:
 
 
 def remarks(value: Any) -> list[str]:
-    """Return warnings, each once, about the texts in a value, for a person who has to decide."""
+    """Return warnings about the characters in a value's texts, without repetitions, for a person who has to decide."""
     found: dict[str, None] = {}
     for text in _texts(value):
         for word in _words(text):
@@ -76,14 +76,14 @@ def remarks(value: Any) -> list[str]:
 
 
 def unseen(sign: str) -> bool:
-    """Return whether a character is invisible or controls a terminal. Space, line end and tab count as visible."""
+    """Return whether a character is invisible or controls a terminal. Space, line feed and tab count as visible."""
     if sign in " \n\t":
         return False
     return unicodedata.category(sign) in UNSEEN or BLANK.match(sign) is not None
 
 
 def _strange(text: str) -> set[int]:
-    """Return the places of letters and digits that look like other characters."""
+    """Return the indexes of letters and digits that look like other characters."""
     alike = _lookalike_scripts(text)
     strange = {place for place, sign in enumerate(text) if _copies(sign) or _script(sign) in alike}
     for word in _words(text):
@@ -96,14 +96,17 @@ def _strange(text: str) -> set[int]:
 
 
 def _odd_digits(word: list[tuple[int, str]]) -> list[int]:
-    """Return the places of a word's digits of other scripts, if the word has ASCII digits too."""
+    """Return the indexes of a word's digits that are not ASCII, if the word also has ASCII digits."""
     digits = [(place, sign) for place, sign in word if sign.isdecimal()]
     odd = [place for place, sign in digits if not sign.isascii()]
     return odd if len(odd) < len(digits) else []
 
 
 def _words(text: str) -> Iterator[list[tuple[int, str]]]:
-    """Yield the words of a text, each character with its place. Accents and invisible characters do not end a word."""
+    """Yield the words of a text, as pairs of index and character.
+
+    Accents and invisible characters do not end a word.
+    """
     for inside, signs in groupby(enumerate(text), key=lambda each: _joins(each[1])):
         if inside:
             yield list(signs)
@@ -114,7 +117,7 @@ def _joins(sign: str) -> bool:
 
 
 def _script(sign: str) -> str | None:
-    """Return the script of a letter, or of a digit that is not ASCII; `None` if it may stand beside any script."""
+    """Return the script of a letter, or of a digit that is not ASCII; `None` if the character fits any script."""
     if sign.isascii():
         return "LATIN" if sign.isalpha() else None
     if not sign.isalpha() and not sign.isdecimal():
@@ -125,7 +128,7 @@ def _script(sign: str) -> str | None:
 
 
 def _lookalike_scripts(text: str) -> set[str]:
-    """Return the scripts whose letters in a text all look like Latin letters."""
+    """Return the scripts of which every letter in the text looks like a Latin letter."""
     if text.isascii():
         return set()
     letters: dict[str, set[str]] = {}
@@ -157,11 +160,11 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def call_text(name: str, args: dict[str, Any]) -> str:
-    """Return a call as Python would write it, `weather(city="Rome")`, with every character made visible."""
+    """Return a call in the form of Python, `weather(city="Rome")`, with every character made visible."""
     written = (f"{key}={json_text(value)}" for key, value in visible_value(args).items())
     return f"{visible(name)}({', '.join(written)})"
 
 
 def json_text(value: Any, indent: int | None = None) -> str:
-    """Return a value as JSON. All its characters must be visible already."""
+    """Return a value as JSON text. The caller has made its characters visible before."""
     return json.dumps(value, ensure_ascii=False, indent=indent, default=lambda each: visible(str(each)))

@@ -1,3 +1,3 @@
-"""A tool that a person carries out, and a parser for the docstrings of tools."""
+"""A tool whose work a person does, and a parser for the docstrings of tools."""
 
 ORDER = ("docstring", "person")

@@ -1,8 +1,8 @@
-"""Reads a docstring: its description, and a text for each parameter, in any of the three usual styles.
+"""Reads the docstring of a tool: a description for the model, and a text for each parameter.
 
-All three styles are tried, and the one that finds the most parameters is used. Only parameters are taken out of the
-description, because the model should read the sections on returned values and warnings. Nothing raises. If no parameter
-is found, the text is returned unchanged.
+The three usual styles (Google, NumPy, Sphinx) are tried, and the one that finds the most parameters is used. Only the
+parameters are removed from the description, because the model should read the sections on returned values and warnings.
+No docstring raises. If no parameter is found, the text is returned unchanged.
 """
 
 import re
@@ -13,15 +13,15 @@ import griffe
 
 STYLES = (griffe.parse_google, griffe.parse_numpy, griffe.parse_sphinx)
 CROWDED = re.compile(r"(?<=\S)\n(?=[A-Z][A-Za-z ]*:[ \t]*\n)")
-"""Matches the place above a heading that has no empty line above it, where griffe would read the heading as text."""
+"""Matches the line end above a heading without an empty line before it. There griffe would read the heading as text."""
 WRAPPED = re.compile(r"\s*\n\s*(?![\s*-])")
-"""Matches the place where a line is continued on the next line, unless the next line is an item of a list."""
+"""Matches a line end inside a paragraph, where the next line continues it and is not an item of a list."""
 
 
 def read(text: str) -> tuple[str, dict[str, str]]:
-    """Return the description in a docstring, and the text about each parameter by its name."""
+    """Return the description in a docstring, and the text about each parameter, by its name."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # griffe compiles what stands where types do
+        warnings.simplefilter("ignore")  # griffe compiles texts in the place of types, which may warn
         return _read(text)
 
 
@@ -44,7 +44,7 @@ def _texts(sections: list[Any]) -> dict[str, str]:
 
 
 def _shown(section: Any) -> str:
-    """Return a section of a docstring as plain text, without parameters."""
+    """Return a section of a docstring as plain text; an empty text for the section of parameters."""
     match section.kind.value:
         case "text":
             return str(section.value).strip()

@@ -1,4 +1,4 @@
-"""A tool that a person carries out: the model asks, the turn waits, and the person's answer is the result."""
+"""A tool whose work a person does: the model asks, the turn waits, and the person's answer is the result."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ def ask_person(
     *,
     answer: dict[str, Any] | None = None,
 ) -> Tool:
-    """Return a tool by which a model asks a person.
+    """Return a tool by which a model asks a person a question.
 
     Args:
         answer: JSON Schema of the answer; `None` for any text.

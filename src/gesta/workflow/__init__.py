@@ -1,4 +1,4 @@
-"""A program takes a turn by calling verbs. Each of its steps is done once."""
+"""A workflow: an async program that takes a turn by calling verbs. Each of its steps is done once."""
 
 ORDER = (
     "step",

@@ -1,7 +1,8 @@
 """A workflow does each step once, in a span of its own. A step that is on record under its name is not done again.
 
-Several steps may run at once. If a step has to wait for somebody, it waits until all other steps have ended or wait
-too, so that no running step is interrupted. Then the program is stopped, and its turn stays open.
+Several steps may run at once. If a step has to wait for a person, a time or another run, it first waits until all other
+steps have ended or have to wait too. So no running step is interrupted. Then the program is stopped, and its turn stays
+open. When the turn is resumed, the program starts again, and reads the results of finished steps from the record.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -23,36 +24,36 @@ from gesta.perform.execution import LiveRun
 from gesta.state.steps import WorkflowStep
 
 Ended = tuple[EndContent, tuple[Cause, ...]]
-"""The `end` of a step, and its causes."""
+"""The `end` of a step, and the causes of this entry."""
 
 
 class Suspended(BaseException):
-    """Raised in a program whose turn waits. It is not an error; do not catch it."""
+    """Raised in a program whose turn has to wait, to stop the program. It is not an error; do not catch it."""
 
 
 class Stopped(BaseException):
-    """Raised in a program whose turn has to end."""
+    """Raised in a program whose turn has to end, as `finish` says."""
 
     def __init__(self, finish: Finish) -> None:
         self.finish = finish
 
 
 class ProgramTurn:
-    """The turn of a program in a live run, which carries out the program's steps."""
+    """A program's turn: it runs the program's steps, and keeps what they wait for."""
 
     def __init__(self, agent: Agent, live: LiveRun) -> None:
         self.agent = agent
         self.live = live
         self.waits: list[Waiting] = []
-        """Waits of the steps that cannot continue."""
+        """What the steps that cannot continue wait for."""
         self.sources: tuple[Cause, ...] = ()
-        """Causes of the answer; by default the last step."""
+        """Causes of the answer. If empty, the last step is the cause."""
         self._used: set[str] = set()
         self._left = False
-        """Whether the program is being stopped because it waits."""
+        """Whether the program is being stopped because its turn waits."""
         self._busy = self._resting = 0
         self._tasks: set[int] = set()
-        """Ids of the tasks that are in a step."""
+        """Ids of the tasks that are doing a step."""
         self._handing = 0
         self._changed = anyio.Event()
 
@@ -64,23 +65,24 @@ class ProgramTurn:
         return turn.question
 
     def handed(self) -> Entry | None:
-        """Return the entry that opened the turn: the message or the task, with everything that it holds."""
+        """Return the entry with the message or task that opened the turn; `None` if no text opened it."""
         return self.live.state.steps.question
 
     @property
     def session(self) -> str:
-        """The session that the run belongs to."""
+        """Name of the session that the run belongs to."""
         assert self.live.state.opened is not None
         return self.live.state.opened.session
 
     async def step(
         self, name: str, work: Callable[[LiveRun, WorkflowStep], Awaitable[Ended]], *, role: str = "step"
     ) -> WorkflowStep:
-        """Run a function in a span of its own, once, and return the recorded step.
+        """Return a step that has ended. If it has not been done yet, do it by calling `work` in a span of its own.
 
         Args:
-            work: writes through the given live run, and does no steps itself. If it is interrupted, it is called again,
-                with the entries that it wrote in the step before.
+            work: writes through the given live run, and does no steps itself. If it is interrupted, it is called again.
+                The
+                given step then has the entries that it wrote before.
         """
         self.use(name)
         step = self.live.state.steps.named.get(name)
@@ -120,9 +122,9 @@ class ProgramTurn:
         return self.live.state.steps.named[name]
 
     async def allowance(self) -> dict[str, Any] | None:
-        """Return the amount that a child run may spend; `None` without a limit.
+        """Return the amount that a child run may spend; `None` if there is no budget.
 
-        The rest of the budget is shared by the child runs that start now. The caller must write the edge of the child
+        Child runs that start at the same time share the rest of the budget. The caller must write the edge of the child
         run before its next `await`. Otherwise the next child run gets the same share.
         """
         turn, budget = self.live.state.turn, self.agent.policy.budget
@@ -137,7 +139,10 @@ class ProgramTurn:
             self._handing -= 1
 
     async def rest(self, waits: Sequence[Waiting]) -> Suspended:
-        """Wait until every other step has ended or waits too. Return the exception that the program then raises."""
+        """Wait until every other step has ended or has to wait too.
+
+        Return the exception that the program must then raise.
+        """
         self.waits += waits
         self._busy += 1
         try:
@@ -149,20 +154,20 @@ class ProgramTurn:
         return Suspended()
 
     def wait(self, waits: Sequence[Waiting]) -> Suspended:
-        """Return the exception that a step raises if it cannot continue until somebody answers."""
+        """Return the exception to raise in a step that cannot continue, after noting what it waits for."""
         self.waits += waits
         return Suspended()
 
     def use(self, name: str) -> None:
-        """Mark a name as used in this pass. Raises OtherProgram if it was used before."""
+        """Mark a name as used since the program was started. Raises OtherProgram if it was used before."""
         if self._left:
-            raise Suspended  # a `finally` of the program: the turn only waits
+            raise Suspended  # called in a `finally` of the program while it is stopped
         if name in self._used:
             raise OtherProgram(name, "the name was used before in this turn", "another name for each step and note")
         self._used.add(name)
 
     async def _ready(self, name: str) -> None:
-        """Read the inbox before a step begins. Raises Stopped or Suspended if it may not begin."""
+        """Check whether a step may begin, after reading the run's inbox. Raises Stopped or Suspended if it may not."""
         self.live.stop.check()
         await take_in(self.live)
         move = decide_step(self.agent, self.live.state, name)
@@ -172,11 +177,11 @@ class ProgramTurn:
             raise self.wait(move.what)
 
     async def _rest(self) -> None:
-        """Wait until every other step has ended or waits too, so that no running step is interrupted."""
+        """Wait until every other step has ended or has to wait too, so that no running step is interrupted."""
         self._resting += 1
         self._wake()
         try:
-            await checkpoint()  # tasks that were started beside it may not have reached their first step
+            await checkpoint()  # tasks started at the same time may not have reached a step yet
             while self._busy > self._resting:
                 await self._changed.wait()
         finally:

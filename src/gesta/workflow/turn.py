@@ -1,4 +1,4 @@
-"""A program runs its turn until it ends or waits. The exception that the program raises decides how the turn ends."""
+"""Runs the program of a turn until the turn ends or waits. An exception of the program decides how the turn ends."""
 
 from collections.abc import Awaitable
 from traceback import format_exception
@@ -21,11 +21,11 @@ from gesta.workflow.verbs import Verbs
 
 
 async def play(agent: Agent, live: LiveRun) -> Outcome:
-    """Run the turn of an agent with a program until it ends or waits.
+    """Run the turn of an agent that has a program, until it ends or waits, and return its outcome.
 
     Raises:
-        OtherProgram: the program does not fit the record; the turn stays open.
-        WriteFailed, LeaseLost: the log accepts no more entries.
+        OtherProgram: the program does not do what the record says it did. The turn stays open.
+        WriteFailed, LeaseLost: no more entries can be written.
         TurnLeft: the caller has stopped waiting for the turn.
     """
     turn = live.state.turn
@@ -36,7 +36,7 @@ async def play(agent: Agent, live: LiveRun) -> Outcome:
         if (wait := decide_program(agent, live.state)) is not None:
             await live.log.durable()
             return outcome(live, wait.what)
-        if turn.begin <= live.state.since:  # what was learned is on record before it may kill this process too
+        if turn.begin <= live.state.since:  # commit what was learned, in case the program kills this process too
             await live.log.durable()
         try:
             given = await _left_at_once(agent.program(verbs, turn.task), live)
@@ -55,7 +55,7 @@ async def play(agent: Agent, live: LiveRun) -> Outcome:
 
 
 async def _left_at_once(program: Awaitable[Any], live: LiveRun) -> Any:
-    """Await a program. If its turn is asked to stop, the program is cancelled, and its calls may finish.
+    """Await a program. If the turn is asked to stop, cancel the program, and let its running tool calls finish.
 
     Raises TurnLeft.
     """
@@ -65,7 +65,7 @@ async def _left_at_once(program: Awaitable[Any], live: LiveRun) -> Any:
 
 
 def _checked_answer(agent: Agent, finish: Finish) -> Finish:
-    """Return the end of a turn. If the program's value is not of the agent's type, the turn ends as failed."""
+    """Return the end of the turn; an end with reason `failed` if the program's value does not fit the answer type."""
     if agent.answer_type is not None:
         try:
             agent.answer_type.given(finish.value)
@@ -75,10 +75,12 @@ def _checked_answer(agent: Agent, finish: Finish) -> Finish:
 
 
 def _why(left: BaseException) -> BaseException:
-    """Return the exception that ended a program: its own failure before an end of the turn, and that before a wait.
+    """Return the exception that decides how the turn ends, if several tasks of the program raised one.
+
+    A failure comes before an end of the turn, and an end before a wait.
 
     Raises:
-        GestaError: the log failed, or the program does not fit the record.
+        GestaError: the log failed, or the program does not do what the record says it did.
         TurnLeft: the turn was asked to stop.
     """
     leaves = [left]
@@ -102,7 +104,7 @@ def _error(failure: BaseException) -> Error:
 
 
 def _last(live: LiveRun) -> tuple[Cause, ...]:
-    """Return the causes of an answer if a program names none: its last step, or else the question."""
+    """Return the causes of an answer for which the program named none: its last step, else the turn's message."""
     ended = [step.end_seq for step in live.state.steps.named.values() if step.end is not None]
     assert live.state.turn is not None
     return (max(ended),) if ended else (live.state.turn.question,)

@@ -1,8 +1,9 @@
-"""A program takes a turn through verbs: `call`, `note`, `now`, `pick`, each under a name that it uses once.
+"""A program takes a turn through verbs: `call`, `note`, `now`, `pick` and others, each with a name that it uses once.
 
-A verb whose result is on record under its name returns that result and does nothing. So a program that crashed, or that
-waits for somebody, is run again from its start and continues where it was. Nothing of it is kept but entries. The order
-of the names is not checked, so code may change between releases. Code outside of the verbs is run again.
+A verb whose result is on record under its name returns that result and does nothing else. So a program that crashed, or
+that had to wait, is started again from its beginning and continues where it was. Only entries are kept between two
+passes (runs of the program in one turn). The order of the names is not checked, so the code may change between
+releases. Code outside of the verbs is executed in every pass.
 """
 
 import random
@@ -43,25 +44,25 @@ from gesta.workflow.step import Ended, ProgramTurn, Stopped
 
 C = TypeVar("C", bound=Content)
 GATHERS = ("step", "synthesis")
-"""Roles of steps whose end has the causes of the input among its causes."""
+"""Roles of steps whose `end` also has the causes of the step's input as its causes."""
 
 
 AT_ONCE_S = 1.0
-"""Greatest number of seconds for which `sleep` waits in the process itself."""
+"""Longest time in seconds that `sleep` waits inside the process; for a longer time the turn waits."""
 
 
 class Result(Struct, frozen=True, kw_only=True):
-    """The result of another agent, which may be a failure."""
+    """The result of calling another agent: its answer or its failure."""
 
     name: str
     text: str
-    """The answer; after a failure, the error message."""
+    """The answer, or the error message after a failure."""
     value: Any = None
-    """The value of the answer, if the agent's answer is more than a text."""
+    """The value of the answer, if the answer is more than a text."""
     reason: str = "answered"
     error: Error | None = None
     seq: int
-    """Seq of the end of the step. Pass it as a cause of entries that are made from this result."""
+    """Seq of the end of the step. Pass it in `causes` for what is made from this result."""
 
     @property
     def ok(self) -> bool:
@@ -70,19 +71,19 @@ class Result(Struct, frozen=True, kw_only=True):
 
 
 class StepInput(Struct, frozen=True, kw_only=True):
-    """The agent and the task of a step that calls another agent."""
+    """What a step that calls another agent passes to it: the task, and facts about the child run."""
 
     agent: Agent
     run: str
     """Name of the child run."""
     content: SystemContent
-    """The content that opens the turn of the child run."""
+    """The task: it opens the turn of the child run."""
     payload: Any
-    """The input, in the form that the edge holds."""
+    """The input in the form that the `edge` entry stores."""
     causes: Sequence[Cause] = ()
     hear: Listener | None = None
     thread: bool = False
-    """Whether the child run takes several turns, one after the other."""
+    """Whether the child run has several turns, one after the other."""
 
 
 class Verbs(ProgramTurn):
@@ -91,7 +92,7 @@ class Verbs(ProgramTurn):
     def __init__(self, agent: Agent, live: LiveRun) -> None:
         super().__init__(agent, live)
         self._children: dict[str, str] = {}
-        """Ids of the child runs that were called in this pass, by name."""
+        """Ids of the child runs that were called in this pass, by their names."""
 
     async def call(
         self,
@@ -103,14 +104,15 @@ class Verbs(ProgramTurn):
         causes: Sequence[Cause] = (),
         hear: Listener | None = None,
     ) -> Result:
-        """Call another agent in a run of its own, once. If that run fails, the result says so.
+        """Call another agent once, in a child run, and return its result, which may be a failure.
 
         Args:
-            input: text, or any JSON value, which the agent reads as JSON text.
+            input: a text, or any JSON value, which the agent reads as JSON text.
             name: name of the step and of the child run.
             role: role of the step's span: agent, plan, step, finding, synthesis, or your own.
             causes: the entries that the input was made from; by default the entry that opened the turn.
-            hear: is called with words of the child's answer as they come; `aloud` streams them as this run's answer.
+            hear: is called with the words of the child's answer as they come. `aloud` streams them as this run's
+                answer.
 
         Raises:
             OtherProgram: the name was used before in this pass, or is on record with another input.
@@ -132,10 +134,10 @@ class Verbs(ProgramTurn):
         causes: Sequence[Cause] = (),
         hear: Listener | None = None,
     ) -> Result:
-        """Call another agent for the next turn of a child run, which remembers its earlier turns.
+        """Call another agent for one more turn of a child run that keeps its conversation; see `call`.
 
         Args:
-            content: the content that opens the turn, with its `document`.
+            content: the task for this turn, with its `document`.
             name: name of the step.
             thread: name of the child run.
             causes: the entries that the content was made from.
@@ -187,17 +189,17 @@ class Verbs(ProgramTurn):
         return Result(name=name, text=text, value=end.state, reason=reason, error=end.error, seq=step.end_seq)
 
     def note(self, name: str, content: C, causes: Sequence[Cause] = ()) -> tuple[C, Entry]:
-        """Write a content once. Return the recorded content, with its entry.
+        """Write a content once, under a name. Return the content that is on record, with its entry.
 
         Raises:
             OtherProgram: the name was used before in this pass, or is on record with another kind.
-            AgentError: only the run itself may write this kind, or set a field that is set here.
+            AgentError: only the run itself may write this kind, or set one of the given fields.
         """
         refuse_own(content, "note(...)")
         return self.keep(name, content, causes)
 
     def keep(self, name: str, content: C, causes: Sequence[Cause] = ()) -> tuple[C, Entry]:
-        """Write a content once, even of a kind that only the run itself writes; see `note`."""
+        """Write a content once, as `note` does, but also of a kind that only the run itself may write."""
         self.use(name)
         entry = self.live.state.steps.notes.get(name)
         if entry is None:
@@ -208,12 +210,12 @@ class Verbs(ProgramTurn):
         return cast("C", entry.content), entry
 
     def now(self, name: str) -> datetime:
-        """Return the time of the first call under this name."""
+        """Return the current time. If the time is on record under this name, return the recorded time."""
         written, _ = self.note(name, KeyValueContent(key=name, value=utc_text(self.live.clock())))
         return utc_time(written.value)
 
     async def ask(self, name: str, question: str, schema: dict[str, Any] | None = None) -> Any:
-        """Ask a person, once, and return the answer. The turn waits until somebody answers.
+        """Ask a person once, and return the answer. The turn waits until the answer is there.
 
         Args:
             schema: JSON Schema of the answer; `None` for any text.
@@ -230,10 +232,9 @@ class Verbs(ProgramTurn):
         return answer.value
 
     async def sleep(self, name: str, until: datetime | float) -> datetime:
-        """Wait until a time, or for some seconds, once. The turn stays open, and is continued when it is due.
+        """Wait until a time, or for some seconds, once, and return the time at which the wait was due to end.
 
-        Returns:
-            The time at which it was due. `gesta work` continues due turns; less than a second needs no worker.
+        For more than a second, the turn waits: it stays open, and `gesta work` continues it when it is due.
         """
         due = until if isinstance(until, datetime) else self.live.clock() + timedelta(seconds=until)
         due = self.note(name, TimerContent(due_at=due, key=name), [self.question])[0].due_at
@@ -253,7 +254,7 @@ class Verbs(ProgramTurn):
         why: str | None = None,
         causes: Sequence[Cause] = (),
     ) -> str:
-        """Return the chosen option, and write the decision once; without a `choice` an option is drawn at random."""
+        """Return the chosen option, and write the decision once. Without a `choice`, an option is drawn at random."""
         if choice is not None and choice not in options:
             found = f"{choice!r} is none of the options.{nearest(choice, options)}"
             raise OtherProgram(name, found, f"one of {', '.join(options)}")
@@ -262,7 +263,7 @@ class Verbs(ProgramTurn):
         return self.note(name, content, causes or (self.question,))[0].choice
 
     def aloud(self, event: Event) -> None:
-        """Stream the answer of a child run as this run's own answer. Pass it as `hear` to the call that answers."""
+        """Stream the answer of a child run as this run's own answer. Pass this method as `hear` to `call`."""
         if event.type == "answer" and event.content:
             self.live.streamed = True
             self.live.tell(AnswerEvent, event.content)
@@ -271,7 +272,10 @@ class Verbs(ProgramTurn):
             self.live.tell(RetractEvent, "", last=True)
 
     async def _edge(self, live: LiveRun, step: WorkflowStep, handed: StepInput) -> tuple[int, dict[str, Any] | None]:
-        """Write the edge to a child run, unless it is on record. Returns its seq, and the allowance of the run."""
+        """Write the edge to a child run, unless it is on record.
+
+        Return its seq, and the amount that the child run may spend.
+        """
         written = next((each for each in step.entries if isinstance(each.content, EdgeContent)), None)
         if written is None:
             path, name, allowance = list(live.log.path), handed.agent.name, await self.allowance()
@@ -283,7 +287,11 @@ class Verbs(ProgramTurn):
         return written.seq, written.content.allowance
 
     def _routed(self, run: str, hear: Listener) -> Broadcast:
-        """Return a broadcast that sends the words of one run's answer to `hear`, and all other words as before."""
+        """Return a broadcast that sends one run's answer to `hear`, and all other words to the former listeners.
+
+        Args:
+            run: id of the run.
+        """
         above, routed = self.live.broadcast, Broadcast()
 
         def route(event: Event, durable: int) -> None:
@@ -306,16 +314,13 @@ class Verbs(ProgramTurn):
         return end, ((ended.run, ended.end),)
 
     def _run_name(self, name: str) -> str:
-        """Return the name of a step's child run.
-
-        A step of an earlier turn with the same name had another child run.
-        """
+        """Return the name of a step's child run. A number is added if an earlier turn used the name of the step."""
         before = self.live.state.steps.before.get(name, 0)
         return f"{name}#{before + 1}" if before or "#" in name else name
 
 
 def _same(name: str, written: Any, handed: Any) -> None:
-    """Check that a step calls its agent with the input on record. Raises OtherProgram."""
+    """Check that a step passes its agent the input that is on record. Raises OtherProgram."""
     if written != handed and digest_of(written) != digest_of(as_recorded(handed)):
         found = f"it is on record with the input {observation_text(written)!r:.200}"
         raise OtherProgram(name, found, f"the same, got {observation_text(handed)!r:.200}")

@@ -1,7 +1,7 @@
 """An entry is a content with its place, time and causes; it is written once and never changes.
 
-Its id is `run.seq`; there is no second id. A `Draft` is a content before it is written, an `Entry` is stored, and a
-`Row` is an entry in its stored form: the texts whose bytes the digest covers.
+Its seq is its number in its run, and its id is `run.seq`; there is no second id. A `Draft` is a content before it is
+written, an `Entry` is stored, and a `Row` is an entry in its stored form: the texts whose bytes the digest covers.
 
 All state of a run is computed from its entries by a `View`, a fold over entries. So this state can be deleted and
 computed again.

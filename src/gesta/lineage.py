@@ -3,7 +3,7 @@
 `PLACES` says for each kind whether its entries are nodes of an explanation, of which type, and which causes they must
 have. `Origin` folds one run. Explanations of old entries and events about new entries use this one fold, so they agree.
 A cause in another run is kept as a link, which `derived` follows. A cause that is not a node (a request, an attempt, an
-edge) is replaced by the nodes that it was made from itself.
+`edge` to a child run) is replaced by the nodes that it was made from itself. A seq is an entry's number in its run.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -43,7 +43,7 @@ LED = frozenset({Kind.User, Kind.System, Kind.ToolResult, Kind.Decision, Kind.En
 """Further kinds that can cause a tool call, when a program and not a model makes it."""
 PLACES: Mapping[Kind, Place] = MappingProxyType(
     {
-        Kind.System: Place(),  # a Question where it opens a child run
+        Kind.System: Place(),  # a Question if it opens a child run
         Kind.User: Place("Question"),
         Kind.Assistant: Place("Conclusion", None),
         Kind.RequestHeader: Place(),
@@ -55,7 +55,7 @@ PLACES: Mapping[Kind, Place] = MappingProxyType(
         Kind.ToolResult: Place("Observation", frozenset({Kind.ToolCall, Kind.Attempt})),
         Kind.Fault: Place(None, frozenset({Kind.Request, Kind.Attempt, Kind.Begin})),  # of a turn: its process died
         Kind.Begin: Place(),
-        Kind.End: Place(),  # what its span gave, by the role of that; the Conclusion of a child run
+        Kind.End: Place(),  # the result of its span, by the span's role; in a child run the Conclusion
         Kind.Edge: Place(),
         Kind.KeyValue: Place("Note"),
         Kind.Decision: Place("PatternDecision", None, follows=True),
@@ -70,7 +70,7 @@ PLACES: Mapping[Kind, Place] = MappingProxyType(
         Kind.Resolution: Place("Resolution", frozenset({Kind.Attempt}), follows=True),
         Kind.Budget: Place(None, frozenset({Kind.Request, Kind.Attempt, Kind.Edge})),
         Kind.Artifact: Place("Artifact", None, follows=True),
-        Kind.Compaction: Place("Summary"),  # of the range that it names
+        Kind.Compaction: Place("Summary"),  # a summary of the range that it names
         Kind.Check: Place("Approval", None, follows=True),
     }
 )
@@ -139,7 +139,7 @@ class Origin(Struct, weakref=True):
         if type_ is not None and type_ not in ASIDE:
             self.loose -= {other for run, other in self.nearest[seq] if run == entry.run}
             self.loose.add(seq)
-        elif entry.kind is Kind.Edge:  # nodes made from a question that was handed over name the other run
+        elif entry.kind is Kind.Edge:  # a question that was handed over is answered by nodes of the other run
             self.loose -= {link for _, link in links if self.nodes.get(link) == "Question"}
 
     def turn(self, span: int) -> int:

@@ -175,12 +175,12 @@ def wake(agent: Agent, live: LiveRun, by: str | None) -> None:
 
 
 def taken(state: RunState, head: int, mark: int | None) -> None:
-    """Store in the state which entry was last when the lease was taken, and the mark of a copied record.
+    """Prepare a run's state after this process took the lease, the right to write the run.
 
-    What was found out before about the processes of open attempts then no longer counts: each is looked up again.
+    The arguments are stored. Every open attempt is made to be checked again, because its process may have ended since.
 
     Args:
-        head: seq of the run's last entry when this process took the lease, the right to write the run.
+        head: seq of the run's last entry when the lease was taken.
         mark: see `Info.mark`.
     """
     state.since, state.mark = head, mark

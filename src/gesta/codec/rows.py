@@ -29,7 +29,7 @@ from gesta.text.redactor import SECRETS
 T = TypeVar("T")
 Keep = Callable[[bytes], str]  # takes the bytes of a large value and returns the name of its blob
 LARGE = 64 * 1024  # bytes above which a text, bytes or a whole field is a blob
-MAX_DEPTH = 64  # containers in a row; what lies deeper is one text, so that no reader meets its recursion limit
+MAX_DEPTH = 64  # levels; a deeper value is stored as one text, so that no reader meets its recursion limit
 
 
 class PythonValue(msgspec.Struct, frozen=True):
@@ -366,7 +366,7 @@ def _read(text: str, blobs: Mapping[str, bytes], version: int = VERSION, upcasts
     kind = CLASSES.get(members.get("kind", ""))
     if kind is None:
         raise ValueError(f"this release knows no kind {members.get('kind')!r}")
-    with suppress(Exception):  # not only ValidationError: a lone surrogate where a time stands is a UnicodeError
+    with suppress(Exception):  # not only ValidationError: a lone surrogate in a time raises UnicodeError
         return msgspec.convert(members, kind)
     for field in msgspec.structs.fields(kind):
         with suppress(Exception):

@@ -304,7 +304,7 @@ def _empty(agent: Agent, turn: Turn) -> Finish | None:
 
 
 def asks_again(agent: Agent, turn: Turn) -> bool:
-    """Return whether the last reply was empty and the policy allows to ask again."""
+    """Return whether the last reply was empty and the policy allows asking again."""
     return 0 < turn.empty <= agent.policy.retry.empty
 
 

@@ -162,7 +162,7 @@ def _placeholder(agent: Agent, call: OpenCall) -> tuple[str, Literal["error", "d
 
 
 def only_reads(tool: Tool) -> bool:
-    """Return whether a tool is `pure`. A tool that runs an agent only reads if all tools of the agent do."""
+    """Return whether a tool is `pure`, or runs an agent without a program all of whose tools only read."""
     if tool.agent is not None:
         return tool.agent.program is None and all(map(only_reads, tool.agent.tools))
     return tool.effect == "pure"

@@ -1,7 +1,7 @@
 """Native tool calls: a completion with its calls, then one result for each call, directly after it and in order.
 
 Chat Completions, Anthropic Messages and Gemini require this order. Entries may be in another order on the log, because
-of crashes, parallel results, repeated ids and late results.
+of crashes, parallel results, repeated ids and late results. A segment is the entries from one request to the next.
 """
 
 import hashlib

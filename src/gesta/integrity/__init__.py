@@ -1,4 +1,4 @@
-"""Checks that a record is unchanged: the digests of every run, the heads that were saved elsewhere, and tombstones."""
+"""Checks that a record is unchanged: the digests of each run, digests saved elsewhere, and marks of removed runs."""
 
 ORDER = (
     "tombstones",

@@ -1,8 +1,9 @@
 """Entries are written into a buffer at once and in order; a caller awaits `durable` until they are committed.
 
-`Journal` is the only writer of a run: it numbers the entries, computes their digests and buffers them. `Log` is a
-handle on one span of a run, passed as an argument. Actions given to `after` run only once the entries before them are
-committed. After a failed commit nothing more is written: otherwise effects could happen without entries about them.
+`Journal` is the only writer of a run (its process holds the lease, the right to write): it numbers the entries,
+computes their digests and buffers them. `Log` is a handle on one span (named part) of a run, passed as an argument.
+Actions given to `after` run only once the entries before them are committed. After a failed commit nothing more is
+written: otherwise effects could happen without entries about them.
 """
 
 import os
@@ -125,7 +126,7 @@ class Journal:
     ) -> Entry:
         """Write a content into the buffer as the next entry, and return the entry.
 
-        For a `begin`, `span` is ignored: its span is its own.
+        A `begin` starts a span of its own, so `span` is ignored for it.
 
         Raises the error of an earlier commit, if that failed.
         """

@@ -106,7 +106,7 @@ class Spending(Struct):
         """Return the cost of the turn; `None` if no account was kept.
 
         Args:
-            requests: number of replies in the turn. If more than were settled, the price is unknown.
+            requests: number of replies in the turn. If this is more than were settled, the price is unknown.
         """
         whole, known = self.counted, not (self.held or self.unpriced or requests > self.requests)
         if whole == Amount() and not self.requests:

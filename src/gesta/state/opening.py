@@ -95,7 +95,7 @@ def check_here(run: str, state: RunState, store: Store) -> None:
 
 
 def check_same(run: str, opening: Opening, known: Turn) -> None:
-    """Check that a key was used before with the same message. Raises OtherProgram for a child run, else OtherMessage.
+    """Check that a key is used with the same message as before. Raises OtherProgram for a child run, else OtherMessage.
 
     Args:
         known: the turn that was opened with this key.

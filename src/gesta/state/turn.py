@@ -22,7 +22,7 @@ so far."""
 
 
 class LastRequest(Struct):
-    """The last request of a run."""
+    """The facts about a run's last request that the next request needs."""
 
     seq: int
     digest: str
@@ -36,7 +36,7 @@ class LastRequest(Struct):
 
 
 class Turn(Struct):
-    """The state of a turn, which is open or has ended."""
+    """The state of one turn, open or ended, computed from its entries."""
 
     begin: int
     key: str | None

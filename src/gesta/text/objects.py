@@ -64,7 +64,7 @@ def objects(text: str) -> list[TextObject]:
                 value, end = DECODER.raw_decode(text, start)
                 found.append(_text_object(text, start, end, value))
                 continue
-            except (ValueError, RecursionError):  # such an error counts the lines before it, so only once
+            except (ValueError, RecursionError):  # making such an error counts all lines before it, so only once
                 clean = False
         found.append(_piece(text, start))
         end = found[-1].end

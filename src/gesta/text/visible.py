@@ -166,5 +166,5 @@ def call_text(name: str, args: dict[str, Any]) -> str:
 
 
 def json_text(value: Any, indent: int | None = None) -> str:
-    """Return a value as JSON text. The caller has made its characters visible before."""
+    """Return a value as JSON text. The characters of its texts must be visible already; see `visible_value`."""
     return json.dumps(value, ensure_ascii=False, indent=indent, default=lambda each: visible(str(each)))

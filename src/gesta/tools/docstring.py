@@ -33,7 +33,7 @@ def _read(text: str) -> tuple[str, dict[str, str]]:
             texts = _texts(sections)
             if len(texts) > len(best[1]):
                 best = "\n\n".join(filter(None, map(_shown, sections))), texts
-        except Exception:  # noqa: BLE001, S112 - a parser's trouble with odd text is no reason to lose a tool
+        except Exception:  # noqa: BLE001, S112 - an odd docstring must not prevent the tool
             continue
     return best
 

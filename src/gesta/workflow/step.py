@@ -104,7 +104,7 @@ class ProgramTurn:
             await self._rest()
             self._left = True
             raise
-        except GestaError:  # the turn stays open: the steps beside this one may end, so that they are on record
+        except GestaError:  # the turn stays open: let other running steps end and be recorded
             await self._rest()
             raise
         finally:

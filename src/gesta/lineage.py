@@ -31,8 +31,8 @@ class Place(Struct, frozen=True):
     node: NodeType | None = None
     """`None` if entries of this kind are not nodes. An explanation replaces them by their causes, or omits them."""
     causes: frozenset[Kind] | None = frozenset()
-    """An entry must have a cause of one of these kinds. `None` allows a cause of any kind; with an empty set no cause
-    is needed."""
+    """Kinds of which an entry must have at least one cause. `None` allows a cause of any kind. If empty, no cause is
+    needed."""
     follows: bool = False
     """Whether an explanation that contains a cause of an entry contains the entry too."""
 

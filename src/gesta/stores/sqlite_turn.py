@@ -38,7 +38,7 @@ class Turn:
         self._here = threading.Lock()
 
     def taken_at_once(self) -> bool:
-        """Take the turn if it is free and no process waits for it, and return whether it was taken. Cost: 2 us."""
+        """Acquire the turn if it is free and no process waits for it. Return whether it was acquired. Cost: 2 us."""
         if not self._here.acquire(blocking=False):
             return False
         if free(self.descriptor, NEXT) and taken(self.descriptor, TURN):

@@ -27,7 +27,7 @@ class Explain(Struct, frozen=True):
     derived_from: tuple[str, ...]
     """Ids of the nodes that the entry was made from."""
     holds: Content | None = None
-    """The content of the entry, if the event includes it."""
+    """The content of the entry."""
 
 
 class Outcome(Struct, Generic[T], frozen=True, kw_only=True):

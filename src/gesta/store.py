@@ -175,7 +175,7 @@ class Foreign(Struct, frozen=True):
     """Objects in a file or schema that Gesta did not make, each described in words for people."""
 
     aside: Sequence[str] = ()
-    """Triggers and indexes on Gesta's tables, and objects with the names of Gesta's views. Gesta does not use them."""
+    """Triggers on Gesta's tables, and objects with the names of Gesta's views. Gesta does not use them."""
     beside: Sequence[str] = ()
     """Tables of other programs in the same file or schema, with their indexes, triggers and views."""
     tools: Sequence[str] = ()

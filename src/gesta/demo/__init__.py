@@ -1,7 +1,7 @@
-"""The demo's agent: a support desk for a small shop, `gesta.demo:agent`.
+"""The agent of `gesta demo`: a support desk for a small shop, with the address `gesta.demo:agent`.
 
-Its tools are ordinary functions on a real SQLite file. One of them pays money back: it must happen once, a person
-approves it, and after a crash the shop itself is asked whether it happened. The model replays a conversation that was
+Its tools are ordinary functions on a real SQLite file. One of them pays money back. It must happen only once, a person
+approves it, and after a crash Gesta asks the shop whether it happened. The model replays a conversation that was
 written for the demo; `--model provider:name` uses a live model instead.
 """
 
@@ -23,7 +23,7 @@ you would refund, and wait until the customer agrees. Amounts are in euros. Neve
 
 
 def its_shop(context: gesta.Context) -> Path:
-    """Return the path of the shop of this call's session."""
+    """Return the path of the shop's file for the session of a call."""
     return shop.place(context.record, context.session)
 
 
@@ -46,7 +46,7 @@ def refund_policy() -> str:
 
 
 def find_refund(key: str, context: gesta.Context) -> gesta.Done | gesta.NotDone:
-    """Return whether the refund with this key was booked; Gesta calls this function after a crash."""
+    """Return whether the refund with this key was booked. Gesta calls this function after a crash."""
     booked = shop.booked_as(its_shop(context), key)
     return gesta.Done(booked) if booked is not None else gesta.NotDone()
 
@@ -63,7 +63,11 @@ def refund(
 
 
 def refund_asked(order_id: int, amount: str, reason: str, context: gesta.Context) -> shop.Refund:
-    """Return the refund that a call asks for: the amount in cents, under the idempotency key of the call."""
+    """Return the refund that a call asks for. Its key is the idempotency key of the call.
+
+    Args:
+        amount: in euros, such as `12.50`.
+    """
     return shop.Refund(key=context.key, order_id=order_id, cents=shop.cents(amount), reason=reason, at=context.clock())
 
 

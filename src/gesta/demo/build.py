@@ -1,4 +1,4 @@
-"""Makes `shop.db` of `shop.sql`: `python -m gesta.demo.build`."""
+"""Makes the file `shop.db` from `shop.sql`: `python -m gesta.demo.build`."""
 
 import sqlite3
 from contextlib import closing
@@ -8,7 +8,7 @@ HERE = Path(__file__).parent
 
 
 def build(target: Path = HERE / "shop.db") -> Path:
-    """Make the file of the shop from `shop.sql`, and replace a file that exists."""
+    """Make the shop's file from `shop.sql`, and return its path. An existing file is replaced."""
     target.unlink(missing_ok=True)
     with closing(sqlite3.connect(target)) as shop:
         shop.executescript((HERE / "shop.sql").read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""The process of part 2 that is killed: it runs the conversation with a refund tool that kills its process.
+"""The process that part 2 of the demo kills. It runs the conversation with a refund tool that kills its own process.
 
 python -m gesta.demo.child RECORD SESSION --by NAME [--kill after|before] [--model M] [--base-url URL]
 """
@@ -21,7 +21,7 @@ P = ParamSpec("P")
 
 
 def killed_after(function: Callable[P, Any]) -> Callable[P, Any]:
-    """Wrap a function so that the process dies after the function's work and before it returns."""
+    """Return a wrapper that calls a function, and kills the process before the function's result is returned."""
 
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> Any:
         function(*args, **kwargs)
@@ -31,7 +31,7 @@ def killed_after(function: Callable[P, Any]) -> Callable[P, Any]:
 
 
 def killed_before_commit(order_id: int, amount: str, reason: str, context: gesta.Context) -> dict[str, Any]:
-    """Book a refund like the tool `refund`, but kill this process before the shop commits."""
+    """Book a refund like the tool `refund`, but kill this process instead of committing."""
 
     def commit(_connection: sqlite3.Connection) -> None:
         die()
@@ -40,7 +40,11 @@ def killed_before_commit(order_id: int, amount: str, reason: str, context: gesta
 
 
 def doomed(agent: gesta.Agent, when: str) -> gesta.Agent:
-    """Return the agent with a refund tool that kills the process."""
+    """Return a copy of the agent whose refund tool kills the process.
+
+    Args:
+        when: `after` or `before` the shop's commit.
+    """
     function = killed_after(demo.refund.function) if when == "after" else killed_before_commit
     refund = msgspec.structs.replace(demo.refund, function=function)
     tools = [refund if tool.name == refund.name else tool for tool in agent.tools]
@@ -48,14 +52,14 @@ def doomed(agent: gesta.Agent, when: str) -> gesta.Agent:
 
 
 async def run(given: argparse.Namespace) -> gesta.Outcome:
-    """Run the conversation until it ends, or until this process is killed."""
+    """Run the conversation until it ends, or until this process is killed. Return the last outcome."""
     agent = doomed(staffed(given.model, given.base_url), given.kill)
     async with gesta.open(given.record) as record:
         return await drive(record, agent, given.session, given.by)
 
 
 def main() -> int:
-    """Read the command line and run the conversation."""
+    """Read the command line, run the conversation, and return the exit code."""
     parser = argparse.ArgumentParser()
     parser.add_argument("record")
     parser.add_argument("session")

@@ -1,8 +1,8 @@
-"""The conversation that the demo replays: four messages of a customer, and the answers of the model.
+"""The conversation that the demo replays: four messages of a customer, and the model's replies.
 
-The model has no counter: it counts the answers on record, so after a crash it continues with the right answer. If a
-person denies the refund, or the session has no shop, it gives an answer that was written for that case. The counts of
-tokens are typical for such a conversation; no tokens were bought.
+The number of replies on record chooses the next one, so after a crash the model goes on with the right reply. If a
+person denies the refund, or if the session has no shop, the model gives a reply that was written for that case. The
+token counts are typical for such a conversation, but no tokens were bought.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ MESSAGES = (
     "Yes, please refund the lamp. I will keep the bulbs.",
     "Thank you, that is all.",
 )
-"""Messages of the customer; message i is sent with the key `m{i}`."""
+"""The customer's messages. The message with number i, from 0, is sent under the key `m{i}`."""
 
 NAME = "replay:support"
 
@@ -34,7 +34,7 @@ def _said(text: str, tokens: tuple[int, int], *calls: ReplyCall) -> Reply:
 
 
 def _by_what_happened(usual: Reply, denied: Reply | None = None) -> Callable[[Request], Reply]:
-    """Return a function that chooses an answer by the results of the tools."""
+    """Return a function that chooses a reply by whether the request shows a missing shop or a denied refund."""
 
     def choose(request: Request) -> Reply:
         if any(MISSING.encode() in block for block in request.blocks):
@@ -50,7 +50,7 @@ def model(pause_s: float = 0.0) -> Model:
     """Return the model that replays the conversation.
 
     Args:
-        pause_s: pause before each piece of a text, so that a person sees it stream.
+        pause_s: seconds to wait before each piece of a text, so that a person sees it stream.
     """
     return gesta.scripted(
         _said("I am sorry to hear that. Which email address did you order with?", (486, 15)),

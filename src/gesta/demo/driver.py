@@ -1,7 +1,8 @@
-"""Runs a conversation as a program does: sends each message under its key, and sends it again after a crash.
+"""Runs the demo's conversation as a program would: it sends each message under a key, and again after a crash.
 
-A message whose key is on record is not added twice: its ended turn is returned, or its open turn is resumed. So one
-function begins a conversation, and continues it after its process was killed or a person has answered.
+A message whose key is on record is not added again. If its turn has ended, the outcome is returned; if it is open, the
+turn is resumed. So one function begins a conversation, and also continues it after its process was killed or a person
+has answered.
 """
 
 from typing import Literal
@@ -17,12 +18,18 @@ from gesta.kinds import ApprovalContent
 
 
 def key(place: int) -> str:
-    """Return the key of message `place`, counted from 0."""
+    """Return the key of the message with this number, from 0."""
     return f"m{place}"
 
 
 def staffed(live: str | None, base_url: str | None, pause_s: float = 0.0) -> gesta.Agent:
-    """Return the agent, with a live model instead of the replay if one is named. Raises BadAddress and NoKey."""
+    """Return the demo's agent, with a live model if one is named. Raises BadAddress and NoKey.
+
+    Args:
+        live: address of the live model, `provider:name`.
+        base_url: base URL of the live model.
+        pause_s: seconds between the pieces of a replayed answer.
+    """
     if base_url and not live:
         raise BadAddress("A base URL says where, but not which model. Add --model NAME, by that server's name for it.")
     chosen = address.model(live, base_url) if live else model(pause_s)
@@ -30,12 +37,15 @@ def staffed(live: str | None, base_url: str | None, pause_s: float = 0.0) -> ges
 
 
 def awaits_approval(outcome: gesta.Outcome) -> bool:
-    """Return whether a turn waits for approvals and for nothing else."""
+    """Return whether a turn waits for approvals, and for nothing else."""
     return bool(outcome.waiting) and all(waiting.what == "approval" for waiting in outcome.waiting)
 
 
 async def answer(record: gesta.Record, outcome: gesta.Outcome, verdict: Literal["approved", "denied"], by: str) -> None:
-    """Send a person's answer to the inbox of the run, for every call that waits for an approval."""
+    """Approve or deny every call that waits for approval, in the name of `by`.
+
+    The answers go to the inbox of the run.
+    """
     for waiting in outcome.waiting:
         assert waiting.of is not None, f"nobody was asked about call {waiting.call}"
         await record.send(
@@ -44,7 +54,10 @@ async def answer(record: gesta.Record, outcome: gesta.Outcome, verdict: Literal[
 
 
 async def drive(record: gesta.Record, agent: gesta.Agent, session: str, by: str) -> gesta.Outcome:
-    """Send every message under its key, and approve each call that waits, in the name of `by`."""
+    """Send every message under its key, and approve each call that waits, in the name of `by`.
+
+    Return the last outcome.
+    """
     for place, text in enumerate(MESSAGES):
         outcome = await record.run(agent, text, session=session, key=key(place))
         while awaits_approval(outcome):

@@ -1,4 +1,7 @@
-"""The facts that the demo prints, computed from the entries: nothing is counted while the demo runs."""
+"""The numbers that the demo prints.
+
+They are computed from the entries on record; nothing is counted while the demo runs.
+"""
 
 from collections.abc import Iterable
 
@@ -10,18 +13,18 @@ from gesta.model.usage import tokens
 
 
 class Usage(Struct):
-    """Number of requests and answers of a model, and their tokens."""
+    """The numbers of requests to a model, of its answers, and of tokens."""
 
     asked: int = 0
     answered: int = 0
     given: int = 0
     taken: int = 0
     unknown: int = 0
-    """Number of answers without a count of tokens."""
+    """Number of answers that came without a count of tokens."""
 
     @property
     def text(self) -> str:
-        """The counted tokens as one line."""
+        """The numbers of tokens, as one line of text."""
         if self.answered == self.unknown:
             return "unknown"
         known = f"{self.given:,} in, {self.taken:,} out"
@@ -29,7 +32,7 @@ class Usage(Struct):
 
 
 def usage(entries: Iterable[Entry]) -> Usage:
-    """Return the number of requests and answers in some entries, and their tokens."""
+    """Return the numbers of requests, answers and tokens in some entries."""
     total = Usage()
     for entry in entries:
         match entry.content:
@@ -48,7 +51,10 @@ def usage(entries: Iterable[Entry]) -> Usage:
 
 
 def bought_again(entries: Iterable[Entry]) -> int:
-    """Return the number of requests with the same body as an answered one; an empty reply is no answer."""
+    """Return the number of requests that were sent again although the same request had been answered.
+
+    Requests are the same if their bodies are. An empty reply without calls does not count as an answer.
+    """
     digests: dict[int, str] = {}
     replies: dict[int, set[str]] = {}
     answered: set[str] = set()

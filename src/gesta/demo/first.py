@@ -1,4 +1,4 @@
-"""Part 1: the conversation, streamed; a person is asked before money is paid back."""
+"""Part 1 of the demo: the conversation is streamed, and a person is asked before money is paid back."""
 
 from contextlib import suppress
 
@@ -13,13 +13,14 @@ from gesta.demo.stage import Stage, Verdict
 from gesta.demo.voice import CUSTOMER
 
 PAUSE_S = 0.03
-"""Pause between the pieces of a replayed answer on a terminal."""
+"""Seconds between the pieces of a replayed answer, on a terminal."""
 
 
 def play_first(stage: Stage, session: str) -> tuple[gesta.Outcome, Verdict | None]:
-    """Run the conversation until it ends or waits.
+    """Run the conversation until it ends, or until it waits for a person who cannot be asked.
 
-    Returns its last outcome, and the person's answer about the refund; the answer is `None` if nobody gave one.
+    Returns:
+        The last outcome, and the person's answer about the refund; `None` instead if nobody answered.
     """
     stage.open_shop(session)
     stage.voice.heading(f"Part 1: a refund that a person approves (session {session})")
@@ -41,7 +42,10 @@ def play_first(stage: Stage, session: str) -> tuple[gesta.Outcome, Verdict | Non
 
 
 async def _say(stage: Stage, session: str, place: int) -> gesta.Outcome:
-    """Send a message, or resume its turn, and print its events. The words stream only if all output is printed."""
+    """Send the message with this number, or resume its turn, and print what happens. Return the outcome.
+
+    The words of the answer are streamed only with `--full`.
+    """
     full = stage.choices.full
     agent = stage.agent(PAUSE_S if full and stage.console.is_terminal else 0.0)
     async with gesta.open(stage.choices.address) as record:
@@ -63,7 +67,7 @@ async def _answer(stage: Stage, outcome: gesta.Outcome, verdict: Verdict) -> Non
 
 
 def _asked(stage: Stage, outcome: gesta.Outcome) -> Verdict | None:
-    """Ask for the approval on the terminal; `None` if nobody can be asked."""
+    """Ask on the terminal whether the call may run, and return the answer; `None` if nobody can be asked."""
     if stage.choices.yes:
         return Verdict("approved", "--yes")
     if not stage.choices.interactive:

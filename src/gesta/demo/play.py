@@ -1,6 +1,6 @@
-"""The demo, in two parts: a refund that a person approves, and the same while its process is killed.
+"""Plays the demo in two parts: a refund that a person approves, and the same refund in a process that is killed.
 
-Every claim that is printed was read from the record, from the shop's file, or from the exit code of a process.
+Everything that the demo claims was read from the record, from the shop's file, or from the exit code of a process.
 """
 
 import anyio
@@ -31,7 +31,8 @@ NEXT = (
     ("why {0} {1}", "what that answer was made from"),
     ("view", "both conversations in a browser"),
 )
-"""What to type after the summary: on the answer that came after the approval, and on all of it."""
+"""Commands to try after the demo, each with what it shows: about the answer that followed the approval, and about both
+conversations."""
 NEXT_IN_FULL = (
     ("log {0}", "every line of that conversation"),
     ("runs", "every run on this record"),
@@ -45,7 +46,7 @@ def play(choices: Choices, console: Console) -> int:
     """Play both parts, and return the exit code.
 
     Raises:
-        GestaError: the record cannot be written, or the model cannot be used as it is.
+        GestaError: the record cannot be written, or the model cannot be used.
     """
     if choices.address == ":memory:" or "://" in choices.address:
         raise BadAddress(f"The demo needs a record in a file, not {choices.address!r}: --record FILE.gesta")
@@ -82,7 +83,7 @@ def _play(stage: Stage) -> int:
 
 
 def _judged(stage: Stage, outcome: gesta.Outcome) -> int:
-    """Return the exit code of an outcome, and print why the turn ended if it has no answer."""
+    """Return the exit code for an outcome. If the turn has no answer, print why."""
     if outcome.reason == "answered":
         return ANSWERED
     said = outcome.error.message if outcome.error is not None else f"waits for {outcome.waiting}"
@@ -92,7 +93,7 @@ def _judged(stage: Stage, outcome: gesta.Outcome) -> int:
 
 
 async def _close(stage: Stage) -> None:
-    """Print the commands to type next; before them the cost and the paths of the files, if everything is printed."""
+    """Print the commands to try next. With `--full`, first print the cost and the paths of the files."""
     async with gesta.open(stage.choices.address) as record:
         took = usage([entry for session in stage.sessions for entry in await stage.entries(record, session)])
     live, voice = bool(stage.choices.live), stage.voice

@@ -1,7 +1,7 @@
-"""Part 2: the same conversation, whose process is killed between the shop's COMMIT and the tool's return.
+"""Part 2 of the demo: the same conversation, killed after the shop's COMMIT and before the refund tool returns.
 
-A child process runs the conversation, while this process only reads the growing record. Then this process runs it with
-the same function, and reads from the record how Gesta resolved the interrupted call.
+A child process runs the conversation until it is killed, while this process prints the entries that appear on record.
+Then this process runs the conversation with the same function, and prints how Gesta resolved the interrupted call.
 """
 
 import signal
@@ -34,7 +34,11 @@ AGAIN = (
 
 
 async def play_second(stage: Stage, session: str, verdict: Verdict) -> gesta.Outcome | None:
-    """Play part 2; `None` if the child process was not killed as planned."""
+    """Play part 2, and return the last outcome; `None` if the child process was not killed as planned.
+
+    Args:
+        verdict: the person's answer in part 1, which also approves the refund here.
+    """
     stage.open_shop(session)
     if stage.choices.full:
         stage.voice.heading(f"Part 2: killed in the middle of the refund (session {session})")
@@ -57,7 +61,7 @@ async def play_second(stage: Stage, session: str, verdict: Verdict) -> gesta.Out
 
 
 async def _shown(stage: Stage, record: gesta.Record, session: str, work: Callable[[], Awaitable[R]]) -> R:
-    """Await a function, and print the entries that are written meanwhile."""
+    """Await a function, print the entries that are written meanwhile, and return the function's result."""
     done = anyio.Event()
 
     async def watch() -> None:
@@ -75,7 +79,7 @@ async def _shown(stage: Stage, record: gesta.Record, session: str, work: Callabl
 
 
 async def _child(stage: Stage, session: str, by: str) -> int:
-    """Run the process that will be killed, and return its exit code."""
+    """Run the process that is killed, and return its exit code."""
     command = [sys.executable, "-P", "-m", "gesta.demo.child", stage.choices.address, session]
     command += ["--by", by, "--kill", stage.choices.kill, *stage.choices.live]
     # In a session of its own, so that Ctrl-C reaches this process alone, which then ends the child.
@@ -114,7 +118,7 @@ async def _tell_of_kill(stage: Stage, record: gesta.Record, session: str, code: 
 
 
 async def _tell_counts(stage: Stage, record: gesta.Record, session: str) -> None:
-    """Print how often the refund was made, and how many model requests were made a second time."""
+    """Print how often the refund was made, and how many requests to the model were sent a second time."""
     counted, entries = shop.count(stage.shop(session)), await stage.entries(record, session)
     text = f"refunds fired: {counted.fired}, model calls bought again: {bought_again(entries)}"
     stage.voice.line(text, "bold")

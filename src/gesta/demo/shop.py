@@ -1,7 +1,7 @@
-"""The demo's shop, one SQLite file for each session, and all functions that read or change it.
+"""The demo's shop: one SQLite file for each session, and all functions that read or change it.
 
-Amounts are whole cents in this module and decimal text outside. The shop itself does not prevent a second booking of
-a refund: the record has to make sure that there is only one.
+Amounts are whole cents in this file, and decimal text outside of it. The shop does not refuse to book the same refund
+twice: it is Gesta that has to prevent that.
 """
 
 import os
@@ -19,16 +19,16 @@ from msgspec import Struct
 
 ORIGINAL = Path(__file__).with_name("shop.db")
 MISSING = "No shop at"
-"""Beginning of the error message for a session without a copy of the shop."""
+"""The beginning of the error message for a session without a shop."""
 
 Commit = Callable[[sqlite3.Connection], None]
 
 
 class Refund(Struct, frozen=True, kw_only=True):
-    """One refund that is to be booked."""
+    """A refund to book."""
 
     key: str
-    """Idempotency key of the call."""
+    """Idempotency key of the call that books it."""
     order_id: int
     cents: int
     reason: str
@@ -36,27 +36,31 @@ class Refund(Struct, frozen=True, kw_only=True):
 
 
 class Count(Struct, frozen=True):
-    """How often a session's refund fired, counted in the files of the demo."""
+    """How often refunds of a session were started and booked, according to the shop's two files."""
 
     fired: int
-    """Number of lines that the tool wrote, one before each booking."""
+    """Number of lines in the file to which the tool writes before each booking."""
     booked: int
     """Number of rows in the table of refunds."""
 
 
 def place(record: str, session: str) -> Path:
-    """Return the path of a session's copy of the shop, which is beside the record."""
+    """Return the path of a session's shop. It is beside the record.
+
+    Args:
+        record: path of the record's file.
+    """
     name = re.sub(r"[^\w.-]", "_", f"{Path(record).stem}-{session}.shop.db")
     return Path(record).with_name(name)
 
 
 def witness(shop: Path) -> Path:
-    """Return the path of the file with a line for each refund that was started."""
+    """Return the path of the file that has a line for each refund that was started."""
     return shop.with_name(shop.name + ".fired")
 
 
 def copy(target: Path) -> None:
-    """Copy the shop for a session. Raises FileExistsError and other OSError."""
+    """Copy the original shop to a new file. Raises FileExistsError and other OSError."""
     with ORIGINAL.open("rb") as original, target.open("xb") as made:
         try:
             shutil.copyfileobj(original, made)
@@ -67,7 +71,7 @@ def copy(target: Path) -> None:
 
 
 def cents(amount: str) -> int:
-    """Return an amount such as "64.90" in cents. Raises ValueError."""
+    """Return an amount such as "64.90" in cents. Raises ValueError if it is no amount above 0."""
     with suppress(InvalidOperation):
         value = Decimal(amount) if re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,2})?", amount) else Decimal(0)
         if value > 0:
@@ -76,13 +80,13 @@ def cents(amount: str) -> int:
 
 
 def euros(amount: int) -> str:
-    """Return cents as decimal text."""
+    """Return an amount in cents as text such as "64.90"."""
     return f"{amount // 100}.{amount % 100:02}"
 
 
 @contextmanager
 def opened(shop: Path) -> Iterator[sqlite3.Connection]:
-    """Open a session's copy of the shop, without a commit at the end. Raises LookupError."""
+    """Open a session's shop for a `with` block. Nothing is committed at its end. Raises LookupError without a shop."""
     if not shop.is_file():
         raise LookupError(
             f"{MISSING} {shop.name!r}. This agent works on a copy of the demo's shop beside the record, one for each "
@@ -95,7 +99,7 @@ def opened(shop: Path) -> Iterator[sqlite3.Connection]:
 
 
 def customer(shop: Path, email: str) -> dict[str, Any]:
-    """Return a customer by email, with the orders, newest first. Raises LookupError."""
+    """Return the name, the city and the orders of a customer, newest order first. Raises LookupError."""
     with opened(shop) as connection:
         found = connection.execute("SELECT * FROM customers WHERE email = lower(?)", [email.strip()]).fetchone()
         if found is None:
@@ -107,7 +111,7 @@ def customer(shop: Path, email: str) -> dict[str, Any]:
 
 
 def order(shop: Path, order_id: int) -> dict[str, Any]:
-    """Return one order with its lines and payment. Raises LookupError."""
+    """Return the lines, the payment and the status of an order. Raises LookupError."""
     with opened(shop) as connection:
         found = connection.execute("SELECT * FROM orders WHERE id = ?", [order_id]).fetchone()
         if found is None:
@@ -129,16 +133,16 @@ def order(shop: Path, order_id: int) -> dict[str, Any]:
 
 
 def book(shop: Path, refund: Refund, commit: Commit = sqlite3.Connection.commit) -> dict[str, Any]:
-    """Book a refund, and return what may be said of it to a customer.
+    """Book a refund, and return what a customer may be told about it.
 
-    Before the booking, a line is written and synced to a file beside the shop. The lines count every started booking,
-    also one whose transaction was not committed.
+    Before the booking, a line is written to a file beside the shop and synced. So the lines also count a booking whose
+    transaction was never committed.
 
     Args:
-        commit: commits the transaction; a test kills the process in it.
+        commit: commits the transaction. The demo passes a function that kills the process instead.
 
     Raises:
-        LookupError, ValueError: there is no such order, or the refund is more than was paid. Nothing was booked.
+        LookupError, ValueError: the order does not exist, or the refund is more than was paid. Nothing was booked.
     """
     with opened(shop) as connection:
         if connection.execute("SELECT 1 FROM orders WHERE id = ?", [refund.order_id]).fetchone() is None:
@@ -162,7 +166,7 @@ def book(shop: Path, refund: Refund, commit: Commit = sqlite3.Connection.commit)
 
 
 def booked_as(shop: Path, key: str) -> dict[str, Any] | None:
-    """Return the refund with the key of a call; `None` if it was not booked."""
+    """Return the refund that a call booked, found by the call's key; `None` if it was not booked."""
     with opened(shop) as connection:
         row = connection.execute("SELECT * FROM refunds WHERE key = ? ORDER BY id", [key]).fetchone()
         if row is None:
@@ -173,14 +177,14 @@ def booked_as(shop: Path, key: str) -> dict[str, Any] | None:
 
 
 def count(shop: Path) -> Count:
-    """Return how often a session's refund was started and booked, from its two files."""
+    """Return how often refunds of a session were started and booked."""
     lines = witness(shop).read_text(encoding="utf-8").splitlines() if witness(shop).exists() else []
     with opened(shop) as connection:
         return Count(len(lines), connection.execute("SELECT count(*) FROM refunds").fetchone()[0])
 
 
 def _paid(connection: sqlite3.Connection, order_id: int) -> tuple[int, str]:
-    """Return what was paid for an order, in cents, and the method of payment."""
+    """Return what was paid for an order, in cents, and how it was paid."""
     payments = connection.execute("SELECT amount_cents, method FROM payments WHERE order_id = ?", [order_id]).fetchall()
     return sum(payment["amount_cents"] for payment in payments), payments[0]["method"] if payments else "nothing"
 

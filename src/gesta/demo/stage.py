@@ -1,4 +1,4 @@
-"""What both parts of the demo use: the options, the output, the record, and a shop for each session."""
+"""What both parts of the demo share: the options, the output, the record, and a shop for each session."""
 
 import os
 import re
@@ -24,73 +24,77 @@ DEFAULT = "runs.gesta"
 
 
 def program() -> str:
-    """Return the word that starts this command again: `gesta`, or the typed path if a shell does not find that name."""
+    """Return the word that starts this command: `gesta`, or the typed path if the shell would not find this `gesta`."""
     typed, found = Path(sys.argv[0]), shutil.which("gesta")
     by_path = typed.name == "gesta" and typed.exists() and (found is None or not typed.samefile(found))
     return shlex.quote(str(typed)) if by_path else "gesta"
 
 
 class Choices(Struct, frozen=True, kw_only=True):
-    """The options of the demo."""
+    """The options of the demo, as typed on the command line."""
 
     record: str | None = None
-    """File of the record; by default `GESTA_RECORD`, else `runs.gesta`."""
+    """File of the record; by default `GESTA_RECORD`, or else `runs.gesta`."""
     yes: bool = False
-    """Whether refunds are approved without asking."""
+    """Whether refunds are approved without asking a person."""
     full: bool = False
-    """Whether everything is printed, not the summary alone."""
+    """Whether everything is printed, and not only the summary."""
     model: str | None = None
-    """Name of a live model that is used instead of the replay."""
+    """Address of a live model to use instead of the replay."""
     base_url: str | None = None
     interactive: bool = False
-    """Whether a person can be asked."""
+    """Whether there is a terminal at which a person can be asked."""
     kill: Literal["after", "before"] = "after"
-    """When part 2 kills its process: after the shop's COMMIT, or before it, for tests."""
+    """When part 2 kills its process: after the shop's COMMIT, or (for tests) before it."""
 
     @property
     def address(self) -> str:
-        """Address of the record of the demo."""
+        """Address of the demo's record."""
         return self.record or os.environ.get("GESTA_RECORD") or DEFAULT
 
     @property
     def named(self) -> str:
-        """The option `--record` for later commands, with a space before it; empty if they need no option."""
+        """The text ` --record FILE` for commands that the demo shows; `""` if they do not need this option."""
         unnamed = os.environ.get("GESTA_RECORD") or DEFAULT
         return f" --record {shlex.quote(self.address)}" if self.address != unnamed else ""
 
     @property
     def live(self) -> list[str]:
-        """The options that choose a live model, for the child process and for commands that are shown."""
+        """The options that name the live model, for the child process and for commands that the demo shows."""
         given = (("--model", self.model), ("--base-url", self.base_url))
         return [word for name, value in given if value for word in (name, value)]
 
 
 class Verdict(Struct, frozen=True):
-    """A person's answer about the refund."""
+    """A person's answer about the refund, and the person's name."""
 
     verdict: Literal["approved", "denied"]
     by: str
 
 
 class Stage:
-    """One run of the demo."""
+    """Everything that one run of the demo needs: its options, its output and its sessions."""
 
     def __init__(self, choices: Choices, console: Console) -> None:
         self.choices = choices
         self.console = console
         self.voice = Voice(console, full=choices.full)
         self.sessions: list[str] = []
-        """Sessions that have a shop, in order."""
+        """Sessions that have got a shop, in order."""
         self._transcripts: dict[str, Transcript] = {}
 
     @property
     def resume(self) -> str:
-        """The command that resumes the last run."""
+        """The command that resumes the run that was written last."""
         words = [AGENT, *map(shlex.quote, self.choices.live)]
         return f"{program()} resume last {' '.join(words)}{self.choices.named}"
 
     def agent(self, pause_s: float = 0.0) -> gesta.Agent:
-        """Return the agent with the model that was chosen. Raises BadAddress and NoKey."""
+        """Return the agent with the chosen model. Raises BadAddress and NoKey.
+
+        Args:
+            pause_s: seconds between the pieces of a replayed answer.
+        """
         return staffed(self.choices.model, self.choices.base_url, pause_s)
 
     def shop(self, session: str) -> Path:
@@ -98,7 +102,10 @@ class Stage:
         return shop.place(self.choices.address, session)
 
     async def free_number(self) -> int:
-        """Return the number of the next run of the demo. Creates the record if it does not exist."""
+        """Return the number for this run of the demo, which no session and no shop has yet.
+
+        The record is created if it does not exist.
+        """
         async with gesta.open(self.choices.address) as record:
             named = [re.fullmatch(r"demo-(\d{1,9})(-crash)?", row.session) for row in await record.store.runs()]
         number = max((int(found[1]) for found in named if found), default=0) + 1
@@ -107,7 +114,7 @@ class Stage:
         return number
 
     def open_shop(self, session: str) -> None:
-        """Make a session's copy of the shop. Raises WriteFailed."""
+        """Copy the shop for a session. Raises WriteFailed."""
         try:
             shop.copy(self.shop(session))
         except OSError as error:
@@ -115,17 +122,20 @@ class Stage:
         self.sessions.append(session)
 
     async def entries(self, record: gesta.Record, session: str, after: int = 0) -> list[Entry]:
-        """Return the entries of a session's run after `after`; an empty list while it has no run."""
+        """Return the entries of a session's run with a seq greater than `after`.
+
+        An empty list if there is no run yet.
+        """
         rows = await record.store.runs(session)
         return await record.read(rows[0].run, after) if rows else []
 
     async def show_new(self, record: gesta.Record, session: str, *, spoken: bool) -> None:
-        """Print the entries that were written since the last call."""
+        """Print the entries of a session that were written since the last call."""
         transcript = self.transcript(session)
         for entry in await self.entries(record, session, transcript.seen):
             transcript.show(entry, spoken=spoken)
 
     def transcript(self, session: str) -> Transcript:
-        """Return the transcript of a session's run."""
+        """Return the printer of a session's entries. With `--full` it prints all of them, else a summary."""
         kind = Transcript if self.choices.full else Summary
         return self._transcripts.setdefault(session, kind(self.voice))

@@ -1,4 +1,4 @@
-"""Prints a conversation from its entries, in the order of the record."""
+"""Prints a conversation from the entries on record, in their order."""
 
 import json
 from typing import Any
@@ -24,33 +24,34 @@ DEEDS = (ApprovalRequestContent, ApprovalContent, FaultContent, ResolutionConten
 
 
 class Transcript:
-    """Prints one run."""
+    """Prints the entries of one run, one after the other."""
 
     def __init__(self, voice: Voice) -> None:
         self.seen = 0
-        """Seq of the last entry that was printed."""
+        """Seq of the entry that was printed last."""
         self.answer: int | None = None
-        """Seq of the first answer after a person's approval or denial."""
+        """Seq of the first answer after a person approved or denied a call; `None` before that."""
         self._voice = voice
         self._calls: dict[int, ToolCallContent] = {}
-        """Calls without a result, by their seq."""
+        """The calls without a result, by seq."""
         self._told: set[int] = set()
-        """Seqs of the calls that were printed before their result."""
+        """Seqs of the calls that were printed before they had a result."""
         self._attempts: dict[int, int] = {}
-        """The call of each attempt, by seq."""
+        """Seq of the call, by the seq of each attempt to run it."""
         self._settled: set[int] = set()
-        """Seqs of the calls whose doubt was resolved."""
+        """Seqs of the calls whose doubt was resolved. A doubt is a call that may or may not have happened."""
         self._judged = False
 
     def called(self, seq: int) -> str:
-        """Return a call without a result as text, by the seq of the call."""
+        """Return a call that has no result yet as text, by the seq of the call."""
         return described(self._calls[seq])
 
     def show(self, entry: Entry, *, spoken: bool = True) -> None:
-        """Print a line about an entry, if the entry matters in the demo.
+        """Print a line about an entry, if the entry matters for the demo.
 
         Args:
-            spoken: whether the words of customer and agent are printed too; False if they were printed already.
+            spoken: whether to print the words of customer and agent too. They may have been printed while they
+                streamed.
         """
         self.seen = entry.seq
         match entry.content:
@@ -79,7 +80,7 @@ class Transcript:
                 found = "has ended" if over else "may still be at work"
                 self._voice.fact("looked up", f"entry {entry.seq}: what that attempt began {found}")
             case FaultContent(error=Error(type=type_)) if type_ == LOST:
-                pass  # that its process died was said when it was killed
+                pass  # the death of the process was printed when it was killed
             case FaultContent(error=error):
                 self._voice.note(f"{error.type}: {error.message}")
             case ResolutionContent() as settled:
@@ -110,23 +111,23 @@ class Transcript:
 
 
 class Summary(Transcript):
-    """Prints a conversation up to the answer after a person's decision, and how a doubt was settled."""
+    """Prints a conversation in short: up to the answer after a person's decision, and then how a doubt was resolved."""
 
     def show(self, entry: Entry, *, spoken: bool = True) -> None:
-        """Print a line about an entry, if the entry belongs in the summary."""
+        """Print a line about an entry, if the entry belongs to the summary."""
         of_summary = WORDS + DEEDS if self.answer is None else DEEDS
         with self._voice.muted(when=not isinstance(entry.content, of_summary)):
             super().show(entry, spoken=spoken)
 
 
 def described(call: ToolCallContent) -> str:
-    """Return a call as it is written in Python."""
+    """Return a call as it would be written in Python."""
     args = {name: json.dumps(value, ensure_ascii=False, default=str) for name, value in call.tool_args.items()}
     return f"{call.tool_name}({', '.join(f'{name}={text}' for name, text in args.items())})"
 
 
 def brief(result: Any) -> str:
-    """Return a result as one short line: an object's values, and the length of a list."""
+    """Return a result as one short line: the values of a dict, and the number of elements of a list."""
     if isinstance(result, dict):
         return ", ".join(f"{name} {brief(value)}" for name, value in result.items())
     if isinstance(result, list):

@@ -1,7 +1,7 @@
-"""The output of the demo: the words of customer and agent in two columns, and other events in dim lines.
+"""The output of the demo: the words of customer and agent in two columns, and everything else in dim lines.
 
-All output was read from the record, except the words of an answer while it streams. No text of a model, a tool or a
-record can control the terminal.
+All output was read from the record, except the words of an answer while it streams. Characters that control a terminal
+are printed as escapes, because the texts come from models, tools and records.
 """
 
 import textwrap
@@ -20,7 +20,7 @@ CUSTOMER, AGENT = ("customer", "bold cyan"), ("agent", "bold green")
 
 
 class Voice:
-    """Prints text on a console, in at most 80 columns."""
+    """Prints the demo on a console, at most 80 columns wide."""
 
     def __init__(self, console: Console, *, full: bool = True) -> None:
         self._console = console
@@ -34,7 +34,11 @@ class Voice:
 
     @contextmanager
     def muted(self, *, when: bool = True) -> Iterator[None]:
-        """Print no note, no fact and no words of a person inside the block."""
+        """Print no notes, no facts and no words of a person inside the `with` block.
+
+        Args:
+            when: whether to do so at all.
+        """
         before, self._muted = self._muted, when or self._muted
         try:
             yield
@@ -42,12 +46,12 @@ class Voice:
             self._muted = before
 
     def gap(self) -> None:
-        """Print an empty line, if everything is printed."""
+        """Print an empty line. Without `--full`, do nothing."""
         if self._full and not self._muted:
             self.line()
 
     def heading(self, text: str) -> None:
-        """Print a heading; it is underlined if everything is printed."""
+        """Print a heading. With `--full`, it is underlined."""
         self.line()
         self._put(text, "bold")
         if self._full:
@@ -59,16 +63,16 @@ class Voice:
             self._put(line, style)
 
     def line(self, text: str = "", style: str = "") -> None:
-        """Print one line as it is, however long: a text for copying or searching."""
+        """Print one line without wrapping it, however long, so that it can be copied or searched."""
         self._put(text, style)
 
     def note(self, text: str) -> None:
-        """Print a note on one dim line."""
+        """Print a note as one dim line. What does not fit is cut off."""
         if not self._muted:
             self._put(" " * INDENT + self._cut(text), "dim")
 
     def fact(self, name: str, text: str, style: str = "yellow") -> None:
-        """Print one fact after its name."""
+        """Print a fact after its name, wrapped to the width of the output."""
         if self._muted:
             return
         self.close()
@@ -78,13 +82,16 @@ class Voice:
             self._console.print(Text.assemble((head, self._style(style)), self._fit(line)), soft_wrap=True)
 
     def person(self, who: tuple[str, str], text: str) -> None:
-        """Print the words of a person or the agent; one line of them if not everything is printed."""
+        """Print the words of the customer or the agent. Without `--full`, print only as much as fits on one line."""
         if not self._muted:
             self.words(text if self._full else self._cut(text), who)
             self.close()
 
     def words(self, text: str, who: tuple[str, str] = AGENT) -> None:
-        """Print more words of the same speaker, without breaking a word."""
+        """Print more words of the current speaker.
+
+        A word is never split between lines, even if its pieces come one by one.
+        """
         if not self._column and text:
             self._console.print(Text(f"{who[0]:>{INDENT - 2}}  ", self._style(who[1])), end="", soft_wrap=True)
             self._column = INDENT
@@ -125,21 +132,21 @@ class Voice:
         self._console.print(Text(self._fit(harmless(text)), self._style(style)), soft_wrap=True)
 
     def _style(self, style: str) -> str:
-        """Return the style; an empty text if the console has no colors."""
+        """Return the style, or `""` if the console has no colours."""
         return "" if self._plain else style
 
     def _cut(self, text: str) -> str:
-        """Return as much of a text as one line has space for."""
+        """Return as much of a text as fits on one line."""
         text = " ".join(harmless(text).split())
         most = self._width - INDENT
         return text if len(text) <= most else f"{text[: most - 3]}..."
 
     def _fit(self, text: str) -> str:
-        """Replace the characters that the terminal's encoding does not have."""
+        """Return the text with `?` for each character that the terminal's encoding lacks."""
         return text.encode(self._console.encoding, "replace").decode(self._console.encoding)
 
     def hear(self, event: Event) -> None:
-        """Print the words of an answer while they stream, and note which words are retracted."""
+        """Print the words of an answer while they stream. If words are retracted, print a note that says so."""
         if event.type == "answer" and event.content:
             self.words(event.content)
         elif event.type == "retract" and self._column:

@@ -1,8 +1,8 @@
-"""Contracts for your own stores, models, formatters, importers and approvers, and a test that kills an agent's process.
+"""Tests for your own stores, models, formatters, importers and approvers, and a test that kills an agent's process.
 
-A contract is a class of tests: subclass it, define how the tested object is made, and run the class with pytest. The
-name of each test is a sentence that must hold. `python -m gesta.testing FILE.py:agent "message"` runs the crash test.
-Every name is imported on its first use.
+A contract is a class of tests that every store, model and so on must pass. Subclass it, define how the tested object is
+made, and run the class with pytest. The name of each test is a sentence that must be true. The crash test is also
+started by `python -m gesta.testing FILE.py:agent "message"`. Every name is imported on its first use.
 """
 
 from importlib import import_module
@@ -33,7 +33,7 @@ WHERE = {
     "make_row": "rows",
     "refused": "rows",
 }
-"""Module of each public name."""
+"""The module of each public name, relative to this package."""
 
 __all__ = [
     "ApproverContract",
@@ -53,7 +53,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name on its first use, because a process that is killed at once needs few of them."""
+    """Import a public name on its first use.
+
+    A process of the crash test needs few of them, and starts faster without the rest.
+    """
     if name not in WHERE:
         raise AttributeError(f"module 'gesta.testing' has no attribute {name!r}")
     found = getattr(import_module(f"gesta.testing.{WHERE[name]}"), name)

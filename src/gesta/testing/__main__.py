@@ -1,4 +1,4 @@
-"""`python -m gesta.testing FILE.py:agent "message"` kills an agent's process at each of its write points."""
+"""`python -m gesta.testing FILE.py:agent "message"` kills an agent's process before and after each of its writes."""
 
 from gesta.testing.crashes.command import main
 

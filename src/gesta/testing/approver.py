@@ -1,4 +1,7 @@
-"""The contract of approvers, `ApproverContract`: the name of each test is a sentence that must hold."""
+"""The tests that every approver must pass, as the class `ApproverContract`. The name of each test is a sentence.
+
+An approver checks that an approval of a tool call was signed by the person whom it names.
+"""
 # ruff: noqa: D102 - the name of a test is its sentence
 
 from datetime import UTC, datetime
@@ -29,17 +32,18 @@ TOKENS = ("", "0", "0" * 64, "ü", "\ud800", "\x00", "x" * 100_000)
 
 
 class ApproverContract:
-    """The tests that every Approver must pass.
-
-    Subclass it, and define how an Approver is made, and how a person signs.
-    """
+    """The tests that every approver must pass. Subclass it and define `make_approver` and `sign`."""
 
     def make_approver(self) -> Approver:
-        """Return an Approver that knows `ada`."""
+        """Return an approver that accepts what `ada` signed."""
         raise NotImplementedError
 
     def sign(self, approval: ApprovalContent, asked: Asked) -> ApprovalContent:
-        """Return the approval with a token, as `ada` would send it."""
+        """Return the approval with a token, as it is when `ada` has signed it.
+
+        Args:
+            asked: the call that the approval is about.
+        """
         raise NotImplementedError
 
     def test_what_was_signed_counts(self) -> None:
@@ -70,7 +74,7 @@ class ApproverContract:
             assert self.refusal(replace(ANSWER, token=token), ASKED) is not None, f"the token {token!r:.40} counts"
 
     def refusal(self, approval: ApprovalContent, asked: Asked) -> str | None:
-        """Return the reason why an Approver refuses an approval; `None` if it accepts the approval."""
+        """Return the reason for which the approver refuses an approval; `None` if it accepts the approval."""
         try:
             return self.make_approver().refuses(approval, asked)
         except Exception as error:

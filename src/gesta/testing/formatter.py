@@ -1,4 +1,7 @@
-"""The contract of formatters, `FormatterContract`: the name of each test is a sentence that must hold."""
+"""The tests that every formatter must pass, as the class `FormatterContract`. The name of each test is a sentence.
+
+A formatter turns the entries of a run into the messages that a model reads.
+"""
 # ruff: noqa: D102 - the name of a test is its sentence
 
 import typing
@@ -42,11 +45,15 @@ WORDS = (
     '{"request": "look", "where": {"request": [}',
     "[" * 3000,
 )
-"""Texts as models may write them."""
+"""Texts of replies, as models may write them."""
 
 
 def history(*contents: Content | tuple[Content, int]) -> list[Entry]:
-    """Return entries made from contents. The second member of a pair is the seq of its cause."""
+    """Return entries with these contents, with seqs from 1.
+
+    Args:
+        contents: a content, or a pair of a content and the seq of its cause.
+    """
     entries = []
     for seq, each in enumerate(contents, 1):
         content, cause = each if isinstance(each, tuple) else (each, 0)
@@ -74,7 +81,7 @@ TURN = history(
     (AssistantContent(value="It is here."), 10),
     UserContent(value="Thanks."),
 )
-"""A turn with two calls of one id, results in another order, a call without a result, and messages in between."""
+"""A turn with two calls of one id, results in another order, a call without a result, and messages between them."""
 LOST = history(
     OPENED,
     ToolResultContent(tool_result="of nobody", tool_call_id="x"),
@@ -85,12 +92,12 @@ LOST = history(
     AssistantContent(value="Said by nobody's completion."),
     SystemContent(value="From the program.", source=["desk"]),
 )
-"""Results without a call, repeated and late results; an import may hold such entries."""
+"""Results without a call, repeated results and late results. An imported run may contain them."""
 FOREIGN = {str: ODD, int: 7, bool: True, float: float("nan"), dict: {"a": ODD}, list: [ODD], datetime: AT}
 
 
 def every_kind() -> list[Content]:
-    """Return a content of each kind, with required members only."""
+    """Return one content of each kind, with only its required fields."""
     made = []
     for kind in typing.get_args(Content):
         fields = {
@@ -111,7 +118,7 @@ def _some(type_: Any) -> Any:
 
 
 class FormatterContract:
-    """The tests that every formatter must pass. Subclass it and define how the formatter is made."""
+    """The tests that every formatter must pass. Subclass it and define `make_formatter`."""
 
     def make_formatter(self) -> Formatter[Any]:
         """Return a new formatter."""
@@ -194,7 +201,7 @@ class FormatterContract:
                 assert isinstance(made.name, str) and isinstance(made.args, str), "a call is to keep what was written"
 
     def format(self, entries: Sequence[Entry], formatter: Formatter[Any] | None = None) -> list[Message]:
-        """Return the messages of entries that are formatted as one segment, with a new state."""
+        """Return the messages that a formatter makes of all these entries at once, with a new state."""
         made = formatter or self.make_formatter()
         try:
             return made.format(entries, made.start())
@@ -203,7 +210,7 @@ class FormatterContract:
             raise AssertionError(f"expected messages, found {error!r}, of entries up to {last!r:.200}") from error
 
     def one_by_one(self, entries: Sequence[Entry]) -> list[Message]:
-        """Return the messages of entries that are formatted one by one."""
+        """Return the messages that a formatter makes if it gets the entries one at a time."""
         formatter = self.make_formatter()
         state, found = formatter.start(), []
         for entry in entries:
@@ -211,7 +218,12 @@ class FormatterContract:
         return found
 
     def read(self, words: str, size: int) -> tuple[Reply, list[Delta]]:
-        """Read the words of a reply in pieces, and return the reply and the deltas that listeners heard."""
+        """Return the reply that a formatter reads from a model's text, and the deltas (pieces) for listeners.
+
+        Args:
+            words: the text.
+            size: number of characters that the formatter gets at once.
+        """
         reader = self.make_formatter().reader()
         if reader is None:
             return Reply(text=words), []
@@ -225,7 +237,7 @@ class FormatterContract:
 
 
 def answered(messages: Sequence[Message]) -> None:
-    """Check that each call has exactly one result, right after it and in order."""
+    """Check that each call has exactly one result, directly after it and in the same order."""
     due: list[str] = []
     used: set[str] = set()
     for message in messages:

@@ -1,4 +1,4 @@
-"""The contract of importers, `ImporterContract`: the name of each test is a sentence that must hold."""
+"""The tests that every importer must pass, as the class `ImporterContract`. The name of each test is a sentence."""
 # ruff: noqa: D102 - the name of a test is its sentence
 
 import json
@@ -37,26 +37,27 @@ VALUES: tuple[Any, ...] = (
     {"id": 7},
     [None],
 )
-"""Values that replace members in the changed files."""
+"""The values that replace other values in the changed copies of a sample."""
 CHANGED = 40
-"""Greatest number of changed files for each sample."""
+"""Default for `ImporterContract.changed`."""
 
 
 class ImporterContract:
-    """The tests that every importer must pass. Subclass it, and define the formats and the samples.
+    """The tests that every importer must pass. Subclass it and define `formats` and `samples`.
 
-    A sample is a whole file, if possible a small one with all features of the format.
+    A sample is a whole file. It should be small, and contain all features of the format.
     """
 
     changed = CHANGED
-    """Number of changed copies of each sample that are read."""
+    """Greatest number of changed copies of each sample in each of two tests: with changed values, and with changed
+    bytes."""
 
     def formats(self) -> Sequence[Format]:
-        """Return the formats that the entry point names."""
+        """Return the formats that the importer's entry point names."""
         raise NotImplementedError
 
     def samples(self) -> Mapping[str, bytes]:
-        """Return whole files by their names; each holds at least one conversation."""
+        """Return the bytes of sample files by their names. Each file contains at least one conversation."""
         raise NotImplementedError
 
     def test_a_file_is_known_by_its_content(self) -> None:
@@ -127,7 +128,7 @@ class ImporterContract:
             self.harmless(name, changed_bytes(Path(source.path).read_bytes(), self.changed))
 
     def sources(self) -> Iterator[tuple[str, Source]]:
-        """Write each sample to a file, and yield its name and the file."""
+        """Write each sample to a temporary file, and yield its name and the file."""
         with tempfile.TemporaryDirectory() as folder:
             for name, data in self.samples().items():
                 path = Path(folder, name)
@@ -135,7 +136,7 @@ class ImporterContract:
                 yield name, Source(path)
 
     def format_of(self, source: Source) -> Format | None:
-        """Return the format of a file, recognised from its content; `None` if none of these formats fits."""
+        """Return the format that is recognised from a file's content; `None` if none of `formats` fits."""
         look = source.look([one.keys for one in self.formats()])
         fits = (one for one in self.formats() if look.form == one.form and set(one.keys).issubset(look.keys))
         return next(fits, None)
@@ -147,12 +148,12 @@ class ImporterContract:
         return list(read(source, Counter()))
 
     async def take(self, record: Record, source: Source) -> int:
-        """Import a file into a record, and return how many runs were written."""
+        """Import a file into a record (an opened store), and return the number of runs that were written."""
         done = await take(record, source, self.format_of(source) or self.formats()[0])
         return done.runs
 
     def on_record(self, work: Callable[[Record], Any]) -> None:
-        """Call a function with a new record in memory."""
+        """Call an async function with a new record in memory."""
 
         async def main() -> None:
             async with open_record() as record:
@@ -161,7 +162,12 @@ class ImporterContract:
         anyio.run(main)
 
     def harmless(self, name: str, files: Iterator[bytes]) -> None:
-        """Check that reading malformed files yields conversations or raises `BadImport`, and nothing else."""
+        """Check that reading changed files either yields conversations or raises `BadImport`.
+
+        Args:
+            name: name for the files.
+            files: the bytes of each file.
+        """
         with tempfile.TemporaryDirectory() as folder:
             for data in files:
                 path = Path(folder, name)
@@ -176,7 +182,7 @@ class ImporterContract:
 
 
 def nested(foreign: Foreign) -> None:
-    """Check that the spans of a conversation are nested, and its causes come before their effects."""
+    """Check that the spans of a conversation are nested, and that each cause comes before the entry that names it."""
     spans: list[int] = []
     for seq, entry in enumerate(foreign.entries, 1):
         assert all(0 < cause < seq for cause in entry.causes), f"entry {seq} is caused by one that is not before it"
@@ -191,7 +197,10 @@ def nested(foreign: Foreign) -> None:
 
 
 def changed_values(data: bytes, most: int) -> Iterator[bytes]:
-    """Yield a JSON document or JSON lines with one value replaced, for each value or for some of many."""
+    """Yield copies of a JSON document, or of JSON lines, in which one value is replaced.
+
+    There are at most `most` copies. Other files are not changed.
+    """
     lot = random.Random(0)  # noqa: S311 - the same files each time
     try:
         lines = [json.loads(data)]
@@ -199,7 +208,7 @@ def changed_values(data: bytes, most: int) -> Iterator[bytes]:
         try:
             lines = [json.loads(line) for line in data.splitlines() if line.strip()]
         except ValueError:
-            return  # packed
+            return  # the file is packed or no JSON
     places = [(line, *path) for line, value in enumerate(lines) for path in paths(value)]
     for line, *path in lot.sample(places, min(most, len(places))):
         value = lot.choice(VALUES)
@@ -208,7 +217,7 @@ def changed_values(data: bytes, most: int) -> Iterator[bytes]:
 
 
 def paths(value: Any) -> Iterator[tuple[Any, ...]]:
-    """Yield the path of each value in a JSON value, first that of the value itself."""
+    """Yield the path of each value inside a JSON value. The first path is empty, which means the value itself."""
     yield ()
     if isinstance(value, dict | list):
         for key, each in value.items() if isinstance(value, dict) else enumerate(value):
@@ -216,7 +225,7 @@ def paths(value: Any) -> Iterator[tuple[Any, ...]]:
 
 
 def put(whole: Any, path: Sequence[Any], value: Any) -> Any:
-    """Return a JSON value with the value at one path replaced."""
+    """Return a copy of a JSON value in which the value at one path is replaced."""
     if not path:
         return value
     first, *rest = path
@@ -226,7 +235,7 @@ def put(whole: Any, path: Sequence[Any], value: Any) -> Any:
 
 
 def changed_bytes(data: bytes, most: int) -> Iterator[bytes]:
-    """Yield a file cut off at many places, and with single bytes changed."""
+    """Yield `most` copies of a file: half of them cut off somewhere, half with one byte changed."""
     lot = random.Random(1)  # noqa: S311 - the same files each time
     for _ in range(most // 2):
         at = lot.randrange(len(data) + 1)

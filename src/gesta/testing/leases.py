@@ -1,4 +1,4 @@
-"""The tests about leases: the first part of `gesta.testing.StoreContract`."""
+"""The tests about leases, which are part of `gesta.testing.StoreContract`. A lease is the right to write a run."""
 # ruff: noqa: D102 - the name of a test is its sentence
 
 import os
@@ -20,22 +20,31 @@ from gesta.testing.rows import (
 
 @collected
 class LeaseSentences:
-    """The tests about leases: the first part of `gesta.testing.StoreContract`."""
+    """The tests about leases (the right to write a run). `StoreContract` inherits them."""
 
     async def open_store(self) -> Store:
-        """Open a store that nobody has used before."""
+        """Open a new, empty store."""
         raise NotImplementedError
 
     async def open_again(self, store: Store) -> Store:
-        """Open the same store once more, as another owner. Do not override this for a store of one process."""
+        """Open the same store once more, as another process would.
+
+        A store that only one process can open does not override this; the tests with two owners are then skipped.
+        """
         raise unittest.SkipTest("a private store has one owner only")
 
     async def end_owner(self, store: Store) -> None:
-        """Make the store's owner count as dead, without closing the store. Needed with `open_again`."""
+        """Make the process that owns the store count as ended, without closing the store.
+
+        Override it together with `open_again`.
+        """
         raise NotImplementedError
 
     async def break_off(self, store: Store) -> Callable[[], None]:
-        """Make every commit of the store fail until the returned function is called."""
+        """Make every commit of the store fail, until the returned function is called.
+
+        A store whose commits cannot fail does not override this; the tests that need it are then skipped.
+        """
         raise unittest.SkipTest("nothing can fail in memory")
 
     async def test_a_run_has_one_writer(self, store: Store) -> None:

@@ -1,4 +1,4 @@
-"""The contract of models, `ModelContract`: the name of each test is a sentence that must hold."""
+"""The tests that every model must pass, as the class `ModelContract`. The name of each test is a sentence."""
 # ruff: noqa: D102 - the name of a test is its sentence
 
 import json
@@ -41,7 +41,7 @@ MESSAGES = (
     Message(role="user", text=ODD, name="look", observes=True),
     Message(role="assistant", text=""),
 )
-"""Messages of each role, with the most unusual values that formatters return."""
+"""Messages of each role, with the most unusual values that a formatter returns."""
 JUNK: tuple[bytes, ...] = (
     b"",
     b"\n",
@@ -55,13 +55,13 @@ JUNK: tuple[bytes, ...] = (
 )
 JUNK += (b'{"choices": 7}', b'{"error": {"message": "no"}}', b"event: error\ndata: {}\n\n", b"data: " + b"[" * 5000)
 CUTS = 60
-"""Greatest number of places at which a reply is cut."""
+"""Greatest number of places at which a reply is cut in two."""
 
 
 class ModelContract:
-    """The tests that every model must pass. Subclass it and define how the model is made.
+    """The tests that every model must pass. Subclass it and define `make_model`.
 
-    A model that needs a key or a network is tested with recorded replies: return them in `replies`.
+    A model that needs a key or a network is tested with recorded replies: return them from `replies`.
     """
 
     def make_model(self) -> Model:
@@ -69,11 +69,18 @@ class ModelContract:
         raise NotImplementedError
 
     def replies(self) -> Sequence[Sequence[Piece]]:
-        """Return some whole replies, each as the pieces that `send` yields. By default the model is asked twice."""
+        """Return at least one whole reply, as the list of pieces that `send` yields.
+
+        By default, the model is asked twice.
+        """
         return [self.asked(0), self.asked(1)]
 
     def asked(self, answered: int) -> list[Piece]:
-        """Return the reply of a local model to a request, given the number of answers before it."""
+        """Ask the model one question, and return the pieces of its reply.
+
+        Args:
+            answered: number of replies that the model gave before, by which scripted models choose the next one.
+        """
         model = self.make_model()
         blocks = [model.encode(Message(role="user", text="Hello."))]
         request = Request(header=HEADER, envelope=model.envelope(HEADER), blocks=blocks, answered=answered)
@@ -180,7 +187,7 @@ class ModelContract:
         return Request(header=HEADER, envelope=model.envelope(HEADER), blocks=blocks).body()
 
     def read(self, pieces: Sequence[Piece]) -> tuple[Reply, list[Delta]]:
-        """Read a reply in pieces, and return the reply and the deltas that listeners heard."""
+        """Parse the pieces of a reply, and return the reply and its deltas (pieces of text for listeners)."""
         parser = self.make_model().parser()
         deltas: list[Delta] = []
         for piece in pieces:
@@ -188,7 +195,7 @@ class ModelContract:
         return parser.close(), deltas
 
     def harmless(self, pieces: Sequence[Piece]) -> None:
-        """Check that reading these pieces returns a reply or raises `ModelFault`, and nothing else."""
+        """Check that parsing these pieces either returns a reply or raises `ModelFault`."""
         try:
             self.read(pieces)
         except ModelFault:
@@ -198,7 +205,11 @@ class ModelContract:
 
 
 def strict(body: bytes, what: str) -> None:
-    """Check that bytes are strict JSON, which every server can read."""
+    """Check that a body is strict JSON, which every server can read.
+
+    Args:
+        what: name of the body, for the error.
+    """
     try:
         json.loads(body.decode(), parse_constant=_refuse, parse_int=str)
     except ValueError as error:
@@ -210,7 +221,10 @@ def _refuse(word: str) -> None:
 
 
 def cuts(pieces: Sequence[Piece]) -> Iterator[list[Piece]]:
-    """Yield a reply of bytes whole, in single bytes, and cut into two pieces. Any other reply stays whole."""
+    """Yield a reply in several ways: whole, byte by byte, and cut into two pieces.
+
+    A reply that does not consist of bytes is yielded only whole.
+    """
     if not all(isinstance(piece, bytes) for piece in pieces):
         yield list(pieces)
         return

@@ -1,4 +1,7 @@
-"""Helpers of the store contract: rows, batches, expected errors, and reading the tail of a store."""
+"""Functions for the tests of stores: they make rows and batches, expect errors, and follow a store.
+
+A row is an entry as a store keeps it. A batch is the rows of one run that are written in one commit.
+"""
 
 import os
 from collections.abc import Callable, Coroutine
@@ -17,25 +20,35 @@ Contract = TypeVar("Contract")
 
 
 def make_row(run: str, seq: int, kind: str = "key-value", content: str | None = None, span: int = 1) -> Row:
-    """Return a row like that of a stored entry; its digest is random, because a store does not check digests."""
+    """Return a row for an entry of a run. Its digest is random, because a store does not check digests.
+
+    Args:
+        content: the content as JSON; by default a key-value.
+        span: seq of the begin of the entry's span.
+    """
     stored = content or f'{{"kind":"{kind}","key":"n","value":{seq}}}'
     return Row(run, seq, kind, AT, span, "[]", 1, stored, None, os.urandom(16), os.urandom(32))
 
 
 def make_opening(run: str, session: str, name: str, parent_run: str | None = None) -> Row:
-    """Return the first row of a run, which opens it."""
+    """Return the row with which a run begins. It holds the session and the name of the run."""
     opened = {"session": session, "name": name, "record": "0" * 32, "parent_run": parent_run}
     content = {"kind": "begin", "name": name, "opened": {key: value for key, value in opened.items() if value}}
     return make_row(run, 1, "begin", msgspec.json.encode(content).decode())
 
 
 def make_batch(lease: Lease, head: int, count: int = 1) -> Batch:
-    """Return a batch with a number of rows after `head`."""
+    """Return a batch of new rows for the run of a lease.
+
+    Args:
+        head: seq of the last row before them.
+        count: number of new rows.
+    """
     return Batch(lease, head, [make_row(lease.run, head + place) for place in range(1, count + 1)])
 
 
 def collected(contract: type[Contract]) -> type[Contract]:
-    """Turn every async test of a contract into a pytest test that is synchronous and has no parameters."""
+    """Wrap the async tests of a class so that pytest can run them: as plain functions without parameters."""
     for name, sentence in list(vars(contract).items()):
         if name.startswith("test_"):
             setattr(contract, name, on_a_loop(name, sentence))
@@ -43,7 +56,10 @@ def collected(contract: type[Contract]) -> type[Contract]:
 
 
 def on_a_loop(name: str, sentence: Callable[..., Coroutine[Any, Any, None]]) -> Callable[[Any], None]:
-    """Return a test that runs an async test on its own event loop, with a new store or with two owners of one."""
+    """Return a test that runs an async test on an event loop of its own, with a new store.
+
+    If the async test has a parameter `other`, it also gets the same store opened by a second owner.
+    """
     twice = "other" in sentence.__code__.co_varnames[: sentence.__code__.co_argcount]
 
     async def main(self: Any) -> None:
@@ -65,7 +81,10 @@ def on_a_loop(name: str, sentence: Callable[..., Coroutine[Any, Any, None]]) -> 
 
 
 async def refused(work: Coroutine[Any, Any, Any], *errors: type[Exception]) -> Exception:
-    """Await a call that must raise one of these errors, and return the error."""
+    """Await a call that must raise one of these errors, and return the error.
+
+    Raises AssertionError if it raises none.
+    """
     try:
         found = await work
     except errors as error:
@@ -74,7 +93,11 @@ async def refused(work: Coroutine[Any, Any, Any], *errors: type[Exception]) -> E
 
 
 async def follow(store: Store, count: int, first: int = 0) -> list[Row]:
-    """Read the tail of a store until there are as many rows as `count`, and return the rows."""
+    """Return the rows that a store's `tail` yields, as soon as there are at least `count`.
+
+    Args:
+        first: pos (number in the whole store) after which the rows begin.
+    """
     rows: list[Row] = []
     tail = store.tail(first)
     async for page in tail:
@@ -85,7 +108,7 @@ async def follow(store: Store, count: int, first: int = 0) -> list[Row]:
 
 
 async def append_many(store: Store, run: str, count: int) -> None:
-    """Acquire the lease of a run, append entries one by one, and release it."""
+    """Write `count` entries into a run, each in a commit of its own, under one lease."""
     lease = await store.lease(run)
     for head in range(count):
         await store.append(make_batch(lease, head))
@@ -93,13 +116,13 @@ async def append_many(store: Store, run: str, count: int) -> None:
 
 
 async def later(work: Callable[[], Coroutine[Any, Any, Any]]) -> None:
-    """Call a function after 0.05 seconds."""
+    """Wait 0.05 seconds, and then call a function."""
     await anyio.sleep(0.05)
     await work()
 
 
 async def telling(work: Coroutine[Any, Any, Any], outcomes: list[Any]) -> None:
-    """Await a call, and append its result, or the LeaseLost that it raised, to `outcomes`."""
+    """Await a call, and append its result to `outcomes`. If it raises LeaseLost, append the error."""
     try:
         outcomes.append(await work)
     except LeaseLost as error:

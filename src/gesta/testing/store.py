@@ -1,7 +1,7 @@
-"""The contract of stores, `StoreContract`: the name of each test is a sentence that must hold.
+"""The tests that every store must pass, as the class `StoreContract`. The name of each test is a sentence.
 
-Subclass it, define how a store is opened, and run the class with pytest: each test runs on an event loop of its own,
-and needs no plugin.
+Subclass it, define how a store is opened, and run the class with pytest. Each test runs on an event loop of its own, so
+no plugin is needed.
 """
 # ruff: noqa: D102 - the name of a test is its sentence
 
@@ -45,7 +45,7 @@ SELECT 1; DELETE FROM entries""".splitlines()
 
 @collected
 class StoreContract(LeaseSentences):
-    """The tests that every store must pass. Subclass it and define how a store is opened."""
+    """The tests that every store must pass. Subclass it and define `open_store`, and `open_again` where it applies."""
 
     async def test_rows_come_back_as_they_were_written(self, store: Store) -> None:
         lease = await store.lease("r")
@@ -309,7 +309,7 @@ class StoreContract(LeaseSentences):
     async def test_sql_reads(self, store: Store) -> None:
         lease = await store.lease("r")
         await store.append(Batch(lease, 0, [make_opening("r", "s", "n"), make_row("r", 2)]))
-        for count in (2, 3):  # what is new is there at the next query
+        for count in (2, 3):  # the next query finds the new rows
             found = await store.sql("SELECT run, max(seq) AS last FROM entries WHERE run = ? GROUP BY run", ["r"])
             assert (found.columns, found.rows) == (("run", "last"), [("r", count)])
             await store.append(make_batch(lease, count))

@@ -1,8 +1,9 @@
-"""The crash test: an agent's process is killed at every write point, its turn is resumed, and its effects are counted.
+"""The crash test: it kills an agent's process at many points, resumes the turn, and counts the effects of the tools.
 
-Each life of the agent is a process of its own. The harness keeps a log beside the record: which entries were committed,
-which effects began and returned, and where the process was killed. Each line is synced before the process continues. So
-the record is judged by an independent source. `python -m gesta.testing FILE.py:agent "message"` runs the same test.
+A point is a moment before or after a write to the record, or before or after a tool's function runs. Each process of
+the agent is called a life. The test keeps a log of its own beside the record: which entries were committed, which
+effects began and returned, and where the process was killed. A line is on disk before the process goes on, so the log
+can prove what the record lacks. `python -m gesta.testing FILE.py:agent "message"` runs the same test.
 """
 
 import subprocess
@@ -25,20 +26,21 @@ def crash_test(
     fail: bool = False,
     again: bool = False,
 ) -> Report:
-    """Kill an agent's process before and after each of its write points, and return a report on its effects.
+    """Kill an agent's process at each of its points, resume the turn in a new process, and report on the effects.
 
     Args:
-        agent: address of the agent, `FILE.py:NAME` or `dotted.module:NAME`; it is imported anew in each process.
-        messages: messages to the agent, one turn each. Calls are approved; other things that it waits for are reported.
+        agent: address of the agent, `FILE.py:NAME` or `dotted.module:NAME`; each process imports it anew.
+        messages: messages to the agent, one turn each. Calls that wait for approval are approved. If a turn waits for
+            anything else, the report says so.
         cancel: also cancel the turn at each point, and send its message again in the same process.
         fail: also make the write after each point fail once, and send the message again in the same process.
-        again: also kill the process that resumes the turn of a killed one, at each of its first points.
-        folder: where the records and the harness's logs are kept; by default they are removed.
+        again: also kill the process that resumes a turn, at one of its first points.
+        folder: where the records and the test's logs are kept; by default they are removed.
 
     Raises:
         GestaError: the agent could not be run.
 
-    Cost: about 50 ms and the time of the agent, three times for each write point.
+    Cost: for each point, about three times 50 ms and the time of the agent.
     """
     command = [sys.executable, "-m", "gesta.testing", agent, *messages, "--json"]
     command += ["--folder", fspath(folder)] if folder is not None else []

@@ -1,8 +1,9 @@
-"""`python -m gesta.testing FILE.py:agent "message" ...` makes one record for each write point, and one with many kills.
+"""The command `python -m gesta.testing FILE.py:agent "message" …`, which runs the crash test.
 
-In the first record no process is killed, which shows how many points there are. In each other record the first process
-is killed at one of the points, and the second process runs to the end. In the last record every process is killed, each
-one point later than the process before, until one reaches the end.
+A point is a moment before or after a write, or a call of a tool. In the first record no process is killed, which shows
+how many points there are. In each other record, the first process is killed at one of the points, and a second one runs
+to the end. In the last record every process is killed, each one point later than the one before, until one reaches the
+end.
 """
 
 # ruff: noqa: T201 - a command prints
@@ -26,8 +27,8 @@ from gesta.testing.crashes.witness import Strike
 RECORD, WITNESS = "record.gesta", "witness.jsonl"
 STRIKES: dict[str, Strike] = {"cancel": "cancelled", "fail": "failed"}
 AGAIN = 12
-"""Number of first points of the second process at which the option `again` kills it."""
-WRONG = 50  # lines shown of what must not be
+"""Number of points at the beginning of the second process. The option `again` kills it at one of them."""
+WRONG = 50  # greatest number of broken promises that are shown
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -60,11 +61,14 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def swept(agent: str, messages: Sequence[str], folder: Path, chosen: Sequence[str] = (), every: int = 1) -> Report:
-    """Kill an agent's process at each of its write points, and return the report.
+    """Kill an agent's process at each of its points, and return the report.
 
     Args:
+        agent: address of the agent.
+        messages: messages to the agent, one turn each.
+        folder: where the records and the test's logs are written.
         chosen: `cancel`, `fail` and `again`: further trials at each point, each in a record of its own.
-        every: only every N-th point is used; the last record uses each point.
+        every: only each `every`-th point is used, except in the last record.
 
     Raises:
         GestaError: the agent could not be run.
@@ -132,7 +136,7 @@ def table(report: Report) -> str:
 
 
 def _short(point: str, tool: str) -> str:
-    """Return the place of a kill, relative to the calls of a tool, without the kinds of a commit's entries."""
+    """Return a point in fewer words: other tools than the given one are not named, nor the kinds of entries."""
     words = point.split(" ")
     if words[-1] in ("starts", "returned") and words[1] != tool:
         words[1] = "another tool"
@@ -140,7 +144,7 @@ def _short(point: str, tool: str) -> str:
 
 
 def _laid(rows: Sequence[Sequence[str]]) -> str:
-    """Return rows as text in columns."""
+    """Return rows of cells as text in aligned columns."""
     widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
@@ -148,6 +152,6 @@ def _laid(rows: Sequence[Sequence[str]]) -> str:
 
 
 def _progress(text: str) -> None:
-    """Print the progress on stderr if stderr is a terminal."""
+    """Show a text on the last line of the terminal. If stderr is no terminal, do nothing."""
     if sys.stderr.isatty():
         print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)

@@ -1,7 +1,8 @@
 """A life: a process that opens the record, sends every message under its key, and is killed or reaches the end.
 
-It is forked from a process that has imported Gesta but not the agent. So each life imports the agent anew, and costs
-only milliseconds. A message that is sent again resumes its turn, so the same code begins a record and continues it.
+It is forked from a process that has imported Gesta but not the agent. So each life imports the agent anew, and starts
+in milliseconds. A message whose key is on record is not added again: its turn is resumed. So the same code begins a
+record and continues it.
 """
 
 import asyncio
@@ -31,44 +32,55 @@ from gesta.testing.crashes.watched import Watched, watched
 from gesta.testing.crashes.witness import KILL, Life, Line, Strike, read
 
 LIFE_S = 120.0
-"""Seconds after which a life fails with a timeout."""
+"""Number of seconds after which a life fails with a timeout."""
 LOOK_S = 0.02
 BY = "crash test"
-"""Name under which calls are approved."""
+"""The name in which calls are approved."""
 
 
 class Scene(Struct, frozen=True, kw_only=True):
-    """The settings of all lives of one record."""
+    """The settings of all lives that work on one record."""
 
     agent: Callable[[], Agent]
-    """A function that imports or makes the agent, in the process of the life."""
+    """A function that imports or makes the agent. It is called in the process of the life."""
     messages: Sequence[str]
     record: str
     """Address of the record."""
     witness: Path
-    """Path of the harness's log."""
+    """Path of the test's own log."""
     session: str = "crash-test"
     helped: bool = False
-    """Whether other processes approve and answer. Then a life waits for them, unless only calls in doubt are left."""
+    """Whether other processes approve calls and answer questions. A life then waits for them, unless only calls in
+    doubt (calls that may or may not have happened) are left."""
 
 
 def ready(folder: Path) -> None:
-    """Import, before any fork, everything that every life needs: an event loop, a formatter, SQLite."""
+    """Import, before any fork, what every life needs: an event loop, a formatter, SQLite.
+
+    Args:
+        folder: where a store is made for that.
+    """
     anyio.run(anyio.sleep, 0)
     address.formatter("tool-calls")
     address.drive(address.inline_store(str(folder / "ready.gesta")).close())
 
 
 def forked(work: Callable[[], None]) -> int:
-    """Call a function in a process of its own, and return the exit code.
+    """Call a function in a process of its own, wait for it to end, and return the exit code.
 
-    A negative code is the signal that ended the process.
+    A negative code is the number of the signal that ended the process.
     """
     return ended(fork(work))
 
 
 def fork(work: Callable[[], None]) -> int:
-    """Start a process that calls a function, and return its id. Its output goes to stderr."""
+    """Start a process that calls a function, and return its process id. The process prints to stderr only.
+
+    It ends with 0, with 2 after a GestaError, and with 1 after any other exception.
+
+    Raises:
+        GestaError: this system cannot fork.
+    """
     if not hasattr(os, "fork"):
         raise GestaError("A crash test needs a system that can fork, such as Linux or macOS.")
     sys.stdout.flush()
@@ -93,7 +105,7 @@ def fork(work: Callable[[], None]) -> int:
 
 
 def ended(child: int) -> int:
-    """Wait for a process to end, and return its exit code."""
+    """Wait for a process to end, and return its exit code. A negative code is the number of a signal."""
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
@@ -103,9 +115,10 @@ def lived(
     """Run a life in a process of its own, and return whether it was killed.
 
     Args:
+        number: number of the life, which is in each line of the test's log.
         last: number of the point at which `strike` happens, from 1; `None` for no point.
-        strike: what happens at that point; after a cancellation or a failed write the same process continues.
-        within_s: kill the process from outside after this many seconds, at any instruction, in place of a point.
+        strike: what happens at that point. After a cancellation or a failed write, the same process goes on.
+        within_s: kill the process from outside after this many seconds, wherever it is. Used instead of a point.
 
     Raises:
         GestaError: the process failed.
@@ -123,7 +136,7 @@ def lived(
 
 
 def judged(*scenes: Scene) -> Report:
-    """Compare records with the harness's logs, in one process of its own, and return the sum of the findings.
+    """Compare records with the test's logs, in a process of its own, and return one report on all of them.
 
     Raises:
         GestaError: a record could not be read.
@@ -143,7 +156,7 @@ def judged(*scenes: Scene) -> Report:
 
 
 async def live(scene: Scene, life: Life) -> None:
-    """Send every message, and write into the harness's log how each turn ended."""
+    """Send every message, and write to the test's log how each turn ended."""
     agent, models = scene.agent(), dict[str, Model]()
     store = Watched(address.store(scene.record, durability="normal"), life)
     record = Record(store, lambda each: watched(address.bind(each, models), life))
@@ -162,7 +175,7 @@ async def live(scene: Scene, life: Life) -> None:
 
 
 async def _cancellable(life: Life, turn: Coroutine[Any, Any, Outcome]) -> Outcome | None:
-    """Await a turn that the harness may cancel; `None` if it was cancelled."""
+    """Await a turn that the test may cancel, and return its outcome; `None` if it was cancelled."""
     task, loop = asyncio.ensure_future(turn), asyncio.get_running_loop()
     life.cancel = partial(loop.call_soon_threadsafe, task.cancel)
     await asyncio.wait([task])
@@ -170,12 +183,12 @@ async def _cancellable(life: Life, turn: Coroutine[Any, Any, Outcome]) -> Outcom
 
 
 async def _taken(scene: Scene, life: Life, record: Record, agent: Agent, text: str, key: str) -> Outcome:
-    """Run a turn until it ends, or until it waits for something that this test does not provide."""
+    """Run the turn of a message until it ends, or until it waits for something that this test cannot provide."""
     until = time.monotonic() + LIFE_S / 2
     while True:
         try:
             outcome = await _cancellable(life, record.run(agent, text, session=scene.session, key=key))
-        except (RunHeld, WriteFailed):  # a server takes a while to see that the life before has ended; a write may fail
+        except (RunHeld, WriteFailed):  # a server is slow to notice that the last life has ended; a write may fail
             if time.monotonic() > until:
                 raise
             await anyio.sleep(LOOK_S)
@@ -183,7 +196,7 @@ async def _taken(scene: Scene, life: Life, record: Record, agent: Agent, text: s
         if outcome is None:
             continue
         waits = outcome.waiting
-        if any(each.what == "deaths" for each in waits):  # that many deaths are what the harness is for
+        if any(each.what == "deaths" for each in waits):  # the turn waits because too many processes died in it
             await _cancellable(life, record.resume(outcome.run, agent, by=BY))
             continue
         if any(each.what in ("resume", "running") for each in waits) and time.monotonic() < until:
@@ -203,6 +216,6 @@ async def _approved(record: Record, waits: Sequence[Waiting]) -> bool:
     """Approve all calls that wait for approval, and return whether there were any."""
     asked = [each for each in waits if each.what == "approval"]
     for each in asked:
-        with suppress(NotWaiting, SaidBefore):  # it was answered in the meantime
+        with suppress(NotWaiting, SaidBefore):  # somebody else has answered in the meantime
             await record.approve(each, by=BY)
     return bool(asked)

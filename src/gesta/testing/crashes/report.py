@@ -1,8 +1,9 @@
-"""The report on a record whose processes were killed: the record is compared with the harness's log.
+"""Compares a record whose processes were killed with the crash test's own log, and reports the differences.
 
-An effect counts as fired if its tool was called and returned, and also if its process died in between, unless the
-tool's `reconcile` then said that it had not happened. The effect of a transactional tool fired if its transaction
-committed.
+An effect (what a tool does to the world outside) counts as fired if the tool's function returned. It also counts if the
+process died inside the function, unless the tool's `reconcile` later said that it did not happen. The effect of a
+transactional tool counts if its transaction was committed. A doubt is a call that may or may not have happened: its
+attempt is on record, and its outcome is not.
 """
 
 from collections import Counter, defaultdict
@@ -19,68 +20,68 @@ from gesta.record.record import Record
 from gesta.testing.crashes.witness import Line, Strike, Written
 
 OPEN = "open"
-"""Value of `settled` for a doubt that nobody resolved: its turn waits, or has ended without an answer."""
+"""Value of `settled` for a doubt that nobody resolved."""
 NOTHING = "nothing that it names"
 ADDED = ("sent_at", "refused")
-"""Members of an approval that its letter does not have: the time of sending, and the reason why it does not count."""
+"""Members of an approval on record that its letter lacked: when it was sent, and why it does not count."""
 STRUCK = get_args(Strike)
 Entries = dict[tuple[str, int], Entry]
-"""Entries by run and seq."""
+"""The entries of all runs, by run and seq."""
 Fired = dict[tuple[str, str, str], int]
-"""Number of effects, by tool, effect policy and key of the call."""
+"""The number of effects of each call. A call is named by tool, effect policy and idempotency key."""
 
 
 class ToolCount(Struct, kw_only=True):
-    """How often one tool was called, and how often its effect happened."""
+    """How often a tool was called, and how often its effect happened."""
 
     effect: str
-    """Effect policy of the tool."""
+    """The tool's effect policy, such as `once`."""
     calls: int = 0
-    """Number of calls with at least one started attempt."""
+    """Number of calls whose function was started at least once."""
     fired: int = 0
-    """Number of effects in all."""
+    """Number of effects of all calls."""
     max_fired: int = 0
-    """Greatest number of effects of one call."""
+    """Greatest number of effects of a single call."""
 
 
 class Doubt(Struct, frozen=True, kw_only=True):
-    """An attempt with an unknown outcome."""
+    """An attempt of a tool call whose outcome nobody knew when the turn was resumed."""
 
     tool: str
     run: str
     attempt: int
     killed: str
-    """Place where its process was killed."""
+    """The point at which its process was killed, or the error that interrupted it."""
     settled: str
-    """Who resolved the doubt; or that the model was told; or that it is open."""
+    """Who resolved the doubt, or that the model was told of it, or `open`."""
 
 
 class Report(Struct, kw_only=True):
-    """The effects, doubts and ends of turns of an agent whose processes were killed."""
+    """What a crash test found: effects, doubts, and how turns ended."""
 
     agents: int = 0
     records: int = 0
     points: int = 0
-    """Number of write points in a life that is not killed."""
+    """Number of points of a process that is not killed."""
     kills: int = 0
     cancels: int = 0
-    """Number of turns that were cancelled while their process was running."""
+    """Number of turns that were cancelled while their process went on."""
     failed_writes: int = 0
-    """Number of commits that failed once without an end of the process."""
+    """Number of writes that were made to fail once while their process went on."""
     tools: dict[str, ToolCount] = field(default_factory=dict)
     doubts: list[Doubt] = field(default_factory=list)
     acknowledged: int = 0
-    """Number of entries whose commit had returned, and of letters that were accepted."""
+    """Number of entries whose commit had returned, and of letters that the store had accepted."""
     missing: list[str] = field(default_factory=list)
-    """Those of the acknowledged entries and letters that are not in the record."""
+    """The acknowledged entries and letters that the record lacks, in words."""
     turns: dict[str, int] = field(default_factory=dict)
-    """For each way in which turns ended or wait: the number of turns."""
+    """Number of turns for each way in which they ended, or wait."""
     bought_again: int = 0
-    """Number of requests to a model that were sent again although they had been answered."""
+    """Number of requests that were sent to a model although the same request had been answered."""
     killed_at: dict[str, int] = field(default_factory=dict)
-    """For each place where processes were killed, turns cancelled or writes failed: the number of times."""
+    """Number of kills, cancellations and failed writes at each point."""
     wrong: list[str] = field(default_factory=list)
-    """Broken promises, in words."""
+    """The promises that were broken, in words."""
 
     @property
     def ok(self) -> bool:
@@ -88,7 +89,7 @@ class Report(Struct, kw_only=True):
         return not self.wrong
 
     def add(self, other: "Report") -> None:
-        """Add the findings of another report."""
+        """Add the findings of another report to this one."""
         for name in ("agents", "records", "kills", "cancels", "failed_writes", "acknowledged", "bought_again"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for name in ("doubts", "missing", "wrong"):
@@ -104,7 +105,7 @@ class Report(Struct, kw_only=True):
 
 
 async def judge(record: Record, lines: Sequence[Line], session: str) -> Report:
-    """Return the report on a record, or on one session of it, compared with the harness's log."""
+    """Return the report on one session of a record, compared with the test's log."""
     rows = await record.store.runs(session)
     entries = {(row.run, entry.seq): entry for row in rows for entry in await record.read(row.run)}
     found = Report(records=1, kills=sum(line.what == "killed" for line in lines))
@@ -130,7 +131,7 @@ async def judge(record: Record, lines: Sequence[Line], session: str) -> Report:
 
 
 def _committed(lines: Iterable[Line]) -> set[tuple[int, str, int]]:
-    """Return the entries whose commit returned in a life, as life, run and seq."""
+    """Return the entries whose commit returned, each as the number of its life, its run and its seq."""
     seen = [line for line in lines if line.what == "committed"]
     return {(line.life, line.run, entry.seq) for line in seen for entry in line.entries}
 
@@ -158,7 +159,7 @@ def _fired(lines: Sequence[Line], entries: Entries) -> Fired:
 
 
 def _there(entries: Entries, run: str, one: Written) -> bool:
-    """Return whether the record holds an entry with the same digest."""
+    """Return whether the record holds an entry with the same digest at the same place."""
     found = entries.get((run, one.seq))
     return found is not None and found.digest.hex() == one.digest
 
@@ -182,7 +183,7 @@ def _twice(fired: Fired) -> list[str]:
 
 
 def _early(lines: Sequence[Line]) -> list[str]:
-    """Return the effects that began before the commit of their attempt had returned, in words."""
+    """Return, in words, the effects that began before the commit of their attempt had returned. There must be none."""
     wrong, known = [], set[tuple[int, str, int]]()
     for line in lines:
         if line.what == "committed":
@@ -204,9 +205,9 @@ def _missing(lines: Sequence[Line], entries: Entries) -> list[str]:
 
 
 async def _letters(record: Record, lines: Sequence[Line]) -> tuple[list[str], list[str]]:
-    """Return the letters that are neither in an inbox nor in the log, and those that are there twice.
+    """Return the letters that are neither in an inbox nor in the log, and those that are there twice. Both in words.
 
-    Late results are left out, because how they are written depends on other answers.
+    Late results are left out, because they are written in different ways.
     """
     missing, doubled, sent = [], [], [line.letter for line in lines if line.letter is not None]
     same = Counter((letter.run, _said(letter.content)) for letter in sent)
@@ -225,7 +226,7 @@ async def _letters(record: Record, lines: Sequence[Line]) -> tuple[list[str], li
 
 
 def _said(content: str) -> str:
-    """Return the content of a letter without the members that are added when it is written into the log."""
+    """Return the content of a letter, without the members that are added when it is written into a run."""
     told = msgspec.json.decode(content)
     return msgspec.json.encode(
         {name: value for name, value in told.items() if name not in ADDED}, order="sorted"
@@ -233,7 +234,7 @@ def _said(content: str) -> str:
 
 
 def _ends(lines: Sequence[Line]) -> list[str]:
-    """Return how each turn ended, or what it waits for, according to the last line about the turn."""
+    """Return how each turn ended or what it waits for, from the last line about the turn."""
     last = {line.key: line for line in lines if line.what == "ended"}
     return [
         f"waiting for {', '.join(line.waits) or NOTHING}" if line.reason == "waiting" else line.reason
@@ -242,7 +243,7 @@ def _ends(lines: Sequence[Line]) -> list[str]:
 
 
 class Doubts:
-    """The doubts of a record, and the doubts among them that no kill explains."""
+    """The doubts in a record, and those of them that no kill explains, in words."""
 
     def __init__(self, lines: Sequence[Line], entries: Entries) -> None:
         self.found: list[Doubt] = []
@@ -291,7 +292,7 @@ class Doubts:
             )
 
     def _death(self, run: str, attempt: Entry, result: Any) -> str | None:
-        """Return where an attempt was killed, if that was between its commit and the commit of its result."""
+        """Return the point that interrupted an attempt; `None` if none did, or if its result was committed before."""
         life = self._lives.get((run, attempt.seq, attempt.digest.hex()))
         if life is None or life not in self._deaths:
             return None
@@ -301,7 +302,12 @@ class Doubts:
 
 
 def _first_about(entries: Sequence[Entry], kind: type, of: str) -> dict[int, Any]:
-    """Return the first entry of a kind about each other entry, by the seq of that other entry."""
+    """Return the first entry of a kind about each other entry, by the seq of that other entry.
+
+    Args:
+        kind: class of the content.
+        of: field of the content that holds the other entry's seq.
+    """
     found: dict[int, Any] = {}
     for entry in entries:
         if isinstance(entry.content, kind):

@@ -1,6 +1,8 @@
-"""A store and tools that write each action into the harness's log, and may be killed before and after it.
+"""Wraps a store and the tools of an agent: the wrappers write to the test's log, and may kill the process.
 
-Arguments and results are unchanged, so the tested agent is the real agent.
+Each commit, letter and lease has a point before and after it, and so has each call of a tool's function. At a point the
+test may kill the process, cancel its turn or make a write fail. Arguments and results stay the same, so the tested
+agent behaves as without the test.
 """
 
 import inspect
@@ -32,11 +34,11 @@ from gesta.testing.crashes.witness import Life, Line, Written, written
 
 P = ParamSpec("P")
 CONTEXT = "gesta_crashing_context"
-"""Name of the parameter that passes the context to a tool's wrapper, also if the tool itself takes no context."""
+"""Name of the parameter by which a tool's wrapper gets the context of the call, even if the tool itself takes none."""
 
 
 class Watched:
-    """A store that writes into the harness's log before each commit begins and after it returns."""
+    """A store that writes a line to the test's log before each commit begins and after it returns."""
 
     def __init__(self, store: Store, life: Life) -> None:
         self._store = store
@@ -45,11 +47,11 @@ class Watched:
 
     @property
     def info(self) -> Info:
-        """Id, address, time and mark of the store."""
+        """Id, address, time and mark of the wrapped store."""
         return self._store.info
 
     async def append(self, batch: Batch) -> int:
-        """Commit a batch."""
+        """Commit a batch of rows, and return the pos (number in the store) of the last one."""
         run, entries = batch.lease.run, written(batch.rows)
         self._life.tell(Line(what="committing", run=run, entries=entries))
         self._life.reach(f"before the commit of {_kinds(entries)}")
@@ -60,12 +62,12 @@ class Watched:
         return pos
 
     def _fail(self) -> None:
-        """Raise WriteFailed in place of the next commit, if this life is to fail here."""
+        """Raise WriteFailed instead of making the next write, if the test wants this write to fail."""
         if self._life.fails():
             raise WriteFailed(self.info.address, "the crash test fails this write")
 
     async def transact(self, effect: TransactionalEffect) -> None:
-        """Commit the effect of a transactional tool together with its entries."""
+        """Commit the effect of a transactional tool together with its entries, in one transaction."""
         done: list[Batch] = []
 
         def work(sql: Statements) -> tuple[Batch, bool]:
@@ -88,14 +90,14 @@ class Watched:
         return await self._store.holds(lease)
 
     def deliver(self, letter: Letter) -> bool:
-        """Add a letter to an inbox, from a thread."""
+        """Add a letter to the inbox of a run, from any thread. Return `False` if a letter with its key came before."""
         counts = self._store.deliver(letter)
         if counts:
             self._life.tell(Line(what="sent", run=letter.run, letter=letter))
         return counts
 
     async def send(self, letter: Letter) -> bool:
-        """Add a letter to an inbox."""
+        """Add a letter to the inbox of a run. Return `False` if a letter with its key came before."""
         self._life.reach("before a letter is sent")
         counts = await self._store.send(letter)
         if counts:
@@ -104,7 +106,7 @@ class Watched:
         return counts
 
     async def lease(self, run: str, *, mirror: bool = False) -> Lease:
-        """Acquire the lease of a run."""
+        """Acquire the lease of a run, which is the right to write it."""
         self._life.reach("before a lease is taken")
         lease = await self._store.lease(run, mirror=mirror)
         self._life.reach("after a lease is taken")
@@ -121,35 +123,35 @@ class Watched:
         await self._store.mirror(lease, of)
 
     async def gone(self, process: str) -> bool | None:
-        """Return whether a process has ended."""
+        """Return whether a process has ended; `None` if that is not known."""
         return await self._store.gone(process)
 
     async def declare_gone(self, process: str, by: str) -> None:
-        """Record a person's statement that a process has ended."""
+        """Record that a person says that a process has ended."""
         await self._store.declare_gone(process, by)
 
     async def adopt(self, by: str) -> None:
-        """Record that this copy is used from now on."""
+        """Record that a person decided to use this copy of a record from now on."""
         await self._store.adopt(by)
 
     def keep(self) -> Callable[[], None]:
-        """Make this process count as running until the returned function is called."""
+        """Make this process count as running, until the returned function is called."""
         return self._store.keep()
 
     def descriptor(self) -> int | None:
-        """Return the file descriptor that makes this process count as running while a subprocess holds it."""
+        """Return a file descriptor. While a subprocess holds it open, this process counts as running."""
         return self._store.descriptor()
 
     async def read(self, run: str, after: int = 0, until: int | None = None, limit: int | None = None) -> list[Row]:
-        """Return rows of a run."""
+        """Return the rows of a run, or some of them."""
         return await self._store.read(run, after, until, limit)
 
     async def head(self, run: str) -> tuple[int, bytes]:
-        """Return seq and digest of the last entry of a run."""
+        """Return the seq and the digest of the last entry of a run."""
         return await self._store.head(run)
 
     async def last(self) -> int:
-        """Return the pos of the last entry in the store."""
+        """Return the pos (number in the store) of the last entry of any run."""
         return await self._store.last()
 
     async def runs(self, session: str | None = None, name: str | None = None) -> list[RunRow]:
@@ -157,7 +159,7 @@ class Watched:
         return await self._store.runs(session, name)
 
     async def get_blob(self, run: str, name: str) -> BlobRow:
-        """Return a blob."""
+        """Return a large value that a run stores apart from its rows."""
         return await self._store.get_blob(run, name)
 
     async def inbox(self, run: str) -> list[Letter]:
@@ -173,11 +175,11 @@ class Watched:
         return await self._store.sql(query, parameters)
 
     async def shrink(self) -> int:
-        """Free the space of pruned runs."""
+        """Free the space of pruned (removed) runs, and return by how many bytes the store became smaller."""
         return await self._store.shrink()
 
     async def damage(self) -> list[str]:
-        """Return the damage found, in words."""
+        """Check the store, and return the damage that was found, in words."""
         return await self._store.damage()
 
     async def foreign(self) -> Foreign:
@@ -190,12 +192,12 @@ class Watched:
 
 
 def _kinds(entries: Sequence[Written]) -> str:
-    """Return the kinds of a commit's entries as text, each once."""
+    """Return the kinds of some entries as text, each kind once."""
     return ", ".join(dict.fromkeys(entry.kind for entry in entries)) or "nothing"
 
 
 def watched(agent: Agent, life: Life) -> Agent:
-    """Return the agent with tools that log their calls; tools that a person carries out are not changed."""
+    """Return a copy of the agent whose tools log their calls. Tools that a person carries out are not wrapped."""
     tools = [tool if tool.asks else _watched(tool, life) for tool in agent.tools]
     return msgspec.structs.replace(agent, tools=tools)
 
@@ -208,7 +210,7 @@ def _watched(tool: Tool, life: Life) -> Tool:
 
 
 def _asked(name: str, reconcile: Callable[P, Any], life: Life) -> Callable[P, Any]:
-    """Return a `reconcile` function that also logs when a call did not happen."""
+    """Return a wrapper for a tool's `reconcile` function, which logs if that says that a call did not happen."""
 
     def heard(key: object, found: Any) -> Any:
         if isinstance(found, NotDone):
@@ -252,7 +254,7 @@ def _awaited(function: Callable[P, Any], tool: Tool, life: Life) -> Callable[P, 
 
 
 def _start(tool: Tool, context: object, life: Life) -> Line:
-    """Write into the harness's log that a tool's function is about to be called."""
+    """Write to the test's log that a tool's function is about to be called, and return the line."""
     assert isinstance(context, Context)
     life.reach(f"before {tool.name} starts")
     attempt = int(context.explain_id.rpartition(".")[2])
@@ -271,7 +273,10 @@ async def _finish(line: Line, life: Life, result: Awaitable[Any]) -> Any:
 
 
 def _return(line: Line, life: Life, result: Any) -> Any:
-    """Write into the harness's log that a tool's function returned. Its result is not on record yet."""
+    """Write to the test's log that a tool's function has returned, and return its result.
+
+    The record lacks it so far.
+    """
     life.tell(msgspec.structs.replace(line, what="returned"))
     life.reach(f"after {line.tool} returned")
     return result

@@ -1,7 +1,7 @@
-"""The log of the harness, and the kill of a process at a chosen point.
+"""The crash test's own log, and the kill of a process at a chosen point.
 
-A line is one write to a file that is only appended to, so the lines of several processes do not mix. `tell` returns
-once the line is on disk. So every logged event has happened, even if the process dies at the next instruction.
+A line is written by a single write at the end of the file, so lines of several processes do not mix. `tell` returns
+when the line is on disk. So every event in the log has happened, even if the process died right after it.
 """
 
 import os
@@ -18,16 +18,16 @@ from gesta.entry import Row
 from gesta.store import Letter
 
 KILL = int(getattr(signal, "SIGKILL", signal.SIGTERM))
-"""Signal that ends a process at once; a system without SIGKILL ends processes as suddenly with SIGTERM."""
+"""The signal that ends a process at once. Where there is no SIGKILL, SIGTERM ends a process as suddenly."""
 Strike = Literal["killed", "cancelled", "failed"]
-"""What happens at a point: the process is killed, its turn is cancelled, or its next write fails."""
+"""What happens to a process at the chosen point: it is killed, its turn is cancelled, or its next write fails."""
 Told = Literal["committing", "committed", "sent", "started", "returned", "raised", "undone", "ended", "lived"]
 What = Told | Strike
-"""The event of a line. `undone`: a tool's `reconcile` said that a call did not happen."""
+"""What a line reports. `undone` means that a tool's `reconcile` said that a call did not happen."""
 
 
 class Written(Struct, frozen=True, array_like=True):
-    """An entry as the store received it."""
+    """An entry, as the store was asked to write it."""
 
     seq: int
     kind: str
@@ -35,13 +35,13 @@ class Written(Struct, frozen=True, array_like=True):
 
 
 class Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One line of the log: an event that the harness saw."""
+    """One line of the log: an event that the test saw."""
 
     what: What
     life: int = 0
-    """Number of the process; negative for a process that only sends."""
+    """Number of the process. It is negative for a process that only sends letters."""
     point: str = ""
-    """Where the process was killed, its turn cancelled, or a write failed."""
+    """The point at which the process was killed, its turn was cancelled, or a write failed."""
     run: str = ""
     entries: tuple[Written, ...] = ()
     letter: Letter | None = None
@@ -50,36 +50,36 @@ class Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
     key: str = ""
     """Idempotency key of the call; for a turn that ended, the key of its message."""
     attempt: int = 0
-    """Seq of the attempt."""
+    """Seq of the attempt: the entry which says that the call is about to run."""
     reason: str = ""
-    """How a turn ended."""
+    """Why a turn ended."""
     waits: tuple[str, ...] = ()
-    """What the turn waits for."""
+    """What a turn waits for."""
     points: int = 0
     """Number of points of a process that was not killed."""
 
 
 def written(rows: Sequence[Row]) -> tuple[Written, ...]:
-    """Return seq, kind and digest of each row."""
+    """Return the seq, kind and digest of each row."""
     return tuple(Written(row.seq, row.kind, row.digest.hex()) for row in rows)
 
 
 def read(path: Path) -> list[Line]:
-    """Return the lines of the harness's log."""
+    """Return the lines of a log; an empty list if the file does not exist."""
     lines = path.read_bytes().splitlines() if path.exists() else []
     return [msgspec.json.decode(line, type=Line) for line in lines]
 
 
 def die() -> NoReturn:
-    """End this process at once, without cleaning up or writing anything."""
+    """End this process at once. Nothing is cleaned up or written."""
     os.kill(os.getpid(), KILL)
     raise AssertionError("still here")
 
 
 class Life:
-    """One process of the harness.
+    """One process of the crash test.
 
-    At one of its points it may be killed, its turn cancelled, or a write made to fail.
+    It counts its points, and at the chosen one it is killed, cancelled or made to fail.
     """
 
     def __init__(self, path: Path, number: int, last: int | None = None, strike: Strike = "killed") -> None:
@@ -87,27 +87,27 @@ class Life:
         self.points = 0
         """Number of points so far."""
         self.cancel: Callable[[], object] | None = None
-        """Cancels the running turn, from any thread."""
+        """A function that cancels the running turn, from any thread; `None` while no turn runs."""
         self._last, self._strike = last, strike
         self._failing = False
         self._file = os.open(path, os.O_APPEND | os.O_CREAT | os.O_WRONLY, 0o644)
         self._lock = threading.RLock()
 
     def tell(self, line: Line) -> None:
-        """Write a line, and sync it to disk unless the line only announces a commit."""
+        """Write a line to the log. It is on disk when this returns, unless it only announces a commit."""
         told = msgspec.structs.replace(line, life=self.number)
         os.write(self._file, msgspec.json.encode(told) + b"\n")
         if line.what != "committing":
             os.fsync(self._file)
 
     def fails(self) -> bool:
-        """Return whether the next write has to fail. After that, return False."""
+        """Return whether the next write must fail. Once it has returned `True`, it returns `False`."""
         with self._lock:
             failing, self._failing = self._failing, False
         return failing
 
     def reach(self, point: str) -> None:
-        """Count a point. If it is the chosen one, kill the process, cancel its turn or make a write fail.
+        """Count a point. At the chosen point, kill the process, cancel its turn or make its next write fail.
 
         Thread-safe.
         """

@@ -3,6 +3,8 @@
 The lines of one session become one run, in the order of the file. A line names its span by a path of names, from which
 the spans are rebuilt. Facts that the source does not state are marked as inferred. The members of a line for which its
 entry has no field are in the annotation `agent-catalog`, so an export can write the same lines again.
+
+Entry: a recorded fact of a run; seq: its number in the run; span: a part of a run.
 """
 
 import json
@@ -60,7 +62,10 @@ Line = dict[str, Any]
 
 
 def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:
-    """Yield the sessions of a file, one at a time. Raises BadImport. Cost: all lines of the file are in memory."""
+    """Yield the sessions of a file, one at a time, and count its oddities. Raises BadImport.
+
+    Cost: all lines of the file are in memory.
+    """
     sessions: dict[str, list[bytes]] = {}
     last = None
     for number, data in enumerate(source.lines(), 1):

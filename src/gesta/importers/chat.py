@@ -5,8 +5,10 @@
 Before the turns is a span `import`, whose begin holds the facts about the whole conversation. Exactly one entry
 represents each message: its annotation `message` is the number of the message in the source. A message of the assistant
 without a call is an answer. Calls of the person's own tools (`requestor: user`) are in spans of role `user-tools`
-between the turns, as key-values: the agent never saw them, and tool calls would be shown to the model. Last words that
-need no answer are in a span `closing`, not in a turn.
+between the turns, as key-value entries: the agent never saw them, and tool calls would be shown to the model. Last
+words that need no answer are in a span `closing`, not in a turn.
+
+Entry: a recorded fact of a run; seq: its number; span: a part of a run; completion: what a model generated.
 """
 
 from collections.abc import Callable, Collection, Container, Iterable, Mapping
@@ -128,7 +130,10 @@ class Chat:
                 self.note(key, value)
 
     def hear(self, messages: Iterable[Any], read: Callable[[Any, int], Said | None]) -> None:
-        """Add all messages. `read` gets each with its number. If it returns `None`, a key-value keeps the original."""
+        """Add all messages. `read` gets each with its number.
+
+        If it returns `None`, a key-value entry keeps the original.
+        """
         for place, message in enumerate(messages):
             words = read(message, place)
             if words is None:
@@ -185,11 +190,8 @@ class Chat:
     ) -> int:
         """Write an entry of any kind at this point of the conversation, and return its seq.
 
-        A request becomes the only cause of the next completion. A text of the application is added to its causes.
-
-        Args:
-            place: number of the message that the entry represents.
-            when: time of the entry, and whether it is certain.
+        It represents the message with the number `place`. `when` is its time, and whether that is certain. A request
+        becomes the only cause of the next completion. A text of the application is added to its causes.
         """
         asks, tells = isinstance(content, RequestContent), isinstance(content, SystemContent)
         if asks and self._role != "turn":
@@ -206,7 +208,7 @@ class Chat:
         return seq
 
     def unreadable(self, value: Any, place: int) -> None:
-        """Keep an element of the source that cannot be read as a message, as a key-value."""
+        """Keep an element of the source that cannot be read as a message, as a key-value entry."""
         self._place, self._at, self._sure = place, None, False
         self._oddities["unreadable-message"] += 1
         self._write(KeyValueContent(key="unreadable-message", value=value))
@@ -379,8 +381,7 @@ def call_content(made: Made, ids: Container[str], oddities: Oddities) -> ToolCal
 def arguments(given: Any) -> tuple[dict[str, Any], dict[str, Any] | None]:
     """Return the arguments of a call, which the source has as an object, as its JSON text, or not at all.
 
-    Returns:
-        The arguments; and `None`, or a dict with the error and the original value if they cannot be read.
+    If they cannot be read, also return a dict with the error and the original value; else `None`.
     """
     if given is None or given == "":
         return {}, None

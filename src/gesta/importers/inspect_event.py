@@ -1,9 +1,10 @@
-"""Turns the events of an Inspect AI sample into entries in their order: spans, steps and approvals.
+"""Turns the events of an Inspect AI sample into entries in their order: spans, steps, approvals and notes.
 
-Others become notes. A note is a key-value such as `sandbox-event`, with all members of the event except its kind and
-its time. Each span is inside another span or the turn, and ends with it at the latest. An event of a span that has
-ended is put into the innermost open span. The recorded call of a model keeps its references, because it repeats all
-earlier calls.
+A note is a key-value entry such as `sandbox-event`, with all members of the event except its kind and its time. Each
+span is inside another span or the turn, and ends with it at the latest. An event of a span that has ended is put into
+the innermost open span. The recorded call of a model keeps its references, because it repeats all earlier calls.
+
+Entry: a recorded fact of a run; seq: its number in the run; span: a part of a run.
 """
 
 from collections.abc import Collection, Mapping
@@ -57,7 +58,7 @@ class Events:
         self._calls[call_id or ""] = seq
 
     def note(self, key: str, value: Any, causes: tuple[int, ...] = ()) -> None:
-        """Write a key-value in the innermost open span."""
+        """Write a key-value entry in the innermost open span."""
         made, refs = self._told.read(value)
         self._write(KeyValueContent(key=key, value=made, extra=refs or None), self._here(), causes=causes)
 

@@ -44,7 +44,7 @@ MEMBERS = KEPT | members_of(
 
 
 def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:
-    """Yield the samples of a log, one at a time. Raises BadImport."""
+    """Yield the samples of a log, one at a time, and count its oddities. Raises BadImport."""
     names = source.names()
     members, samples = _archive(source, names) if names else _document(source)
     spec = members.get("eval")

@@ -5,6 +5,8 @@ message that has been written already is replaced by `{"message": number}` if it
 `{"entry": seq}` if an event held it first. Without that, a run would grow with the square of its length, because every
 request repeats all messages before it. What a model or tool event says about its message goes to the completion or the
 result; its tools and settings go to the header, and all other members to `extra.event`.
+
+Entry: a recorded fact of a run; seq: its number; span: a part of a run; completion: what a model generated.
 """
 
 from collections.abc import Mapping

@@ -4,6 +4,8 @@ Messages are written in their order. One that a model event made is written at t
 was done, and any other just before the next of these. If a tool, another agent or a scorer called a model, its event is
 only a note. The turn ends before the first scorer, with the reason that the sample states: its limit, its error, or
 none. Later events are in a last span, `review`, which ends with the scores.
+
+Entry: a recorded fact of a run; seq: its number; span: a part of a run; completion: what a model generated.
 """
 
 from collections import Counter

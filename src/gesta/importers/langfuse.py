@@ -5,7 +5,9 @@
 A trace becomes one run with one turn. Each observation (a model call, a tool call or another step) becomes a span with
 its own times. Its input and output are the states of the span's begin and end. For a model call these are messages:
 only new ones are written, and the state refers to the entries of the others. A model call inside another is the same
-call, recorded by another library, so it is only a span. A value in no known form is a key-value `unknown-form`.
+call, recorded by another library, so it is only a span. A value in no known form is a key-value entry `unknown-form`.
+
+Entry: a recorded fact of a run; seq: its number; span: a part of a run; completion: what a model generated.
 """
 
 from collections.abc import Iterator
@@ -53,7 +55,7 @@ MEMBERS = KEPT | members_of(
 
 
 def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:
-    """Yield the traces of a file, one at a time. Raises BadImport."""
+    """Yield the traces of a file, one at a time, and count its oddities. Raises BadImport."""
 
     def trace(document: Document, words: str, oddities: Oddities) -> Foreign:
         whole = document.value if isinstance(document.value, dict) else {}
@@ -112,7 +114,7 @@ class _Run:
         self._turn = self.spans.write(BeginContent(name=self._name, role="turn"), 0, first)
 
     def begin(self, each: Observation) -> None:
-        """Write the begin of an observation's span, with its input. An event becomes a key-value."""
+        """Write the begin of an observation's span, with its input. An event becomes a key-value entry."""
         above = self._open[each.parent.place] if each.parent is not None else self._turn
         if each.role == EVENT:
             told = _told({"input": each.input, "output": each.output, **self._extra(each)})

@@ -4,6 +4,8 @@ A generation is the observation of one model call. Its reply is written when the
 tool inside it begins, when a tool begins that runs one of its calls, or when a request contains it. A tool runs the
 call with its id, or else the call with its name and arguments, or else a call with its name. A span that is no tool
 runs an open call with its name and arguments.
+
+Entry: a recorded fact of a run; seq: its number; span: a part of a run; completion: what a model generated.
 """
 
 import math

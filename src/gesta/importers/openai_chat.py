@@ -28,7 +28,7 @@ MEMBERS = KEPT | members_of("""path tools functions metadata id parallel_tool_ca
 
 
 def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:
-    """Yield the conversations of a file, one at a time. Raises BadImport."""
+    """Yield the conversations of a file, one at a time, and count its oddities. Raises BadImport."""
     return each_document(
         source, oddities, lambda document, words, odd: _conversation(document, source.path, words, odd)
     )

@@ -4,6 +4,8 @@ A message of a request counts as written if it is found among the written messag
 messages are new. A result belongs to a call: by the call's id, else by its name, else in order. What a model read as
 the result replaces the result in the tool's own observation. Messages before the first request of a trace are only in
 the requests, so their times and causes are inferred.
+
+Entry: a recorded fact of a run; seq: its number; span: a part of a run; completion: what a model generated.
 """
 
 from bisect import bisect_left

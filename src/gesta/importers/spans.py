@@ -15,7 +15,7 @@ from gesta.kinds import BeginContent, Content, EndContent, Error, KeyValueConten
 
 UNENDED = Error(type="unfinished", message="The source has no end of this span.")
 UNREADABLE = "unreadable-message"
-"""Key of a key-value that keeps a value which is no message, observation or event."""
+"""Key of a key-value entry that keeps a value which is no message, observation or event."""
 
 
 class When(NamedTuple):
@@ -71,7 +71,7 @@ class Spans:
 
         Args:
             notes: the facts, for the state of its begin.
-            unreadable: values of the source that could not be read, for a key-value each.
+            unreadable: values of the source that could not be read, for a key-value entry each.
         """
         span = self.write(BeginContent(name="import", role="import", state=notes or None), 0)
         for value in unreadable:

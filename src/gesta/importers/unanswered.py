@@ -1,6 +1,8 @@
 """The calls of a recorded conversation that have no result so far.
 
 A call is found by its id at the same cost, however many calls there are.
+
+Entry: a recorded fact of a run; seq: its number in the run; span: a part of a run.
 """
 
 from collections import OrderedDict, defaultdict, deque

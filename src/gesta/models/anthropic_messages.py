@@ -88,7 +88,7 @@ class AnthropicDialect(Struct, frozen=True):
         return compact({"role": role, "content": content or _text(EMPTY)})
 
     def envelope(self, header: RequestHeaderContent) -> Envelope:
-        """Return the envelope, made from a recorded request header: the parts of the body around the messages."""
+        """Return the envelope: the body without its messages, with the header's settings, tools and instructions."""
         meta = header.meta or {}
         settings = self.settings
         if isinstance(own := meta.get("settings"), dict):

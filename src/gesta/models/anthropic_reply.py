@@ -97,7 +97,7 @@ class Block:
 
 
 class AnthropicParser(Incoming):
-    """A parser for one reply of the Messages API."""
+    """A parser for one reply of the Messages API. It also returns deltas: pieces of text or thought to show at once."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -84,7 +84,7 @@ class ChatDialect(Struct, frozen=True):
             return compact(block)
 
     def envelope(self, header: RequestHeaderContent) -> Envelope:
-        """Return the envelope, made from a recorded request header: the parts of the body around the messages.
+        """Return the envelope: the body without its messages, with the header's settings, tools and instructions.
 
         The instructions of the agent are in it, as the first message.
         """
@@ -160,7 +160,7 @@ def _tool(tool: dict[str, Any]) -> dict[str, Any]:
 
 
 class ChatParser(Incoming):
-    """A parser for one reply of Chat Completions."""
+    """A parser for one reply of Chat Completions. It also returns deltas: pieces of text or thought to show at once."""
 
     def __init__(self, *, keep: bool = True, keeps: tuple[str, ...] = ()) -> None:
         super().__init__()

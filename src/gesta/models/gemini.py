@@ -112,7 +112,7 @@ class GeminiDialect(Struct, frozen=True):
         return compact({"role": role, "parts": parts or _text(EMPTY)})
 
     def envelope(self, header: RequestHeaderContent) -> Envelope:
-        """Return the envelope, made from a recorded request header: the parts of the body around the contents."""
+        """Return the envelope: the body without its contents, with the header's settings, tools and instructions."""
         meta = header.meta or {}
         own = meta.get("settings")
         members, config = _sorted(self.settings, own if isinstance(own, dict) else {})

@@ -38,7 +38,10 @@ Words = Literal["text", "thought"]
 
 
 class GeminiParser(Incoming):
-    """A parser for one reply of `generateContent`."""
+    """A parser for one reply of `generateContent`.
+
+    It also returns deltas: pieces of text or thought to show at once.
+    """
 
     def __init__(self) -> None:
         super().__init__()

@@ -61,7 +61,7 @@ class Dialect(Protocol):
         """Return one message as a block: the bytes that stand for it in the body of every request."""
 
     def envelope(self, header: RequestHeaderContent) -> Envelope:
-        """Return the envelope, made from a recorded request header: the parts of the body around the blocks."""
+        """Return the envelope: the body without its blocks, with the header's settings, tools and instructions."""
 
     def parser(self) -> Parser:
         """Return a new parser, which reads one reply."""
@@ -152,7 +152,7 @@ class HttpModel:
         return self.dialect.encode(message)
 
     def envelope(self, header: RequestHeaderContent) -> Envelope:
-        """Return the envelope, made from a recorded request header: the parts of the body around the blocks."""
+        """Return the envelope: the body without its blocks, with the header's settings, tools and instructions."""
         return self.dialect.envelope(header)
 
     def parser(self) -> Parser:

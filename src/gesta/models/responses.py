@@ -81,7 +81,7 @@ class ResponsesDialect(Struct, frozen=True):
         return _written({"role": message.role, "content": content})
 
     def envelope(self, header: RequestHeaderContent) -> Envelope:
-        """Return the envelope, made from a recorded request header: the parts of the body around the items."""
+        """Return the envelope: the body without its items, with the header's settings, tools and instructions."""
         meta = header.meta or {}
         members: dict[str, Any] = {"model": self.model}
         if instructions := meta.get("instructions"):

@@ -133,7 +133,10 @@ def _after(shown: str, said: str) -> str:
 
 
 class ResponsesParser(Incoming):
-    """A parser for one reply of the Responses API."""
+    """A parser for one reply of the Responses API.
+
+    It also returns deltas: pieces of text or thought to show at once.
+    """
 
     def __init__(self) -> None:
         super().__init__()

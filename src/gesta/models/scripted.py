@@ -221,7 +221,7 @@ class Keyless(LocalModel):
         return self._dialect.encode(message)
 
     def envelope(self, header: RequestHeaderContent) -> Envelope:
-        """Return the envelope, made from a recorded request header: the parts of the body around the blocks."""
+        """Return the envelope: the body without its blocks, with the header's settings, tools and instructions."""
         return self._dialect.envelope(header)
 
     def parser(self) -> Parser:

@@ -4,8 +4,10 @@
 
 A simulation becomes a run. Events outside of all simulations, such as those of the batch, are in each run of the file.
 Each event becomes one entry with its id in the annotation `event`: `…_start` begins a span, `…_end` ends it, and any
-other event is a key-value. Messages become turns as in `tau2_bench`, beside those spans; an event that repeats a
+other event is a key-value entry. Messages become turns as in `tau2_bench`, beside those spans; an event that repeats a
 message holds the number of the message instead. Calls that an evaluator repeats are not calls of the agent.
+
+Entry: a recorded fact of a run; seq: its number in the run; span: a part of a run.
 """
 
 from collections.abc import Iterator, Mapping
@@ -100,7 +102,7 @@ MEMBERS = KEPT | members_of(
 
 
 def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:
-    """Yield the simulations of a file, one at a time. Raises BadImport."""
+    """Yield the simulations of a file, one at a time, and count its oddities. Raises BadImport."""
     around = [owned for owned in _owned(source) if owned.owner is None]
     runs: dict[int, list[Owned]] = {}
     ids: set[str] = set()

@@ -41,7 +41,7 @@ MEMBERS = KEPT | members_of(
 
 
 def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:
-    """Yield the runs of a file, one at a time. Raises BadImport."""
+    """Yield the runs of a file, one at a time, and count its oddities. Raises BadImport."""
     return each_document(source, oddities, lambda document, words, odd: _run(document, source.path, words, odd))
 
 

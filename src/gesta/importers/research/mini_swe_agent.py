@@ -6,6 +6,8 @@ call are no answer, and the program replies to them. A message of role `exit` en
 divided: usage, model, price and the rest of the reply go to the completion, an exception to the status of a result. The
 exit code of a command does not make the tool fail. Actions read from text become calls with an inferred name.
 
+Entry: a recorded fact of a run; seq: its number; span: a part of a run; completion: what a model generated.
+
 Source: SWE-agent/mini-swe-agent, `agents/default.py`, `models/utils` and `exceptions.py`, 2026-11.
 """
 
@@ -57,7 +59,7 @@ MEMBERS = KEPT | members_of(
 
 
 def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:
-    """Yield the trajectories of a file, one at a time. Raises BadImport."""
+    """Yield the trajectories of a file, one at a time, and count its oddities. Raises BadImport."""
     return each_document(source, oddities, lambda document, words, odd: _run(document, source.path, words, odd))
 
 
@@ -152,7 +154,7 @@ class _Steps:
             self._made = (next(at for at in range(len(made), 0, -1) if made[at - 1].content.kind in MADE),)
 
     def _exit(self, bare: Object, extra: Object, place: int) -> None:
-        """Add the last message: an answer if it is the submission, else a key-value."""
+        """Add the last message: an answer if it is the submission, else a key-value entry."""
         outer, members = Members(bare, self._oddities), Members(extra, self._oddities)
         outer.take("role", str)
         text, status = outer.take("content", str) or "", extra.get("exit_status")

@@ -7,6 +7,8 @@ call with an inferred name, and the user's next message is its result. The agent
 an action are no answer, and the program replies to them. Texts of demonstrations are words of the program. The
 submission is the answer. There are no times.
 
+Entry: a recorded fact of a run; seq: its number; span: a part of a run; completion: what a model generated.
+
 Source: SWE-agent/SWE-agent, `sweagent/agent/agents.py` and `sweagent/types.py`, 2026-11.
 """
 
@@ -71,7 +73,7 @@ MEMBERS = KEPT | members_of(
 
 
 def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:
-    """Yield the runs of a file, one at a time. Raises BadImport."""
+    """Yield the runs of a file, one at a time, and count its oddities. Raises BadImport."""
     return each_document(source, oddities, lambda document, words, odd: _run(document, source.path, words, odd))
 
 

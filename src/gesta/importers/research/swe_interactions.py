@@ -6,6 +6,8 @@ and the task, and only its new messages are written. Messages that it leaves out
 sent again is another try. A request refers to the entries of its messages; in its `extra`, `shown` has messages that
 had another form before, and `marks` the members beside their text. All conversations of a file are mixed, so all are in
 memory. Times have no zone and are read as UTC. Why a conversation ended is inferred.
+
+Entry: a recorded fact of a run; seq: its number; span: a part of a run; completion: what a model generated.
 """
 
 import hashlib
@@ -231,7 +233,7 @@ class _Thread:
         self._held.append(Held(digests={digest_json(self._reply)}, call_id=None, seqs=self._made(first)))
 
     def other(self, line: Any, place: int, *, orphan: bool) -> None:
-        """Keep a line that is no request and no response, or a response that answers no request, as a key-value.
+        """Keep a line that is no request and no response, or a response that answers no request, as a key-value entry.
 
         Args:
             orphan: whether the line is such a response.

@@ -64,7 +64,7 @@ MEMBERS = KEPT | members_of(
 
 
 def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:
-    """Yield the simulations of a file, one at a time. Raises BadImport."""
+    """Yield the simulations of a file, one at a time, and count its oddities. Raises BadImport."""
     file = File({piece.key: piece.value for piece in source.pieces(LIST) if piece.place is None})
     if LIST in file.rest:
         raise BadImport(source.path, f"expected a list at $.{LIST}, found {type(file.rest[LIST]).__name__}")

@@ -2,10 +2,12 @@
 
     import; begin turn, (begin speech, tick, tick, end speech, …), end turn
 
-A tick is a short stretch of time. Each becomes a key-value with the members of both sides that are not null. Ticks
-contain no words, so the run has no questions and answers. Who speaks is inferred from `contains_speech`, and becomes a
-span of role `speech`. Speech of both sides overlaps, so the ticks are directly in the turn. Times have no zone and are
-read as UTC.
+A tick is a short stretch of time. Each becomes a key-value entry with the members of both sides that are not null.
+Ticks contain no words, so the run has no questions and answers. Who speaks is inferred from `contains_speech`, and
+becomes a span of role `speech`. Speech of both sides overlaps, so the ticks are directly in the turn. Times have no
+zone and are read as UTC.
+
+Entry: a recorded fact of a run; seq: its number in the run; span: a part of a run.
 """
 
 from collections.abc import Iterator, Mapping
@@ -35,7 +37,7 @@ MEMBERS = members_of(
 
 
 def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:
-    """Yield the simulations of a file, one at a time. Raises BadImport."""
+    """Yield the simulations of a file, one at a time, and count its oddities. Raises BadImport."""
 
     def simulation(document: Document, words: str, oddities: Oddities) -> Foreign:
         whole = document.value

@@ -23,7 +23,7 @@ MEMBERS = KEPT | members_of("""task_id reward info trial traj""")
 
 
 def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:
-    """Yield the trials of a file, one at a time. Raises BadImport."""
+    """Yield the trials of a file, one at a time, and count its oddities. Raises BadImport."""
     empty = True
     for piece in source.pieces():
         if piece.key or piece.place is None:

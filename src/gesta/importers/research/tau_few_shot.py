@@ -30,7 +30,7 @@ MEMBERS = members_of("""path messages_display""")
 
 
 def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:
-    """Yield the transcripts of a file, one at a time. Raises BadImport."""
+    """Yield the transcripts of a file, one at a time, and count its oddities. Raises BadImport."""
     return each_document(source, oddities, lambda document, words, odd: _transcript(document, source.path, words, odd))
 
 

@@ -6,6 +6,8 @@ The agents share one conversation, and each speaks in spans of its own. The outp
 by a model, so it is a result; the code stays text, without a call. The source has no ids and no times, and does not say
 what a speaker had read or how a run ended, so causes, reasons and the last answer are inferred. In a group chat
 everyone reads everything: the cause of a message is the message before it, or the speaker's own thought since then.
+
+Entry: a recorded fact of a run; seq: its number; span: a part of a run; completion: what a model generated.
 """
 
 import json
@@ -162,7 +164,7 @@ MEMBERS = members_of(
 
 
 def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:
-    """Yield the runs of a file, one at a time. Raises BadImport."""
+    """Yield the runs of a file, one at a time, and count its oddities. Raises BadImport."""
     return each_document(source, oddities, lambda document, words, odd: _run(document, source.path, words, odd))
 
 

@@ -82,7 +82,7 @@ async def _child(stage: Stage, session: str, by: str) -> int:
     """Run the process that is killed, and return its exit code."""
     command = [sys.executable, "-P", "-m", "gesta.demo.child", stage.choices.address, session]
     command += ["--by", by, "--kill", stage.choices.kill, *stage.choices.live]
-    # In a session of its own, so that Ctrl-C reaches this process alone, which then ends the child.
+    # The child gets its own session, so that Ctrl-C reaches only this process, which then ends the child.
     done = await anyio.run_process(command, stdin=None, stdout=None, stderr=None, check=False, start_new_session=True)
     return done.returncode
 

@@ -136,6 +136,6 @@ class Stage:
             transcript.show(entry, spoken=spoken)
 
     def transcript(self, session: str) -> Transcript:
-        """Return the printer of a session's entries. With `--full` it prints all of them, else a summary."""
+        """Return the object that prints a session's entries. With `--full` it prints all of them, else a summary."""
         kind = Transcript if self.choices.full else Summary
         return self._transcripts.setdefault(session, kind(self.voice))

@@ -48,7 +48,9 @@ async def import_file(
     *,
     bounds: ImportBounds = ImportBounds(),  # noqa: B008 - frozen
 ) -> Imported:
-    """Import the conversations of a file that are not on record yet. The file may be packed with gzip or zstd.
+    """Import the conversations of a file that are not on record yet, and return what was done.
+
+    The file may be packed with gzip or zstd.
 
     Args:
         format: name of the format; by default the format is recognised from the content.
@@ -71,7 +73,7 @@ async def import_file(
 
 
 async def take(record: Record, source: Source, found: Format, progress: Progress = _silent) -> Imported:
-    """Import a file whose format is known, as `import_file` does."""
+    """Import a file whose format is known, and return what was done. See `import_file`."""
     if found.take is not None:
         return await found.take(record, source, progress)
     oddities: Oddities = Counter()

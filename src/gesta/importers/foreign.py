@@ -305,7 +305,7 @@ def digest_json(value: Any) -> str:
 
 
 def _usual(packed: bytes) -> bool:
-    """Return whether both JSON encoders would write the numbers of a value alike: none of them needs an exponent.
+    """Return whether both JSON encoders would write the numbers of a value alike, because no number needs an exponent.
 
     Args:
         packed: the value as msgpack; its texts must be ASCII.

@@ -13,7 +13,7 @@ from gesta.importers.source import Source
 from gesta.record.record import Record
 
 Take = Callable[[Record, Source, Progress], Awaitable[Imported]]
-"""A function that imports a whole file into a record (an opened store) by itself, instead of a reader."""
+"""A function that imports a whole file into a record (an opened store) without a reader."""
 
 
 def members_of(text: str) -> frozenset[str]:

@@ -60,9 +60,9 @@ class Told:
         self._fresh: list[str] = []
 
     def read(self, value: Any) -> tuple[Any, dict[str, Any]]:
-        """Return a value with its references replaced, and the replaced references, which belong into `extra`.
+        """Return a value with its references replaced, and the replaced references, which belong in `extra`.
 
-        Messages inside it that were written already are replaced by a reference to their place.
+        A message inside the value that was written already is replaced by a reference to its place.
         """
         refs: dict[str, str] = {}
         made = self._read(value, "$", refs, 0)
@@ -76,7 +76,10 @@ class Told:
         return made
 
     def stand(self, messages: list[Any]) -> None:
-        """Store the messages of the conversation, by their numbers. Later copies of them are replaced by the number."""
+        """Store the messages of the conversation with their numbers.
+
+        A later copy of a message is replaced by its number.
+        """
         self._fresh = []
         for place, message in enumerate(messages):
             if is_message(message):
@@ -290,7 +293,7 @@ def _call(call: Any, seconds: Any) -> tuple[Any, Any]:
 
 
 def offer(event: Any, told: Told) -> tuple[list[dict[str, Any]] | None, dict[str, Any] | None, dict[str, Any]]:
-    """Return the tools and the settings that an event offered to its model, and what of them belongs into `extra`."""
+    """Return the tools and the settings that an event offered to its model, and what belongs in its `extra`."""
     made, extra = told.read({key: dig(event, key) for key in ("tools", "config")})
     given, config = made["tools"], made["config"]
     if not isinstance(config, dict | None):
@@ -337,5 +340,5 @@ def done(members: Members) -> When:
 def latency(event: Any) -> float | None:
     """Return how long a model took to reply, in milliseconds; `None` if the source does not state it."""
     seconds = dig(event, "output", "time")
-    known = isinstance(seconds, int | float) and not isinstance(seconds, bool) and abs(seconds) < 1e9  # also not nan
+    known = isinstance(seconds, int | float) and not isinstance(seconds, bool) and abs(seconds) < 1e9  # false for nan
     return seconds * 1000.0 if known else None

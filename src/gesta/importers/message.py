@@ -55,7 +55,7 @@ class Form(Struct, frozen=True, kw_only=True):
     text: str = "text"
     """Member of a part that holds its text."""
     hidden: tuple[str, ...] = ()
-    """Types of parts that nobody was shown. They are left out of the text."""
+    """Types of parts that the model did not show. They are left out of the text."""
     calling: Collection[str] = ("assistant",)
     """Roles whose messages may contain calls."""
 

@@ -74,7 +74,7 @@ class Piece(NamedTuple):
 
 
 class Look(Struct, frozen=True):
-    """What the beginning of a file looks like, from which its format is found."""
+    """A description of the beginning of a file, from which the file's format is recognised."""
 
     form: str
     """`object`, `list` (described by its first element), `zip`, or `other`."""
@@ -195,7 +195,7 @@ class Reader:
             more = self._comma("$", "}")
 
     def look(self, marks: Collection[tuple[str, ...]]) -> Look:
-        """Return what the value that begins here looks like.
+        """Return a description of the value that begins here.
 
         Args:
             marks: sets of member names. Reading stops after the first set that is complete.

@@ -278,7 +278,7 @@ class Retold:
         return content.tool_name if isinstance(content, ToolCallContent) else None
 
     def _find(self, keys: list[Key], start: int) -> list[int] | None:
-        """Return the places of contents that were written one after the other; `None` if one of them is missing.
+        """Return the places of contents that were written one after the other; `None` if a content is missing.
 
         Args:
             start: the place to search from.

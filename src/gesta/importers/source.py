@@ -142,7 +142,8 @@ class Source:
 
         Args:
             names: the members to read.
-            together: whether the caller keeps all of them in memory. Then the bound for one value holds for their sum.
+            together: whether the caller keeps all these members in memory. Then the bound for one value applies to
+                their sum.
 
         Raises:
             BadImport: a member is not JSON or cannot be unpacked. The members before it have been yielded.
@@ -157,7 +158,7 @@ class Source:
                 yield Document(name, place, self._member(archive, name))
 
     def look(self, marks: Collection[tuple[str, ...]]) -> Look:
-        """Return what the beginning of the file looks like, to find its format.
+        """Return a description of the beginning of the file, from which its format is recognised.
 
         Args:
             marks: sets of member names. Reading stops after the first set that is complete.

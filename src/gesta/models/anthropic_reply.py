@@ -78,7 +78,7 @@ class Block:
         return ReplyCall(name if isinstance(name, str) else "", args or "{}", id or None)
 
     def kept(self) -> dict[str, Any] | None:
-        """Return what of the block is sent back in later requests; `None` if nothing is.
+        """Return the part of the block that later requests send back; `None` if nothing is sent back.
 
         Citations are left out, and so is thinking without a signature. A tool call is only marked: its content comes
         from the record.

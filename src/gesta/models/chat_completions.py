@@ -129,9 +129,9 @@ def _content(message: Message) -> Any:
 
 
 def part_of(part: Part) -> dict[str, Any] | None:
-    """Return an image, a sound or a file as a part of a message; `None` if it cannot be sent.
+    """Return an image, a sound or a file as a part of a message; `None` if the API has no such part for it.
 
-    Text, parts without bytes and address, and files without a type cannot be sent as such a part.
+    There is none for a text, for a part without bytes and address, and for bytes without a media type.
     """
     url = part.url or (data_url(part) if isinstance(part.data, bytes) and part.media_type else None)
     if part.type == "text" or url is None:
@@ -143,7 +143,7 @@ def part_of(part: Part) -> dict[str, Any] | None:
         sound = "mp3" if form in ("mpeg", "mp3") else "wav" if "wav" in form else form
         return {"type": "input_audio", "input_audio": {"data": b64encode(part.data).decode(), "format": sound}}
     if part.data is None:
-        return None  # only images may be fetched by the provider
+        return None  # providers fetch only images from an address
     return {"type": "file", "file": {"filename": part.name or "file", "file_data": url}}
 
 
@@ -225,9 +225,9 @@ class ChatParser(Incoming):
             self._kept.take(message)
             self._gathered.message(message)
         self._chosen = True
-        if "usage" in choice and isinstance(choice["usage"], dict):  # Moonshot
+        if "usage" in choice and isinstance(choice["usage"], dict):  # where Moonshot puts it
             self._usage = choice["usage"]
-        if "error" in choice and isinstance(choice["error"], dict):  # OpenRouter
+        if "error" in choice and isinstance(choice["error"], dict):  # where OpenRouter puts it
             raise provider_fault(choice["error"])
         if finish := choice.get("finish_reason"):
             deltas += self._gathered.end(finish if isinstance(finish, str) else compact(finish).decode())

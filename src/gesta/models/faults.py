@@ -106,5 +106,7 @@ def _message(error: dict[str, Any]) -> str:
     found = error.get("message") or error.get("detail") or error.get("msg")
     text = found if isinstance(found, str) else compact(found or error).decode() if error else ""
     meta = error.get("metadata")
-    more = meta.get("raw") if isinstance(meta, dict) else error.get("failed_generation")  # OpenRouter; Groq
+    more = (
+        meta.get("raw") if isinstance(meta, dict) else error.get("failed_generation")
+    )  # where OpenRouter and Groq put it
     return SECRETS.message(f"{text}: {more}" if isinstance(more, str) else text)[:2000]

@@ -127,7 +127,7 @@ class Seen:
         place = id(blocks)
         read = self._known.pop(place, None) or Read()
         known = len(read.blocks)
-        if read.changes or read.blocks != blocks[:known]:  # or the list was replaced, or blocks were left out
+        if read.changes or read.blocks != blocks[:known]:  # the second: another list, or blocks were left out
             read, known = Read(), 0
         new = blocks[known:]
         read.messages += _noted(read_all(new), read.changes)

@@ -46,7 +46,7 @@ class HostedOptions(TypedDict, total=False):
 
 
 def hosted(address: str, **options: Unpack[HostedOptions]) -> HttpModel:
-    """Return a model that is asked over HTTP. Nothing is sent yet.
+    """Return a model behind an HTTP API. Nothing is sent yet.
 
     Args:
         address: `provider:model`; with a base URL also the bare name of a model that uses Chat Completions.
@@ -82,7 +82,7 @@ def refuse_misspelt(options: Mapping[str, Any]) -> None:
 
 
 def http_model(address: str, base_url: str | None = None, *, key: Credential | None = None) -> HttpModel:
-    """Return a model that is asked over HTTP. This is the older form of `hosted`."""
+    """Return a model behind an HTTP API. This is the older form of `hosted`."""
     return hosted(address, base_url=base_url, key=key)
 
 

@@ -58,7 +58,7 @@ class Dialect(Protocol):
         """The part of the URL after the provider's base address. It may hold a query."""
 
     def encode(self, message: Message) -> bytes:
-        """Return one message as a block: the bytes that stand for it in the body of every request."""
+        """Return one message as a block: the bytes that represent it in the body of every request."""
 
     def envelope(self, header: RequestHeaderContent) -> Envelope:
         """Return the envelope: the body without its blocks, with the header's settings, tools and instructions."""
@@ -105,7 +105,10 @@ def _now() -> datetime:
 
 
 class HttpModel:
-    """A model that is asked over HTTP. It joins a dialect (the format) with a provider (address, key and headers)."""
+    """A model behind an HTTP API.
+
+    It joins a dialect (the format of the API) with a provider (address, key and headers).
+    """
 
     def __init__(
         self,
@@ -148,7 +151,7 @@ class HttpModel:
         return self.dialect.encoder
 
     def encode(self, message: Message) -> bytes:
-        """Return one message as a block: the bytes that stand for it in the body of every request."""
+        """Return one message as a block: the bytes that represent it in the body of every request."""
         return self.dialect.encode(message)
 
     def envelope(self, header: RequestHeaderContent) -> Envelope:
@@ -317,12 +320,12 @@ class HttpModel:
                 http_status=status,
             )
         data, pieces = b"", response.aiter_raw()
-        with suppress(httpx2.HTTPError):  # the status says enough
+        with suppress(httpx2.HTTPError):  # the status alone is enough for the error
             while len(data) < ERROR_BYTES and (raw := await self._within(deadline, anext(pieces, None))) is not None:
                 data += raw
         with suppress(ModelFault):
             data = b"".join(self._inflow(response).take(data[:ERROR_BYTES]))[:ERROR_BYTES]
-        data = SECRETS.bytes(data)  # before anything is cut
+        data = SECRETS.bytes(data)  # before it is shortened: half a secret would not be found
         try:
             body = read(data)
         except ValueError:

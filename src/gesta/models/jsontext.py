@@ -40,7 +40,7 @@ def compact(value: Any) -> bytes:
         data = ENCODER.encode(value)
         if b"null" not in data:  # msgspec writes nan as null
             return data
-    except Exception:  # noqa: BLE001, S110 - values may run code of their own; below every one of them is caught
+    except Exception:  # noqa: BLE001, S110 - a value may run its own code and raise; it is written below
         pass
     return ENCODER.encode(_plain(value, ()))
 
@@ -121,5 +121,5 @@ def _leaf(value: Any, inner: tuple[int, ...]) -> Any:
 def _text(value: Any) -> str:
     try:
         return str(value)
-    except Exception:  # noqa: BLE001 - an object that cannot say what it is
+    except Exception:  # noqa: BLE001 - the object's own `__str__` failed
         return type(value).__name__

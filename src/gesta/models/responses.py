@@ -204,7 +204,7 @@ def parameters(schema: Any) -> dict[str, Any]:
 def answer_format(schema: dict[str, Any]) -> dict[str, Any]:
     """Return the member of the body that asks for an answer that fits a schema.
 
-    The API is told to enforce the schema (`strict`) if it can.
+    If the API can enforce the schema, `strict` is set.
     """
     closed = closed_schema(schema) if schema.get("type") == "object" and "anyOf" not in schema else None
     head = {"type": "json_schema", "name": "answer"}

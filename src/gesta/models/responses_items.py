@@ -81,7 +81,7 @@ class Said:
             if type == "reasoning":
                 kept = {name: value for name, value in kept.items() if value}
                 if "encrypted_content" in kept:
-                    kept.pop("content", None)  # refused beside it: "array too long … maximum length 0"
+                    kept.pop("content", None)  # the API refuses both: "array too long … maximum length 0"
             self.needed = self.needed or bool(known)
             self._keep(type, item if known else {}, kept)
 

@@ -217,7 +217,7 @@ class Keyless(LocalModel):
         return self._dialect.encoder
 
     def encode(self, message: Message) -> bytes:
-        """Return one message as a block: the bytes that stand for it in the body of every request."""
+        """Return one message as a block: the bytes that represent it in the body of every request."""
         return self._dialect.encode(message)
 
     def envelope(self, header: RequestHeaderContent) -> Envelope:
@@ -246,7 +246,7 @@ class Keyless(LocalModel):
             yield piece
 
     async def answer(self, request: Request) -> Reply | AsyncGenerator[Piece, None]:
-        """Return the chosen reply as a whole, for a turn that nobody watches.
+        """Return the chosen reply as a whole. It is called instead of `send` if nobody listens to the pieces.
 
         With a pause, for recorded bytes and for a fault, return instead the generator that `send` would be. Raises as
         `send`.

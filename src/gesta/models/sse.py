@@ -31,7 +31,7 @@ class Events:
             and not (self._line or self._name or self._data or b"\r" in alone)
         ):
             self._cr = False
-            return [(b"", alone)]  # one event by itself, as most servers send them: saves a third of the time
+            return [(b"", alone)]  # exactly one event, as most servers send: this way takes a third less time
         if self._cr and data.startswith(b"\n"):
             data = data[1:]
             self._cr = False

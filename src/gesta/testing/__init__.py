@@ -53,9 +53,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name on its first use.
+    """Return a public name, which is imported on its first use.
 
-    A process of the crash test needs few of them, and starts faster without the rest.
+    A process of the crash test needs few of these names, and starts faster without the others.
     """
     if name not in WHERE:
         raise AttributeError(f"module 'gesta.testing' has no attribute {name!r}")

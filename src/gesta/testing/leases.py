@@ -23,11 +23,11 @@ class LeaseSentences:
     """The tests about leases (the right to write a run). `StoreContract` inherits them."""
 
     async def open_store(self) -> Store:
-        """Open a new, empty store."""
+        """Return a new, empty store, which is open."""
         raise NotImplementedError
 
     async def open_again(self, store: Store) -> Store:
-        """Open the same store once more, as another process would.
+        """Open the same store once more, as another process would, and return it.
 
         A store that only one process can open does not override this; the tests with two owners are then skipped.
         """
@@ -67,7 +67,7 @@ class LeaseSentences:
         assert (second.head, second.digest) == (2, batch.rows[-1].digest)
         assert second.epoch > first.epoch
         await refused(store.append(make_batch(first, 2)), LeaseLost)
-        await store.release(first)  # no longer held: nothing happens
+        await store.release(first)  # it is no longer held, so nothing happens
         await store.append(make_batch(second, 2))
         await store.release(second)
         await refused(store.append(make_batch(second, 3)), LeaseLost)
@@ -101,7 +101,7 @@ class LeaseSentences:
         one, two = await store.lease("one"), await store.lease("two")
         mend = await self.break_off(store)
         await refused(store.append(make_batch(one, 0)), RecordError)
-        await store.release(one)  # its commit fails, and it is given back all the same
+        await store.release(one)  # the commit of the release fails, but the lease is released all the same
         await store.release(two)
         mend()
         taken = await store.lease("one")

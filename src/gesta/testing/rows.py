@@ -48,7 +48,7 @@ def make_batch(lease: Lease, head: int, count: int = 1) -> Batch:
 
 
 def collected(contract: type[Contract]) -> type[Contract]:
-    """Wrap the async tests of a class so that pytest can run them: as plain functions without parameters."""
+    """Wrap the async tests of a class as plain functions without parameters, which pytest can run. Return the class."""
     for name, sentence in list(vars(contract).items()):
         if name.startswith("test_"):
             setattr(contract, name, on_a_loop(name, sentence))

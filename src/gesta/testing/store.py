@@ -173,7 +173,7 @@ class StoreContract(LeaseSentences):
             await refused(store.get_blob(run, name), BrokenRecord)
 
     async def test_letters_wait_in_the_order_in_which_they_came(self, store: Store) -> None:
-        await store.lease("r")  # sending needs none, and is not kept out by one
+        await store.lease("r")  # a letter can be sent without a lease, and while somebody holds it
         for key in ("c", "a", "b"):
             assert await store.send(Letter("r", key, f'"{key}"', AT))
         letters = await store.inbox("r")

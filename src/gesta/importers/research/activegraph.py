@@ -31,7 +31,7 @@ AGENT = "agent"
 BEGINS, ENDS = "_start", "_end"
 SIMULATION = "simulation"
 BEFORE = -1
-"""The number of an event that stands for "before all events"."""
+"""The number that is used as that of an event for entries before all events."""
 AGAIN = "turn_start"
 MODEL = "--agent-llm"
 SPEAKS = (AGAIN, "user_response", "agent_response", "message_observed")

@@ -31,7 +31,7 @@ from gesta.kinds import Error, Reason
 NAMED = ("pipeline_name", "suite_name", "user_task_id", "attack_type", "injection_task_id")
 """Members whose values together are the id of a run without a path."""
 HIDDEN = ("thinking", "redacted_thinking")
-"""Types of parts that were shown to nobody. The text of the first type becomes a thought."""
+"""Types of parts that the model did not show. The text of the first type becomes a thought."""
 FORM = Form(name=("function",), arguments=("args",), types=(), text="content", hidden=HIDDEN)
 MEMBERS = KEPT | members_of(
     """path suite_name pipeline_name user_task_id injection_task_id injections attack_type messages error utility

@@ -262,7 +262,7 @@ class _Thread:
         return Foreign(id=self._id, name=self._name, digest=self.lines.hexdigest(), entries=entries)
 
     def _compared(self, messages: list[Any], digests: list[str]) -> Sent:
-        """Compare a request with the conversation.
+        """Compare a request with the conversation, and return what they have in common.
 
         Other forms in which a message was sent are stored with the message.
         """
@@ -334,7 +334,13 @@ class _Thread:
             self._header, self._heading = self._chat.add(header, place=place, when=when), heading
 
     def _new(self, message: Any, digest: str, place: int, when: When) -> Held:
-        """Write a message that no request contained before."""
+        """Write a message that no request contained before, and return it with the seqs of its entries.
+
+        Args:
+            digest: digest of its plain form (text and calls only).
+            place: number of the log line that holds the request.
+            when: time of the request, and whether it is certain.
+        """
         first, call_id = len(self._chat.entries) + 1, plain(message)["call_id"]
         words = said(message, self._names, self._oddities)
         if words is None:

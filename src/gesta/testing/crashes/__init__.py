@@ -26,10 +26,10 @@ def crash_test(
     fail: bool = False,
     again: bool = False,
 ) -> Report:
-    """Kill an agent's process at each of its points, resume the turn in a new process, and report on the effects.
+    """Kill an agent's process at each of its points, resume the turn in a new process, and return a report.
 
     Args:
-        agent: address of the agent, `FILE.py:NAME` or `dotted.module:NAME`; each process imports it anew.
+        agent: address of the agent, `FILE.py:NAME` or `dotted.module:NAME`; each process imports it again.
         messages: messages to the agent, one turn each. Calls that wait for approval are approved. If a turn waits for
             anything else, the report says so.
         cancel: also cancel the turn at each point, and send its message again in the same process.

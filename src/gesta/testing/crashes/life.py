@@ -1,6 +1,6 @@
 """A life: a process that opens the record, sends every message under its key, and is killed or reaches the end.
 
-It is forked from a process that has imported Gesta but not the agent. So each life imports the agent anew, and starts
+It is forked from a process that has imported Gesta but not the agent. So each life imports the agent itself, and starts
 in milliseconds. A message whose key is on record is not added again: its turn is resumed. So the same code begins a
 record and continues it.
 """
@@ -93,9 +93,9 @@ def fork(work: Callable[[], None]) -> int:
             work()
             code = 0
         except GestaError as error:
-            print(error, file=sys.stderr)  # noqa: T201 - the process has nobody else to tell
+            print(error, file=sys.stderr)  # noqa: T201 - there is no caller in this process to raise it to
             code = 2
-        except BaseException:  # noqa: BLE001 - a child of a fork must never go on as its parent
+        except BaseException:  # noqa: BLE001 - else the child would run the parent's code from here on
             sys.excepthook(*sys.exc_info())
         finally:
             sys.stdout.flush()
@@ -183,7 +183,10 @@ async def _cancellable(life: Life, turn: Coroutine[Any, Any, Outcome]) -> Outcom
 
 
 async def _taken(scene: Scene, life: Life, record: Record, agent: Agent, text: str, key: str) -> Outcome:
-    """Run the turn of a message until it ends, or until it waits for something that this test cannot provide."""
+    """Run the turn of a message until it ends, or until it waits for something that this test cannot provide.
+
+    Return the outcome. After a cancellation or a failed write, the message is sent again.
+    """
     until = time.monotonic() + LIFE_S / 2
     while True:
         try:

@@ -20,7 +20,7 @@ from gesta.record.record import Record
 from gesta.testing.crashes.witness import Line, Strike, Written
 
 OPEN = "open"
-"""Value of `settled` for a doubt that nobody resolved."""
+"""Value of `settled` for a doubt that is not resolved."""
 NOTHING = "nothing that it names"
 ADDED = ("sent_at", "refused")
 """Members of an approval on record that its letter lacked: when it was sent, and why it does not count."""
@@ -45,7 +45,7 @@ class ToolCount(Struct, kw_only=True):
 
 
 class Doubt(Struct, frozen=True, kw_only=True):
-    """An attempt of a tool call whose outcome nobody knew when the turn was resumed."""
+    """An attempt of a tool call whose outcome was unknown when the turn was resumed."""
 
     tool: str
     run: str
@@ -243,7 +243,7 @@ def _ends(lines: Sequence[Line]) -> list[str]:
 
 
 class Doubts:
-    """The doubts in a record, and those of them that no kill explains, in words."""
+    """The doubts in a record. It also reports, in words, the doubts that no kill explains."""
 
     def __init__(self, lines: Sequence[Line], entries: Entries) -> None:
         self.found: list[Doubt] = []

@@ -2,7 +2,8 @@
 
 Each commit, letter and lease has a point before and after it, and so has each call of a tool's function. At a point the
 test may kill the process, cancel its turn or make a write fail. Arguments and results stay the same, so the tested
-agent behaves as without the test.
+agent behaves as without the test. A letter is a message or an approval that waits in the inbox of a run. A lease is the
+right to write a run.
 """
 
 import inspect
@@ -38,7 +39,10 @@ CONTEXT = "gesta_crashing_context"
 
 
 class Watched:
-    """A store that writes a line to the test's log before each commit begins and after it returns."""
+    """A store that writes a line to the test's log before each commit begins and after it returns.
+
+    Methods without points only call the wrapped store; `gesta.store.Store` describes them in full.
+    """
 
     def __init__(self, store: Store, life: Life) -> None:
         self._store = store
@@ -106,7 +110,7 @@ class Watched:
         return counts
 
     async def lease(self, run: str, *, mirror: bool = False) -> Lease:
-        """Acquire the lease of a run, which is the right to write it."""
+        """Acquire the lease of a run, and return it."""
         self._life.reach("before a lease is taken")
         lease = await self._store.lease(run, mirror=mirror)
         self._life.reach("after a lease is taken")
@@ -143,7 +147,7 @@ class Watched:
         return self._store.descriptor()
 
     async def read(self, run: str, after: int = 0, until: int | None = None, limit: int | None = None) -> list[Row]:
-        """Return the rows of a run, or some of them."""
+        """Return the rows of a run with seqs above `after` and up to `until`, at most `limit` of them."""
         return await self._store.read(run, after, until, limit)
 
     async def head(self, run: str) -> tuple[int, bytes]:
@@ -159,7 +163,7 @@ class Watched:
         return await self._store.runs(session, name)
 
     async def get_blob(self, run: str, name: str) -> BlobRow:
-        """Return a large value that a run stores apart from its rows."""
+        """Return a value of a run that is too large for a row and is stored separately."""
         return await self._store.get_blob(run, name)
 
     async def inbox(self, run: str) -> list[Letter]:

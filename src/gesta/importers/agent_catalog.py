@@ -34,7 +34,7 @@ from gesta.kinds import (
 NAME = "agent-catalog"
 """Name of the format, of the annotation with the rest of a line, and of the state member that describes the session."""
 UNREADABLE = "unreadable-message"
-"""Key of the key-value that keeps a line which is not a log record. Its value is the whole line."""
+"""Key of the key-value entry for a line which is not a log record. Its value is the whole line."""
 FIELDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "system": ("value",),

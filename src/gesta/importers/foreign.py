@@ -209,7 +209,7 @@ class Members:
         return at, True
 
     def rest(self) -> dict[str, Any] | None:
-        """Return the members that were not taken and are not null; `None` if there are none."""
+        """Return the members that were not taken and are not null; `None` if there are no such members."""
         return ({key: value for key, value in self._left.items() if value is not None} or None) if self._left else None
 
 

@@ -159,7 +159,7 @@ def words(value: Any) -> str | None:
 
 
 def _message(raw: dict[str, Any], by: str, oddities: Oddities) -> list[Said]:
-    """Return the messages that an object holds. There are several if it has tool results, and none if it is no message.
+    """Return the messages in an object: several if it has tool results, and an empty list if it is not a message.
 
     Args:
         by: the role for an object that names no role.

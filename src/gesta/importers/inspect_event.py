@@ -220,7 +220,7 @@ def inside(event: Any, depth: int = 0) -> list[Any]:
 
 
 def judges(event: Any) -> bool:
-    """Return whether an event belongs to the scoring after the run and begins it."""
+    """Return whether an event begins the scoring, which comes after the run."""
     if dig(event, "event") == "score":
         return dig(event, "intermediate") is not True
     begins = dig(event, "event") == "span_begin" or dig(event, "action") == "begin"

@@ -118,7 +118,7 @@ def is_message(value: Any) -> bool:
 
 
 def dig(value: Any, *path: str | int) -> Any:
-    """Return the value at a path of member names and list indexes inside a value; `None` if there is none."""
+    """Return the value at a path of member names and list indexes inside a value; `None` if the path leads nowhere."""
     for step in path:
         if isinstance(step, str):
             value = value.get(step) if isinstance(value, dict) else None
@@ -219,7 +219,7 @@ class Hearing(Struct, frozen=True):
         return Heard(said=said, outcome=OUTCOMES.get(kind) if isinstance(kind, str) else None)
 
     def _tool(self, event: Any, message: dict[str, Any], call: dict[str, Any]) -> tuple[When, dict[str, Any] | None]:
-        """Return when a tool was done, and the members of its event that neither the message nor the call has."""
+        """Return the time when a tool was done, and the members of its event that neither message nor call have."""
         apart = {"events"} if isinstance(event.get("events"), list) else set()
         made, refs = self.told.read({key: value for key, value in event.items() if key not in apart})
         members = Members(made, self.oddities)

@@ -112,7 +112,7 @@ class Sample:
         return self._chat.entries
 
     def _implied(self) -> list[Any]:
-        """Return the messages for a sample that lists none: those of its longest request, or else its input."""
+        """Return the messages for a sample that lists no messages: those of its longest request, or else its input."""
         requests = [event for event in self._events if dig(event, "event") == "model"]
         pool = self._whole.get("message_pool") or dig(self._whole, "events_data", "messages")
         asked, answer = max(

@@ -101,7 +101,7 @@ class _Run:
         """Write a first span with the facts about the whole trace, and begin the turn.
 
         Args:
-            more: members of the document beside the trace and its observations.
+            more: members of the document other than the trace and its observations.
         """
         members = Members(self._trace, self._oddities)
         begins = [When(*members.time("timestamp")), *(each.begins for each in self.found)]

@@ -26,7 +26,7 @@ from gesta.importers.spans import Spans, When
 from gesta.kinds import AssistantContent, ChatCompletionContent, KeyValueContent, RequestHeaderContent
 
 UNKNOWN = "unknown-form"
-"""Key of the key-value that keeps a value whose form is unknown."""
+"""Key of the key-value entry that keeps a value whose form is unknown."""
 CALL_IDS, TOOL_NAMES = ("gen_ai.tool.call.id", "tool_call.id"), ("gen_ai.tool.name", "tool.name")
 NO_SETTINGS = ("created_at", "id", "instructions", "metadata", "model")
 """Members of a request's parameters that are no settings, or that belong to one reply only."""
@@ -108,7 +108,7 @@ class Generations:
             self._answer = None if made.calls else completion
 
     def begin(self, each: Observation) -> int | None:
-        """Return the seq of the call that a tool or a span runs; `None` if it runs none.
+        """Return the seq of the call that a tool or a span runs; `None` if it runs no call.
 
         The reply with that call is written first, if necessary.
         """

@@ -74,7 +74,7 @@ def read(value: Any, by: str, oddities: Oddities) -> Given | None:
     """Return the input or output of a model after reading it; `None` if it has no known form.
 
     Args:
-        by: the role for messages that name none, if their form does not imply one: user, assistant or tool.
+        by: the role for messages that name no role, if their form does not imply it: user, assistant or tool.
     """
     value = decoded(value)
     for name, form in FORMS.items():
@@ -93,7 +93,7 @@ def read(value: Any, by: str, oddities: Oddities) -> Given | None:
 def from_attributes(attributes: Mapping[str, Any], starts: tuple[str, ...]) -> list[Any] | None:
     """Return the messages that are spread over attributes, such as `llm.input_messages.0.message.role`.
 
-    Return `None` if there are none.
+    Return `None` if no attribute holds a message.
 
     Args:
         starts: beginnings of the names of these attributes.

@@ -39,7 +39,7 @@ class Form(Struct, frozen=True, kw_only=True):
     """
 
     inside: str = ""
-    """Member of a call that is an object with the name and the arguments; `""` if there is none."""
+    """Member of a call that is an object with the name and the arguments; `""` if calls have no such member."""
     flat: bool = True
     """Whether a call may hold its name and arguments directly."""
     name: tuple[str, ...] = ("name",)
@@ -143,7 +143,7 @@ def tool(given: Any, oddities: Oddities) -> dict[str, Any] | None:
 
 
 def first(members: Members, keys: tuple[str, ...]) -> str | None:
-    """Remove and return the first member with one of these names that is a text; `None` if there is none."""
+    """Remove and return the first member with one of these names that is a text; `None` if no member is."""
     for key in keys:
         if (text := members.take(key, str)) is not None:
             return text

@@ -56,7 +56,7 @@ class Hearing(Struct):
     tail: list[int] = field(default_factory=list)
     """Seqs of the messages after the model's last message. They are the causes of the reply."""
     open: int = 0
-    """Seq of the completion to which further calls belong; 0 if there is none."""
+    """Seq of the completion to which further calls belong; 0 if there is no such completion."""
     fresh: bool = False
     """Whether the message that was compared last is new."""
     spoke: int = 0
@@ -176,7 +176,7 @@ class Retold:
         return seq
 
     def _hear(self, said: Said, hearing: Hearing) -> int:
-        """Find a message, or write it if it is new. Return the seq of its entry; 0 if it has none."""
+        """Find a message, or write it if it is new. Return the seq of its entry; 0 if it has no entry."""
         hearing.fresh = False
         if said.role == "tool":
             seq = self._result(said, hearing)
@@ -316,7 +316,7 @@ class Retold:
 
 
 def fits(calls: Mapping[int, Waits], call_id: str | None, name: str, args: Any, *, loose: bool) -> int | None:
-    """Return the seq of the call that fits, in the way that `Retold.match` describes; `None` if none fits."""
+    """Return the seq of the call that fits, in the way that `Retold.match` describes; `None` if no call fits."""
     told, every = args_digest(args), calls.items()
     found = [
         *(seq for seq, call in every if call_id is not None and call.id == call_id),

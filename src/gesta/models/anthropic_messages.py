@@ -166,7 +166,7 @@ def _text(text: str) -> list[dict[str, Any]]:
 
 
 def _id_of(item: Any) -> str:
-    """Return the id of the provider's tool call to which a content block belongs; `""` if it belongs to none."""
+    """Return the id of the provider's tool call to which a content block belongs; `""` if there is no such call."""
     found = [item.get(name) for name in ("tool_use_id", "tool_id", "id")] if isinstance(item, dict) else []
     return next((id for id in found if isinstance(id, str)), "")
 

@@ -131,7 +131,7 @@ def _content(message: Message) -> Any:
 def part_of(part: Part) -> dict[str, Any] | None:
     """Return an image, a sound or a file as a part of a message; `None` if the API has no such part for it.
 
-    There is none for a text, for a part without bytes and address, and for bytes without a media type.
+    The API has no part for a text, for a part without bytes and address, and for bytes without a media type.
     """
     url = part.url or (data_url(part) if isinstance(part.data, bytes) and part.media_type else None)
     if part.type == "text" or url is None:

@@ -66,7 +66,7 @@ class _Slot:
             self.args.append(args)
 
     def call(self) -> ReplyCall:
-        """Return the call with the text of its arguments as the model wrote it, or `{}` if it has none."""
+        """Return the call with the text of its arguments as the model wrote it, or with `{}` if it has no arguments."""
         return ReplyCall(self.name, "".join(self.args) or "{}", self.id)
 
 

@@ -277,7 +277,7 @@ class HttpModel:
         return key or None
 
     async def _credential(self) -> str | None:
-        """Return the key for one request; `None` if there is none.
+        """Return the key for one request; `None` if there is no key.
 
         Raises NoKey and AgentError as `_sendable` does, and ModelFault if the function that returns the key failed.
         """
@@ -309,7 +309,7 @@ class HttpModel:
             raise ModelFault("timeout", found, retry=True) from exc
 
     async def _refusal(self, response: httpx2.Response, deadline: float) -> ModelFault:
-        """Return the fault for a reply with an HTTP status outside 200 to 299. It contains what the provider wrote."""
+        """Return the fault for a reply with an HTTP status outside 200 to 299, with the provider's own message."""
         status, headers = response.status_code, response.headers
         if response.is_redirect:
             where = SECRETS.message(headers.get("location", "")).partition("?")[0]

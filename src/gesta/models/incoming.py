@@ -1,8 +1,7 @@
-"""Reads the bytes of a reply as JSON.
+"""Reads the bytes of a reply as JSON. The bytes show whether it is one JSON value or a stream of server-sent events.
 
-The bytes show whether the reply is one JSON value or a stream of server-sent events. This file decodes the JSON; the
-parser of each provider's format, a subclass of `Incoming`, interprets it. The bytes may be cut anywhere: the result is
-the same. A delta is a piece of the text or the thought, made for those who watch.
+This file decodes the JSON. The parser of each provider's format, a subclass of `Incoming`, interprets it. The bytes may
+be cut anywhere: the result is the same. A delta is a piece of text or thought, to show while the reply arrives.
 """
 
 from abc import ABC, abstractmethod

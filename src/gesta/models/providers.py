@@ -56,7 +56,7 @@ class Provider(Struct, frozen=True):
     def key(self) -> tuple[str | None, str]:
         """Return the environment variable that holds the key, and the key.
 
-        If none is set: the first variable and `""`.
+        If no variable is set, return the first and `""`.
         """
         for variable in (self.key_variable, *self.key_also):
             if variable is not None and (found := os.environ.get(variable, "").strip()):

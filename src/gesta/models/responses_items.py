@@ -158,10 +158,7 @@ def call_item(call: Call, kept: dict[str, Any] | None = None) -> dict[str, Any]:
 
 
 def call_id(id: str | None) -> str:
-    """Return the id of a call.
-
-    If the provider would refuse it, or if there is none, return an id made from its hash.
-    """
+    """Return the id of a call. If it is missing or the provider would refuse it, return an id made from its hash."""
     if id is not None and ID.fullmatch(id):
         return id
     return "call_" + hashlib.sha256((id or "").encode("utf-8", "surrogatepass")).hexdigest()[:40]
@@ -216,7 +213,7 @@ def _item(item: dict[str, Any], own: dict[str, str], left: Any) -> dict[str, Any
     """Return any other item in the form to send back; `None` if it must not be sent back.
 
     Args:
-        own: the id to send, as `{"id": …}`; empty to send none.
+        own: the id to send, as `{"id": …}`; empty to send no id.
         left: an iterator over the calls that replace the calls in the items.
     """
     type, text = item.get("type"), item.get("content")

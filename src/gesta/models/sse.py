@@ -60,7 +60,7 @@ class Events:
         return events
 
     def close(self) -> list[Event]:
-        """Return the unfinished last event in a list, or an empty list if there is none.
+        """Return the unfinished last event in a list, or an empty list if no event is unfinished.
 
         Call it at the end of the stream. The data of the event may be cut off.
         """

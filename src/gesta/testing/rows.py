@@ -83,7 +83,7 @@ def on_a_loop(name: str, sentence: Callable[..., Coroutine[Any, Any, None]]) -> 
 async def refused(work: Coroutine[Any, Any, Any], *errors: type[Exception]) -> Exception:
     """Await a call that must raise one of these errors, and return the error.
 
-    Raises AssertionError if it raises none.
+    If it returns instead, raise AssertionError.
     """
     try:
         found = await work

@@ -295,7 +295,7 @@ class _Run:
         return parent
 
     def _span_of(self, base: str, parent: int | None) -> int | None:
-        """Return the open span that an end event ends; `None` if there is none.
+        """Return the seq of the open span that an end event ends; `None` if no open span fits.
 
         It is the span of its parent. For an event without a parent, it is the newest span of its type.
 
@@ -344,14 +344,14 @@ def _end(raw: dict[str, Any], state: Any, extra: dict[str, Any] | None) -> EndCo
 
 
 def _inside(event: Any, key: str) -> Any:
-    """Return a member of an event's payload; `None` if there is none."""
+    """Return a member of an event's payload; `None` if the payload lacks it."""
     payload = event.get("payload") if isinstance(event, dict) else None
     inner = payload.get(INSIDE) if isinstance(payload, dict) else None
     return inner.get(key) if isinstance(inner, dict) else None
 
 
 def _message(event: Any) -> Any:
-    """Return the message that an event holds; `None` if it holds none."""
+    """Return the message that an event holds; `None` if it holds no message."""
     if not isinstance(event, dict) or event.get("event_type") not in SPEAKS:
         return None
     message = _inside(event, "message")
@@ -365,7 +365,7 @@ def _single(raw: Any) -> list[Any]:
 
 
 def _first(events: list[Owned], key: str) -> Any:
-    """Return the value of a member in the first event where it is not null; `None` if there is none."""
+    """Return the value of a member in the first event where it is not null; `None` if no event has it."""
     return next(
         (value for each in events if isinstance(each.event, dict) and (value := each.event.get(key)) is not None), None
     )

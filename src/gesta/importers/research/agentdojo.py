@@ -120,7 +120,7 @@ def _result(words: Said, message: dict[str, Any], waiting: list[Any], oddities: 
 
 
 def _answered(call_id: str | None, waiting: list[Any]) -> Any:
-    """Remove and return the call that a result answers; `None` if there is none.
+    """Remove and return the call that a result answers; `None` if no waiting call fits.
 
     It is the call with the id. A result without an id answers the first call that waits.
     """

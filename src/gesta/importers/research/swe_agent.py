@@ -110,7 +110,7 @@ class _History:
         self._calls: list[Made] = []
         """Calls of the last completion that have no result yet."""
         self._observed: str | None = None
-        """Result of these calls according to the agent's step; `None` if the step has none."""
+        """Result of these calls according to the agent's step; `None` if the step has no result."""
         agents = (message["agent"] for message in history if isinstance(message, dict) and "agent" in message)
         self._agent = next(agents, None)
         if self._agent is not None:

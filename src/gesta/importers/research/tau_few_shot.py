@@ -61,9 +61,9 @@ def _results(roles: list[str], start: int) -> int:
 
 
 def _said(role: str, text: str, results: int) -> Said:
-    """Return a message. One of the assistant gets a call for each result that follows it.
+    """Return a message. A message of the assistant gets a call for each result that follows it.
 
-    If it has no words, it gets at least one call.
+    An assistant's message without words gets at least one call.
     """
     if role == "tool":
         return Said(role=role, result=text)

@@ -318,7 +318,7 @@ def _close(talk: Talk, words: list[Word | None]) -> None:
 
 
 def _answer(talk: Talk, words: list[Word | None]) -> tuple[str | None, int | None]:
-    """Return the answer that the user was shown, and the seq of its entry; `None` for both if there is none."""
+    """Return the answer that the user was shown, and the seq of its entry; `None` for both without an answer."""
     last = words[-1] if words else None
     if last is None or not last.speaker:
         return None, None

@@ -183,7 +183,10 @@ def _twice(fired: Fired) -> list[str]:
 
 
 def _early(lines: Sequence[Line]) -> list[str]:
-    """Return, in words, the effects that began before the commit of their attempt had returned. There must be none."""
+    """Return, in words, the effects that began before the commit of their attempt had returned.
+
+    That must not happen: after a crash, nobody could know of such an effect.
+    """
     wrong, known = [], set[tuple[int, str, int]]()
     for line in lines:
         if line.what == "committed":
@@ -205,7 +208,7 @@ def _missing(lines: Sequence[Line], entries: Entries) -> list[str]:
 
 
 async def _letters(record: Record, lines: Sequence[Line]) -> tuple[list[str], list[str]]:
-    """Return the letters that are neither in an inbox nor in the log, and those that are there twice. Both in words.
+    """Return in words the letters that are neither in an inbox nor in a run, and the letters that are there twice.
 
     Late results are left out, because they are written in different ways.
     """
@@ -292,7 +295,7 @@ class Doubts:
             )
 
     def _death(self, run: str, attempt: Entry, result: Any) -> str | None:
-        """Return the point that interrupted an attempt; `None` if none did, or if its result was committed before."""
+        """Return the point that interrupted an attempt before its result was committed, or `None`."""
         life = self._lives.get((run, attempt.seq, attempt.digest.hex()))
         if life is None or life not in self._deaths:
             return None

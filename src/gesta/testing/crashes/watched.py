@@ -35,7 +35,8 @@ from gesta.testing.crashes.witness import Life, Line, Written, written
 
 P = ParamSpec("P")
 CONTEXT = "gesta_crashing_context"
-"""Name of the parameter by which a tool's wrapper gets the context of the call, even if the tool itself takes none."""
+"""Name of the parameter by which a tool's wrapper gets the context of the call, even if the tool itself has no such
+parameter."""
 
 
 class Watched:
@@ -123,7 +124,7 @@ class Watched:
         self._life.reach("after a lease is given back")
 
     async def mirror(self, lease: Lease, of: str | None) -> None:
-        """Make a run a mirror, or a mirror an ordinary run."""
+        """Make a run a mirror of the same run in the record with the id `of`; `None` makes it an ordinary run."""
         await self._store.mirror(lease, of)
 
     async def gone(self, process: str) -> bool | None:

@@ -122,9 +122,9 @@ class Stage:
         self.sessions.append(session)
 
     async def entries(self, record: gesta.Record, session: str, after: int = 0) -> list[Entry]:
-        """Return the entries of a session's run with a seq greater than `after`.
+        """Return the entries of a session's run whose seq (number in the run) is above `after`.
 
-        An empty list if there is no run yet.
+        Return an empty list while the session has no run.
         """
         rows = await record.store.runs(session)
         return await record.read(rows[0].run, after) if rows else []

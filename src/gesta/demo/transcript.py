@@ -1,4 +1,4 @@
-"""Prints a conversation from the entries on record, in their order."""
+"""Prints a conversation from the entries on record, in their order. The seq of an entry is its number in the run."""
 
 import json
 from typing import Any

@@ -43,7 +43,7 @@ class Block:
         self.place = place
 
     def add(self, delta: dict[str, Any]) -> None:
-        """Add the next piece of the block, which is the `delta` of an event."""
+        """Add the next piece of the block: the member `delta` of an event."""
         for name, value in delta.items():
             if name == "partial_json" and isinstance(value, str):
                 self._json.append(value)
@@ -207,9 +207,7 @@ class AnthropicParser(Incoming):
         return self._words(block, delta)
 
     def _words(self, block: Block, members: dict[str, Any]) -> list[Delta]:
-        """Return the words of a block or of a piece of it as deltas for listeners.
-
-        Words after other content begin a paragraph.
+        """Return the words of a block or of a piece of it as deltas. Words after other content begin a paragraph.
 
         Args:
             block: the block that the words belong to.

@@ -41,7 +41,7 @@ def excerpt(data: bytes, size: int = 200) -> str:
 
 
 def bad_reply(found: str) -> ModelFault:
-    """Return the fault for bytes that cannot be read as a reply. The request may be tried again.
+    """Return the ModelFault for bytes that cannot be read as a reply. The request may be tried again.
 
     Args:
         found: the message, which says what was expected and what came.
@@ -50,7 +50,7 @@ def bad_reply(found: str) -> ModelFault:
 
 
 def lost_stream(found: str) -> ModelFault:
-    """Return the fault for a reply that ended before it was complete. The request may be tried again.
+    """Return the ModelFault for a reply that ended before it was complete. The request may be tried again.
 
     Args:
         found: the message, which says where the reply ended.
@@ -59,7 +59,7 @@ def lost_stream(found: str) -> ModelFault:
 
 
 def provider_fault(body: Any, status: int | None = None, retry_after_s: float | None = None) -> ModelFault:
-    """Return the fault for the error that a provider sent. It never raises, whatever the value is.
+    """Return the ModelFault for the error that a provider sent. It never raises, whatever the value is.
 
     Args:
         body: decoded JSON: `{"error": {…}}`, `{"error": "text"}`, `[{"error": …}]` (Gemini), `{"detail": …}` (FastAPI),

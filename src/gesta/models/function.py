@@ -36,7 +36,7 @@ def function(fn: Answering, name: str = "function", *, stream: bool = True) -> K
         fn: called as `fn(messages, header)`, in the event loop; it may be async. `header.meta["instructions"]` holds
             the instructions, `header.tools` the tools.
         name: name of the model, on record and in errors.
-        stream: whether listeners get the reply in pieces.
+        stream: whether replies come in pieces, to be shown while they arrive.
 
     Raises:
         AgentError: `fn` is not callable.

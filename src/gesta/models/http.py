@@ -309,7 +309,7 @@ class HttpModel:
             raise ModelFault("timeout", found, retry=True) from exc
 
     async def _refusal(self, response: httpx2.Response, deadline: float) -> ModelFault:
-        """Return the fault for a reply with an HTTP status outside 200 to 299, with the provider's own message."""
+        """Return the ModelFault for a reply with an HTTP status outside 200 to 299, with the provider's own message."""
         status, headers = response.status_code, response.headers
         if response.is_redirect:
             where = SECRETS.message(headers.get("location", "")).partition("?")[0]
@@ -342,7 +342,7 @@ class HttpModel:
         )
 
     def _fault(self, exc: Exception) -> ModelFault:
-        """Return the fault for an exception that the HTTP library raised."""
+        """Return the ModelFault for an exception that the HTTP library raised."""
         scrub(exc)
         found = f"{type(exc).__name__}: {exc}" if str(exc) else type(exc).__name__
         at = self.url.partition("?")[0]

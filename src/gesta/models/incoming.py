@@ -90,7 +90,7 @@ class Incoming(ABC):
         return self.first.splitlines()[0] if self.over else self.first
 
     def lost(self, found: str, *, begun: bool) -> ModelFault:
-        """Return the fault for a stream that ended early.
+        """Return the ModelFault for a stream that ended early.
 
         Args:
             found: what is missing, for the message.

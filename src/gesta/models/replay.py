@@ -189,7 +189,7 @@ def _seqs(entry: Entry) -> list[int]:
 
 
 def _owner(entry: Entry, answers: dict[int, Recorded]) -> int | None:
-    """Return the seq of the completion that is a cause of an entry; `None` if no cause is a completion.
+    """Return the seq (number) of the completion that is a cause of an entry; `None` if no cause is a completion.
 
     For an entry without any causes, return the seq of the last completion so far.
     """

@@ -43,7 +43,7 @@ class Fault(Struct, frozen=True, kw_only=True):
     times: int | None = 1
     """The number of tries that fail; `None` if every try fails."""
     after: int = 0
-    """The number of characters of the answer that listeners get before the failure."""
+    """The number of characters of the answer that are shown before the failure."""
     of: Any = None
     """The answer that follows in the script. Its first characters are shown before the failure."""
 
@@ -116,7 +116,7 @@ def fault(
     Args:
         what: an HTTP status, or a type such as `lost-stream` or `timeout`.
         times: number of tries that fail; `None` if all fail.
-        after: number of characters of the answer that listeners get before it fails, as in a lost stream.
+        after: number of characters of the answer that are shown before it fails, as in a lost stream.
         retry: whether the request is tried again; by default as for the same error of a provider.
         retry_after_s: seconds to wait before the next try, as a provider may ask.
         message: the text of the error.
@@ -146,7 +146,7 @@ def scripted(*items: Item, name: str = "scripted", stream: bool = True, pause_s:
 
     Args:
         name: name of the model, on record and in errors.
-        stream: whether listeners get replies in pieces.
+        stream: whether replies come in pieces, to be shown while they arrive.
         pause_s: seconds to wait before each piece, so that a person can watch.
 
     Raises:
@@ -246,7 +246,7 @@ class Keyless(LocalModel):
             yield piece
 
     async def answer(self, request: Request) -> Reply | AsyncGenerator[Piece, None]:
-        """Return the chosen reply as a whole. It is called instead of `send` if nobody listens to the pieces.
+        """Return the chosen reply as a whole. It is called instead of `send` if the pieces need not be shown.
 
         With a pause, for recorded bytes and for a fault, return instead the generator that `send` would be. Raises as
         `send`.
@@ -334,7 +334,7 @@ def _shown(value: Any) -> str:
 
 
 def deltas(answer: Reply) -> Iterator[Delta]:
-    """Yield a reply's thought, and its text in pieces, for listeners."""
+    """Yield a reply's thought, and its text in pieces, to be shown while the reply arrives."""
     if answer.thought:
         yield Delta("thought", answer.thought)
     text = answer.text

@@ -49,10 +49,10 @@ WORDS = (
 
 
 def history(*contents: Content | tuple[Content, int]) -> list[Entry]:
-    """Return entries with these contents, with seqs from 1.
+    """Return the entries of a run with these contents. Their seqs (numbers in the run) begin at 1.
 
     Args:
-        contents: a content, or a pair of a content and the seq of its cause.
+        contents: a content, or a pair of a content and the seq of the entry that caused it.
     """
     entries = []
     for seq, each in enumerate(contents, 1):
@@ -218,7 +218,9 @@ class FormatterContract:
         return found
 
     def read(self, words: str, size: int) -> tuple[Reply, list[Delta]]:
-        """Return the reply that a formatter reads from a model's text, and the deltas (pieces) for listeners.
+        """Return the reply that a formatter reads from a model's text, and its deltas.
+
+        Deltas are pieces of the reply, to be shown while the text arrives.
 
         Args:
             words: the text.

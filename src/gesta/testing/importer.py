@@ -1,4 +1,8 @@
-"""The tests that every importer must pass, as the class `ImporterContract`. The name of each test is a sentence."""
+"""The tests that every importer must pass, as the class `ImporterContract`. The name of each test is a sentence.
+
+An importer turns a recorded conversation into the entries of a run. A span is a part of a run, from its begin to its
+end. The causes of an entry are the entries from which it was made.
+"""
 # ruff: noqa: D102 - the name of a test is its sentence
 
 import json

@@ -187,7 +187,7 @@ class ModelContract:
         return Request(header=HEADER, envelope=model.envelope(HEADER), blocks=blocks).body()
 
     def read(self, pieces: Sequence[Piece]) -> tuple[Reply, list[Delta]]:
-        """Parse the pieces of a reply, and return the reply and its deltas (pieces of text for listeners)."""
+        """Parse the pieces of a reply. Return the reply, and its deltas: pieces to show while the reply arrives."""
         parser = self.make_model().parser()
         deltas: list[Delta] = []
         for piece in pieces:

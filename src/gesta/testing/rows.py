@@ -1,6 +1,7 @@
 """Functions for the tests of stores: they make rows and batches, expect errors, and follow a store.
 
-A row is an entry as a store keeps it. A batch is the rows of one run that are written in one commit.
+A row is an entry of a run as a store keeps it. Its seq is its number in the run, and its pos its number in the store. A
+batch is the rows of one run that are written in one commit. A lease is the right to write a run.
 """
 
 import os
@@ -23,8 +24,8 @@ def make_row(run: str, seq: int, kind: str = "key-value", content: str | None = 
     """Return a row for an entry of a run. Its digest is random, because a store does not check digests.
 
     Args:
-        content: the content as JSON; by default a key-value.
-        span: seq of the begin of the entry's span.
+        content: the content as JSON; by default a key and a value.
+        span: seq of the entry with which its span (a part of the run) begins.
     """
     stored = content or f'{{"kind":"{kind}","key":"n","value":{seq}}}'
     return Row(run, seq, kind, AT, span, "[]", 1, stored, None, os.urandom(16), os.urandom(32))
@@ -41,7 +42,7 @@ def make_batch(lease: Lease, head: int, count: int = 1) -> Batch:
     """Return a batch of new rows for the run of a lease.
 
     Args:
-        head: seq of the last row before them.
+        head: seq of the last row that the run has already.
         count: number of new rows.
     """
     return Batch(lease, head, [make_row(lease.run, head + place) for place in range(1, count + 1)])

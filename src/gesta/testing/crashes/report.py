@@ -3,7 +3,8 @@
 An effect (what a tool does to the world outside) counts as fired if the tool's function returned. It also counts if the
 process died inside the function, unless the tool's `reconcile` later said that it did not happen. The effect of a
 transactional tool counts if its transaction was committed. A doubt is a call that may or may not have happened: its
-attempt is on record, and its outcome is not.
+attempt is on record, and its outcome is not. A letter is a message or an approval for a run, and waits in its inbox. A
+turn is one message and everything up to its answer. A seq is the number of an entry in its run.
 """
 
 from collections import Counter, defaultdict

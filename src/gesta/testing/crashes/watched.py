@@ -148,11 +148,14 @@ class Watched:
         return self._store.descriptor()
 
     async def read(self, run: str, after: int = 0, until: int | None = None, limit: int | None = None) -> list[Row]:
-        """Return the rows of a run with seqs above `after` and up to `until`, at most `limit` of them."""
+        """Return the rows of a run, at most `limit` of them.
+
+        Their seq (number in the run) is above `after`, and not above `until`.
+        """
         return await self._store.read(run, after, until, limit)
 
     async def head(self, run: str) -> tuple[int, bytes]:
-        """Return the seq and the digest of the last entry of a run."""
+        """Return the seq (number in the run) and the digest of the last entry of a run."""
         return await self._store.head(run)
 
     async def last(self) -> int:

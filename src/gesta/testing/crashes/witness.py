@@ -60,7 +60,7 @@ class Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def written(rows: Sequence[Row]) -> tuple[Written, ...]:
-    """Return the seq, kind and digest of each row."""
+    """Return the seq (number in the run), kind and digest of each row."""
     return tuple(Written(row.seq, row.kind, row.digest.hex()) for row in rows)
 
 
@@ -107,9 +107,9 @@ class Life:
         return failing
 
     def reach(self, point: str) -> None:
-        """Count a point. At the chosen point, kill the process, cancel its turn or make its next write fail.
+        """Count a point.
 
-        Thread-safe.
+        At the chosen point, kill the process, cancel the turn that it runs, or make its next write fail. Thread-safe.
         """
         with self._lock:
             self.points += 1

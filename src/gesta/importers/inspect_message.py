@@ -49,9 +49,9 @@ class Heard(Struct, frozen=True, kw_only=True):
 
 
 class Told:
-    """The messages of a sample that were written so far, and its attachments.
+    """The messages of a sample that were written so far, and the sample's attachments.
 
-    It replaces what would be written twice.
+    A message that was written already is replaced by a reference, so that no message is written twice.
     """
 
     def __init__(self, texts: Mapping[str, Any]) -> None:

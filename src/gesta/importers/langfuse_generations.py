@@ -244,10 +244,10 @@ def _carried(each: Observation) -> tuple[str | None, str, Any]:
 def _completion(
     each: Observation, text: str, gave: Given | None = None, finish_reason: str | None = None
 ) -> ChatCompletionContent:
-    """Return the content of a generation's completion.
+    """Return the content of the completion that a generation becomes.
 
     Args:
-        gave: the reply after reading.
+        gave: the reply as it was read; `None` if only its text is known.
     """
     details = each.raw.get("costDetails")
     cost = _number(details.get("total")) if isinstance(details, dict) else None

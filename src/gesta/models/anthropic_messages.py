@@ -142,7 +142,7 @@ class AnthropicDialect(Struct, frozen=True):
 def _hold(wanted: dict[str, Any], members: dict[str, Any]) -> list[dict[str, Any]]:
     """Add the schema of the answer to the body, or return a text that asks for the schema if Claude cannot enforce it.
 
-    If the user's settings ask for a form already, nothing is added.
+    If the user's settings already determine the form of the answer, nothing is added.
 
     Args:
         wanted: the schema of the answer.

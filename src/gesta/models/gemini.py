@@ -213,7 +213,7 @@ def _set(members: dict[str, Any]) -> dict[str, Any]:
 def _hold(wanted: dict[str, Any], config: dict[str, Any], *, native: bool) -> list[dict[str, Any]]:
     """Add the schema of the answer to the body, or return a text that asks for the schema if Gemini cannot enforce it.
 
-    If the user's settings ask for a form already, nothing is added.
+    If the user's settings already determine the form of the answer, nothing is added.
 
     Args:
         wanted: the schema of the answer.

@@ -45,7 +45,10 @@ SELECT 1; DELETE FROM entries""".splitlines()
 
 @collected
 class StoreContract(LeaseSentences):
-    """The tests that every store must pass. Subclass it and define `open_store`, and `open_again` where it applies."""
+    """The tests that every store must pass. Subclass it and define `open_store`.
+
+    Define `open_again` too if several processes can open the store, and `break_off` if its commits can fail.
+    """
 
     async def test_rows_come_back_as_they_were_written(self, store: Store) -> None:
         lease = await store.lease("r")

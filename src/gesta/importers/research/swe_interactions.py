@@ -128,7 +128,7 @@ class _Log:
 
         Args:
             messages: the messages of the request.
-            digests: the digests of their plain forms.
+            digests: the digests of their plain forms (text and calls only).
         """
         opening = next((at for at, one in enumerate(messages, 1) if _role(one) not in INSTRUCTS), len(messages))
         found = [(thread.common(digests), place) for place, thread in enumerate(self.threads)]
@@ -180,7 +180,7 @@ class _Thread:
         Args:
             line: the line of the log.
             place: number of the line.
-            digests: digests of the plain forms of its messages.
+            digests: digests of the plain forms (text and calls only) of its messages.
         """
         outer, body = Members(line, self._oddities), _body(line)
         outer.take("type", str)

@@ -283,7 +283,7 @@ async def _finish(line: Line, life: Life, result: Awaitable[Any]) -> Any:
 def _return(line: Line, life: Life, result: Any) -> Any:
     """Write to the test's log that a tool's function has returned, and return its result.
 
-    The record lacks it so far.
+    The result is not on record yet.
     """
     life.tell(msgspec.structs.replace(line, what="returned"))
     life.reach(f"after {line.tool} returned")

@@ -130,9 +130,9 @@ class Chat:
                 self.note(key, value)
 
     def hear(self, messages: Iterable[Any], read: Callable[[Any, int], Said | None]) -> None:
-        """Add all messages. `read` gets each with its number.
+        """Add all messages.
 
-        If it returns `None`, a key-value entry keeps the original.
+        `read` gets each with its number; a message that it returns as `None` becomes a key-value entry.
         """
         for place, message in enumerate(messages):
             words = read(message, place)

@@ -245,7 +245,7 @@ class _Thread:
             self._chat.unreadable(line, place)
 
     def finish(self) -> Foreign:
-        """Write how the conversation ended, and return it."""
+        """Write how the conversation ended, and return the conversation."""
         reason: Reason = "limit"
         error: Error | None = Error(type="steps", message=CUT)
         if self._asked is not None:

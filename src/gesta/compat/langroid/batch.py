@@ -1,8 +1,8 @@
-"""A batch runs a copy of a task or of an agent for each of many items; the results have the order of the items.
+"""A batch runs a copy of a task or of an agent for each of many items. Results are in the order of the items.
 
-Each copy has a run of its own. A batch with a name has a session of that name, and the turn of each item has a key made
-from the name and the item's place. So if the process dies, call the batch again with the same name: results on record
-are read, interrupted runs are continued, and no effect happens twice.
+Each copy has a run of its own. A batch with a name uses a session of that name, and each item's turn has a key made
+from the name and the item's index. If the process dies, call the batch again with the same name: recorded results are
+read, interrupted runs are continued, and no effect happens twice.
 """
 
 import inspect
@@ -28,52 +28,52 @@ DoTask = Callable[[Any, int], Awaitable[Any]]
 
 
 class ExceptionHandling(StrEnum):
-    """How a batch treats an item that failed."""
+    """What a batch does with an exception of an item."""
 
     RAISE = "raise"
-    """Its exception ends the batch."""
+    """The exception ends the batch."""
     RETURN_NONE = "return_none"
     RETURN_EXCEPTION = "return_exception"
-    """Its exception is its result."""
+    """The exception becomes the result of the item."""
 
 
 def same(result: Any) -> Any:
-    """Return a result unchanged."""
+    """Return a result unchanged. The default of `output_map`."""
     return result
 
 
 class Batch(Struct, frozen=True, kw_only=True, metaclass=Spelled):
-    """The settings of a batch; in a running event loop, write `await Batch(...).tasks(...)`."""
+    """The settings of a batch, and the methods that run it in an event loop: `await Batch(...).tasks(...)`."""
 
     input_map: Map = str
-    """Function that turns an item into the message for its task or agent."""
+    """Turns an item into the message for its task or agent."""
     output_map: Map = same
-    """Function that turns a task's result into the result of the item; it is not called for an item that failed."""
+    """Turns the result of a task into the result of the item. It is not called for an item that failed."""
     stop_on_first_result: bool = False
-    """Whether the first result that is not `None` ends the batch; then all items of a part run at the same time."""
+    """Whether the first result that is not `None` ends the batch. All items of a part then run at the same time."""
     sequential: bool = True
     """Whether the items run one after the other."""
     batch_size: int | None = None
-    """Number of items in a part; each part ends before the next part begins. `None` for one part."""
+    """Number of items in a part. The next part begins when the part before it has ended. `None` for one part."""
     turns: int = -1
-    """Greatest number of steps of each task; -1 for no limit."""
+    """Largest number of steps of each task; -1 for no limit."""
     handle_exceptions: ExceptionHandling | bool = ExceptionHandling.RAISE
-    """False stands for `RAISE`, True for `RETURN_NONE`."""
+    """What to do with an exception. False means `RAISE`, True means `RETURN_NONE`."""
     max_cost: float = 0.0
     """Limit in US dollars for each task; 0 for no limit."""
     max_tokens: int = 0
     """Limit of tokens for each task; 0 for no limit."""
     max_concurrency: int | None = None
-    """Greatest number of items that run at the same time; `None` for no limit. With `sequential` it is not used."""
+    """Largest number of items that run at the same time; `None` for no limit. Unused if `sequential` is true."""
     name: str = ""
-    """Name of the batch. An interrupted batch of the same name is continued if its record outlives the process."""
+    """Name of the batch, under which it can be continued. The record must then outlive the process."""
 
     async def tasks(self, gen_task: GenTask, items: Sequence[Any]) -> list[Any]:
-        """Run the task that `gen_task` makes for each item, such as `task.clone`.
+        """Run a task for each item.
 
         Args:
-            gen_task: called with the place of the item, from 0.
-            items: anything that `input_map` takes.
+            gen_task: returns the task for the item at an index, counted from 0; for example `task.clone`.
+            items: values that `input_map` accepts.
 
         Returns:
             The results in the order of the items; `None` for an item without a result.
@@ -88,7 +88,9 @@ class Batch(Struct, frozen=True, kw_only=True, metaclass=Spelled):
             await copies.rest()
 
     async def agents(self, agent: ChatAgent, method: Callable[..., Any], items: Sequence[Any]) -> list[Any]:
-        """Call an asynchronous method of an agent, on a copy of it for each item, with a document of the item.
+        """Call an asynchronous method of an agent for each item, each time on a copy of the agent.
+
+        The method's argument is a document made from the item.
 
         Raises:
             ValueError: the method is not asynchronous.
@@ -106,7 +108,7 @@ class Batch(Struct, frozen=True, kw_only=True, metaclass=Spelled):
         return await self.tasks(one, items)
 
     async def each(self, inputs: Sequence[Any], do: DoTask, copies: "Copies | None" = None) -> list[Any]:
-        """Return the result of `await do(input, place)` for each input; see `tasks`."""
+        """Return the result of `await do(input, index)` for each input; see `tasks`."""
         results: list[Any] = []
         size = self.batch_size or len(inputs) or 1
         for start in range(0, len(inputs), size):
@@ -123,7 +125,7 @@ class Batch(Struct, frozen=True, kw_only=True, metaclass=Spelled):
             try:
                 async with limiter:
                     results[i] = self.output_map(await do(inputs[i], i))
-            except Exception as error:  # noqa: BLE001 - each is raised or returned, as the caller says
+            except Exception as error:  # noqa: BLE001 - it is raised or returned, as `handle_exceptions` says
                 failed.extend([error] * self._raises)
                 results[i] = error if self.handle_exceptions == ExceptionHandling.RETURN_EXCEPTION else None
             if failed or (self.stop_on_first_result and results[i] is not None):
@@ -155,7 +157,7 @@ class Batch(Struct, frozen=True, kw_only=True, metaclass=Spelled):
 
 
 class Copies:
-    """The tasks of a batch, one for each item."""
+    """The tasks of a batch, by the index of their item. Each one is made when it is first needed."""
 
     def __init__(self, gen_task: GenTask, batch: Batch) -> None:
         self._gen_task, self._batch, self._made = gen_task, batch, dict[int, Task]()
@@ -169,7 +171,7 @@ class Copies:
         return f"{self._batch.name}-{i}" if self._batch.name else None
 
     async def run(self, given: Any, i: int) -> Any:
-        """Run the task of an item, or continue its interrupted turn."""
+        """Run the task of an item, or continue its interrupted turn. Return its result."""
         batch = self._batch
         limits = batch.turns, None, batch.max_cost, batch.max_tokens
         return await self[i].run_async(given, *limits, batch.name, key=self._key(i))
@@ -179,7 +181,7 @@ class Copies:
         return home.record, await home.record.turns.run_of(self._batch.name or home.session, self[i].name)
 
     async def ended(self, i: int) -> bool:
-        """Return whether the result of an item is on record."""
+        """Return whether the result of an item is already on record."""
         record, run = await self._place(i)
         turn = (await record.state(run)).turns.get(self._key(i) or "")
         return turn is not None and turn.reason is not None
@@ -191,25 +193,25 @@ class Copies:
             await record.cancel(run, by="batch")
 
     async def rest(self) -> None:
-        """Close the models of the tasks, because their connections belong to this event loop."""
+        """Close the connections of the tasks' models, because they belong to the event loop that is about to end."""
         for home in {task.chat.home for task in self._made.values()}:
             await home.rest()
 
 
 class OneResponse(Task, eq=False):
-    """A task with one step, which calls a method of its agent."""
+    """A task with a single step, which calls one method of its agent."""
 
     method: str = "llm_response_async"
 
     async def step_async(self) -> None:
-        """Call the method; its answer becomes the result."""
+        """Call the method. Its answer is the result of the task."""
         self.steps += 1
         respond = getattr(self.chat, self.method)
         self.chat.entity_responders_async = lambda: [(Entity.LLM, respond)]  # type: ignore[method-assign]
         self.pending_message = await self._response(Entity.LLM)
 
     def done(self, result: Any = None, r: Any = None) -> tuple[bool, StatusCode]:
-        """Return True and the status: the task is done after its one step."""
+        """Return True and the status, because the task is done after its one step."""
         del result, r
         return True, StatusCode.STALLED if self.pending_message is None else StatusCode.DONE
 
@@ -219,7 +221,7 @@ class OneResponse(Task, eq=False):
         return self.pending_message
 
     def _interpret(self, doc: ChatDocument) -> None:
-        """Do nothing, so that a message that steers a task is returned unchanged."""
+        """Do nothing, so that a steering message (such as `DoneTool`) is returned unchanged."""
 
 
 def run_batch_task_gen(
@@ -239,7 +241,7 @@ def run_batch_task_gen(
     max_concurrency: int | None = None,
     name: str = "",
 ) -> list[Any]:
-    """Run the task that `gen_task` makes for each item; see `Batch.tasks`. Nothing is printed; `message` is unused."""
+    """Run a task made by `gen_task` for each item; see `Batch.tasks`. `message` is ignored: nothing is printed."""
     del message
     batch = Batch(
         input_map=input_map,
@@ -302,7 +304,7 @@ def run_batch_agent_method(
     *,
     name: str = "",
 ) -> list[Any]:
-    """Call an asynchronous method on a copy of an agent for each item; see `Batch.agents`."""
+    """Call an asynchronous method for each item, each time on a copy of the agent; see `Batch.agents`."""
     batch = Batch(
         input_map=input_map,
         output_map=output_map,
@@ -326,7 +328,7 @@ def llm_response_batch(
     *,
     name: str = "",
 ) -> list[Any]:
-    """Return the answers of an agent's model to all items; see `run_batch_agent_method`."""
+    """Return the answers of an agent's model to the items; see `Batch.agents`."""
     stop, responds = stop_on_first_result, agent.llm_response_async
     return run_batch_agent_method(
         agent, responds, items, input_map, output_map, sequential, stop, batch_size=batch_size, name=name
@@ -344,7 +346,7 @@ def agent_response_batch(
     *,
     name: str = "",
 ) -> list[Any]:
-    """Return the results of an agent's tools for all items; see `run_batch_agent_method`."""
+    """Return what an agent's own methods answer to the items; see `Batch.agents`."""
     stop, responds = stop_on_first_result, agent.agent_response_async
     return run_batch_agent_method(
         agent, responds, items, input_map, output_map, sequential, stop, batch_size=batch_size, name=name
@@ -362,7 +364,7 @@ def run_batched_tasks(
     message_template: str = "",
     message: str | None = None,
 ) -> list[Any]:
-    """Return the result of `do_task(input, place)` for each input. Nothing is put on record, and nothing is printed."""
+    """Return the result of `do_task(input, index)` for each input. Nothing is recorded and nothing is printed."""
     del message_template, message
     batch = Batch(
         batch_size=batch_size,
@@ -380,7 +382,7 @@ def run_batch_function(
     sequential: bool = True,  # noqa: FBT001, FBT002
     batch_size: int | None = None,
 ) -> list[Any]:
-    """Return `function(item)` for each item; the calls run in threads unless `sequential`. Nothing is put on record."""
+    """Return `function(item)` for each item. The calls run in threads unless `sequential`. Nothing is recorded."""
     if sequential:
         return [function(item) for item in items]
 

@@ -1,6 +1,7 @@
-"""Callbacks receive the messages of a task's agents while the task runs, but not messages that are on record already.
+"""Callbacks: functions of a program that receive the messages of a task's agents while the task runs.
 
-Each callback is an attribute that a program sets; `None` is no callback. `record.stream` yields the same as events.
+Messages that were recorded earlier are not sent to callbacks. Each callback is an attribute that a program sets; `None`
+means no callback. `record.stream` yields the same messages as events.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,29 +20,32 @@ class Callbacks(Struct, kw_only=True, metaclass=Spelled):
     """The callbacks of an agent."""
 
     start_llm_stream: Callable[[], Callable[[str, StreamEventType], Any]] | None = None
-    """Called when the model is asked; the function that it returns is called with each piece of the answer."""
+    """Called when the model is asked. It returns a function that is called with each piece of the answer."""
     cancel_llm_stream: Callable[[], Any] | None = None
-    """Called when the pieces of an answer are withdrawn, as after a lost connection."""
+    """Called when the pieces sent so far are withdrawn, for instance after a lost connection."""
     finish_llm_stream: Callable[..., Any] | None = None
     """Called with `content` and `is_tool` when a streamed answer is complete."""
     show_llm_response: Callable[..., Any] | None = None
-    """Called with `content` and `is_tool` of the model's answer, if `start_llm_stream` is not set."""
+    """Called with `content` and `is_tool` of the model's answer, unless `start_llm_stream` is set."""
     show_agent_response: Callable[..., Any] | None = None
     """Called with `content` and `is_tool` of the agent's answer."""
     get_user_response: Callable[..., str] | None = None
-    """Called with `prompt`; its result is the person's answer."""
+    """Called with the text shown to a person as `prompt`. It returns the person's answer."""
 
 
 class TaskCallbacks(Struct, kw_only=True, metaclass=Spelled):
     """The callbacks of a task."""
 
     show_subtask_response: Callable[..., Any] | None = None
-    """Called with a sub-task as `task`, and `content` and `is_tool` of its answer."""
+    """Called with a sub-task as `task`, and with `content` and `is_tool` of its answer."""
 
 
 @contextmanager
 def heard(callbacks: Callbacks, live: LiveRun) -> Iterator[None]:
-    """Call the callbacks with the model's words while the block runs. Other listeners of the run get the words too."""
+    """Send the pieces of the model's answer to the callbacks while the `with` block runs.
+
+    Other listeners of the run receive them too.
+    """
     if callbacks.start_llm_stream is None:
         yield
         return
@@ -63,6 +67,6 @@ def heard(callbacks: Callbacks, live: LiveRun) -> Iterator[None]:
 
 
 def told(callback: Callable[..., Any] | None, content: str, *, is_tool: bool) -> None:
-    """Call a callback, unless it is `None`."""
+    """Call a callback with an answer, unless the callback is `None`."""
     if callback is not None:
         callback(content=content, is_tool=is_tool)

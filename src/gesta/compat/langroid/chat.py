@@ -1,4 +1,4 @@
-"""A chat agent has a memory: each request shows its model the history of the agent's run."""
+"""A chat agent remembers its conversation: each request to its model contains the history of the agent's run."""
 
 import copy
 import os
@@ -25,7 +25,7 @@ __all__ = ["ChatAgent", "ChatAgentConfig", "ChatDocument", "Entity"]
 
 
 class ChatAgent(Agent):
-    """A handle on an agent and its run, whose history the model is shown."""
+    """An agent whose model is shown the history of the agent's run."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class ChatAgent(Agent):
         session: str = "",
     ) -> None:
         self._lent: tuple[frozenset[str], frozenset[str]] = (frozenset(), frozenset())
-        """Names of tools that are used, and handled, only while `set_output_format` demands it."""
+        """Tools that became usable, and handled, by `set_output_format`, until another output format is set."""
         super().__init__(config, record=record, session=session)
         for role, message in [(each.role, each.text) for each in task or ()]:
             if role == "system":
@@ -45,7 +45,7 @@ class ChatAgent(Agent):
                 self.config.user_message = message
 
     def llm_response(self, message: Said = None) -> ChatDocument | None:
-        """Return the model's answer to a message, or to the present history; `None` if there is no answer."""
+        """Return the model's answer to a message or, without one, to the history; `None` if it does not answer."""
         return self.wait_for(lambda: self.llm_response_async(message), "llm_response_async")
 
     async def llm_response_async(self, message: Said = None) -> ChatDocument | None:
@@ -54,7 +54,7 @@ class ChatAgent(Agent):
 
     @staticmethod
     def from_id(id: str) -> "ChatAgent":
-        """Raise GestaError: agents have no registry, and their messages are on record."""
+        """Raise GestaError: Gesta has no registry of agents, so a program must keep its own reference to the agent."""
         raise GestaError(f"No agent is kept under an id, found {id!r}. Keep the agent; its record has what it said.")
 
     def set_output_format(
@@ -64,10 +64,10 @@ class ChatAgent(Agent):
         use: bool | None = None,  # noqa: FBT001
         handle: bool | None = None,  # noqa: FBT001
     ) -> None:
-        """Set the type that the model's answers must have from now on; `None` for any text.
+        """Set the type that the model's answers must have from now on; `None` allows any text.
 
         Args:
-            output_type: a type, or a class of tool messages; then the model must use that tool.
+            output_type: a type, or a class of tool messages, in which case the model must use that tool.
             force_tools: whether the model must use the tool; true by default.
             use: whether the model may use the tool; true by default.
             handle: whether the agent handles the tool; true by default.
@@ -85,16 +85,16 @@ class ChatAgent(Agent):
             self._lent = frozenset(self.llm_tools_usable - known[0]), frozenset(self.llm_tools_handled - known[1])
 
     async def rewind(self, doc: ChatDocument) -> None:
-        """Replace an earlier message of the model, and hide all messages after it, as the document's tool asks.
+        """Replace an earlier message of the model, and hide all messages after it. `doc` contains the `RewindTool`.
 
-        The histories of other agents do not change. If the number is too large, the model is told so.
+        The histories of other agents do not change. If there is no such message, `doc` becomes a text that says so.
         """
         tool, doc.tool_messages = doc.tool_messages[0], []
         async with self.working() as context:
             own = [one for one in await self._shown(context) if one.role == "assistant" and one.sources]
             name = facts_of(type(tool)).name
             if own and (name in own[-1].text or name in {call.name for call in own[-1].calls}):
-                own.pop()  # it asks for this
+                own.pop()  # this message contains the call of the tool itself
             if tool.n > len(own):
                 doc.content, doc.metadata.sender = (
                     f"You have said {len(own)} messages, so {tool.n} is none.",
@@ -107,7 +107,7 @@ class ChatAgent(Agent):
             doc.content, doc.metadata.id, doc.metadata.oai_tool_id = tool.content, kept.id, ""
 
     def _steered(self, message: ToolForm, chat_doc: ChatDocument | None = None) -> ChatDocument:
-        """Return the document that a steering message makes from `chat_doc`, or from the history."""
+        """Return the document that a steering message (such as `DoneTool`) makes from `chat_doc` or the history."""
         doc, effect = self.create_agent_response(tool_messages=[message]), effect_of(message)
         assert effect is not None
         held = chat_doc is None or any(type(each) is type(message) for each in self.get_tool_messages(chat_doc))
@@ -126,24 +126,24 @@ class ChatAgent(Agent):
         return doc
 
     def __getitem__(self, output_type: Any) -> Self:
-        """Return a copy of the agent in the same run whose answers have a type: `agent[int]`."""
+        """Return a copy of the agent whose answers have this type, as in `agent[int]`. It works in the same run."""
         other = copy.copy(self)
         other.own_tools()
         other.set_output_format(output_type)
         return other
 
     async def llm_response_forget_async(self, message: str) -> ChatDocument | None:
-        """Return the model's answer to a message, and hide both from its history."""
+        """Return the model's answer to a message, then hide both from the history."""
         return await Agent.llm_response_async(self, message)
 
     def llm_response_forget(self, message: str) -> ChatDocument | None:
-        """Return the model's answer to a message, and hide both from its history."""
+        """Return the model's answer to a message, then hide both from the history."""
         return self.wait_for(lambda: self.llm_response_forget_async(message), "llm_response_forget_async")
 
     async def _spoken(self, message: Said) -> ChatDocument | None:
-        """Return the model's answer.
+        """Return the model's answer to a message or to the history.
 
-        While a tool runs, another run is used, because the tool's call has no result yet.
+        While a tool runs, another run is used, because a history with an unanswered call cannot be sent to the model.
         """
         context = self._context
         if context is None or not context.handling:
@@ -157,7 +157,9 @@ class ChatAgent(Agent):
     async def llm_response_messages_async(
         self, messages: Sequence[Message], output_len: int | None = None, tool_choice: Any = "auto"
     ) -> ChatDocument | None:
-        """Return the model's answer to a list of messages, in a run of its own. The first may be a system message.
+        """Return the model's answer to a list of messages instead of the history. A first system message is allowed.
+
+        The answer is recorded in a run of its own.
 
         Args:
             output_len: longest answer in tokens; `None` for the provider's default.
@@ -168,7 +170,7 @@ class ChatAgent(Agent):
     async def _beside(
         self, messages: Sequence[Message], output_len: int | None = None, tool_choice: Any = "auto", name: str = ""
     ) -> ChatDocument | None:
-        """Return the model's answer to a list of messages, in a run of its own with this name."""
+        """Return the model's answer to a list of messages. A separate run, whose name ends with `name`, records it."""
         other, calls = self.clone(0), dict[str, int]()
         other.config = msgspec.structs.replace(
             self.settings, name="-".join(filter(None, [self.name, "messages", name]))

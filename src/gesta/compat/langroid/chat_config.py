@@ -1,10 +1,11 @@
 """The settings of a chat agent and of a task, under Langroid's names.
 
-    name, system_message      name and instructions of the frozen `Agent`
-    llm                       its model, a model's address, or a config of Langroid's; `None`: it asks no model
-    settings, policy          the same
-    use_tools                 calls as JSON in the model's text: formatter `json-text`
-    use_functions_api         native calls: formatter `tool-calls`; without `use_tools_api`, one call a message: `react`
+    name, system_message      name and instructions of Gesta's `Agent`
+    llm                       its model: a model, an address, or a config of Langroid's; `None` for no model
+    settings, policy          the same as in Gesta
+    use_tools                 the model writes calls as JSON in its text: formatter `json-text`
+    use_functions_api         calls through the provider's interface: formatter `tool-calls`
+    use_tools_api             with `use_functions_api`: false allows only one call a message: formatter `react`
 
 A task never changes these settings, so two tasks of one agent do not affect each other.
 """
@@ -33,10 +34,10 @@ class AgentConfig(Struct, kw_only=True, metaclass=Defaults):
     settings: dict[str, Any] = msgspec.field(default_factory=dict)
     policy: Policy = Policy()
     respond_tools_only: bool = False
-    """Whether the agent answers only messages with tools."""
+    """Whether the agent ignores messages without tools."""
     allow_multiple_tools: bool = True
     content_filter_message: str | None = "The model's provider withheld this answer: its content filter stopped it."
-    """The answer in place of an empty reply that a filter stopped; `None` for no answer. The record has the reply."""
+    """The answer used if the provider's content filter left the reply empty; `None` for no answer."""
     human_prompt: str = "Your answer (q to end, Enter to pass): "
 
 
@@ -45,36 +46,39 @@ class ChatAgentConfig(AgentConfig, kw_only=True):
 
     system_message: str = "You are a helpful assistant."
     user_message: str | None = None
-    """The first message of a conversation that starts without a message."""
+    """The first message to the model in a conversation that a program starts without a message."""
     use_tools: bool = True
     use_functions_api: bool = False
     use_tools_api: bool = True
     enable_orchestration_tool_handling: bool = True
     handle_llm_no_tool: NoTool = None
-    """The answer to a model's message without tools: a text, `user`, `done`, a tool message, or a function."""
+    """The answer to a model's message without tools.
+
+    A text, a tool message, a function of the message, `user` (ask the person) or `done` (end the task).
+    """
     recognize_recipient_in_content: bool = True
     strict_recovery: bool = True
-    """Whether a model must correct a call that did not fit its tool before it does anything else."""
+    """Whether a model whose call was invalid must call that tool again before it does anything else."""
     output_format: Any = None
-    """The type of the model's answers; each request holds its JSON schema."""
+    """The type of the model's answers; `None` for text. Each request contains the JSON schema of the type."""
 
     @property
     def formatter(self) -> str:
-        """The name of the formatter for the agent's history."""
+        """Name of the formatter that turns the agent's history into messages for the model."""
         if not self.use_functions_api:
             return "json-text"
         return "tool-calls" if self.use_tools_api else "react"
 
 
 class TaskConfig(Struct, kw_only=True, metaclass=Defaults):
-    """The settings of a task, also for the task as a sub-task."""
+    """The settings of a task. `add_sub_task` accepts other settings for the same task as a sub-task."""
 
     inf_loop_cycle_len: int = 10
-    """Length of the longest cycle of messages that counts as a loop; 0 to detect no loop."""
+    """Length of the longest cycle of messages that counts as a loop; 0 turns the detection off."""
     inf_loop_wait_factor: int = 5
-    """The number of times that a cycle must repeat to count as a loop."""
+    """How many times a cycle must repeat to count as a loop."""
     restart_as_subtask: bool = False
-    """Whether the history of the task's agent is hidden each time the task is called as a sub-task."""
+    """Whether the agent's history is hidden each time the task is called as a sub-task."""
     addressing_prefix: str = ""
     recognize_string_signals: bool = True
     done_if_tool: bool = False
@@ -83,4 +87,4 @@ class TaskConfig(Struct, kw_only=True, metaclass=Defaults):
 
 
 Responder = Entity | Any
-"""An entity of the task's own agent, or a sub-task."""
+"""The agent, its model or the user (an `Entity`), or a sub-task."""

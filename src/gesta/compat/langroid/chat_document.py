@@ -1,8 +1,8 @@
-"""A chat document is a message from one responder of a task to the next: data, with its sender and its recipient.
+"""A chat document is a message from one responder of a task to the next, with its sender and its recipient.
 
-The id of a document is the id of its entry, so there is no registry to free. For a model, a document becomes neutral
-messages with exactly one result for each call that waits, also if the document names no result for the call.
-`to_state` turns a document into JSON values; `from_state` makes the document again, with the tools of the agent.
+The id of a document is the id of its entry in the record, so Gesta needs no registry of documents. Converted to
+messages for a model, a document yields exactly one result for each call that waits for one, even if it names none for
+the call. `to_state` converts a document to JSON values, and `from_state` converts these back.
 """
 
 import copy
@@ -44,9 +44,9 @@ __all__ += ["ChatDocAttachment", "ChatDocMetaData", "ChatDocument", "Entity", "L
 __all__ += ["OpenAIToolCall", "StatusCode", "from_ChatDocument", "from_state", "process_tool_results", "to_state"]
 
 ToolChoiceTypes = Literal["none", "auto", "required"]
-"""Whether a model must not, may, or must use a tool: `none`, `auto`, `required`."""
+"""Whether a model must not, may, or must use a tool."""
 Tools = Mapping[str, type[ToolForm]]
-"""Classes of tool messages, by the names of their tools."""
+"""Classes of tool messages by tool name."""
 TOGETHER = "Answered together with the call before it."
 NUMBER = re.compile(r"[+-]?(\d+)(\.\d*)?([eE][+-]?\d+)?|[+-]?\.\d+([eE][+-]?\d+)?", re.ASCII)
 BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
@@ -59,11 +59,11 @@ class LLMFunctionCall(Struct):
     arguments: dict[str, Any] | None = None
     """The arguments; `None` if they are not a JSON object."""
     raw: str | None = None
-    """The arguments as text, if they are not a JSON object."""
+    """The text of the arguments, if it is not a JSON object."""
 
 
 class OpenAIToolCall(Struct, kw_only=True):
-    """A call that a model made natively."""
+    """A call that the model made through the provider's tool-calling interface."""
 
     id: str | None = None
     type: str = "function"
@@ -71,39 +71,39 @@ class OpenAIToolCall(Struct, kw_only=True):
 
 
 class ChatDocAttachment(SimpleNamespace):
-    """Other data of a document: subclass this class, or pass any keywords; the values are stored as JSON."""
+    """Further data of a document. Subclass it, or pass any keywords. The values are stored as JSON."""
 
 
 class ChatDocMetaData(Struct, kw_only=True):
-    """The sender of a document, its recipient, and its origin."""
+    """The sender of a document, its recipient, and where it comes from."""
 
     sender: Entity
     sender_name: str = ""
     recipient: str = ""
     """Name of the responder that the document is for; empty for any responder."""
     block: Entity | None = None
-    """The entity that may not answer; None if every entity may."""
+    """The entity that must not answer; `None` if every entity may."""
     id: str = ""
-    """Id of the document's entry; empty until the document is on record."""
+    """Id of the document's entry; empty until the document is recorded."""
     parent_id: str = ""
     """Id of the document that this document answers."""
     source: str = ""
     oai_tool_id: str = ""
-    """Id of the call whose only result is the content."""
+    """Id of a tool call, if the content is the result of that one call."""
     calls: list[int] = field(default_factory=list)
-    """Seqs of the calls in the document, in its run."""
+    """Seqs (numbers within the run) of the tool calls in the document."""
     usage: dict[str, Any] | None = None
     finish_reason: str | None = None
     displayed: bool = False
     """Whether a person has seen the document."""
     status: StatusCode | None = None
     tools_from_agent: bool = False
-    """Whether the tool messages come from a model or a program, and not from a person."""
+    """Whether the tool messages come from a model or a program, not from a person."""
     tainted: bool = False
-    """Whether the document holds text from outside."""
+    """Whether the document contains text from outside, such as a person's text."""
 
     def __post_init__(self) -> None:
-        """Set `tools_from_agent` if the model is the sender: it chose its tools itself."""
+        """Set `tools_from_agent` if the sender is the model, because it chose its tools itself."""
         self.tools_from_agent |= self.sender == Entity.LLM
 
 
@@ -112,16 +112,16 @@ class ChatDocument(Struct, kw_only=True, metaclass=Spelled):
 
     content: str = ""
     content_any: Any = None
-    """A value of any type, if the content is not just text."""
+    """The value that `content` shows as text, if it is not just text."""
     reasoning: str = ""
     files: list[Part] = field(default_factory=list)
     oai_tool_calls: list[OpenAIToolCall] | None = None
     oai_tool_id2result: dict[str, str] | None = None
-    """Several results by the ids of their calls, in the order of the calls."""
+    """Results of several tool calls by call id, in the order of the calls."""
     oai_tool_choice: str | dict[str, Any] = "auto"
-    """The choice of tools in the next request to a model: `auto`, `none`, `required`, or a specific tool."""
+    """Whether the model may use tools in the next request: `auto`, `none`, `required`, or a specific tool."""
     function_call: LLMFunctionCall | None = None
-    """A call in the older form of providers; a model is shown the call as text."""
+    """A call in an older form of providers. A model is shown it as text."""
     tool_messages: list[Any] = field(default_factory=list)
     metadata: ChatDocMetaData
     attachment: ChatDocAttachment | None = None
@@ -134,19 +134,19 @@ class ChatDocument(Struct, kw_only=True, metaclass=Spelled):
         return f"{meta.sender}{name}{to}:{tool} {self.content}"
 
     def id(self) -> str:
-        """Return the id of the document's entry; empty until the document is on record."""
+        """Return the id of the document's entry; empty until the document is recorded."""
         return self.metadata.id
 
     @staticmethod
     def deepcopy(doc: "ChatDocument") -> "ChatDocument":
-        """Return a copy that is not on record; the copy has the same parent as the original."""
+        """Return a deep copy with the same parent. It has no id, because the copy is not recorded."""
         copied = copy.deepcopy(doc)
         copied.metadata.id = ""
         return copied
 
     @staticmethod
     def from_str(text: str) -> "ChatDocument":
-        """Return a document with a person's text. `TO[name]:` at the beginning of the text is an address."""
+        """Return a document with a person's text. A prefix `TO[name]:` of the text names the recipient."""
         recipient, content = parse_recipient(text)
         meta = ChatDocMetaData(sender=Entity.USER, recipient=recipient, tainted=True)
         return ChatDocument(content=content, metadata=meta)
@@ -159,7 +159,7 @@ class ChatDocument(Struct, kw_only=True, metaclass=Spelled):
         *,
         recognize_recipient_in_content: bool = True,
     ) -> "ChatDocument":
-        """Return a document of a model's reply. `tools` show whether a `recipient` is an address or a tool's field."""
+        """Return a document for a model's reply. `tools` tell whether a `recipient` is an argument of a tool."""
         content = response.text.strip()
         content = "" if content in ('""', "''") else content
         calls = [OpenAIToolCall(id=call.id, function=_function(call.name, call.args)) for call in response.calls]
@@ -180,9 +180,9 @@ class ChatDocument(Struct, kw_only=True, metaclass=Spelled):
 
     @staticmethod
     def from_LLMMessage(message: Message, sender_name: str = "", recipient: str = "") -> "ChatDocument":  # noqa: N802
-        """Return a document made from a message in a history.
+        """Return a document for a message of a history.
 
-        As in Langroid, a tool's result has the model as its sender.
+        As in Langroid, the sender of a tool result is the model.
         """
         sender = {"user": Entity.USER, "system": Entity.SYSTEM}.get(message.role, Entity.LLM)
         calls = [OpenAIToolCall(id=c.id, function=LLMFunctionCall(c.name, dict(c.args))) for c in message.calls]
@@ -200,7 +200,7 @@ class ChatDocument(Struct, kw_only=True, metaclass=Spelled):
     def to_LLMMessage(  # noqa: N802 - the name that users know
         message: "str | ChatDocument", oai_tools: Sequence[OpenAIToolCall] | None = None
     ) -> list[Message]:
-        """Return the messages for a model: a result for each waiting call in `oai_tools`, then the remaining text."""
+        """Return the messages for a model: one result for each of the calls in `oai_tools`, then the remaining text."""
         if isinstance(message, str):
             message = ChatDocument(content=message, metadata=ChatDocMetaData(sender=Entity.USER))
         pending = {_id(call, n): call.function.name for n, call in enumerate(oai_tools or ())}
@@ -225,20 +225,20 @@ class ChatDocument(Struct, kw_only=True, metaclass=Spelled):
 
     @staticmethod
     def delete_id(id: str) -> None:
-        """Do nothing: there is no registry of documents, and nothing is deleted from a record."""
+        """Do nothing: there is no registry of documents, and a record never deletes anything."""
 
     def pop_tool_ids(self) -> None:
-        """Do nothing: a document has only the ids of its own calls."""
+        """Do nothing: a document has ids only of its own calls."""
 
     def get_json_tools(self) -> list[str]:
-        """Return the names of the tools in the JSON objects of the content."""
+        """Return the names of the tools in the JSON objects that the content contains."""
         names = [(one.value or {}).get("request") for one in objects(self.content)] if "request" in self.content else []
         return [name for name in names if isinstance(name, str)]
 
     get_tool_names = get_json_tools
 
     def log_fields(self) -> LogFields:
-        """Return the fields of the document in the log of a task."""
+        """Return the document's columns in the log of a task."""
         meta, type_, names = self.metadata, "", list[str]()
         if self.function_call is not None:
             type_, names = "FUNC", [self.function_call.name]
@@ -260,13 +260,13 @@ class ChatDocument(Struct, kw_only=True, metaclass=Spelled):
 def process_tool_results(
     results: str, id2result: Mapping[str, str] | None, tool_calls: Sequence[OpenAIToolCall] | None = None
 ) -> tuple[str, dict[str, str] | None, str | None]:
-    """Pair the results of tools with the waiting calls of a model: each call gets one result.
+    """Pair tool results with the calls of a model that wait for them. Each call gets one result.
 
-    Results are paired by the ids of their calls. If no id matches, since another agent's model made the ids, and there
-    are as many results as calls, they are paired in order. All other results become text.
+    Results are paired by call id. If no id matches, because another agent's model made the ids, and there are as many
+    results as calls, they are paired in order. All other results are added to the text.
 
     Returns:
-        The text, the results by id if there are several calls, and the id of the call if there is only one.
+        The text; the results by call id if there are several calls; the id of the call if there is only one.
     """
     pending = [_id(call, n) for n, call in enumerate(tool_calls or ())]
     given = dict(id2result or {})
@@ -282,10 +282,10 @@ def process_tool_results(
 
 
 def from_ChatDocument(msg: ChatDocument, output_type: Any) -> Any:  # noqa: N802 - the name that users know
-    """Return a value of a type from `content_any`, the text, the tool messages or their fields, else None.
+    """Return a value of a type found in `content_any`, the text, the tool messages or their fields; else `None`.
 
-    A record holds `content_any` as JSON, of which a struct, a dataclass or a pydantic model is made. If no other value
-    is found, the value is made from a text that is JSON as a whole.
+    A record stores `content_any` as JSON, from which a struct, a dataclass or a pydantic model is made again. At last,
+    the value is made from the text, if the whole text is JSON.
     """
     if msg.content_any is not None and (value := shaped(msg.content_any, output_type)) is not None:
         return value
@@ -304,7 +304,7 @@ def from_ChatDocument(msg: ChatDocument, output_type: Any) -> Any:  # noqa: N802
 
 
 def to_state(doc: ChatDocument) -> dict[str, Any]:
-    """Return a document as JSON values; a `content_any` without a JSON form stays as it is, for the record's codec."""
+    """Return a document as JSON values. A `content_any` that JSON cannot hold stays unchanged."""
     state: dict[str, Any] = msgspec.to_builtins(
         msgspec.structs.replace(doc, content_any=None, tool_messages=[], attachment=None)
     )
@@ -317,11 +317,11 @@ def to_state(doc: ChatDocument) -> dict[str, Any]:
 
 
 def from_state(state: Mapping[str, Any], tools: Tools) -> ChatDocument:
-    """Return the document that `to_state` has written.
+    """Return the document for JSON values that `to_state` returned.
 
     Raises:
-        BadTool: the document holds a message whose class is neither in `tools` nor loaded.
-        BadArguments: a message no longer fits its class.
+        BadTool: a tool message's class is neither in `tools` nor imported.
+        BadArguments: a tool message no longer fits its class.
     """
     given = dict(state)
     any_, messages, attached = (given.pop(key, None) for key in ("content_any", "tool_messages", "attachment"))
@@ -337,7 +337,7 @@ def _id(call: OpenAIToolCall, place: int) -> str:
 
 
 def _function(name: str, text: str) -> LLMFunctionCall:
-    """Read a call as a model wrote it; the word `functions` that some models write before the name is removed."""
+    """Return a call as a model wrote it. Some models write `functions` before the name; this word is removed."""
     name = re.sub(r"^functions[.: ]+(?=.)", "", name.strip())
     try:
         value = json.loads(text, strict=False) if text.strip() else {}
@@ -348,7 +348,7 @@ def _function(name: str, text: str) -> LLMFunctionCall:
 
 
 def _addressee(text: str, tools: Tools) -> tuple[str, str]:
-    """Return the recipient at the beginning or in the JSON of a text, and the text without the beginning."""
+    """Return the recipient that a text names (in a prefix or in its JSON), and the text without the prefix."""
     recipient, rest = parse_recipient(text)
     if not recipient and "recipient" in text:
         values = [found.value for found in objects(text) if found.value]
@@ -358,7 +358,7 @@ def _addressee(text: str, tools: Tools) -> tuple[str, str]:
 
 
 def _results(doc: ChatDocument, pending: list[str]) -> tuple[dict[str, str], str]:
-    """Return a result for each waiting call, and the remaining text."""
+    """Return a result for each waiting call, by call id, and the remaining text."""
     given = dict(doc.oai_tool_id2result or {})
     text = doc.content or ("" if doc.content_any is None else observation_text(plain(doc.content_any)))
     text = text or ("" if given else "\n".join(map(to_json, doc.tool_messages)))
@@ -372,7 +372,7 @@ def _results(doc: ChatDocument, pending: list[str]) -> tuple[dict[str, str], str
 
 
 def _in_json(text: str, type_: Any) -> Any:
-    """Return the value of a type, if a text holds that value as JSON and nothing else; `None` if it does not."""
+    """Return the value of a type in a text that is JSON as a whole; `None` if the text does not contain one."""
     try:
         value = msgspec.json.decode(text) if text.lstrip()[:1] in ("{", "[") else None
     except msgspec.DecodeError:
@@ -381,7 +381,7 @@ def _in_json(text: str, type_: Any) -> Any:
 
 
 def _in_text(text: str, type_: type) -> Any:
-    """Return the value of a type, if a text holds that value and nothing else; `None` if it does not."""
+    """Return the `str`, `bool`, `int` or `float` that a text as a whole represents; `None` if it represents none."""
     text = text.strip() if type_ is not str else text
     number = NUMBER.fullmatch(text)
     if type_ is str:

@@ -1,9 +1,9 @@
 """A done sequence is a pattern of responses that ends a task: `T, A` is a tool message, then a response of the agent.
 
-The letters: T a model's message with a tool, `T[name]` a message with that tool, L a model's message without a tool,
-A a response of the agent, U of the user, N no response, C any text, `C[regex]` a text that the regex matches somewhere.
-TOOL, AGENT, LLM and USER mean T, A, L and U; case does not matter. The newest responses must match, one for each
-letter; missing responses are skipped, except for N. This module keeps no state: the caller passes the responses.
+The letters: T is a model's message with a tool, `T[name]` one with that tool, L a model's message without a tool, A a
+response of the agent, U of the user, N the absence of a response, C any text, `C[regex]` a text in which the regex
+matches somewhere. TOOL, AGENT, LLM and USER mean T, A, L and U; case does not matter. A task is done if its newest
+responses match the letters one by one; absent responses are skipped, except for N.
 """
 
 import enum
@@ -20,7 +20,7 @@ TOKEN = re.compile(r"\s*([A-Za-z_]+)\s*(?:\[(.*)\])?\s*", re.DOTALL)
 
 
 class EventType(enum.StrEnum):
-    """The kinds of responses in a sequence."""
+    """The kind of a response in a done sequence."""
 
     TOOL = "tool"
     SPECIFIC_TOOL = "specific_tool"
@@ -46,46 +46,46 @@ WORDS: Mapping[str, EventType] = {
 
 
 class AgentEvent(Struct, frozen=True, kw_only=True):
-    """One letter of a sequence: the response that it stands for."""
+    """One letter of a done sequence, which describes a response."""
 
     event_type: EventType
     tool_name: str | None = None
-    """For a specific tool: its name, or the name of its class."""
+    """For `T[name]`: the name of the tool, or of its class."""
     tool_class: Any = None
     content_pattern: str | None = None
-    """Regular expression that is searched without regard to case; None for any text."""
+    """Regular expression to search for, in which case does not matter; `None` for any text."""
     responder: str | None = None
-    """Name of the entity or the task that must have responded; None for any."""
+    """Name of the entity or task that must have responded; `None` for any."""
     sender: str | None = None
-    """Name of the entity that must be the sender; None for any."""
+    """Name of the entity that must be the sender; `None` for any."""
 
 
 class DoneSequence(Struct, frozen=True, kw_only=True):
-    """A sequence of events, newest last."""
+    """A pattern of consecutive responses that ends a task."""
 
     events: Sequence[AgentEvent]
     name: str | None = None
 
 
 class Response(Struct, frozen=True, kw_only=True):
-    """One responder's response, with the facts that sequences compare."""
+    """A response in a task, with the facts that done sequences compare."""
 
     sender: str
     """The sender: `Agent`, `LLM`, `User` or `System`; case does not matter."""
     responder: str = ""
-    """Name of the responding entity or task, if it is not the sender."""
+    """Name of the entity or task that responded; empty if it is the sender."""
     tools: Sequence[str] = ()
-    """Names of the tools in the response, or of their classes, or both."""
+    """Names of the tools in the response, and of their classes."""
     content: str = ""
     none: bool = False
-    """Whether the responder gave no response."""
+    """Whether the responder was asked but gave no response."""
 
 
 def parse_done_sequence(sequence: str | DoneSequence, tools: Mapping[str, type] | None = None) -> DoneSequence:
-    """Read a sequence; `tools` are the classes of tool messages by the names of their tools.
+    """Return a done sequence, parsed if it is a text. `tools` are classes of tool messages by tool name.
 
     Raises:
-        ValueError: the text is not a sequence. The message shows the part that is wrong.
+        ValueError: the text is no done sequence. The error shows the part that is wrong.
     """
     if isinstance(sequence, DoneSequence):
         if not sequence.events:
@@ -102,12 +102,12 @@ def parse_done_sequence(sequence: str | DoneSequence, tools: Mapping[str, type] 
 def parse_done_sequences(
     sequences: Iterable[str | DoneSequence] | None, tools: Mapping[str, type] | None = None
 ) -> list[DoneSequence]:
-    """Read several sequences; see `parse_done_sequence`. Raises ValueError."""
+    """Return several done sequences; see `parse_done_sequence`. Raises ValueError."""
     return [parse_done_sequence(sequence, tools) for sequence in sequences or ()]
 
 
 def matched(sequences: Iterable[DoneSequence], responses: Sequence[Response]) -> DoneSequence | None:
-    """Return the first sequence that the newest responses match. Cost: the responses that are compared."""
+    """Return the first done sequence that matches the newest responses; `None` if none does."""
     return next((sequence for sequence in sequences if _matches(sequence.events, responses)), None)
 
 
@@ -123,7 +123,7 @@ def _matches(events: Sequence[AgentEvent], responses: Sequence[Response]) -> boo
 
 
 def _is(event: AgentEvent, response: Response) -> bool:
-    """Return whether a response matches an event."""
+    """Return whether a response is of the kind that an event describes."""
     sender, responder = response.sender.lower(), (response.responder or response.sender).lower()
     if (event.sender or sender).lower() != sender or (event.responder or responder).lower() != responder:
         return False
@@ -150,7 +150,7 @@ def _is(event: AgentEvent, response: Response) -> bool:
 
 
 def _tokens(sequence: str) -> list[str]:
-    """Split a sequence at the commas outside of brackets. Raises ValueError if a bracket is not closed."""
+    """Split a sequence at commas that are outside of brackets. Raises ValueError if a bracket is not closed."""
     tokens, depth, start, skip = list[str](), 0, 0, False
     for place, letter in enumerate(sequence):
         if skip or (depth and letter == "\\"):

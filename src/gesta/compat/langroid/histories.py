@@ -1,8 +1,8 @@
-"""The history of a chat agent is the list of messages that its model would be shown now, as the record holds them.
+"""The history of a chat agent: the messages that its model would be shown now, computed from the record.
 
-A change of the history writes a `compaction`, which hides messages, and an entry for a message that replaces another.
-Nothing is deleted. A call and its results are hidden together, so that a provider does not refuse the rest of the
-history.
+To change the history, a `compaction` entry is written, which hides messages, and an entry for each message that
+replaces another. Nothing is deleted. A tool call and its results are hidden together, because providers refuse a
+history with only one of them.
 """
 
 import math
@@ -36,19 +36,19 @@ T = TypeVar("T")
 
 
 class Whole(Unasked):
-    """A stand-in for a model, whose `encode` returns each message unchanged."""
+    """A stand-in for a model, whose `encode` returns each message as it is."""
 
     def encode(self, message: Message) -> bytes:
-        """Return the message itself."""
+        """Return the message unchanged, so that a prompt built with this model is a list of messages."""
         return cast("bytes", message)
 
 
 class Histories(Working):
-    """Reads and changes the history of a chat agent."""
+    """A chat agent's methods that read and change its history."""
 
     @property
     def task_messages(self) -> list[Message]:
-        """The first messages of each conversation: the system message, and the user message if there is one."""
+        """The messages with which each conversation begins: the system message, then the user message if any."""
         agent = self._context.agent if self._context is not None else self.home.record.turns.bind(self.describe())
         header = agent.formats().dress(agent.header())
         messages = [Message(role="system", text=str((header.meta or {}).get("instructions", "")))]
@@ -58,7 +58,7 @@ class Histories(Working):
 
     @property
     def message_history(self) -> list[LLMMessage]:
-        """The messages that the model was shown and its answers, with the system message first."""
+        """The messages that the model was shown, and its answers. The first one is the system message."""
         if self._context is None:
             return self.home.end_now(self.message_history_async(), "message_history_async")
         return self.wait_for(self.message_history_async, "message_history_async")
@@ -68,7 +68,7 @@ class Histories(Working):
         self.wait_for(lambda: self._replace_history(messages), "clear_history_async")
 
     async def _replace_history(self, messages: Sequence[Message]) -> None:
-        """Hide the history, and write messages in its place; a first system message becomes the agent's own."""
+        """Hide the history, and write these messages instead. A first system message becomes the agent's own."""
         if messages and messages[0].role == "system":
             self.config.system_message, messages = messages[0].text, messages[1:]
         await self.clear_history_async(1)
@@ -78,11 +78,11 @@ class Histories(Working):
                 self.put(context, message, calls)
 
     async def message_history_async(self) -> list[LLMMessage]:
-        """Return the history, without results that no request has shown the model yet. Cost: the whole run."""
+        """Return the history, except for results that no request has contained yet. Cost: reads the whole run."""
         return [*map(LLMMessage.of, [self.task_messages[0], *(await self._history())[0]])]
 
     async def _history(self) -> tuple[list[Message], list[Message]]:
-        """Return two lists: messages that the model was shown or wrote, and messages that it is shown next."""
+        """Return two lists: messages that the model was shown or wrote, and messages that the next request adds."""
         if self._context is not None:
             await self._context.live.log.durable()
             live = self._context.live.log
@@ -92,7 +92,7 @@ class Histories(Working):
         return self._split(turns.bind(self.describe()), await read(self.home.record.store, run))
 
     def _split(self, agent: Agent, entries: Sequence[Entry]) -> tuple[list[Message], list[Message]]:
-        """Return the messages of entries in two lists: those shown until now, and results or answers not yet shown."""
+        """Return the messages made from entries as two lists: those shown so far, and those that are not shown yet."""
         shown, by_seq = _formatted(agent, entries), {entry.seq: entry for entry in entries}
         sources = {seq for message in shown for seq in message.sources if seq in by_seq}
         answered = any(by_seq[seq].kind == Kind.ChatCompletion for seq in sources)
@@ -110,11 +110,11 @@ class Histories(Working):
         self.wait_for(lambda: self.clear_history_async(1), "clear_history_async")
 
     def clear_history(self, start: int = -2, end: int = -1) -> None:
-        """Hide messages from `start` to `end` inclusive, but never the first; negative numbers count from the end."""
+        """Hide messages `start` to `end` inclusive. The first is never hidden. Negative numbers count from the end."""
         self.wait_for(lambda: self.clear_history_async(start, end), "clear_history_async")
 
     async def clear_history_async(self, start: int = -2, end: int = -1) -> None:
-        """Hide messages; see `clear_history`."""
+        """Hide messages from the history; see `clear_history`."""
         async with self.working() as context:
             history, fresh = await self._history()
             shown = [None, *history]
@@ -139,7 +139,7 @@ class Histories(Working):
             self._write(context, AssistantContent(value=response, history=True), said.seq)
 
     def update_last_message(self, message: str, role: str = Role.USER) -> None:
-        """Replace the last message of a role, such as a long prompt by the question in it."""
+        """Replace the last message of a role, for instance a long prompt by the question that it contains."""
         self.wait_for(lambda: self.update_last_message_async(message, role), "update_last_message_async")
 
     async def update_last_message_async(self, message: str, role: str = Role.USER) -> None:
@@ -155,7 +155,7 @@ class Histories(Working):
             self._write(context, made.get(role, SystemContent(value=message, history=True)), hidden.seq)
 
     def delete_last_message(self, role: str = "user") -> None:
-        """Hide the last message of a role; calls are hidden together with their results."""
+        """Hide the last message of a role. Tool results that the model has not seen yet are hidden with it."""
         self.wait_for(lambda: self.delete_last_message_async(role), "delete_last_message_async")
 
     async def delete_last_message_async(self, role: str = "user") -> None:
@@ -164,7 +164,7 @@ class Histories(Working):
             await self._hide_last(context, role)
 
     async def _hide_last(self, context: RunContext, role: str) -> Entry | None:
-        """Hide the last message of a role; return the entry that hides the message, or None if there is no message."""
+        """Hide the last message of a role. Return the entry that hides it; `None` if there is no such message."""
         history, fresh = await self._history()
         found = [one for one in history if one.role == role and one.sources]
         if not found:
@@ -174,39 +174,42 @@ class Histories(Working):
         return self._write(context, CompactionContent(from_seq=min(seqs), to_seq=max(seqs)))
 
     def last_message_with_role(self, role: str) -> Message | None:
-        """Return the last message of a role."""
+        """Return the last message of a role; `None` if there is none."""
         return next((one for one in reversed(self.message_history) if one.role == role), None)
 
     def nth_message_idx_with_role(self, role: str, n: int) -> int:
-        """Return the place of the n-th message of a role, from 1; -1 if there are fewer. The system message is at 0."""
+        """Return the index, counted from 0, of the n-th message of a role, counted from 1; -1 if there are fewer."""
         places = [place for place, one in enumerate(self.message_history) if one.role == role]
         return places[n - 1] if 0 < n <= len(places) else -1
 
     def set_system_message(self, msg: str) -> None:
-        """Replace the system message; the next request has a new header."""
+        """Replace the system message, from the next request on."""
         self.config.system_message = msg
 
     def set_user_message(self, msg: str) -> None:
-        """Replace the user message, with which a conversation begins."""
+        """Replace the user message, with which each conversation begins."""
         self.config.user_message = msg
 
     def augment_system_message(self, message: str) -> None:
-        """Add a text to the system message; the next request has a new header."""
+        """Append a text to the system message, from the next request on."""
         self.config.system_message += f"\n\n{message}"
 
     def message_history_str(self, i: int | None = None) -> str:
-        """Return the history as text, the message at place `i`, or the last messages for a negative `i`."""
+        """Return the history as text: all of it, only message `i`, or, if `i` is negative, the last `-i` messages."""
         history = self.message_history
         shown = history if i is None else history[i:] if i < 0 else history[i : i + 1]
         return "\n".join(f"{one.role}: {one.text}{_calls(one)}" for one in shown)
 
     def chat_num_tokens(self, messages: Sequence[Message] | None = None) -> int:
-        """Return the estimated tokens of messages, by default of the history: bytes divided by 4, and 4 per message."""
+        """Return an estimate of the tokens in messages, by default in the history.
+
+        A message counts 4 tokens, and one more for every 4 bytes of its text and calls.
+        """
         history = self.message_history if messages is None else messages
         return sum(4 + math.ceil(len((one.text + _calls(one)).encode()) / BYTES_A_TOKEN) for one in history)
 
     def json_format_rules(self) -> str:
-        """Return instructions to write calls of the usable tools as JSON in the model's text."""
+        """Return instructions for the model to write tool calls as JSON in its text; empty if it may use no tool."""
         usable = [cls for name, cls in self.llm_tools_map.items() if name in self.llm_tools_usable]
         if not usable:
             return ""
@@ -214,19 +217,19 @@ class Histories(Working):
         return ToolForm.json_group_instructions().replace("{json_instructions}", told)
 
     def tool_instructions(self) -> str:
-        """Return the tools' own instructions for the model."""
+        """Return the instructions that the usable tools themselves define."""
         usable = [cls for name, cls in self.llm_tools_map.items() if name in self.llm_tools_usable]
         told = [f"{facts_of(cls).name}: {cls.instructions()}" for cls in usable if cls.instructions()]
         return "\n".join(told)
 
     def sample_multi_round_dialog(self) -> str:
-        """Return a dialogue with examples of at most two of the tools."""
+        """Return a sample dialogue, made from the examples of at most two usable tools."""
         usable = [cls for name, cls in self.llm_tools_map.items() if name in self.llm_tools_usable]
         pairs = [(cls.usage_examples(random=True), facts_of(cls).name) for cls in usable[:2]]
         return "\n\n".join(f"Assistant: {example}\nUser: Result from {name}" for example, name in pairs)
 
     def wait_for(self, work: Callable[[], Awaitable[T]], twin: str) -> T:
-        """Run asynchronous work in a new event loop, or in the event loop of the run that the agent works in."""
+        """Run asynchronous work and return its result. It runs in a new event loop, or in that of the current run."""
         return self.home.wait_for(work, twin, self._context.token if self._context is not None else None)
 
     async def _shown(self, context: RunContext) -> list[Message]:
@@ -238,10 +241,10 @@ class Histories(Working):
         return _formatted(context.agent, await read(store, run))
 
     def put(self, context: RunContext, message: Message, calls: dict[str, int]) -> None:
-        """Write a message of another history.
+        """Write a message of another history as entries of this run.
 
         Args:
-            calls: seqs of the calls written so far, by the calls' ids.
+            calls: seqs of the calls written so far, by call id. It is updated.
         """
         text = message.text
         match message.role:
@@ -266,7 +269,7 @@ class Histories(Working):
 
 
 def _formatted(agent: Agent, entries: Sequence[Entry]) -> list[Message]:
-    """Return the messages that a model would be shown for entries."""
+    """Return the messages that a model would be shown for these entries."""
     prompt = Prompt(agent.formats(), Whole())
     for entry in entries:
         prompt.add(entry)
@@ -275,7 +278,7 @@ def _formatted(agent: Agent, entries: Sequence[Entry]) -> list[Message]:
 
 
 def _unseen(entry: Entry, entries: Mapping[int, Entry]) -> bool:
-    """Return whether an entry is a call of the model, the result of such a call, or an answer of a task."""
+    """Return whether an entry is a model's call, the result of such a call, or an answer of a task."""
     match entry.content:
         case AssistantContent(history=given):
             return not given

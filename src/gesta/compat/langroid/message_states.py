@@ -1,4 +1,4 @@
-"""Writes tool messages for the record, with tool, class and arguments, and makes the messages again from that."""
+"""Converts tool messages to JSON values for the record, and back to instances of their classes."""
 
 import sys
 from collections.abc import Iterator, Mapping
@@ -12,7 +12,7 @@ from gesta.errors import BadTool, nearest
 
 
 def message_state(message: Any) -> dict[str, Any]:
-    """Return a message as JSON values; lists of messages in its fields are written with the class of each message."""
+    """Return a message as JSON values: its tool, its class and its arguments, with nested messages in the same form."""
     values = values_of(message)
     inner = {key: value for key, value in values.items() if value and fits(value, list[ToolForm])}
     args = {key: value for key, value in arguments_of(message).items() if key not in inner}
@@ -23,10 +23,13 @@ def message_state(message: Any) -> dict[str, Any]:
 
 
 def message_of(state: Mapping[str, Any], tools: Mapping[str, type[ToolForm]]) -> Any:
-    """Return the message that `message_state` has written.
+    """Return the message for JSON values that `message_state` returned.
+
+    Args:
+        tools: classes of tool messages by tool name; other classes are found if the program has imported them.
 
     Raises:
-        BadTool: the class of the message, or of a message inside it, is neither in `tools` nor loaded.
+        BadTool: the class of the message, or of a nested message, is neither in `tools` nor imported.
         BadArguments: the arguments no longer fit the class.
     """
     name = state["request"]
@@ -54,7 +57,7 @@ def _is_model(value: Any) -> bool:
 
 
 def _modelled(value: Any, place: str) -> Any:
-    """Return the pydantic model of a JSON form; the form itself if the program has no such class."""
+    """Return the pydantic model that has this JSON form; the JSON form itself if the class is not imported."""
     base = getattr(sys.modules.get("pydantic"), "BaseModel", None)
     cls = next((each for each in _loaded(base) if _place(each) == place), None) if base is not None else None
     made = None if cls is None else shaped(value, cls)
@@ -62,7 +65,7 @@ def _modelled(value: Any, place: str) -> Any:
 
 
 def _loaded(cls: type) -> Iterator[type]:
-    """Yield the subclasses of a class that the program has loaded, newest first."""
+    """Yield all direct and indirect subclasses of a class, newest first."""
     known: list[type] = cls.__subclasses__()
     for each in reversed(known):
         yield from _loaded(each)
@@ -70,10 +73,10 @@ def _loaded(cls: type) -> Iterator[type]:
 
 
 def _place(cls: type) -> str:
-    """Return the module and name of a class."""
+    """Return the module and the qualified name of a class as one text."""
     return f"{cls.__module__}.{cls.__qualname__}"
 
 
 def _open(cls: type) -> bool:
-    """Return whether messages of a class accept keywords that are not fields."""
+    """Return whether messages of a class accept keywords that are no fields."""
     return issubclass(cls, Struct) and bool(cls.__dictoffset__)

@@ -1,7 +1,7 @@
-"""The rules of a task: its settings, its variables in a run, which answers are valid, and when the task is done.
+"""The rules of a task: its settings, its variables during a run, which answers are valid, and when the task is done.
 
-When an interrupted task runs again, the workflow steps on record restore its variables, so no variable is lost. The
-record also holds whether a person is present, so another process that continues the run takes the same path.
+The variables are not stored. When an interrupted task runs again, its recorded steps set them again. The record also
+says whether a person is present, so another process that continues the run behaves in the same way.
 """
 
 import math
@@ -34,19 +34,19 @@ NO_RESULT = (StatusCode.MAX_TURNS, StatusCode.INF_LOOP, StatusCode.MAX_TOKENS, S
 
 
 class Rules(Struct, frozen=True, kw_only=True):
-    """The limits of one run of a task."""
+    """The limits of one run of a task. In `turns` and the `max_` fields, 0 or less means no limit."""
 
     turns: int = -1
     max_tokens: int = 0
     max_cost: float = 0
     max_time: float = 0
-    """Limit in seconds since the run began; 0 for no limit."""
+    """Seconds after the start of the run; 0 for no limit."""
     restart: bool = True
     pause: int = -1
-    """Number of steps after which the turn stays open, for a program that calls `step` itself; -1 for no pause."""
+    """Number of steps after which the turn pauses and stays open, for programs that call `step`; -1 for no pause."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError if the time limit is not a number."""
+        """Raise ValueError if `max_time` is not a number (NaN)."""
         if math.isnan(self.max_time):
             raise ValueError("max_time is not a number; expected seconds, or 0 for any time")
 
@@ -57,36 +57,39 @@ class TaskRules(Struct, eq=False, metaclass=Spelled):
     agent: ChatAgent | None = None
     name: str = ""
     llm_delegate: bool = False
-    """True if the model seeks answers and ends the task, false if the user does."""
+    """Whether the model leads the task: it asks for answers and ends the task. Otherwise the user does."""
     single_round: bool = False
-    """Whether the task is done after one step, or after two steps with `llm_delegate`."""
+    """Whether the task ends after one step, or after two steps with `llm_delegate`."""
     system_message: str = ""
     user_message: str = ""
     restart: bool = True
-    """Whether each run starts without the earlier history of the agent and of the sub-tasks' agents."""
+    """Whether each run begins without the earlier history of the agent and of the sub-tasks' agents."""
     default_human_response: str | None = None
     interactive: bool = True
-    """Whether a person is asked after each answer that is not a person's."""
+    """Whether a person is asked after each answer of another responder."""
     only_user_quits_root: bool = True
-    """Whether only a person ends an interactive task that has no calling task, if a person is present."""
+    """Whether an interactive task without a calling task can be ended only by a person, if one is present."""
     erase_substeps: bool = False
     """Whether the messages between the question and the result are hidden from the model when the task is done."""
     allow_null_result: bool = False
-    """Whether a step without any answer continues with the text `NO_ANSWER` as the answer."""
+    """Whether the task uses the text `NO_ANSWER` as the answer if a step brings none, and goes on."""
     max_stalled_steps: int = 5
-    """Steps in a row without an answer after which the task ends, if a responder that was asked may answer later."""
+    """Number of steps in a row without an answer after which the task ends.
+
+    It ends at once if only the agent's own methods were asked, because they would not answer the same message later.
+    """
     default_return_type: Any = None
     done_if_no_response: Sequence[Responder] = ()
     done_if_response: Sequence[Responder] = ()
     config: TaskConfig = None  # type: ignore[assignment]  # made with the task
     callbacks: TaskCallbacks = field(default_factory=TaskCallbacks)
-    """The callbacks that receive the answers of the sub-tasks."""
+    """Functions that receive the answers of the sub-tasks."""
     sub_tasks: list[Any] = field(default_factory=list)
-    """The sub-tasks, in the order in which they are asked; `add_sub_task` adds one."""
+    """The sub-tasks in the order in which they are asked. `add_sub_task` adds one."""
     as_sub: TaskConfig | None = None
-    """The settings of this task as a sub-task; None for `config`."""
+    """The settings that apply when this task is called as a sub-task; `None` for `config`."""
 
-    # where it stands; made anew by each run
+    # variables of a run; each run sets them anew
 
     status: StatusCode | None = None
     """How the last run ended."""
@@ -94,41 +97,41 @@ class TaskRules(Struct, eq=False, metaclass=Spelled):
     """The session of the last run."""
     rules: Rules = field(default_factory=Rules)
     handed: ChatDocument | None = None
-    """The message that the program gave to `init`."""
+    """The message that a program passed to `init`."""
     verbs: Any = None
     playing: bool = False
     caller: Any = None
-    """The task that calls this task."""
+    """The task that called this task; `None` for a root task."""
     forgets: bool = False
     """Whether this run began without the earlier history."""
     called: set[str] = field(default_factory=set)
-    """Names of the sub-tasks that were called in this run."""
+    """Names of the sub-tasks called so far in this run."""
     known: dict[str, type[ToolForm]] = field(default_factory=dict)
     pending_message: ChatDocument | None = None
-    """The message that waits for an answer."""
+    """The document that waits for an answer."""
     pending_sender: Responder = Entity.USER
     n_stalled_steps: int = 0
     human_tried: bool = False
     is_done: bool = False
     person: bool | None = None
-    """Whether a person is present; None until the task needs to know."""
+    """Whether a person is present; `None` until it has been checked."""
     trail: list[ChatDocument] = field(default_factory=list)
-    """The messages that waited for an answer, newest last."""
+    """The documents that waited for an answer in this run, newest last."""
     responses: list[Response] = field(default_factory=list)
     texts: list[tuple[bool, str]] = field(default_factory=list)
-    """The model's answers without tools, in the form of the elements of `said`."""
+    """The model's answers without tools, as pairs like those in `said`."""
     said: list[tuple[bool, str]] = field(default_factory=list)
-    """All answers as text, each with whether its repetition counts as a loop."""
+    """All answers, each as a pair: whether its repetition counts as a loop, and its text."""
     steps: int = 0
-    """The number of steps that have begun."""
+    """Number of steps begun so far."""
     deadline: datetime | None = None
-    """The time at which the run ends, done or not; the deadline of a sub-task is never later."""
+    """Time at which the run ends even if it is not done. A sub-task's deadline is never later than its caller's."""
     sequences: list[DoneSequence] = field(default_factory=list)
     described: tuple[Any, Agent] | None = None
-    """The description of the agent that was made last, with the values from which it was made."""
+    """The last description of the agent, after the values from which it was made."""
 
     def begin(self, verbs: Verbs, caller: "TaskRules | None", tools: Mapping[str, type[ToolForm]]) -> None:
-        """Set the variables at the start of a run."""
+        """Set the variables for a new run."""
         self.verbs, self.caller, self.known, self.steps = verbs, caller, dict(tools), 0
         self.pending_message, self.pending_sender, self.n_stalled_steps = None, Entity.USER, 0
         self.human_tried = self.is_done = False
@@ -150,14 +153,14 @@ class TaskRules(Struct, eq=False, metaclass=Spelled):
 
     @property
     def settings(self) -> ChatAgentConfig:
-        """The settings of the agent in this task; the settings of the agent itself do not change."""
+        """The settings of the agent while it works in this task. The agent's own settings stay unchanged."""
         given: dict[str, Any] = {"name": self.name}
         given |= {"system_message": self.system_message} if self.system_message else {}
         given |= {"user_message": self.user_message} if self.user_message else {}
         return msgspec.structs.replace(self.chat.config, **given)
 
     def bound(self) -> Agent:
-        """Return the current description of the agent, whose tools and answer type may change between steps."""
+        """Return the current description of the agent. It is made anew if the agent's tools or answer type changed."""
         chat = self.chat
         made_of = (self.settings, set(chat.llm_tools_usable), set(chat.llm_tools_handled), chat.llm_tool_forced)
         if self.described is None or self.described[0] != made_of:
@@ -167,10 +170,10 @@ class TaskRules(Struct, eq=False, metaclass=Spelled):
             self.described = made_of, agent
         return self.described[1]
 
-    # which answers count
+    # which answers are valid
 
     def valid(self, result: ChatDocument | None, r: Responder) -> bool:
-        """Return whether an answer is valid; override this method for other rules."""
+        """Return whether the step ends with this answer of responder `r`. A subclass may define other rules."""
         if self._is_done_response(result, r):
             return result is not None
         return fills(result) and not self._routing(result).no_answer
@@ -184,7 +187,7 @@ class TaskRules(Struct, eq=False, metaclass=Spelled):
         return self._routing(result).done or result.metadata.status == StatusCode.DONE
 
     def _routing(self, doc: ChatDocument | None) -> Routing:
-        """Read the signals in the words of a model or a person; results of tools and of other tasks are data."""
+        """Return the signals in a text of a model or a person. Results of tools and of other tasks have none."""
         if doc is None or not self.config.recognize_string_signals:
             return Routing(content=doc.content if doc is not None else "")
         data = doc.oai_tool_id2result is not None or doc.metadata.source == LITERAL
@@ -199,14 +202,14 @@ class TaskRules(Struct, eq=False, metaclass=Spelled):
             return Routing(content=doc.content, no_answer=read.no_answer)
         return read
 
-    # who is there
+    # whether a person is present
 
     def user_can_end(self) -> bool:
         """Return whether only a person can end the task."""
         return self.caller is None and self.interactive and self.only_user_quits_root and self.has_person()
 
     def has_person(self) -> bool:
-        """Return whether there is a person who can be asked."""
+        """Return whether there is a person who can be asked, or a program that answers for one."""
         if self.person is None:
             chat = self.chat
             given = self.default_human_response is not None or chat.default_human_response is not None
@@ -216,7 +219,7 @@ class TaskRules(Struct, eq=False, metaclass=Spelled):
         return self.person
 
     def user_quit(self, result: ChatDocument) -> bool:
-        """Return whether a person ended the task; a quit word in quotes, or in the first message, does not end it."""
+        """Return whether a person ended the task. A quit word in quotes, or in the first message, does not end it."""
         meta = result.metadata
         said = self.human_tried and meta.sender == Entity.USER
         quits = result.content in USER_QUIT_STRINGS or self._routing(result).done
@@ -225,10 +228,10 @@ class TaskRules(Struct, eq=False, metaclass=Spelled):
     # how it ends
 
     def done(self, result: ChatDocument | None = None, r: Responder | None = None) -> tuple[bool, StatusCode]:
-        """Return whether the task is done, and its status; override this method for other rules.
+        """Return whether the task is done, and its status. A subclass may define other rules.
 
         Args:
-            result: the answer to check; by default the message that waits for an answer.
+            result: the answer to check; by default the document that waits for an answer.
             r: the responder that gave `result`.
         """
         turn, pending = self.verbs.live.state.turn, result or self.pending_message
@@ -244,7 +247,7 @@ class TaskRules(Struct, eq=False, metaclass=Spelled):
         if 0 < self.rules.max_tokens < turn.tokens_in + turn.tokens_out:
             return True, StatusCode.MAX_TOKENS
         if pending is not None and any(isinstance(each, FinalResultTool) for each in pending.tool_messages):
-            return True, StatusCode.DONE  # of a root that a person ends, too
+            return True, StatusCode.DONE  # this also ends a root task that otherwise only a person ends
         quit_ = pending is not None and self.user_quit(pending)
         if self.user_can_end():
             return quit_, StatusCode.USER_QUIT if quit_ else StatusCode.OK
@@ -256,12 +259,12 @@ class TaskRules(Struct, eq=False, metaclass=Spelled):
         return mine, StatusCode.OK
 
     def result(self, status: StatusCode | None = None) -> ChatDocument | None:
-        """Return the last message as the result, or `None`; override this method for other results."""
+        """Return the newest answer as the task's result; `None` without one. A subclass may define other results."""
         last = self.pending_message
         if status in NO_RESULT or last is None:
             return None
         if status is StatusCode.STALLED and last.metadata.sender == self.pending_sender == Entity.USER:
-            return None  # nobody answered the person
+            return None  # the person's message got no answer
         if status is StatusCode.STALLED and last.tool_messages and self.caller is None:
             return None  # a tool that nobody handles is no answer
         routing = self._routing(last)
@@ -289,14 +292,14 @@ class TaskRules(Struct, eq=False, metaclass=Spelled):
         )
 
     def sequence_done(self) -> DoneSequence | None:
-        """Return the first done sequence that the last responses match, or None."""
+        """Return the first done sequence that matches the newest responses; `None` if none does."""
         return matched(self.sequences, self.responses)
 
     def loops(self) -> bool:
         """Return whether the answers repeat in a cycle, or every other message says that there is no answer.
 
-        Repeated calls alone are no loop, since a tool may poll. They are a loop if a person repeats the same words
-        between them, or if the agent reports again and again that it is done.
+        Repeated tool calls alone are no loop, because a tool may poll. They count as a loop if a person repeats the
+        same words between them, or if the agent repeatedly reports that it is done.
         """
         cycle, times = self.config.inf_loop_cycle_len, self.config.inf_loop_wait_factor
         for said, length in product((self.texts, self.said), range(1, cycle + 1)):
@@ -308,7 +311,7 @@ class TaskRules(Struct, eq=False, metaclass=Spelled):
 
 
 def fills(doc: ChatDocument | None) -> bool:
-    """Return whether a document is not empty; a document with calls or results of calls never counts as empty."""
+    """Return whether a document has content. Tool calls, and results of tool calls, count as content."""
     if doc is None:
         return False
     results = doc.metadata.oai_tool_id or doc.oai_tool_id2result or doc.oai_tool_calls or doc.metadata.calls

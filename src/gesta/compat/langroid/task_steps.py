@@ -1,7 +1,7 @@
-"""One step of a task: the responders are asked in turn for an answer to the waiting message, until an answer is valid.
+"""One step of a task: ask the responders in turn for an answer to the waiting document, until an answer is valid.
 
-Each answer is a workflow step on record, named by the number of the task's step and by the responder. So an interrupted
-step continues with the responder that was being asked, even if the code has changed since.
+Each answer is a recorded workflow step, named after the number of the task's step and the responder. So an interrupted
+step continues with the responder that was being asked, even if the code has changed in the meantime.
 """
 
 from collections.abc import Mapping
@@ -40,14 +40,14 @@ from gesta.state.steps import WorkflowStep
 from gesta.workflow.verbs import Verbs
 
 ENDED = "no result of "
-"""The beginning of the name of a note, which holds the result of an earlier turn's call that never ran."""
+"""Beginning of the name of a note. The note is the result of a call of an earlier turn that never ran."""
 
 
 class Steps(TaskRules, eq=False):
-    """The part of a task that runs its steps."""
+    """A task's methods that run its steps."""
 
     async def step_async(self) -> None:
-        """Run one step: ask the responders that can answer in turn, until an answer is valid."""
+        """Run one step: ask the possible responders in turn, until an answer is valid."""
         self.steps += 1
         self.is_done, tried = False, self.human_tried
         no_answer = spare = None
@@ -96,11 +96,11 @@ class Steps(TaskRules, eq=False):
             self.n_stalled_steps = max(self.n_stalled_steps, self.max_stalled_steps)
 
     def _is_spare(self, result: ChatDocument, r: Responder) -> bool:
-        """Return whether an answer comes from a stalled sub-task. It is accepted only if no other answer is valid."""
+        """Return whether an answer comes from a stalled sub-task. It is used only if no other answer is valid."""
         return not self.is_done and r not in OWN and fills(result) and result.metadata.status is StatusCode.STALLED
 
     async def _response(self, r: Responder) -> ChatDocument | None:
-        """Return the answer of one responder, which is a workflow step; its recorded entries are not made again."""
+        """Return the answer of one responder; `None` if it has none. A recorded answer is not requested again."""
         name = f"{self.steps}. {r if r in OWN else r.name}"
         if r not in OWN:
             return await self._sub_response(r, name)
@@ -136,7 +136,7 @@ class Steps(TaskRules, eq=False):
         return doc
 
     async def _sub_response(self, sub: Any, name: str) -> ChatDocument | None:
-        """Return the answer of a sub-task; all its answers are turns of one child run."""
+        """Return the answer of a sub-task; `None` if it has none. All its answers are turns of one child run."""
         pending = self.pending_message or self.chat.create_user_response("")
         if len(pending.metadata.calls) > 1 and not self.config.allow_subtask_multi_oai_tools:
             names = [facts_of(type(each)).name for each in pending.tool_messages]
@@ -168,21 +168,24 @@ class Steps(TaskRules, eq=False):
         return doc
 
     def _leave_behind(self, verbs: Verbs) -> None:
-        """End the calls of earlier turns that can get no result any more; hide those turns if the task starts anew."""
+        """End the calls of earlier turns that can no longer get a result. If the task restarts, hide those turns."""
         state, handled = verbs.live.state, self.chat.llm_tools_handled
         assert state.turn is not None
         begin = state.turn.begin
         if self.forgets and begin > 1:
             verbs.note("restart", CompactionContent(from_seq=1, to_seq=begin - 1))
         for call in [call for call in state.calls.values() if call.seq < begin]:
-            if self.forgets or call.name in handled or not call.good:  # else whoever calls this task may answer it
+            if self.forgets or call.name in handled or not call.good:  # else the caller of this task may answer it
                 verbs.keep(f"{ENDED}{call.seq}", placeholder(verbs.agent, call), [call.seq])
         ended = [entry.seq for name, entry in state.steps.notes.items() if name.startswith(ENDED)]
         if ended and self.forgets:
             verbs.note("restart, calls", CompactionContent(from_seq=min(ended), to_seq=max(ended)))
 
     def _erase(self, verbs: Verbs, result: ChatDocument) -> None:
-        """Hide the messages between the question and the result; the result stays, or is written as an answer."""
+        """Hide the messages between the question and the result.
+
+        If the result is not a message of the model, it is written as an answer, so that the history still shows it.
+        """
         live, last = verbs.live, self.pending_message
         key = id_of(last.metadata.id) if last is not None else None
         said = last is not None and last.metadata.sender == Entity.LLM and not last.metadata.calls
@@ -193,11 +196,11 @@ class Steps(TaskRules, eq=False):
             verbs.keep("kept", content, [hidden.seq, *verbs.sources])
 
     def _interpret(self, doc: ChatDocument) -> None:
-        """Change a document in which a message steers the task, as that message demands."""
+        """Apply a steering message (such as `DoneTool`) in a document to that document; see `steering`."""
         steer(doc, self.trail)
 
     def _hand_on(self, doc: ChatDocument, live: LiveRun) -> None:
-        """Add to the agent's answer the calls that only sub-tasks handle. The agent has handled the other calls."""
+        """Add the open calls that only sub-tasks can handle to the agent's answer."""
         theirs = {name for sub in self.sub_tasks for name in sub.chat.llm_tools_handled} - self.chat.llm_tools_handled
         asked = self.pending_message.metadata.calls if self.pending_message is not None else []
         for call in list(live.state.calls.values()):
@@ -207,7 +210,7 @@ class Steps(TaskRules, eq=False):
                 doc.metadata.tools_from_agent = True
 
     async def _accept(self, r: Responder, result: ChatDocument | None) -> None:
-        """Make an answer the message that waits for the next answer."""
+        """Make an answer the document that waits for the next answer."""
         assert result is not None
         routing = self._routing(result)
         if routing.recipient:
@@ -229,7 +232,7 @@ class Steps(TaskRules, eq=False):
         self.said.append((r == Entity.USER or result.metadata.status == StatusCode.DONE, str(result)))
 
     def _remember(self, r: Responder, result: ChatDocument | None) -> None:
-        """Add a response to the responses that done sequences are compared with."""
+        """Add a response to the list that done sequences are compared with."""
         doc = result
         tools = [facts_of(type(each)).name for each in doc.tool_messages] if doc is not None else []
         tools += [type(each).__name__ for each in doc.tool_messages] if doc is not None else []
@@ -266,7 +269,7 @@ class Steps(TaskRules, eq=False):
         return pending is None or bool(sub.chat.can_respond(pending))
 
     def _idle(self) -> bool:
-        """Return whether the waiting message leaves nothing to do for the agent's own methods."""
+        """Return whether the agent's own methods have nothing to do for the waiting document."""
         chat = self.chat
         methods = ("agent_response", "handle_message", "entity_responders")
         if overrides(
@@ -284,7 +287,10 @@ class Steps(TaskRules, eq=False):
 
 
 def slim(doc: ChatDocument, live: LiveRun, step: WorkflowStep) -> dict[str, Any]:
-    """Return a document as JSON values for the record, without empty fields and without the text of its own entry."""
+    """Return a document as JSON values for the record, without empty fields.
+
+    The content is left out if the document's own entry contains it.
+    """
     live.absorb()
     state = {**short(doc), "content": doc.content}
     if doc.content == _own_text(doc.metadata.id, step):
@@ -305,7 +311,7 @@ def _filled(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def whole(state: Mapping[str, Any], step: WorkflowStep, tools: Mapping[str, type[ToolForm]]) -> ChatDocument:
-    """Return the document that `slim` has written."""
+    """Return the document for JSON values that `slim` returned."""
     own = _own_text(str(state.get("metadata", {}).get("id", "")), step)
     return from_state({"content": own, **state}, tools)
 

@@ -1,4 +1,4 @@
-"""A tool by which a model creates an agent for a part of its work; the new agent has a run of its own and one turn."""
+"""A tool with which a model creates an agent for a part of its work. The new agent has a run of its own."""
 
 import math
 from collections.abc import Sequence
@@ -20,9 +20,9 @@ ALL, NONE = "ALL", "NONE"
 
 
 class TaskTool(ToolMessage):
-    """A call by which the model describes an agent and the task of that agent."""
+    """A call in which the model describes a new agent, and the task that the agent shall do."""
 
-    _tool_effect: Effect | None = "idempotent"  # the run of its own goes on where it was
+    _tool_effect: Effect | None = "idempotent"  # called again, it continues the interrupted run
     _tool_timeout_s: float = math.inf
     request: str = "task_tool"
     purpose: str = (
@@ -32,15 +32,15 @@ class TaskTool(ToolMessage):
     """The system message of the agent; empty for a helpful assistant."""
     prompt: str
     tools: list[str] = field(default_factory=list)
-    """Names of the caller's tools that the new agent gets: `ALL` for all; `NONE` or an empty list for no tools."""
+    """Names of the caller's tools that the new agent gets: `ALL` for all; `NONE` or an empty list for none."""
     model: str = ""
-    """Address of a model; empty for the model of the calling agent."""
+    """Address of the model; empty for the calling agent's model."""
     max_iterations: int | None = None
-    """Greatest number of steps; 10 by default."""
+    """Largest number of steps; `None` means 10."""
     agent_name: str | None = None
 
     async def handle_async(self, agent: ChatAgent, context: Context) -> Any:
-        """Run the agent, and return its answer."""
+        """Run the new agent, and return its answer, or a text that says why it has none."""
         config = ChatAgentConfig(
             name=self.agent_name or "task",
             llm=self.model or agent.config.llm,
@@ -62,7 +62,7 @@ class TaskTool(ToolMessage):
         return doc.content or "\n".join(map(to_json, doc.tool_messages))
 
     def _granted(self, agent: ChatAgent) -> Sequence[type]:
-        """Return the requested tools of the calling agent, without `TaskTool` and `DoneTool`."""
+        """Return the classes of the tools that the new agent gets. It never gets `TaskTool` or `DoneTool` this way."""
         every = {name: cls for name, cls in agent.llm_tools_map.items() if name in agent.llm_tools_handled}
         names = {name for name in every if name in agent.llm_tools_usable} if ALL in self.tools else set(self.tools)
         allowed = [cls for name, cls in every.items() if name in names and name in agent.llm_tools_usable]

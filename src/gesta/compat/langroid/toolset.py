@@ -1,7 +1,8 @@
-"""Holds which tools an agent knows, which tools its model may use, and which the agent handles; no state of a run.
+"""Keeps the tools of an agent: which ones it knows, which ones its model may use, and which ones it handles itself.
 
-Enabling a tool also finds its handler: a method of the agent with the tool's name, else `handle` or `response` of the
-tool. A handler may be async, and may take the agent, the document, and the `Context` of its call.
+Enabling a tool also finds its handler: a method of the agent with the tool's name, or else the method `handle` or
+`response` of the tool. A handler may be async. It may have parameters for the agent, the document, and the `Context` of
+the call.
 """
 
 import inspect
@@ -25,13 +26,13 @@ from gesta.perform.result import DocumentedResult, plain
 from gesta.prompt.formatter import observation_text
 
 Classes = type | Sequence[type] | None
-"""One class of tool messages, several classes, or None for all classes that the agent knows."""
+"""A class of tool messages, several classes, or `None` for all classes that the agent knows."""
 Handler = Callable[[Any, Any], Any]
-"""A function of a message and the context of its call; the context is `None` if a program calls the handler by name."""
+"""A function of a tool message and the context of its call. The context is `None` if a program calls the handler."""
 
 
 BYTES_A_TOKEN = 4
-"""The estimated bytes of one token in plain English text."""
+"""Estimated number of bytes in a token of plain English text."""
 LEFT_OUT = " [The rest of this result was left out. Use the tool again to read it.]"
 
 
@@ -39,20 +40,20 @@ IN_XML = "Write a call of each of these tools as XML, as shown; text may stand a
 
 
 class Described(Agent, frozen=True, kw_only=True):
-    """The frozen description of a chat agent. The agent may know more tools than its model is shown."""
+    """The immutable description of a chat agent. It may know more tools than its model is shown."""
 
     usable: frozenset[str] = frozenset()
     written: dict[str, str] = msgspec.field(default_factory=dict)
-    """Instructions for the tools whose calls are written as XML, where a model writes its calls as text."""
+    """Instructions for tools whose calls are written as XML, by tool name. Used if the model writes calls as text."""
     strict: frozenset[str] = frozenset()
-    """Tools whose schema the provider shall enforce."""
+    """Names of the tools whose schema the provider shall enforce."""
     forced: str | None = None
-    """The tool that the model must use."""
+    """Name of the tool that the model must use; `None` if it may choose."""
     choice: str | dict[str, Any] = "auto"
     """Whether the model may, must or must not call a tool in the next request, in the provider's form."""
 
     def header(self) -> RequestHeaderContent:
-        """Return the header of the agent's requests, with only the tools that the model may use."""
+        """Return the part that all requests of the agent share. It contains only the tools that the model may use."""
         header = super().header()
         tools = [tool for tool in header.tools or () if tool["name"] in self.usable]
         for tool in [tool for tool in tools if tool["name"] in self.strict]:
@@ -60,7 +61,7 @@ class Described(Agent, frozen=True, kw_only=True):
         meta = dict(header.meta or {})
         forced = {"type": "function", "function": {"name": self.forced}} if self.forced is not None else "auto"
         choice = forced if self.choice == "auto" else self.choice
-        named = isinstance(self.formatter, str)  # where calls are words, a provider knows of no tools
+        named = isinstance(self.formatter, str)  # a provider is not told of tools whose calls are text
         native = self.formatter != "json-text" if named else self.formats().reader() is None
         written = [self.written[tool["name"]] for tool in tools if tool["name"] in self.written and not native]
         if written:
@@ -72,28 +73,28 @@ class Described(Agent, frozen=True, kw_only=True):
 
 
 class Toolset:
-    """The tools of a chat agent."""
+    """The tools of a chat agent, with their handlers."""
 
     def __init__(self) -> None:
         self.llm_tools_map: dict[str, type[ToolForm]] = {}
-        """All classes that the agent knows, by the name of the tool."""
+        """The classes of all tools that the agent knows, by tool name."""
         self.llm_tools_usable: set[str] = set()
         self.llm_tools_handled: set[str] = set()
         self.llm_tool_forced: str | None = None
         self._handlers: dict[str, Handler] = {}
         self._terse: set[str] = set()
-        """Tools of which the model is shown only the required fields."""
+        """Names of the tools of which the model is shown only the required fields."""
         self._made: dict[type, tuple[Any, Tool]] = {}
-        """The tools that were made last, by class, each with the values from which it was made."""
+        """The tool made last for each class, after the values from which it was made."""
         self._begins = False
-        """Whether `init_state` shall not hide the history, since there is none."""
+        """Whether `init_state` is called by `restart`, so that there is no history to hide."""
         self._document: ChatDocument | None = None
-        """The document that is being handled."""
+        """The document whose tools are being handled."""
 
     if not TYPE_CHECKING:  # checkers see no methods that only one agent has
 
         def __getattr__(self, name: str) -> Any:
-            """Return the tool's own handler, for an attribute with the tool's name, or with that name and `_async`."""
+            """Return a tool's own handler as the attribute with the tool's name, or with that name and `_async`."""
             known = vars(self).get("llm_tools_map", {})
             word = name if name in known else name.removesuffix("_async")
             cls = known.get(word)
@@ -106,7 +107,7 @@ class Toolset:
             return partial(self._by_name_async if waits else self._by_name, handler)
 
     def _by_name(self, handler: Handler, message: Any, chat_doc: ChatDocument | None = None) -> Any:
-        """Call the handler of a tool with a message; `chat_doc` is the document that is being handled."""
+        """Call the handler of a tool with a message. `chat_doc` is the document that contains it."""
         before, self._document = self._document, chat_doc
         try:
             return handler(message, None)
@@ -114,7 +115,7 @@ class Toolset:
             self._document = before
 
     async def _by_name_async(self, handler: Handler, message: Any, chat_doc: ChatDocument | None = None) -> Any:
-        """Await the handler of a tool with a message; `chat_doc` is the document that is being handled."""
+        """Await the handler of a tool with a message. `chat_doc` is the document that contains it."""
         before, self._document = self._document, chat_doc
         try:
             return await handler(message, None)
@@ -123,7 +124,7 @@ class Toolset:
 
     @property
     def llm_tools_known(self) -> set[str]:
-        """The names of all tools that the agent knows."""
+        """Names of all tools that the agent knows."""
         return set(self.llm_tools_map)
 
     def enable_message(
@@ -135,9 +136,10 @@ class Toolset:
         require_recipient: bool = False,  # noqa: FBT001, FBT002
         include_defaults: bool = True,  # noqa: FBT001, FBT002
     ) -> None:
-        """Enable tools for use by the model, for handling by the agent, or both; `None` stands for all known tools.
+        """Enable tools for use by the model, for handling by the agent, or for both.
 
         Args:
+            message_class: one or more classes; `None` for all tools that the agent knows.
             force: whether the model must use the tool, until another tool is enabled.
             require_recipient: whether the model must also name a recipient.
             include_defaults: whether the model is shown fields that have defaults.
@@ -169,14 +171,14 @@ class Toolset:
                 self.llm_tool_forced = name
 
     def enable_message_handling(self, message_class: Classes = None) -> None:
-        """Enable tools for handling by the agent, whether or not the model may use them."""
+        """Enable the handling of tools by the agent. Whether the model may use them stays as it is."""
         for cls in self._classes(message_class):
             name = self._know(as_tool_class(cls))
             self._handlers[name] = self._handler(self.llm_tools_map[name])
             self.llm_tools_handled.add(name)
 
     def disable_message_handling(self, message_class: Classes = None) -> None:
-        """Disable the handling of these tools."""
+        """Disable the handling of tools by the agent."""
         self.llm_tools_handled -= {facts_of(as_tool_class(cls)).name for cls in self._classes(message_class)}
 
     def disable_message_use(self, message_class: Classes) -> None:
@@ -184,27 +186,30 @@ class Toolset:
         self.llm_tools_usable -= {facts_of(as_tool_class(cls)).name for cls in self._classes(message_class)}
 
     def disable_message_use_except(self, message_class: type) -> None:
-        """Forbid the model to use any tool but this one."""
+        """Forbid the model to use any tool except this one."""
         self.llm_tools_usable &= {facts_of(as_tool_class(message_class)).name}
 
     def own_tools(self) -> None:
-        """Make a copied agent's sets of tools independent of the original agent's, and find its handlers again."""
+        """Copy the sets of tools, so that a copied agent no longer shares them, and find its handlers again."""
         self.llm_tools_map, self._terse = dict(self.llm_tools_map), set(self._terse)
         self.llm_tools_usable, self.llm_tools_handled = set(self.llm_tools_usable), set(self.llm_tools_handled)
         self._handlers = {name: self._handler(self.llm_tools_map[name]) for name in self.llm_tools_handled}
         self._made = {}
 
     def strict_tools(self) -> frozenset[str]:
-        """Return the names of the tools with `_strict` whose fields are all required, as providers demand."""
+        """Return the names of the tools that set `_strict` and whose fields are all required, as providers demand."""
         kept = {name: facts_of(cls).schema for name, cls in self.llm_tools_map.items() if cls._strict}
         return frozenset(name for name, schema in kept.items() if {*schema["required"]} == {*schema["properties"]})
 
     def trail(self) -> Sequence[ChatDocument]:
-        """Return the messages that waited for an answer in the agent's task, newest last."""
+        """Return the documents that waited for an answer in the agent's task, newest last; empty outside of a task."""
         return ()
 
     def fallbacks(self) -> list[Callable[..., Any]]:
-        """Return the `handle_message_fallback` of each tool that is both used and handled here, newest last."""
+        """Return the `handle_message_fallback` of each tool that the model may use and the agent handles.
+
+        They are in the order in which the agent came to know the tools.
+        """
         both = [
             cls for name, cls in self.llm_tools_map.items() if name in self.llm_tools_usable & self.llm_tools_handled
         ]
@@ -216,10 +221,10 @@ class Toolset:
         return self.llm_tools_known - self.llm_tools_handled
 
     def tools(self, *, in_text: bool) -> list[Tool]:
-        """Return the tools for the frozen description.
+        """Return all known tools, for the description of the agent.
 
         Args:
-            in_text: whether the model writes its calls as text; then it is shown examples.
+            in_text: whether the model writes its calls as text. Descriptions then include examples.
         """
         return [self._tool(cls, in_text=in_text) for cls in self.llm_tools_map.values()]
 
@@ -239,7 +244,7 @@ class Toolset:
         return name
 
     def _handler(self, cls: type[ToolForm]) -> Handler:
-        """Return the handler for messages of a class; if there is none, a handler that raises BadTool when called."""
+        """Return the handler for messages of a class. Without one, return a function that raises BadTool."""
         name = cls._handler or facts_of(cls).name
         for own in (self._method(f"{name}_async"), self._method(name)):
             if own is not None:
@@ -256,7 +261,7 @@ class Toolset:
         return missing
 
     def _method(self, name: str) -> Callable[..., Any] | None:
-        """Return a method if the program defined it; methods of Gesta's own agents never handle a tool."""
+        """Return a method that the program defined; `None` if there is none, or if only Gesta defines it."""
         own = next((vars(cls)[name] for cls in type(self).__mro__ if name in vars(cls)), None)
         if (own is None or getattr(own, "__module__", "").startswith(__package__)) and name not in vars(self):
             return None
@@ -264,11 +269,11 @@ class Toolset:
         return found if callable(found) else None
 
     def _fitted(self, function: Callable[..., Any], taken: int, told: Collection[str]) -> Handler:
-        """Return a function as a handler: its remaining parameters get the context, the agent, or the document.
+        """Return a function as a handler. Its further parameters receive the context, the agent, or the document.
 
         Args:
             taken: 1 if the first parameter is the message, else 0.
-            told: names of the parameters that get the context.
+            told: names of the parameters that receive the context.
         """
         parameters = list(inspect.signature(function).parameters.values())
         extra = [each.name for each in parameters[taken:] if each.kind is not inspect.Parameter.VAR_KEYWORD]
@@ -293,7 +298,7 @@ class Toolset:
         return waiting if inspect.iscoroutinefunction(function) else call
 
     def _of_message(self, word: str, method: Callable[..., Any]) -> Handler:
-        """Return a handler that calls the message's own method."""
+        """Return a handler that calls the method `word` of each message."""
         told = contexts(method)
 
         def call(message: Any, context: Context) -> Any:
@@ -305,14 +310,14 @@ class Toolset:
         return waiting if inspect.iscoroutinefunction(method) else call
 
     def _tool(self, cls: type[ToolForm], *, in_text: bool) -> Tool:
-        """Return the tool of a class; the tool that was made last is used again if nothing has changed."""
+        """Return the tool of a class. It is made again only if its handler or its description has changed."""
         name = facts_of(cls).name
         word = cls._handler or name
         if name in self._handlers and {word, f"{word}_async"} & vars(self).keys():  # a program put its own there since
             self._handlers[name] = self._handler(cls)
         effect: Effect | None = "pure" if effect_of_class(cls) is not None else cls._tool_effect
         told = (cls.instructions(), cls.usage_examples() if in_text else "")
-        spec = cls.llm_function_schema(defaults=name not in self._terse)  # asked each time: a class may tell otherwise
+        spec = cls.llm_function_schema(defaults=name not in self._terse)  # not cached: a class may change its answer
         made_of = (self._handlers.get(name), effect, cls._tool_approval, told, spec)
         known = self._made.get(cls)
         if known is None or known[0] != made_of:
@@ -323,7 +328,7 @@ class Toolset:
         return known[1]
 
     def _handed(self, cls: type[ToolForm], effect: Effect | None) -> Tool:
-        """Make a tool that calls the current handler with each message."""
+        """Return a tool that calls the current handler with each message."""
         name = facts_of(cls).name
         handler = self._handlers.get(name)
 
@@ -338,7 +343,7 @@ class Toolset:
         return as_tool(cls, waiting if inspect.iscoroutinefunction(handler) else handle, effect)
 
     def _returned(self, value: Any, name: str, context: Context) -> Any:
-        """Return the value of a handler for the record: a document or a tool message is kept whole, beside its text."""
+        """Return a handler's result for the record. Documents and tool messages are kept whole, beside their text."""
         if isinstance(value, ToolForm):
             other = facts_of(type(value)).name
             if other != name and other in self.llm_tools_handled and effect_of(value) is None:
@@ -362,25 +367,25 @@ class Toolset:
 
 
 def shortened(text: str, tokens: int) -> str:
-    """Return a text cut to about this many tokens, with a note if text was left out."""
+    """Return a text cut to about this many tokens. A note at its end says that text was left out."""
     size = tokens * BYTES_A_TOKEN
     done = text.endswith(LEFT_OUT) and len(text) <= size + len(LEFT_OUT)
     return text if len(text) <= size or done else text[:size] + LEFT_OUT
 
 
 def effect_of_class(cls: type) -> Any:
-    """Return the effect of a class of messages on its task; `None` if the class does not steer a task."""
+    """Return what messages of a class do to their task; `None` if they do not steer it."""
     return getattr(cls, "_effect", None)
 
 
 def _own(cls: type | None, words: Sequence[str]) -> list[str]:
-    """Return the names of those methods of a class that handle its messages."""
+    """Return those of the names in `words` that are methods of the class and handle its messages."""
     found = {word: getattr(cls, word, None) for word in words}
     return [word for word, method in found.items() if callable(method) and method is not Steers.response]
 
 
 def _place(cls: type) -> tuple[str, str]:
-    """Return the module and name of a class. They stay the same if the class is made again or from another class."""
+    """Return the module and name of a class. A class that is made again, or from a model, has the same ones."""
     return cls.__module__, cls.__qualname__
 
 

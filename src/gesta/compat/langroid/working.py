@@ -1,7 +1,8 @@
-"""A chat agent is a handle: it works in a live run, in which all its messages and calls are written.
+"""An agent does its work in a live run (one that is open for writing), which records all its messages and calls.
 
 A task provides the live run for each response. Without a task, the agent opens a live run in its own record and session
-for each call. So two handles on one run see the same history: the conversation is kept in entries alone.
+for each call of a method. The conversation is stored only in the record, so two agent objects with the same run see the
+same history.
 """
 
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -33,11 +34,11 @@ from gesta.workflow.step import Stopped
 from gesta.workflow.verbs import Verbs
 
 BY_HAND = "by hand"
-"""The key of a turn that an agent opens without a task; this turn stays open until a task begins a turn in the run."""
+"""The key of a turn that an agent opens without a task. It stays open until a task begins a turn in the run."""
 
 
 class RunContext:
-    """The live run in which an agent works, and the settings that hold there."""
+    """The live run in which an agent works, with the settings for this run."""
 
     def __init__(
         self,
@@ -53,17 +54,17 @@ class RunContext:
         self.config = config
         """The settings of the agent in this run."""
         self.interactive: bool | None = None
-        """Whether a person is asked; None to use `interactive` of the agent."""
+        """Whether a person is asked; `None` to use the agent's attribute `interactive`."""
         self.default_human_response: str | None = None
         self.trail: Sequence[ChatDocument] = ()
-        """The messages that waited for an answer in the task, newest last."""
+        """The documents that waited for an answer in the task, newest last."""
         self.verbs = verbs
         self.handling = False
-        """Whether tools are running; a tool may ask the model of its agent."""
+        """Whether tools are running. A tool may ask the model of its agent."""
         self.token = current_token()
-        """The token of the run's event loop, for synchronous methods of the agent that are called in a thread."""
+        """The token of the run's event loop, with which a thread can call asynchronous methods in that loop."""
         self.done = list(done)
-        """The entries that the current response has on record already."""
+        """The entries that the current response has already written."""
 
 
 def _is_xml(cls: type) -> bool:
@@ -71,12 +72,12 @@ def _is_xml(cls: type) -> bool:
 
 
 async def nobody(_verbs: Any, _text: str) -> str:
-    """Raise GestaError: an agent without a model has this program, which is never run."""
+    """Raise GestaError. An agent without a model has this function as its program."""
     raise GestaError("This agent has no model. Write llm=... in its config.")
 
 
 class Working(Toolset):
-    """The settings of an agent, its tools, and the run in which it works."""
+    """The settings of an agent, its tools, and the live run in which it works."""
 
     def __init__(
         self, config: ChatAgentConfig | None = None, *, record: Record | str | None = None, session: str = ""
@@ -93,21 +94,21 @@ class Working(Toolset):
                     self.enable_message(cls, use=False)
 
     def trail(self) -> Sequence[ChatDocument]:
-        """Return the messages that waited for an answer in the agent's task, newest last."""
+        """Return the documents that waited for an answer in the agent's task, newest last; empty outside of a task."""
         return self._context.trail if self._context is not None else ()
 
     @property
     def settings(self) -> ChatAgentConfig:
-        """The settings of the agent in its current run."""
+        """The settings that apply to the agent now: those of its current run, or else its own."""
         return self._context.config if self._context is not None else self.config
 
     @property
     def name(self) -> str:
-        """The name of the agent, or of the task in which it works."""
+        """The name of the task in which the agent works, or else of the agent."""
         return self.settings.name
 
     def describe(self, config: ChatAgentConfig | None = None, program: Program | None = None) -> Described:
-        """Return the frozen description of the agent with these settings, by default with its own."""
+        """Return an immutable description of the agent with these settings; by default with its own."""
         config = config or self.config
         llm, settings, wanted, price = config.llm, config.settings, config.output_format, None
         if isinstance(llm, LLMConfig):
@@ -133,7 +134,7 @@ class Working(Toolset):
 
     @contextmanager
     def at(self, context: RunContext) -> Iterator[None]:
-        """Set the live run in which the agent works during the block. Raises GestaError if it works in another run."""
+        """Make a live run the agent's current run during the block. Raises GestaError if it works in another run."""
         before, opened = self._context, context.live.state.opened
         if (
             before is not None
@@ -148,12 +149,12 @@ class Working(Toolset):
             self._context = before
 
     def leave(self) -> None:
-        """Remove the live run in which the agent works."""
+        """Forget the agent's current run."""
         self._context = None
 
     @asynccontextmanager
     async def working(self) -> AsyncIterator[RunContext]:
-        """Yield the context that a task has set; without a task, one for the agent's own run in an open turn."""
+        """Yield the context of the current run. Without a task, open the agent's own run during the block."""
         if self._context is not None:
             yield self._context
             return
@@ -173,7 +174,7 @@ class Working(Toolset):
 
 
 async def end_by_hand(record: Record, run: str, agent: Agent) -> None:
-    """End the turn that an agent opened without a task, if it is open, so that a task can begin a turn in the run."""
+    """End the turn that an agent opened without a task, if it is open, so that a task can begin its own turn."""
     async with record.turns.held(run, agent, TurnCaller(None, Stop())) as live:
         turn = live.state.turn
         if turn is not None and turn.reason is None and turn.key == BY_HAND:
@@ -183,7 +184,7 @@ async def end_by_hand(record: Record, run: str, agent: Agent) -> None:
 
 
 def leave(context: RunContext, move: Wait | Finish) -> BaseException:
-    """Return the exception to raise when the run waits for a person or an event, or must end."""
+    """Return the exception to raise when the run waits for a person or an event (`Wait`) or must end (`Finish`)."""
     if context.verbs is not None:
         return context.verbs.wait(move.what) if isinstance(move, Wait) else Stopped(move)
     assert context.live.state.turn is not None

@@ -1,7 +1,7 @@
-"""A tool message that a model writes as XML, in which code and other long texts need no escapes.
+"""A tool message that a model writes as XML, so that code and other long texts need no escaping.
 
-The reader knows elements, character data and the entities of HTML, but no attributes and no declarations. An element
-whose name begins with an underscore is skipped. The last message may lack its closing tag.
+The parser understands elements, text, CDATA sections and HTML entities, but no attributes and no declarations. An
+element whose name begins with an underscore is skipped. The last message in a text may lack its closing tag.
 """
 
 import json
@@ -23,30 +23,30 @@ ITEM = "item"
 
 
 class XMLToolMessage(ToolMessage):
-    """A tool message in XML: `<tool>` with a `<request>` and an element for each field."""
+    """A tool message written as XML: an element `<tool>` that contains `<request>` and one element for each field."""
 
     _root: ClassVar[str] = "tool"
 
     @classmethod
     def find_candidates(cls, text: str) -> list[str]:
-        """Return the parts of a text that begin with the tag of a message."""
+        """Return the parts of a text that look like messages: each begins with the opening tag of a message."""
         return [text[start:end] for start, end in cls._places(text)]
 
     @classmethod
     def calls_in(cls, text: str) -> list[tuple[dict[str, Any], int, int]]:
-        """Return the calls in a text, each with its start and its end; a message without a `request` is no call."""
+        """Return the calls in a text, each with its start and end. An XML message without a `request` is no call."""
         read = [(cls._read(text[start:end]), start, end) for start, end in cls._places(text)]
         return [(args, start, end) for args, start, end in read if args.get("request")]
 
     @classmethod
     def extract_field_values(cls, formatted_string: str) -> dict[str, Any] | None:
-        """Return the unconverted fields of the first call; `None` if that is no call of this tool."""
+        """Return the fields of the first call in a text, as they are in the XML; `None` if it calls another tool."""
         found = cls.calls_in(formatted_string)
         return found[0][0] if found and found[0][0]["request"] == cls.name() else None
 
     @classmethod
     def parse(cls, formatted_string: str) -> Self | None:
-        """Return the message in a text; `None` if the first call is not of this tool. Raises XMLException."""
+        """Return the message in a text; `None` if its first call is for another tool. Raises XMLException."""
         values = cls.extract_field_values(formatted_string)
         try:
             return None if values is None else cls.model_validate(cls.arguments_read(values))
@@ -55,13 +55,13 @@ class XMLToolMessage(ToolMessage):
 
     @classmethod
     def arguments_read(cls, args: Mapping[str, Any]) -> dict[str, Any]:
-        """Return arguments as values of their fields; in XML, each argument is a text or a list of elements."""
+        """Return the arguments of a call converted to the types of their fields. XML has only texts and elements."""
         properties, defs = facts_of(cls).schema["properties"], facts_of(cls).schema.get("$defs", {})
         return {name: _typed(value, properties.get(name, {}), defs) for name, value in args.items()}
 
     @classmethod
     def format_instructions(cls, tool: bool = False) -> str:  # noqa: FBT001, FBT002 - the name that users know
-        """Return instructions for a model, with each field as an XML element."""
+        """Return the description of the tool as text for a model, with each field as an XML element."""
         del tool
         schema = facts_of(cls).schema
         fields = "\n".join(f"  <{name}>{json.dumps(each)}</{name}>" for name, each in schema["properties"].items())
@@ -71,11 +71,11 @@ class XMLToolMessage(ToolMessage):
 
     @classmethod
     def json_instructions(cls, tool: bool = False) -> str:  # noqa: FBT001, FBT002 - the name that users know
-        """Return the same as `format_instructions`: instructions in XML."""
+        """Return the same text as `format_instructions`: the tool is described in XML."""
         return cls.format_instructions(tool)
 
     def format_example(self) -> str:
-        """Return the message in XML, as a model would send it."""
+        """Return the message as XML text, as a model would send it."""
         properties = facts_of(type(self)).schema["properties"]
         every = {"request": self.name()} | arguments_of(self)
         lines = [f"  {_written(name, value, properties.get(name, {}))}" for name, value in every.items()]
@@ -98,14 +98,17 @@ class XMLToolMessage(ToolMessage):
 
     @classmethod
     def _read(cls, text: str) -> dict[str, Any]:
-        """Return the fields of one message by their names, with unconverted values."""
+        """Return the fields in the XML of one message, by name. The values are texts or lists of elements."""
         inside = _elements(text)
         found = inside[0][1] if inside and inside[0][0] == cls._root else inside
         return {name: value for name, value in found if not name.startswith("_")} if isinstance(found, list) else {}
 
 
 def _elements(text: str) -> list[tuple[str, Any]]:
-    """Return the elements of a text; an element without a closing tag ends with the element around it."""
+    """Return the elements in a text, each as its name and its content: a text, or a list of such pairs.
+
+    An element without a closing tag ends together with the element around it.
+    """
     top: list[tuple[str, Any]] = []
     stack: list[tuple[str, list[tuple[str, Any]]]] = [("", top)]
     at, words = 0, [""]
@@ -127,7 +130,7 @@ def _elements(text: str) -> list[tuple[str, Any]]:
 
 
 def _close(stack: list[tuple[str, list[tuple[str, Any]]]], words: list[str]) -> str:
-    """End the innermost element, and return its name."""
+    """End the innermost open element, add it to the element around it, and return its name."""
     (name, inside), text = stack.pop(), words.pop()
     fenced = FENCE.match(text)
     plain = text.strip("\n") if "\n" in text.strip() else text.strip()  # the first line of code may be indented
@@ -136,7 +139,7 @@ def _close(stack: list[tuple[str, list[tuple[str, Any]]]], words: list[str]) -> 
 
 
 def _typed(value: Any, schema: Mapping[str, Any], defs: Mapping[str, Any]) -> Any:
-    """Return the content of an element as a value of its field."""
+    """Return the content of an element, converted to the type that its JSON Schema names."""
     schema = defs.get(str(schema.get("$ref", "")).removeprefix("#/$defs/"), schema)
     forms = [schema, *schema.get("anyOf", ())]
     types = {each.get("type") for each in forms}
@@ -155,7 +158,7 @@ def _typed(value: Any, schema: Mapping[str, Any], defs: Mapping[str, Any]) -> An
 
 
 def _written(name: str, value: Any, schema: Mapping[str, Any]) -> str:
-    """Return a field as an element; a verbatim text becomes a CDATA section."""
+    """Return a field as an XML element. A field that is code, or marked `verbatim`, becomes a CDATA section."""
     if isinstance(value, list):
         return f"<{name}>{''.join(_written(ITEM, each, {}) for each in value)}</{name}>"
     if isinstance(value, dict):

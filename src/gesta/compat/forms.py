@@ -1,8 +1,9 @@
-"""Shows one run in the forms of other agent systems.
+"""Shows one run, the recorded work of an agent, in the forms of other agent systems.
 
 A form has two outputs: a table of text for people (`Form`), and the data that the other system itself reads. The forms
 are `activity` (agent-catalog), `steps` (LangChain), `task` (Langroid), `react` and `codeact` (both KodeAgent). No form
-is stored: each is computed from the run's entries, which are the items of its log. Contract: no text is cut.
+is stored: each is computed from the run's entries, which are the items of its log. A turn is the work on one message.
+Contract: no text is cut.
 """
 
 import json
@@ -93,7 +94,7 @@ def _told(content: dict[str, Any]) -> str:
 
 # ------------------------------------------------------------------------------------------------------- steps
 def step_lines(entries: list[Entry]) -> list[str]:
-    """Return LangChain's steps and finishes of a run, each as JSON text in the format of LangChain's `dumps`."""
+    """Return LangChain's steps and finishes (final answers) of a run, each as LangChain's own JSON text."""
     return [to_lc(step) for step in steps(entries)]
 
 
@@ -113,7 +114,7 @@ def _turns(entries: list[Entry]) -> Iterator[Iterator[FormRow]]:
 
 
 def _steps(entries: list[Entry], known: dict[str | None, AgentAction]) -> list[AgentStep | AgentFinish]:
-    """Return the steps and finishes of one turn.
+    """Return the steps and finishes (final answers) of one turn.
 
     A late result may answer a call of an earlier turn. Its step then gets that call's action from `known`, in which the
     key is the id of the call's entry.

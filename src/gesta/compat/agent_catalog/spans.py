@@ -1,9 +1,12 @@
 """agent-catalog's spans, and the catalog that makes them. Each logged content is written to a record as an entry.
 
+A record consists of runs; an entry is one item of a run, and its seq is its number there. A span is a named scope of
+entries.
+
 A span begins when it is entered. A program may also log into a span that is not open: the span then begins just before
-that log. It ends when the span around it ends, or when the root span is garbage-collected. The begin and the end that
-were written in this way are marked as inferred, and exports leave them out, because agent-catalog would not have
-written them.
+that log. It ends when the span around it ends, or when the root span is garbage-collected. The begin and end that were
+written in this way are marked as inferred, and exports leave them out, because agent-catalog would not have written
+them.
 """
 
 import os

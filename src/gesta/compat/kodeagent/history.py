@@ -1,9 +1,10 @@
 """The base of KodeAgent's history formatters: a run becomes a list of messages, and hooks decide the form of each.
 
-Results are matched to calls as in `gesta.formatters.tool_calls`. Parallel calls become one message each, followed by
-its result. Whatever the hooks return, the history is valid: a call has an id that was not used before, and exactly one
-result, which is a placeholder if no result is on record. A thought in the text of a reply is shown to the model again;
-the provider's hidden reasoning is not. A "segment" is the part of a run that is formatted at one time.
+A run is a list of entries. An entry's seq is its number in the run, and its causes are the entries it was made from. A
+segment is the part of a run that is formatted at one time. Results are matched to calls as in
+`gesta.formatters.tool_calls`. Parallel calls become one message each, followed by its result. Whatever the hooks
+return, the history is valid: a call has a new id, and exactly one result, which is a placeholder if no result is on
+record. A thought in the text of a reply is shown to the model again; the provider's hidden reasoning is not.
 """
 
 import hashlib
@@ -88,7 +89,7 @@ class HistoryFormatter(ABC):
         return State()
 
     def dress(self, header: RequestHeaderContent) -> RequestHeaderContent:
-        """Return the request header unchanged, because tools are offered through the provider's own tool interface."""
+        """Return the request header (tools, instructions) unchanged: tools are sent through the provider's API."""
         return header
 
     def reader(self) -> Reader | None:
@@ -133,11 +134,7 @@ class HistoryFormatter(ABC):
         return self._format_user_or_generic(msg, extra_metadata=self._get_extra_metadata(msg))
 
     def view(self, msg: ChatMessage, args: Mapping[str, Any]) -> ChatMessage:
-        """Return the message of a recorded call as the hooks shall see it. By default, it is unchanged.
-
-        Args:
-            args: the arguments of the call.
-        """
+        """Return the message of a recorded call with arguments `args`, as the hooks shall see it: here unchanged."""
         return msg
 
     def _generate_tool_call_id(self, msg: ChatMessage | None = None) -> str:
@@ -256,11 +253,11 @@ class HistoryFormatter(ABC):
     def write(self, log: Log, msg: ChatMessage, call: int | None = None) -> list[Entry]:
         """Write a message as entries, from which the same message can be read again. Return the entries.
 
-        An assistant message becomes a completion (the model's reply). The completion is recorded as the cause of the
-        entries after it: a thought, and a tool call or an answer.
+        An assistant message becomes a completion (the model's reply), then a thought and a call or answer that it
+        caused.
 
         Args:
-            log: the log of the span in which the entries are written.
+            log: the log of the span (scope of entries) in which the entries are written.
             msg: the message.
             call: for a tool message, the seq of the call that it answers.
         """

@@ -27,7 +27,7 @@ def make_user_message(content: Any, files: str | Part | Iterable[str | Part] | N
 
     Args:
         content: a text, or a list of parts in the form that providers accept.
-        files: paths, addresses, or parts of an entry.
+        files: paths, addresses, or file parts as a record stores them.
     """
     parts = (
         list(content)
@@ -62,7 +62,7 @@ def text_of(content: Any) -> str:
 
 
 def parts_of(content: Sequence[Any], files: Any) -> tuple[str, tuple[Part, ...]]:
-    """Return the first text of a user message, and all its other parts in the form in which entries store them.
+    """Return the first text of a user message, and all its other parts in the form in which a record stores them.
 
     Args:
         content: the parts of the message, as `make_user_message` makes them.

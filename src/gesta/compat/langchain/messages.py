@@ -1,7 +1,8 @@
 """LangChain's messages as data, with its names, fields and defaults, and the base class of all classes in this package.
 
-LangChain need not be installed. LangChain's own message objects are accepted wherever these messages are accepted: see
-`taken` in `agents`. "lc form" means LangChain's JSON form of an object, which its `dumps` writes.
+The other classes, in `agents`, are actions (requests to run a tool), steps (an action and its observation) and finishes
+(final answers). LangChain need not be installed. Its own objects are accepted wherever these classes are accepted: see
+`taken` in `agents`. An "lc form" is LangChain's JSON form of an object, as its `dumps` writes it.
 """
 
 import json

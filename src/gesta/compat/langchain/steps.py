@@ -1,7 +1,9 @@
 """Reads any run as LangChain's steps and finishes, and turns steps and finishes back into the contents of a run.
 
-A finish is an agent's final answer. Contract: two actions are the same only if they come from one entry. Neither this
-module nor `scratchpads` merges actions that are merely equal.
+A run is a list of entries, the recorded work of an agent; an entry's seq is its number in the run, and its causes are
+the entries it was made from. A step is an action (request to run a tool) with its observation; a finish is an agent's
+final answer. Contract: two actions are the same only if they come from one entry. Neither this module nor `scratchpads`
+merges actions that are merely equal.
 """
 
 import hashlib

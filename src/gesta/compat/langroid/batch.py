@@ -90,7 +90,7 @@ class Batch(Struct, frozen=True, kw_only=True, metaclass=Spelled):
     async def agents(self, agent: ChatAgent, method: Callable[..., Any], items: Sequence[Any]) -> list[Any]:
         """Call an asynchronous method of an agent for each item, each time on a copy of the agent.
 
-        The method's argument is a document made from the item.
+        The method's argument is a `ChatDocument`, a message made from the item.
 
         Raises:
             ValueError: the method is not asynchronous.

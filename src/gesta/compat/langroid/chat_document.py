@@ -91,7 +91,7 @@ class ChatDocMetaData(Struct, kw_only=True):
     oai_tool_id: str = ""
     """Id of a tool call, if the content is the result of that one call."""
     calls: list[int] = field(default_factory=list)
-    """Seqs (numbers within the run) of the tool calls in the document."""
+    """Numbers (seqs), within the run, of the entries of the tool calls in the document."""
     usage: dict[str, Any] | None = None
     finish_reason: str | None = None
     displayed: bool = False

@@ -78,7 +78,7 @@ class Response(Struct, frozen=True, kw_only=True):
     """Names of the tools in the response, and of their classes."""
     content: str = ""
     none: bool = False
-    """Whether the responder was asked but gave no response."""
+    """Whether the agent, model, user or sub-task that was asked gave no response."""
 
 
 def parse_done_sequence(sequence: str | DoneSequence, tools: Mapping[str, type] | None = None) -> DoneSequence:

@@ -1,8 +1,8 @@
-"""Makes the documents that responders exchange, and finds the tool messages in documents and texts.
+"""Makes documents (messages with a sender and a recipient), and finds the tool messages in documents and texts.
 
-A responder is an agent's own methods, its model, a person, or a sub-task. A document is tainted if it contains words
-from outside, or was made from a tainted document. From a tainted document, only tools that the model may use are read,
-so that nobody outside can start a tool that is meant for programs only.
+A tool message is a tool call as data. A responder is an agent's own methods, its model, a person, or a sub-task. A
+document is tainted if it contains words from outside, or was made from a tainted document. From a tainted document,
+only tools that the model may use are read, so that nobody outside can start a tool that is meant for programs only.
 """
 
 from collections.abc import Callable, Mapping, Sequence

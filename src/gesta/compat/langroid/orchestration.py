@@ -1,6 +1,7 @@
 """Tool messages that steer a task instead of doing its work: they end it, pass a message on, or send a text.
 
-A steering message only describes its effect, in `_effect`; the table below shows it. `Effect` explains the columns. A
+A tool message is a tool call as data. It steers the task by changing the document (message with sender and recipient)
+that contains it. Its effect is only described, in `_effect`; the table shows it, and `Effect` explains the columns. A
 model may use a message only if its class was enabled for the model, which `_allow_llm_use = False` forbids.
 
                      ends        gives      to                   speaker

@@ -20,7 +20,7 @@ SEVERAL = "entity_responders"
 
 
 async def respond(agent: Any, entity: Entity, msg: Said) -> ChatDocument | None:
-    """Return the response of the agent, its model or the user to a message, as a document.
+    """Return the response of the agent, its model or the user to a message, as a `ChatDocument`.
 
     Of a method and its asynchronous twin, the one overridden last (in the most specific class) is called.
     """

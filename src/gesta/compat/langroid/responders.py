@@ -1,8 +1,9 @@
 """An agent responds to a message in three ways: its methods handle tools, its model answers, or a person answers.
 
-Each of the three is an asynchronous method with a synchronous twin. The answer is on record before the method returns
-it, so an interrupted task continues in the middle of a response: a recorded reply of the model is not requested again,
-and a recorded tool call is not run again. A subclass or a program may replace each method, also by a synchronous one.
+Each way is an asynchronous method with a synchronous twin. Messages are documents, with a sender and a recipient. A
+document is tainted if it has text from outside. The answer is on record before the method returns it, so an interrupted
+task continues in the middle of a response: a recorded reply of the model is not requested again, and a recorded tool
+call is not run again. A subclass or a program may replace each method, also by a synchronous one.
 """
 
 import copy
@@ -372,7 +373,7 @@ class Agent(Messages):
         return sys.stdin is not None and sys.stdin.isatty()
 
     def _refused(self, context: RunContext, calls: Sequence[OpenCall]) -> list[Entry]:
-        """Refuse all of several calls if the agent allows only one, or if one of them steers the task."""
+        """Refuse all of several calls if only one is allowed, or if one of them ends or redirects the task."""
         steers = [call for call in calls if effect_of_class(self.llm_tools_map.get(call.name, type(None))) is not None]
         if len(calls) > 1 and (steers or not self.config.allow_multiple_tools):
             return responding.refuse(context, calls, ONE_TOOL)

@@ -36,10 +36,10 @@ class Routing(Struct, frozen=True, kw_only=True):
     """The signals found in a text, and the text without them."""
 
     content: str
-    """The text without its signals; empty if the waiting message is passed on instead."""
+    """The text without its signals; empty if the message that waits for an answer is passed on instead."""
     done: bool = False
     passes: bool = False
-    """Whether the waiting message is passed on instead of this text."""
+    """Whether the message that waits for an answer is passed on instead of this text."""
     recipient: str = ""
     no_answer: bool = False
     """Whether the text says that its author has no answer."""

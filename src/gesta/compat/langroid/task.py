@@ -1,8 +1,9 @@
 """A task lets an agent and sub-tasks answer each other until the task is done. Its result is a document or a value.
 
-Each task has a run of its own: each answer is a workflow step in that run, and each sub-task is a child run. To
-continue a task that was interrupted, run it again with the same message. It goes on in the middle of the interrupted
-answer: recorded replies are not requested again, and recorded calls are not run again.
+A document is a message with its sender and recipient. Each task has a run of its own: each message to the task opens a
+turn in that run, each answer is a workflow step, and each sub-task is a child run. To continue a task that was
+interrupted, run it again with the same message. It goes on in the middle of the interrupted answer: recorded replies
+are not requested again, and recorded calls are not run again.
 """
 
 import copy

@@ -3,8 +3,10 @@
 The columns are Langroid's. USER is a person, or the parent of a sub-task; LLM is a model, AGENT a tool, SYSTEM the
 instructions. OAI_TOOL is a call that the provider reported, shown below the model's text; TOOL is a call that was
 parsed from the text. A mark shows the result of each step. The rows of a sub-task follow the row where its parent
-called it; then comes the sub-task's result. `recipient` and `block` are read from the document in an entry, or from the
-edge entry after it. Contract: no text is cut.
+called it; then comes the sub-task's result. Contract: no text is cut.
+
+A run is a list of entries; an entry's seq is its number there, and its causes are the entries it was made from. A span
+is a named scope of entries. An edge is the entry of a call of a sub-task.
 """
 
 from collections.abc import Iterable, Iterator

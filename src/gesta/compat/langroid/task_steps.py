@@ -168,7 +168,10 @@ class Steps(TaskRules, eq=False):
         return doc
 
     def _leave_behind(self, verbs: Verbs) -> None:
-        """End the calls of earlier turns that can no longer get a result. If the task restarts, hide those turns."""
+        """End the calls of earlier turns that can no longer get a result. If the task restarts, hide those turns.
+
+        A turn is the work on one message to the task.
+        """
         state, handled = verbs.live.state, self.chat.llm_tools_handled
         assert state.turn is not None
         begin = state.turn.begin
@@ -196,7 +199,7 @@ class Steps(TaskRules, eq=False):
             verbs.keep("kept", content, [hidden.seq, *verbs.sources])
 
     def _interpret(self, doc: ChatDocument) -> None:
-        """Apply a steering message (such as `DoneTool`) in a document to that document; see `steering`."""
+        """Apply a tool message that ends or redirects the task, such as `DoneTool`, to its document."""
         steer(doc, self.trail)
 
     def _hand_on(self, doc: ChatDocument, live: LiveRun) -> None:

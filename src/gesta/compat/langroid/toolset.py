@@ -202,7 +202,7 @@ class Toolset:
         return frozenset(name for name, schema in kept.items() if {*schema["required"]} == {*schema["properties"]})
 
     def trail(self) -> Sequence[ChatDocument]:
-        """Return the documents that waited for an answer in the agent's task, newest last; empty outside of a task."""
+        """Return the messages that waited for an answer in the agent's task, newest last; empty outside of a task."""
         return ()
 
     def fallbacks(self) -> list[Callable[..., Any]]:
@@ -374,7 +374,7 @@ def shortened(text: str, tokens: int) -> str:
 
 
 def effect_of_class(cls: type) -> Any:
-    """Return what messages of a class do to their task; `None` if they do not steer it."""
+    """Return what tool messages of a class do to their task, such as ending it; `None` if they do nothing to it."""
     return getattr(cls, "_effect", None)
 
 

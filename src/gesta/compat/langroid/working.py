@@ -1,8 +1,8 @@
 """An agent does its work in a live run (one that is open for writing), which records all its messages and calls.
 
 A task provides the live run for each response. Without a task, the agent opens a live run in its own record and session
-for each call of a method. The conversation is stored only in the record, so two agent objects with the same run see the
-same history.
+for each call of a method. A turn is the work on one message; it stays open until that work is done. The conversation is
+stored only in the record, so two agent objects with the same run see the same history.
 """
 
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -57,7 +57,7 @@ class RunContext:
         """Whether a person is asked; `None` to use the agent's attribute `interactive`."""
         self.default_human_response: str | None = None
         self.trail: Sequence[ChatDocument] = ()
-        """The documents that waited for an answer in the task, newest last."""
+        """The messages that waited for an answer in the task, newest last."""
         self.verbs = verbs
         self.handling = False
         """Whether tools are running. A tool may ask the model of its agent."""
@@ -94,7 +94,7 @@ class Working(Toolset):
                     self.enable_message(cls, use=False)
 
     def trail(self) -> Sequence[ChatDocument]:
-        """Return the documents that waited for an answer in the agent's task, newest last; empty outside of a task."""
+        """Return the messages that waited for an answer in the agent's task, newest last; empty outside of a task."""
         return self._context.trail if self._context is not None else ()
 
     @property

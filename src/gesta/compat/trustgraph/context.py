@@ -1,4 +1,7 @@
-"""The objects that a pattern's step receives: a callback for responses, a callback for the next step, and services."""
+"""The objects that a pattern's step receives: a callback for responses, a callback for the next step, and services.
+
+A turn is the work of a pattern on one message; it consists of such steps.
+"""
 
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime

@@ -174,7 +174,7 @@ def request_of(
     """Return the request for the next step of a run. It contains the question of the last turn, and that turn's steps.
 
     Args:
-        before: use only entries with a lower seq.
+        before: use only entries with a lower seq (number in the run).
         agent: the agent of the turn. Its groups, instructions and first state are not in the entries.
         parent: entries of the parent run, if the run is a sub-agent's. They show the number of sub-agents.
     """

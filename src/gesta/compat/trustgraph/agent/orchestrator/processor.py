@@ -1,4 +1,7 @@
-"""The `processor` that a pattern expects: its limit of steps, its tools, and the methods that save contents."""
+"""The `processor` that a pattern expects: its limit of steps, its tools, and the methods that save contents.
+
+A processor belongs to one turn, the work of the pattern on one message.
+"""
 
 from typing import Any
 

@@ -1,8 +1,9 @@
 """A turn of a run, as the `flow` (the source of services) that TrustGraph's patterns expect.
 
-All work that a pattern does through the flow is recorded: a prompt is a child run, the use of a tool is a tool call,
-and an emitted step is an entry. So an interrupted pattern is run again from its start, but repeats no recorded work.
-A pattern asks for its next step by calling `next`; that step belongs to the same turn.
+A run is a list of entries. An entry's seq is its number there, and its causes are the entries it was made from. All
+work that a pattern does through the flow is recorded: a prompt is a child run, the use of a tool is a tool call, an
+emitted step is an entry. So an interrupted pattern is run again from its start, but repeats no recorded work. A pattern
+asks for its next step by calling `next`; that step belongs to the same turn.
 """
 # ruff: noqa: FBT001, FBT002, FBT003 - as its users write it
 

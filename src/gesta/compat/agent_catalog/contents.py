@@ -33,7 +33,7 @@ class Field(NamedTuple):
     """The default value; `msgspec.NODEFAULT` if the field is required."""
 
     def is_required(self) -> bool:
-        """Return whether the field must be passed."""
+        """Return whether the field must be passed to the constructor."""
         return self.default is msgspec.NODEFAULT
 
 

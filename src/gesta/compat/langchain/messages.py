@@ -51,7 +51,7 @@ class Serializable(Struct, metaclass=Keywords, frozen=True):
 
     @classmethod
     def taken(cls, value: Any) -> Any:
-        """Convert LangChain's object of the class with the same name. Any other value is returned unchanged."""
+        """Convert an object of LangChain's class of the same name to this class. Return any other value unchanged."""
         if cls.__name__ not in (foreign_names(value) or ()):
             return value
         known = {name: getattr(value, name) for name in cls.__struct_fields__ if hasattr(value, name)}

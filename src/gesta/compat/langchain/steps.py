@@ -256,9 +256,9 @@ def rounds(steps: Iterable[AgentStep | AgentFinish]) -> list[Round | AgentStep |
 
 
 def contents(steps: Iterable[AgentStep | AgentFinish]) -> list[Content]:
-    """Return the contents that a run with these steps would have recorded. `steps` reads the same steps from them.
+    """Return the entry contents that a run with these steps would have recorded.
 
-    A result refers to its call by the provider's call id.
+    `steps` reads the same steps from them. A result refers to its call by the provider's call id.
     """
     found: list[Content | None] = []
     for item in rounds(steps):
@@ -278,7 +278,10 @@ def contents(steps: Iterable[AgentStep | AgentFinish]) -> list[Content]:
 
 
 def _made(round_: Round) -> Made:
-    """Return the reply of a round. It has the round's actions in `kept` if they cannot be derived from the reply."""
+    """Return the reply from which the steps of a round came.
+
+    If its actions cannot be derived from the text and the calls, they are also stored, in `kept`.
+    """
     first = round_.first
     log = said(first)
     text = log[-1].content if log else first.log

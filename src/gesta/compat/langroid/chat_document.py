@@ -225,7 +225,7 @@ class ChatDocument(Struct, kw_only=True, metaclass=Spelled):
 
     @staticmethod
     def delete_id(id: str) -> None:
-        """Do nothing: there is no registry of documents, and a record never deletes anything."""
+        """Do nothing: there is no registry of documents, and a record keeps its entries."""
 
     def pop_tool_ids(self) -> None:
         """Do nothing: a document has ids only of its own calls."""

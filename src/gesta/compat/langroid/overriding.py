@@ -67,6 +67,6 @@ def is_ours(cls: type) -> bool:
 
 
 def _place(agent: object, name: str) -> int:
-    """Return the index of the class that defines a method in the agent's class order; -1 for the agent object."""
+    """Return the index, in the agent's class order, of the class that defines a method; -1 for the agent itself."""
     classes = type(agent).__mro__
     return -1 if name in vars(agent) else next((n for n, cls in enumerate(classes) if name in vars(cls)), len(classes))

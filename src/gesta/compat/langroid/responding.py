@@ -91,7 +91,10 @@ def take_in_document(context: RunContext, doc: ChatDocument) -> None:
 
 
 def take_in_answer(context: RunContext, doc: ChatDocument) -> None:
-    """Write a sub-task's answer as the result of open calls, if a person answered before the model could read it."""
+    """Write a sub-task's answer as the result of the open calls that it answers, if this was not yet done.
+
+    That happens if a person's message came between the sub-task's answer and the model's next request.
+    """
     calls, answer = set(context.live.state.calls), None
     for each in reversed(context.trail if calls else ()):
         key = id_of(each.metadata.id)
@@ -304,7 +307,7 @@ def together(results: Mapping[str, str]) -> str:
 
 
 def _handed(context: RunContext) -> dict[int, int]:
-    """Return the calls that the parent run handed over: the call's seq in this run, and its seq in the parent run."""
+    """Return the calls that the parent run handed over, as a dict from seqs in this run to seqs in the parent."""
     opened = context.live.state.opened
     above = opened.parent_run if opened is not None else None
     calls = [each for each in context.done if isinstance(each.content, ToolCallContent)]

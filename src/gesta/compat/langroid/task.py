@@ -340,7 +340,7 @@ class Task(Steps, eq=False):
         return doc
 
     def _message(self, msg: Any) -> ChatDocument | None:
-        """Return a value as a document for a run. `None` stands for the user message of the task."""
+        """Return the document for a message that was passed to `run`. `None` means the user message of the task."""
         if msg is None:
             msg = self.settings.user_message
         if msg is None or isinstance(msg, ChatDocument):

@@ -189,7 +189,7 @@ class TaskRules(Struct, eq=False, metaclass=Spelled):
         return self._routing(result).done or result.metadata.status == StatusCode.DONE
 
     def _routing(self, doc: ChatDocument | None) -> Routing:
-        """Return the signals in a text of a model or a person. Results of tools and of other tasks have none."""
+        """Return the signals in the text of a model or a person. Results of tools and other tasks are not searched."""
         if doc is None or not self.config.recognize_string_signals:
             return Routing(content=doc.content if doc is not None else "")
         data = doc.oai_tool_id2result is not None or doc.metadata.source == LITERAL

@@ -350,7 +350,7 @@ def address_in(name: str, args: Mapping[str, Any], tools: Mapping[str, type[Tool
 
 
 def attempts(text: str, tools: Mapping[str, type[ToolForm]]) -> list[Attempt]:
-    """Return the calls in a text: those in a tool's own format or, without such, JSON objects with a `request`."""
+    """Return the calls in a text: those in a tool's own format or, if there are none, JSON objects with a `request`."""
     made: list[Attempt] = []
     for args, start, end in next(filter(None, (cls.calls_in(text) for cls in tools.values())), []):
         one = attempt(str(args.get("request", "")), args, tools)

@@ -367,7 +367,7 @@ class Toolset:
 
 
 def shortened(text: str, tokens: int) -> str:
-    """Return a text cut to about this many tokens. A note at its end says that text was left out."""
+    """Return a text cut to about this many tokens. If something was left out, a note at the end says so."""
     size = tokens * BYTES_A_TOKEN
     done = text.endswith(LEFT_OUT) and len(text) <= size + len(LEFT_OUT)
     return text if len(text) <= size or done else text[:size] + LEFT_OUT

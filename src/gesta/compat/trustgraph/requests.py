@@ -67,7 +67,7 @@ class HistoryStep(Struct, kw_only=True):
 
 
 class AgentRequest(Struct, kw_only=True):
-    """A request to an agent to do its next step."""
+    """A request that asks an agent to do its next step."""
 
     question: str = ""
     state: str = ""

@@ -342,7 +342,7 @@ class PatternBase:
         streaming: bool,
         next_state: str,
     ) -> AgentRequest:
-        """Return a copy of a request for the next step, in which the other arguments replace the fields."""
+        """Return a copy of a request for the next step. The other arguments replace its history, state and so on."""
         taken = [
             AgentStep(thought=each.thought, action=each.name, arguments=each.arguments, observation=each.observation)
             for each in history
@@ -376,7 +376,7 @@ async def _send(flow: Flow, respond: Respond, about: Metadata, triples: Sequence
 
 
 def _source(session_id: str, iteration_num: int, session_uri: str) -> dict[str, str]:
-    """Return the URI from which an iteration or answer derives: the question, or the observation before it."""
+    """Return the source of an iteration or answer as a keyword argument: the question or the last observation."""
     if iteration_num > 1:
         return {"previous_uri": prov.agent_observation_uri(session_id, iteration_num - 1)}
     return {"question_uri": session_uri}

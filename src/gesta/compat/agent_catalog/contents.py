@@ -47,7 +47,7 @@ class Checked(msgspec.StructMeta):
         kind: Any = getattr(self, "kind", None)
         names = tuple(known) if kind is None else ("extra", *FIELDS[kind])
         given = {name: (known[name].type, known[name].default) for name in names}
-        free = {None: None, dict[str, Any] | None: dict[Any, Any] | None}  # keys of any type, where it has them
+        free = {None: None, dict[str, Any] | None: dict[Any, Any] | None}  # accept keys of any type, as it does
         found = {name: Field(free.get(type, type), default) for name, (type, default) in given.items()}
         return found if kind is None else {"extra": found.pop("extra"), "kind": Field(Kind, kind), **found}
 
@@ -63,7 +63,7 @@ class Checked(msgspec.StructMeta):
             ]
         )
 
-    if not TYPE_CHECKING:  # checkers read the fields themselves
+    if not TYPE_CHECKING:  # type checkers derive the constructor from the fields
 
         def __call__(self, *args: Any, **kwargs: Any) -> Any:
             """Make an instance. Raises TypeError for an unknown keyword, BadContent for a missing or wrong value."""
@@ -190,7 +190,7 @@ class BaseContent(Model, kinds.Base, frozen=True, kw_only=True):
         return {"type": "function-plain", "function": checks, "serialization": written}
 
     def _as_json(self, given: dict[str, Any]) -> dict[str, Any]:
-        back = decode_content(encode_content(self, None), {})  # type: ignore[arg-type]  # one of the union
+        back = decode_content(encode_content(self, None), {})  # type: ignore[arg-type]  # `self` is a member of the union
         told = {name: plain(getattr(back, name)) for name in given}
         return told | {"kind": str(given["kind"])}
 

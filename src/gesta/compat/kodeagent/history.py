@@ -166,7 +166,7 @@ class HistoryFormatter(ABC):
             made |= {"tool_call_id": getattr(msg, "tool_call_id", None), "name": getattr(msg, "action", None)}
         return _merged(metadata, {key: value for key, value in made.items() if value is not None})
 
-    # what hooks are made with
+    # helpers for hooks
 
     def _successful(self, msg: ChatMessage, *, usual: bool) -> dict[str, Any]:
         told = getattr(msg, "task_successful", None)
@@ -178,7 +178,7 @@ class HistoryFormatter(ABC):
         call = {"id": made, "type": "function", "function": {"name": name, "arguments": arguments}}
         return {"role": "assistant", "content": None, "tool_calls": [call]}
 
-    # from entries
+    # from entries to messages
 
     def _sent(self, entries: Sequence[Entry], state: State) -> Iterator[Sent]:
         said = _said(entries)
@@ -248,7 +248,7 @@ class HistoryFormatter(ABC):
         state.used.add(made)
         return msgspec.structs.replace(call, id=made)
 
-    # and back
+    # from messages to entries
 
     def write(self, log: Log, msg: ChatMessage, call: int | None = None) -> list[Entry]:
         """Write a message as entries, from which the same message can be read again. Return the entries.
@@ -367,7 +367,7 @@ def _neutral(made: LLMMessage, msg: ChatMessage, sources: tuple[int, ...], call:
     elif role == "assistant" and isinstance(thought, str) and thought not in text:
         text = f"{thought}\n\n{text}" if text else thought
     if role == "assistant" and not text and call is None:
-        return  # no provider takes it
+        return  # providers refuse an empty assistant message
     if role != "user" or not isinstance(content, list):
         made["content"] = text if call is None else text or None
     yield made, Message(role=role, text=text, parts=parts, calls=(call,) if call else (), sources=sources)

@@ -67,7 +67,7 @@ class LLMMessage(dict[str, Any]):
     def __ne__(self, other: object) -> bool:
         return not self == other
 
-    def __or__(self, other: Any) -> "LLMMessage":  # type: ignore[override]  # whatever is merged in, it stays one
+    def __or__(self, other: Any) -> "LLMMessage":  # type: ignore[override]  # the result is an LLMMessage, too
         if not isinstance(other, Mapping):
             return NotImplemented
         made = self.copy()
@@ -82,7 +82,7 @@ class LLMMessage(dict[str, Any]):
         made.update(self)
         return made
 
-    def __ior__(self, other: Any) -> Self:  # type: ignore[override]  # pairs too, as dict takes them
+    def __ior__(self, other: Any) -> Self:  # type: ignore[override]  # accepts pairs, as dict does
         self.update(other)
         return self
 

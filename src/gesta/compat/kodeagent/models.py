@@ -203,7 +203,7 @@ def _object(args: str | None) -> str | None:
     """
     if args is None or not args.strip():
         return None
-    inner = args[args.find("{") : args.rfind("}") + 1]  # fences and words around it do no harm
+    inner = args[args.find("{") : args.rfind("}") + 1]  # ignore a code fence or words around the object
     found = object_of(args)
     if found is None:
         found = object_of(inner)

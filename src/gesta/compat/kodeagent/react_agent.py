@@ -88,7 +88,7 @@ def react_agent(
                 return said.text
             history, told = await task.history(n), []
             if said.error is None or said.error.type != "requests":
-                break  # the model failed, or may call no more
+                break  # the model failed, or has reached another limit
             before, plan = plan, await task.update(n, plan, history, said.seq)
             if threshold is None:
                 continue

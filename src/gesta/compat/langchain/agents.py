@@ -69,7 +69,7 @@ class AgentActionMessageLog(AgentAction, frozen=True, kw_only=True):
         for each in log:
             expected(each, BaseMessage)
         if not isinstance(self.message_log, list) or any(map(is_not, log, self.message_log)):
-            force_setattr(self, "message_log", log)  # else calls of one reply go on sharing one
+            force_setattr(self, "message_log", log)  # otherwise, calls of one reply keep sharing one list
 
     def lc_members(self) -> tuple[str, dict[str, Any]]:
         """Return the class name and the fields for the lc form, in LangChain's order."""

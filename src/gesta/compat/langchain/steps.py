@@ -29,9 +29,9 @@ from gesta.entry import Entry
 from gesta.kinds import AssistantContent, ChatCompletionContent, Content, Status, ToolCallContent, ToolResultContent
 from gesta.prompt.formatter import observation_text
 
-UNANSWERED = "This call has no result on record."  # the words of the formatter of tool calls
+UNANSWERED = "This call has no result on record."  # the same text as in `gesta.formatters.tool_calls`
 ONE = "__arg1"  # LangChain's name for the argument of a tool that takes a text
-CODE = "code_execution"  # name of the call that code in a text stands for
+CODE = "code_execution"  # name of the call that is recorded for code in a text
 CALLING = ("tool_calls", "tool_use", "function_call")  # finish reasons of replies with native calls
 ID = re.compile(r"[!-~]{1,40}")
 
@@ -55,7 +55,7 @@ class Made(Struct):
     """The actions as `contents` recorded them, if they cannot be derived from the text and the calls; else `None`."""
     calls: list[Asked] = field(default_factory=list)
     answer: AssistantContent | None = None
-    late: "tuple[Made, int, ToolResultContent] | None" = None  # a further result of another reply's call; then no more
+    late: "tuple[Made, int, ToolResultContent] | None" = None  # of a late result: reply, index of the call, result
 
     def message_log(self) -> list[BaseMessage]:
         """Return the messages from which the actions of the reply were parsed."""
@@ -70,7 +70,7 @@ class Made(Struct):
 
     def actions(self) -> list[AgentAction]:
         """Return one action for each call: the recorded action if it is usable, else one derived from the reply."""
-        with suppress(KeyError, TypeError, ValueError):  # what was kept may be anything by now, or nothing
+        with suppress(KeyError, TypeError, ValueError):  # `kept` is `None` or from elsewhere
             return self._kept(self.kept or {})
         native = len(self.calls) > 1 or self.reason in CALLING or any(each.content.tool_call_id for each in self.calls)
         names = ["" if each.content.tool_name == CODE else each.content.tool_name for each in self.calls]
@@ -108,8 +108,8 @@ class State(Struct):
 
     items: list[Made] = field(default_factory=list)
     completions: dict[int, Made] = field(default_factory=dict)
-    calls: dict[int, tuple[Made, int]] = field(default_factory=dict)  # reply, and place in it, by seq
-    used: set[str] = field(default_factory=set)  # ids of calls
+    calls: dict[int, tuple[Made, int]] = field(default_factory=dict)  # by seq: its reply, its index there
+    used: set[str] = field(default_factory=set)  # call ids
     last: Made = field(default_factory=lambda: Made(span=-1))
 
     def add(self, made: Made) -> Made:
@@ -220,8 +220,8 @@ class Round(Struct):
     """The steps of all tool calls in one model reply."""
 
     first: AgentAction
-    asked: list[dict[str, Any]]  # calls of the reply, as its last message has them
-    steps: dict[int, AgentStep] = field(default_factory=dict)  # by the place of their call, else at 0
+    asked: list[dict[str, Any]]  # calls in the last message of the reply
+    steps: dict[int, AgentStep] = field(default_factory=dict)  # by index of the call, or 0
 
     def claim(self, step: AgentStep) -> bool:
         """Add a step if its call is a call of this reply and has no step yet. Return whether the step was added."""
@@ -249,7 +249,7 @@ def rounds(steps: Iterable[AgentStep | AgentFinish]) -> list[Round | AgentStep |
             continue
         reply = [AIMessage(""), *said(step.action)][-1]
         made = Round(step.action, [*reply.tool_calls, *reply.invalid_tool_calls])
-        if not made.claim(step):  # of no call that its messages know
+        if not made.claim(step):  # its call is not among those of the reply
             made = Round(step.action, [], {0: step})
         found.append(made)
     return found

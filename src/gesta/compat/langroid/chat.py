@@ -39,7 +39,7 @@ class ChatAgent(Agent):
         session: str = "",
     ) -> None:
         self._lent: tuple[frozenset[str], frozenset[str]] = (frozenset(), frozenset())
-        """Tools that became usable, and handled, by `set_output_format`, until another output format is set."""
+        """Names of tools that `set_output_format` made usable, and handled. Its next call disables them again."""
         super().__init__(config, record=record, session=session)
         for role, message in [(each.role, each.text) for each in task or ()]:
             if role == "system":

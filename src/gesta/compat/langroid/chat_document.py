@@ -392,5 +392,5 @@ def _in_text(text: str, type_: type) -> Any:
         return None
     try:
         return type_(text)
-    except ValueError:  # more digits than Python takes
+    except ValueError:  # Python converts no text with so many digits
         return None

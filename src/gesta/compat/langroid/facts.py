@@ -101,7 +101,7 @@ def _struct_facts(cls: type[Struct]) -> Facts:
 
     def fields() -> None: ...
 
-    fields.__signature__ = inspect.Signature(described)  # type: ignore[attr-defined]  # what `inspect` reads
+    fields.__signature__ = inspect.Signature(described)  # type: ignore[attr-defined]  # `inspect` reads it
     signature = read_signature(fields, name or cls.__name__, Context)
     for part in signature.schema.get("$defs", {}).values():
         _pin(part)

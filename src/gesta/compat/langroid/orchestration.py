@@ -68,7 +68,7 @@ class Loose:
     """A mixin with a `repr` and an `==` that include attributes which are no fields."""
 
     __struct_fields__: ClassVar[tuple[str, ...]]
-    __hash__ = None  # type: ignore[assignment]  # it can be changed
+    __hash__ = None  # type: ignore[assignment]  # instances are mutable
 
     def __repr__(self) -> str:
         fields = {name: getattr(self, name) for name in type(self).__struct_fields__} | self.__dict__
@@ -229,8 +229,8 @@ class RecipientTool(Steers, ToolMessage):
         made: type[RecipientTool]
         if default:
 
-            class Defaulted(cls):  # type: ignore[misc, valid-type]  # a class like its own
-                intended_recipient: Literal[names] = default  # type: ignore[valid-type]  # known now
+            class Defaulted(cls):  # type: ignore[misc, valid-type]  # the base is known only at run time
+                intended_recipient: Literal[names] = default  # type: ignore[valid-type]  # names are known only at run time
 
             made = Defaulted
         else:

@@ -102,7 +102,7 @@ def task_log(entries: Iterable[Entry]) -> list[Row]:
     edges = frozenset((e.run, e.seq) for own in runs.values() for e in own if isinstance(e.content, kinds.EdgeContent))
     states = {run: _read(own, edges) for run, own in runs.items()}
     for run, state in states.items():
-        if state.parent in states and not state.starts:  # no edge says where: at the end
+        if state.parent in states and not state.starts:  # no edge says where its rows belong: put them at the end
             states[state.parent].items.append((run, 0))
             state.starts[run, 0] = 0
     called: dict[Key, list[list[Row | Key]]] = {}
@@ -178,7 +178,7 @@ def _apply(state: State, entry: Entry) -> None:
 
 def _say(state: State, entry: Entry, responder: str, text: str, name: str = "", *, tool: str = "") -> None:
     """Add a row with a text for an entry."""
-    sender = responder if responder in (USER, LLM, AGENT, SYSTEM) else USER  # a sub-task answers as its user would
+    sender = responder if responder in (USER, LLM, AGENT, SYSTEM) else USER  # a sub-task answers in place of a user
     document = getattr(entry.content, "document", None)
     meta = document.get("metadata") if isinstance(document, dict) else None
     meta = meta if isinstance(meta, dict) else {}

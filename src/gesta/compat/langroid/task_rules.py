@@ -83,7 +83,7 @@ class TaskRules(Struct, eq=False, metaclass=Spelled):
     default_return_type: Any = None
     done_if_no_response: Sequence[Responder] = ()
     done_if_response: Sequence[Responder] = ()
-    config: TaskConfig = None  # type: ignore[assignment]  # made with the task
+    config: TaskConfig = None  # type: ignore[assignment]  # `Task.__post_init__` sets it
     callbacks: TaskCallbacks = field(default_factory=TaskCallbacks)
     """Functions that receive the answers of the sub-tasks."""
     sub_tasks: list[Any] = field(default_factory=list)
@@ -227,7 +227,7 @@ class TaskRules(Struct, eq=False, metaclass=Spelled):
         quits = result.content in USER_QUIT_STRINGS or self._routing(result).done
         return said and meta.source != LITERAL and quits
 
-    # how it ends
+    # how the task ends
 
     def done(self, result: ChatDocument | None = None, r: Responder | None = None) -> tuple[bool, StatusCode]:
         """Return whether the task is done, and its status. A subclass may define other rules.
@@ -271,7 +271,7 @@ class TaskRules(Struct, eq=False, metaclass=Spelled):
             return None  # a tool that nobody handles is no answer
         routing = self._routing(last)
         final = [each for each in last.tool_messages if isinstance(each, FinalResultTool)]
-        said = [each for each in last.tool_messages if isinstance(each, DoneTool)]  # the last step was the model's
+        said = [each for each in last.tool_messages if isinstance(each, DoneTool)]  # the model sent it in the last step
         meta = ChatDocMetaData(
             sender=Entity.USER,
             sender_name=self.name,

@@ -164,7 +164,7 @@ class ToolForm:
     def require_recipient(cls) -> "type[ToolForm]":
         """Return a copy of the class whose messages must also name a recipient."""
 
-        class Addressed(cls):  # type: ignore[misc, valid-type]  # a class like its own
+        class Addressed(cls):  # type: ignore[misc, valid-type]  # the base is known only at run time
             _addressed: ClassVar[bool] = True
             recipient: Annotated[str, Meta(description="Name of whom this message is for.")]
 
@@ -197,7 +197,7 @@ class ToolMeta(Spelled):
 
     def __new__(mcls, name: str, bases: Any, namespace: Any) -> Any:  # noqa: D102
         stated = namespace.get("__annotations__", {})
-        for option in [each for each in stated if each.startswith("_")]:  # in pydantic, such a field is no argument
+        for option in [each for each in stated if each.startswith("_")]:  # pydantic does not treat these as fields
             del stated[option]
         settle_defaults(namespace)
         return super().__new__(mcls, name, bases, namespace, kw_only=True)
@@ -281,7 +281,7 @@ def contexts(function: Callable[..., Any]) -> set[str]:
 
 
 def _is_context(hint: Any) -> bool:
-    if isinstance(hint, str):  # of an annotation in quotes
+    if isinstance(hint, str):  # the annotation is in quotes
         return Context.__name__ in re.split(r"\W+", hint)
     return any(each is Context for each in (hint, *get_args(hint)))
 

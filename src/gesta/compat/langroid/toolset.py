@@ -91,7 +91,7 @@ class Toolset:
         self._document: ChatDocument | None = None
         """The document whose tools are being handled."""
 
-    if not TYPE_CHECKING:  # checkers see no methods that only one agent has
+    if not TYPE_CHECKING:  # type checkers do not know the names of an agent's tools
 
         def __getattr__(self, name: str) -> Any:
             """Return a tool's own handler as the attribute with the tool's name, or with that name and `_async`."""
@@ -313,7 +313,7 @@ class Toolset:
         """Return the tool of a class. It is made again only if its handler or its description has changed."""
         name = facts_of(cls).name
         word = cls._handler or name
-        if name in self._handlers and {word, f"{word}_async"} & vars(self).keys():  # a program put its own there since
+        if name in self._handlers and {word, f"{word}_async"} & vars(self).keys():  # the program replaced the handler
             self._handlers[name] = self._handler(cls)
         effect: Effect | None = "pure" if effect_of_class(cls) is not None else cls._tool_effect
         told = (cls.instructions(), cls.usage_examples() if in_text else "")

@@ -83,7 +83,7 @@ class AgentRequest(Struct, kw_only=True):
     task_type: str = ""
     framing: str = ""
     correlation_id: str = ""
-    """Id of the request that started this sub-agent; empty if the request is not for a sub-agent."""
+    """Only in a request to a sub-agent: the id that its parent gave. In Gesta it is the id of the parent's run."""
     parent_session_id: str = ""
     subagent_goal: str = ""
     expected_siblings: int = 0

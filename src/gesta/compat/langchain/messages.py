@@ -161,7 +161,7 @@ class BaseMessage(Said, frozen=True, kw_only=True):
         return ["langchain", "schema", "messages"]
 
     def lc_members(self) -> tuple[str, dict[str, Any]]:
-        """Return the class name and the fields for the lc form, with those that LangChain would write, in its order."""
+        """Return the class name and the fields that LangChain would write for this message, in LangChain's order."""
         every = {**{name: getattr(self, name) for name in self.__struct_fields__ if name != "rest"}, **self.rest}
         found = {
             key: each

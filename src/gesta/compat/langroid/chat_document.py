@@ -284,8 +284,8 @@ def process_tool_results(
 def from_ChatDocument(msg: ChatDocument, output_type: Any) -> Any:  # noqa: N802 - the name that users know
     """Return a value of a type found in `content_any`, the text, the tool messages or their fields; else `None`.
 
-    A record stores `content_any` as JSON, from which a struct, a dataclass or a pydantic model is made again. At last,
-    the value is made from the text, if the whole text is JSON.
+    A record stores `content_any` as JSON, from which a struct, a dataclass or a pydantic model is made again. If no
+    value is found, it is made from the text, if the whole text is JSON.
     """
     if msg.content_any is not None and (value := shaped(msg.content_any, output_type)) is not None:
         return value

@@ -31,7 +31,7 @@ Said = str | ChatDocument | None
 
 
 def _made_by(e: Entity, method: Callable[Concatenate[Any, Entity, P], R]) -> Callable[Concatenate[Any, P], R]:
-    """Return a method that calls `method` with this entity. All other parameters stay the same."""
+    """Return a method that calls `method` with this entity as its first argument."""
     return cast("Callable[Concatenate[Any, P], R]", partialmethod(method, e))
 
 
@@ -124,7 +124,7 @@ class Messages(Histories):
         return process_tool_results(results, id2result, tool_calls)
 
     def get_tool_messages(self, msg: Said, all_tools: bool = False) -> list[ToolForm]:  # noqa: FBT001, FBT002
-        """Return the tool messages in a message: by default those that this agent handles, else all of them."""
+        """Return the tool messages in a message. By default, return only those that this agent handles."""
         if msg is None:
             return []
         if not isinstance(msg, ChatDocument):

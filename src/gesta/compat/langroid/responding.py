@@ -54,7 +54,7 @@ def id_of(text: str) -> tuple[str, int] | None:
 
 
 def cause_of(id: str, run: str) -> tuple[Cause, ...]:
-    """Return the entry with this id as a tuple of causes for an entry of `run`; empty if the text is not an id."""
+    """Return the causes for an entry of `run` that was made from the entry with this id; empty if it is no id."""
     key = id_of(id)
     return () if key is None else ((key[1] if key[0] == run else key),)
 

@@ -62,7 +62,10 @@ class TaskTool(ToolMessage):
         return doc.content or "\n".join(map(to_json, doc.tool_messages))
 
     def _granted(self, agent: ChatAgent) -> Sequence[type]:
-        """Return the classes of the tools that the new agent gets. It never gets `TaskTool` or `DoneTool` this way."""
+        """Return the classes of the requested tools, without `TaskTool` and `DoneTool`.
+
+        A tool is only granted if the calling agent handles it and its model may use it.
+        """
         every = {name: cls for name, cls in agent.llm_tools_map.items() if name in agent.llm_tools_handled}
         names = {name for name in every if name in agent.llm_tools_usable} if ALL in self.tools else set(self.tools)
         allowed = [cls for name, cls in every.items() if name in names and name in agent.llm_tools_usable]

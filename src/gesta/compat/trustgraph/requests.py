@@ -258,7 +258,7 @@ def entitled(agent: Agent[Any], user: str, rights: Mapping[str, Collection[str]]
 
 
 def by_goal(found: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Return the results of pairs of a goal and a result, by goal. A repeated goal gets a number: `goal (2)`."""
+    """Return the results by goal. If several results have the same goal, the later ones get a number: `goal (2)`."""
     results: dict[str, str] = {}
     for goal, result in found:
         name, number = goal, 1

@@ -183,7 +183,7 @@ class PatternTurn:
         self.verbs.aloud(RetractEvent())
 
     def __call__(self, service_name: str) -> Any:
-        """Return the service of this name. This object itself is both of them: `prompt` and `explainability`.
+        """Return the service `prompt` or `explainability`. This object is both services.
 
         Raises:
             LookupError: the service is unknown. For other services, pass a flow of your own to `make_context`.

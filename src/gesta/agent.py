@@ -140,7 +140,7 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
     catalog: str | None = None
     """Version of the catalog that its tools and prompts come from. The begin of each turn stores it."""
     fallbacks: Sequence[Any] = ()
-    """Models, or addresses of models. If a model fails and is not retried, the next model is asked for the rest of
+    """Models, or addresses of models. If a model fails and has no try left, the next model is asked for the rest of
     the turn."""
     sources: tuple[ToolSource, ...] = ()
     """The sources of tools. When a turn begins, the tools that they offer are added to `tools`."""

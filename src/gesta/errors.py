@@ -148,7 +148,7 @@ class ServerGone(WriteFailed):
 
 
 class RunError(GestaError):
-    """One run cannot be used as asked."""
+    """Base of the errors about one run of a record."""
 
 
 class NoRun(RunError):

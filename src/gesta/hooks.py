@@ -15,7 +15,7 @@ from gesta.errors import AgentError
 from gesta.function_tool.context import Context
 
 Point = Literal["message", "request", "call", "answer"]
-"""What a hook is called for."""
+"""The occasions on which an agent calls a hook."""
 
 
 class Refuse(Struct, frozen=True):

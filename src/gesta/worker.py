@@ -55,7 +55,7 @@ def warn(failed: Failed) -> None:
 
 
 class Seen(Struct, frozen=True):
-    """What a worker remembers about a run that had nothing to do when it was last examined."""
+    """The facts that a worker remembers about a run that had nothing to do when it was last examined."""
 
     head: int
     open: bool
@@ -65,7 +65,7 @@ class Seen(Struct, frozen=True):
 
 
 class Again(Struct, frozen=True):
-    """When to try a failed run again, and how often it has failed in a row."""
+    """The time of the next try of a run that failed, and the number of its failures in a row."""
 
     tries: int
     at: datetime

@@ -33,7 +33,7 @@ MAX_DEPTH = 64  # levels; a deeper value is stored as one text, so that no reade
 
 
 class PythonValue(msgspec.Struct, frozen=True):
-    """What is read back in place of a Python value that JSON cannot hold."""
+    """The value that is read back in place of a Python value that JSON cannot hold."""
 
     type: str
     """Name of its class; `cycle` for a value that contains itself; `json` for a value that is nested too deeply."""
@@ -42,7 +42,7 @@ class PythonValue(msgspec.Struct, frozen=True):
 
 
 class Secret(msgspec.Struct, frozen=True):
-    """What is stored in place of a secret's text. Only the redactor makes it."""
+    """The placeholder that is stored in place of a secret's text. Only the redactor makes it."""
 
     name: str
 

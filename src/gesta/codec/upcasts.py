@@ -13,7 +13,7 @@ from gesta.kinds import Content
 
 Upcasts = Mapping[int, Callable[[dict[str, Any]], dict[str, Any]]]
 CLASSES: Mapping[str, type[Content]] = {kind.__struct_config__.tag: kind for kind in get_args(Content)}
-"""The class of each content, by its tag."""
+"""The classes of contents, by their tags."""
 
 
 def _typed_members(members: dict[str, Any]) -> dict[str, Any]:

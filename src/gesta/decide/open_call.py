@@ -162,7 +162,11 @@ def _placeholder(agent: Agent, call: OpenCall) -> tuple[str, Literal["error", "d
 
 
 def only_reads(tool: Tool) -> bool:
-    """Return whether a tool is `pure`, or runs an agent without a program all of whose tools only read."""
+    """Return whether a tool only reads, so that its call can safely be made again.
+
+    A tool that runs an agent only reads if the agent has no program and all its tools only read. Any other tool only
+    reads if it is `pure`.
+    """
     if tool.agent is not None:
         return tool.agent.program is None and all(map(only_reads, tool.agent.tools))
     return tool.effect == "pure"

@@ -54,7 +54,7 @@ class Words:
 
     @property
     def text(self) -> str:
-        """The text that can be shown so far."""
+        """All text that was released to listeners so far."""
         return "".join(self._told)
 
     @property

@@ -50,7 +50,7 @@ class Open(Struct):
 
 
 class State(Struct):
-    """What a segment needs to know from earlier segments: open calls, used ids, messages that wait."""
+    """The facts that a segment needs from earlier segments: open calls, used ids, messages that wait."""
 
     ids: dict[int, tuple[str, str]] = field(default_factory=dict)
     """Id and tool name of every call, by the seq of the call."""

@@ -84,7 +84,9 @@ class ChildOutcome(Protocol):
 
 
 class Context(Struct, Generic[D], frozen=True, kw_only=True):
-    """What a tool learns about its call, in a parameter annotated `gesta.Context`. No model sees that parameter.
+    """The facts about a call that its tool receives in a parameter annotated `gesta.Context`.
+
+    No model sees that parameter.
 
     `D` is the type of `deps`: a tool with a parameter annotated `gesta.Context[Shop]` needs deps of the type `Shop`.
     """
@@ -106,7 +108,8 @@ class Context(Struct, Generic[D], frozen=True, kw_only=True):
     """Calls another agent in a child run, and returns its outcome. A second attempt of this tool call continues the
     same child run."""
     call_as: Callable[[str, Any, str], Awaitable[ChildOutcome]] = no_part
-    """Like `call`, but the first argument is a name for the child run. `call` numbers its child runs instead."""
+    """Like `call`, but the first argument becomes the end of the child run's name. `call` numbers its child runs
+    instead."""
     answers: Mapping[str, Any] = {}
     """Answers to questions that earlier attempts of this call asked by `NeedsAnswer`, by the names of the questions."""
     state: Any = None

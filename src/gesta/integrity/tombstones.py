@@ -33,7 +33,7 @@ Places = list[tuple[int, int]]
 
 
 class Tombstone(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What remains of a run that was pruned."""
+    """The facts that remain on record about a run that was pruned."""
 
     run: str
     session: str | None = None

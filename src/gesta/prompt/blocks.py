@@ -49,7 +49,7 @@ NOTHING = "(All earlier messages were left out. Go on.)"
 
 
 class Shown(Struct, frozen=True, gc=False):
-    """What one block shows: the role of its message, its entries and its calls."""
+    """The facts about one block: the role of its message, its entries and its calls."""
 
     role: Role
     sources: tuple[int, ...]
@@ -77,7 +77,7 @@ class Prompt:
         self._segment: list[Entry] = []
         self.blocks: list[bytes] = []
         self.shown: list[Shown] = []
-        """What each block shows, in the same order as `blocks`."""
+        """The facts about each block, in the same order as `blocks`."""
         self._gaps: dict[int, int] = {}
         """For each compaction since the last request: the place where it removed blocks. Its summary and other
         messages made from it are inserted there."""

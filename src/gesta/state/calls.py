@@ -158,7 +158,7 @@ class OpenCall(Struct):
 
     @property
     def unchecked(self) -> bool:
-        """Whether the agent's hook has still to be called for the call, and nothing else has happened to the call."""
+        """Whether nothing has happened to the call yet: no check by a hook, no attempt, and no question to a person."""
         return self.good and not self.checked and self.last is None and self.asked is None and self.question is None
 
     @property

@@ -71,7 +71,7 @@ class Result(Struct, frozen=True, kw_only=True):
 
 
 class StepInput(Struct, frozen=True, kw_only=True):
-    """What a step that calls another agent passes to it: the task, and facts about the child run."""
+    """The task and the other facts that a step passes to the agent that it calls."""
 
     agent: Agent
     run: str
@@ -320,7 +320,7 @@ class Verbs(ProgramTurn):
 
 
 def _same(name: str, written: Any, handed: Any) -> None:
-    """Check that a step passes its agent the input that is on record. Raises OtherProgram."""
+    """Check that a step's input for its agent equals the input on record. Raises OtherProgram."""
     if written != handed and digest_of(written) != digest_of(as_recorded(handed)):
         found = f"it is on record with the input {observation_text(written)!r:.200}"
         raise OtherProgram(name, found, f"the same, got {observation_text(handed)!r:.200}")

@@ -116,7 +116,7 @@ class AnthropicDialect(Struct, frozen=True):
     def _kept(self, message: Message) -> list[dict[str, Any]]:
         """Return the content of a reply as this model sent it, with thinking and results of the provider's own tools.
 
-        Return an empty list if it was not kept, if another model sent it, or if its calls are not those of the message.
+        Return an empty list if it was not kept, if another model sent it, or if the number of calls differs.
         """
         native = message.native
         if native is None or native.by != f"{self.encoder} {self.model}" or not isinstance(native.items, list):

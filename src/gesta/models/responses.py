@@ -115,7 +115,7 @@ class ResponsesDialect(Struct, frozen=True):
     def _said(self, message: Message) -> list[dict[str, Any]]:
         """Return the items of an assistant's message.
 
-        They are the items of the reply if this model sent it and they were kept; else they are made from text and
+        If this model sent the message and its items were kept, return these. Else make items from the text and the
         calls.
         """
         native = message.native

@@ -186,7 +186,7 @@ class ImporterContract:
 
 
 def nested(foreign: Foreign) -> None:
-    """Check that the spans of a conversation are nested, and that each cause comes before the entry that names it."""
+    """Check that the spans of a conversation are nested, and that the causes of each entry come before it."""
     spans: list[int] = []
     for seq, entry in enumerate(foreign.entries, 1):
         assert all(0 < cause < seq for cause in entry.causes), f"entry {seq} is caused by one that is not before it"

@@ -218,7 +218,7 @@ def _watched(tool: Tool, life: Life) -> Tool:
 
 
 def _asked(name: str, reconcile: Callable[P, Any], life: Life) -> Callable[P, Any]:
-    """Return a wrapper for a tool's `reconcile` function, which logs if that says that a call did not happen."""
+    """Return a wrapper for a tool's `reconcile` function. It logs each call that `reconcile` reports as not done."""
 
     def heard(key: object, found: Any) -> Any:
         if isinstance(found, NotDone):

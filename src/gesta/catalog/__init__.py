@@ -1,7 +1,7 @@
 """The tools and prompts of a folder, found by name, by words and by annotations, each with its version from git.
 
-No index is stored: a catalog is read from the files of the folder. No code in a file runs until one of its tools is
-requested.
+A catalog stores no index: it is read from the files of the folder. Reading runs no code of the files. A file runs only
+when `Catalog.tools` returns one of its tools.
 """
 
 ORDER = ("version", "item", "index")

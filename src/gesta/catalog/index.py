@@ -1,4 +1,4 @@
-"""A folder of tools and prompts as a catalog."""
+"""A catalog: the tools and prompts of a folder, and the search in them."""
 
 import math
 import re
@@ -20,21 +20,21 @@ WORD = re.compile(r"[^\W_]+")
 SAME = 4
 """Smallest number of letters of a word that also matches longer words that begin with it."""
 NAMED = 3
-"""The weight of a word in a name, relative to a word in a description."""
+"""The weight of a word in an item's name, relative to a word in its description."""
 MOST_FILES = 50_000
-"""How many files a folder may hold that git does not keep. A folder with more, such as `/`, is no project."""
+"""Greatest number of files of a folder without git. A folder with more, such as `/`, is hardly a project."""
 
 
 class NotInCatalog(GestaError, LookupError):
-    """A catalog has no item of this name."""
+    """Raised if a catalog has no item of this name, or if a folder cannot be read as a catalog."""
 
 
 class Found(Struct, frozen=True):
-    """An item that a search has found."""
+    """A tool or prompt that a search has found, with its score."""
 
     item: Item
     score: float
-    """A higher score is a better match. Scores can be compared only within one search."""
+    """The higher, the better the match. Scores can be compared only within one search."""
 
 
 class Catalog(Struct, frozen=True, kw_only=True):
@@ -42,7 +42,8 @@ class Catalog(Struct, frozen=True, kw_only=True):
 
     folder: str
     version: Version
-    """Version of the folder. `gesta.Agent(catalog=str(catalog.version))` writes it in the begin of each turn."""
+    """Version of the folder. With `gesta.Agent(catalog=str(catalog.version))`, it is recorded at the beginning of each
+    turn."""
     items: list[Item]
     """The items, sorted by kind and name."""
     problems: list[str]
@@ -62,11 +63,11 @@ class Catalog(Struct, frozen=True, kw_only=True):
         return self.item(name, "prompt")
 
     def tools(self, *names: str) -> list[Tool]:
-        """Run the files that define these tools, and return the tools in the order of the names.
+        """Run the files that define some tools, and return the tools in the order of their names here.
 
         Raises:
             NotInCatalog: there is no tool of that name, or its file makes no such tool when it runs.
-            BaseException: whatever a file raises when it runs.
+            BaseException: any error that a file raises when it runs.
         """
         ran: dict[str, dict[str, Tool]] = {}
         made = []
@@ -88,10 +89,15 @@ class Catalog(Struct, frozen=True, kw_only=True):
         annotations: Mapping[str, str] | None = None,
         limit: int | None = None,
     ) -> list[Found]:
-        """Return the items that contain one of the words, best first; without words, all items by kind and name.
+        """Return the items that contain at least one of the words, the best match first.
+
+        Without words, return all items, sorted by kind and name.
 
         Args:
+            words: the words, separated by spaces or other signs.
+            kind: only tools, or only prompts.
             annotations: annotations that an item must have, all of them.
+            limit: greatest number of items.
         """
         wanted = (annotations or {}).items()
         every = [each for each in self.items if kind in (None, each.kind) and wanted <= each.annotations.items()]
@@ -104,9 +110,10 @@ class Catalog(Struct, frozen=True, kw_only=True):
 
 
 def index(folder: str | Path) -> Catalog:
-    """Read the tools and prompts of a folder, and their versions from git. No code in the folder runs.
+    """Read the tools and prompts of a folder, with their versions from git. No code in the folder runs.
 
-    Files that git ignores are left out; without git, hidden files. `problems` names the items that cannot be read.
+    Files that git ignores are left out; without git, hidden files are left out. `Catalog.problems` names the items that
+    cannot be read.
 
     Raises:
         NotInCatalog: there is no such folder, or it holds more than MOST_FILES files without git.
@@ -140,7 +147,7 @@ def index(folder: str | Path) -> Catalog:
 
 
 def _words(item: Item) -> Counter[str]:
-    """Return the words that an item is found by, each with its weight."""
+    """Return the words of an item's name, description and annotations, each with its weight."""
     named = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", item.name)
     counts = Counter(WORD.findall(item.description.lower()))
     counts.update(WORD.findall(" ".join(item.annotations.values()).lower()))
@@ -150,7 +157,13 @@ def _words(item: Item) -> Counter[str]:
 
 
 def _score(asked: set[str], own: Counter[str], every: list[Counter[str]]) -> float:
-    """Return how well the words of an item match the words of a search. Rare words count more than frequent words."""
+    """Return how well an item matches a search, from 0 on. Rare words count more than frequent words.
+
+    Args:
+        asked: the words of the search.
+        own: the words of the item, with their weights.
+        every: the words of all items.
+    """
     score = 0.0
     for word in asked:
         times = sum(own[each] for each in _alike(word, own))
@@ -160,7 +173,7 @@ def _score(asked: set[str], own: Counter[str], every: list[Counter[str]]) -> flo
 
 
 def _alike(word: str, words: Mapping[str, int]) -> Iterator[str]:
-    """Yield the words that equal a word, begin with it, or are a beginning of it."""
+    """Yield the words among `words` that equal `word`, begin with it, or are a beginning of it."""
     for each in words:
         short, long = sorted((word, each), key=len)
         if each == word or (len(short) >= SAME and long.startswith(short)):

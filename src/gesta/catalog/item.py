@@ -1,7 +1,7 @@
-"""Tools and prompts as they are written in files.
+"""Tools and prompts, read from the text of files.
 
-A tool is a function in a `.py` file with Gesta's decorator `tool`. It is read from the text of the file, which is not
-run. A prompt is a file `NAME.prompt.md`: TOML between two lines `+++`, and the text of the prompt below.
+A tool is a function in a `.py` file with Gesta's decorator `tool`. Its file is read as text and not run. A prompt is a
+file `NAME.prompt.md`: TOML between two lines `+++`, and the text of the prompt below.
 """
 
 import ast
@@ -15,46 +15,52 @@ from gesta.catalog.version import Version
 from gesta.errors import GestaError
 
 PYTHON, PROMPT = ".py", ".prompt.md"
-"""Endings of the names of the files that are read."""
+"""Endings of the names of files that may hold tools, and of files that hold a prompt."""
 FENCE = "+++"
 ANNOTATIONS = "ANNOTATIONS"
-"""Name of a dict in a Python file, which maps the name of a tool to its annotations."""
+"""Name of a dict in a Python file that maps the name of a tool to the annotations of the tool."""
 MEMBERS = ("name", "description", "tools", "output", "annotations")
 """Keys that the TOML at the head of a prompt may have."""
 
 
 class Item(Struct, frozen=True, kw_only=True):
-    """One tool or prompt."""
+    """One tool or prompt of a catalog."""
 
     kind: Literal["tool", "prompt"]
     name: str
     description: str
     source: str
-    """Path of its file, relative to the folder."""
+    """Path of the item's file, relative to the folder of the catalog."""
     line: int
     """Line of the file in which the item begins, counted from 1."""
     version: Version
-    """Version of its file."""
+    """Version of the item's file."""
     annotations: dict[str, str] = {}
     signature: str | None = None
-    """The parameters of a tool, in the words of the file; `None` for a prompt."""
+    """The parameters of a tool, as the file writes them; `None` for a prompt."""
     content: str | None = None
     """The text of a prompt; `None` for a tool."""
     tools: list[str] = []
-    """Names of the tools that go with a prompt."""
+    """Names of the tools that a prompt uses; empty for a tool."""
     output: dict[str, Any] | None = None
-    """JSON Schema of the answer to a prompt."""
+    """JSON Schema of the answer to a prompt; `None` for a tool, or for an answer in words."""
 
 
 class BadItem(GestaError):
-    """A file of a catalog holds a tool or a prompt that cannot be used."""
+    """Raised for a tool or prompt in a file that cannot be used. The message names the file and the line."""
 
     def __init__(self, source: str, line: int, found: str) -> None:
         super().__init__(f"{source}:{line}: {found}.")
 
 
 def items(source: str, text: str, version: Version) -> Iterator[Item]:
-    """Yield the tools and prompts of a file, in order. Raises BadItem for an item that cannot be read."""
+    """Yield the tools and prompts of a file, in their order. Raises BadItem for an item that cannot be read.
+
+    Args:
+        source: path of the file, relative to the folder of the catalog.
+        text: content of the file.
+        version: version of the file.
+    """
     if source.endswith(PROMPT):
         yield _prompt(source, text, version)
         return
@@ -116,7 +122,7 @@ def _prompt(source: str, text: str, version: Version) -> Item:
 
 
 def _decorator(node: ast.AST) -> ast.expr | None:
-    """Return the decorator that makes a function a tool; `None` if there is no such decorator."""
+    """Return the decorator `tool` of a function; `None` if the node is no function with this decorator."""
     for each in getattr(node, "decorator_list", ()):
         called = each.func if isinstance(each, ast.Call) else each
         if (called.id if isinstance(called, ast.Name) else getattr(called, "attr", "")) == "tool":

@@ -1,4 +1,4 @@
-"""Versions of a folder and of its files, read from git: the commit, and whether the files differ from it.
+"""Versions of a folder and of its files, from git: the last commit, and whether the files differ from it.
 
 Without git, or without a commit, a version is the digest of the contents of the files.
 """
@@ -13,35 +13,36 @@ from typing import Literal
 from msgspec import Struct
 
 SHOWN = 12
-"""How many hex digits of a version are shown to a person."""
+"""Number of hex digits of a version that are shown to a person."""
 HIDDEN = ("__pycache__", "node_modules")
 COMMIT = "//"
 """Prefix of a line of `git log` that names a commit; no path in git begins with it."""
 
 
 class Version(Struct, frozen=True, kw_only=True):
-    """A version of a folder or a file."""
+    """The version of a folder or file: a commit, or a digest of its contents."""
 
     identifier: str
-    """In hex. For a file, its last commit; for a folder, the commit that is checked out; for `raw`, a SHA-256."""
+    """Hex digits. For a file, its last commit; for a folder, the commit that is checked out; for the system `raw`, a
+    SHA-256."""
     dirty: bool = False
-    """Whether the files differ from that commit. A file that git does not know counts as a difference."""
+    """Whether the files differ from that commit. A file that git does not track counts as a difference."""
     system: Literal["git", "raw"] = "git"
     at: str | None = None
-    """Time of that commit, ISO 8601."""
+    """Time of that commit, in ISO 8601; `None` without a commit."""
 
     def __str__(self) -> str:
-        """Return the version as it is written on record: `commit`, `commit+dirty`, or `sha256:digest`."""
+        """Return the version as it is recorded: `commit`, `commit+dirty`, or `sha256:digest`."""
         return f"{'sha256:' if self.system == 'raw' else ''}{self.identifier}{'+dirty' if self.dirty else ''}"
 
     @property
     def short(self) -> str:
-        """The version as text with only `SHOWN` digits, for people."""
+        """The version as text for people, with only `SHOWN` hex digits."""
         return str(self).replace(self.identifier, self.identifier[:SHOWN])
 
 
 class History:
-    """Reads the commits of a folder's files from git. Cost: one pass over the history of the folder."""
+    """Reads from git the commits of a folder's files. Cost: one pass over the history of the folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -49,21 +50,25 @@ class History:
         self._head = head.split() if head else None
         listed = self._git("ls-files", "-c", "-o", "--exclude-standard", "-z")
         self.files: list[str] | None = None if listed is None else sorted(set(_split(listed)))
-        """Paths of the files that git tracks or would add, relative to the folder; `None` if there is no git."""
+        """Paths of the files that git tracks or would add, relative to the folder; `None` without git."""
         changed = self._git("diff", "HEAD", "--name-only", "--relative", "-z", "--", ".") if self._head else None
         new = self._git("ls-files", "-o", "--exclude-standard", "-z")
         self._dirty = {*_split(changed), *_split(new)}
         self._last = self._commits() if self._head else {}
 
     def of_file(self, path: str) -> Version:
-        """Return the version of a file, by its path relative to the folder."""
+        """Return the version of one file.
+
+        Args:
+            path: path relative to the folder.
+        """
         if path not in self._last:
             return self._raw([path])
         commit, at = self._last[path]
         return Version(identifier=commit, dirty=path in self._dirty, at=at)
 
     def of_folder(self, paths: Iterable[str]) -> Version:
-        """Return the version of the folder. Only the files in `paths` count as its contents."""
+        """Return the version of the folder. Whether it is dirty depends only on the files in `paths`."""
         every = list(paths)
         if self._head is None:
             return self._raw(every)
@@ -78,7 +83,7 @@ class History:
         return Version(identifier=digest.hexdigest(), system="raw")
 
     def _commits(self) -> dict[str, tuple[str, str]]:
-        """Return the last commit of each file, with the time of that commit."""
+        """Return for each file its last commit, and the time of that commit."""
         told = self._git("log", f"--format={COMMIT}%H %cI", "--name-only", "--relative", "-z", "--", ".") or ""
         last: dict[str, tuple[str, str]] = {}
         commit = ("", "")
@@ -101,9 +106,9 @@ class History:
 
 
 def files_without_git(folder: Path, most: int) -> list[str]:
-    """Return the paths of the files below a folder, without hidden files and files in hidden folders.
+    """Return the paths of all files below a folder, except hidden files and files in hidden folders.
 
-    Folders are read until more than `most` files are found.
+    Reading ends after the folder in which more than `most` files were found, so the result may be incomplete.
     """
     found = list[str]()
     for at, folders, names in os.walk(folder):

@@ -1,4 +1,4 @@
-"""The command line: each command is one dataclass of options and one function. The command `gesta` calls `main`."""
+"""The command line `gesta`. Each command is one dataclass of options and one function. `main` runs a command."""
 
 import os
 import sys
@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING
 from gesta.cli.talk import Screen, harmless
 from gesta.text.redactor import SECRETS
 
-PATIENCE_S = 0.3  # threads that are done with their work end within it
+PATIENCE_S = 0.3  # seconds to wait for threads that have finished their work
 
 if TYPE_CHECKING:
     from typer import Typer
 
 
 def application(verb: str | None = None) -> "Typer":
-    """Return the application with all its commands, or only with the one that `verb` names.
+    """Return the application with all its commands, or only with the command that `verb` names.
 
-    Building the other commands takes as long as a short command itself.
+    Building all commands takes as long as a short command itself. A verb that is no command returns all of them.
     """
-    from gesta.cli import (  # noqa: F401 - each adds its commands
+    from gesta.cli import (  # noqa: F401 - each module adds its commands
         answering,
         cataloguing,
         comparing,
@@ -47,9 +47,9 @@ def application(verb: str | None = None) -> "Typer":
 
 
 def main() -> None:
-    """Run the command line."""
+    """Run the command line with the arguments of this process, and exit with the exit code of the command."""
     for name in ("stdin", "stdout", "stderr"):
-        if getattr(sys, name) is None:  # it was closed by whoever called
+        if getattr(sys, name) is None:  # the calling process has closed it
             setattr(sys, name, Path(os.devnull).open("r" if name == "stdin" else "w"))  # noqa: SIM115 - as long as we live
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
@@ -78,9 +78,9 @@ def main() -> None:
 
 
 def leave(code: int | str | None) -> None:
-    """Exit at once, because Python would wait for a thread in which a tool hangs.
+    """Exit at once with an exit code. A normal exit would wait for a thread in which a tool hangs.
 
-    That call is on record as in doubt.
+    The call of that tool is on record as one whose outcome is unknown.
     """
     sys.stdout.flush()
     sys.stderr.flush()

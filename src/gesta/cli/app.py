@@ -1,7 +1,7 @@
-"""The application `gesta`, and the function that adds a command, made of a dataclass of options and a function.
+"""The application `gesta`, and the decorator that makes a command from a function and a dataclass of options.
 
-Help is plain text, because drawn help would take longer to import than all the rest. Each command imports only what it
-needs. No error that a user can cause shows a traceback without `--debug`.
+Help is plain text, because formatted help would take longer to import than all the rest. Each command imports only what
+it needs. No error that a user can cause shows a traceback without `--debug`.
 """
 
 import inspect
@@ -43,23 +43,23 @@ VERBS = {
     ),
     "Models": ("models",),
 }
-"""Every command, under its heading."""
+"""The names of all commands, each under the heading of the help text that lists it."""
 
 TYPED_WRONG = (BadAddress, NoRecord, NoRun, SeveralRuns)
-"""Errors in the command line that a person typed. They have the exit code 2, like click's own errors."""
+"""Errors in what a person typed. They have exit code 2, like click's own errors."""
 
 UNFORESEEN = "This was not foreseen. `--debug` shows where it happened; please report that."
 
 
 class Groups(typer.core.TyperGroup):
-    """A group of commands that lists its commands under headings."""
+    """The top command, which lists its subcommands under headings."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Return the names of the commands in the order of `VERBS`."""
+        """Return the names of all commands, in the order of `VERBS`."""
         return [name for names in VERBS.values() for name in names]
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the list of commands, under their headings."""
+        """Write the list of commands to the help text, under the headings of `VERBS`."""
         for heading, names in VERBS.items():
             rows = [(name, self.commands[name].get_short_help_str(formatter.width - 12)) for name in names]
             with formatter.section(heading):
@@ -96,12 +96,14 @@ def root(
 def command(
     shape: Callable[P, Options], *, example: str, lists: Mapping[str, str] | None = None
 ) -> Callable[[Callable[[Options], int | None]], Callable[[Options], int | None]]:
-    """Make a command from a function: its name is the verb, its docstring is the help, `shape` holds the options.
+    """Return a decorator that adds a function as a command to the application.
+
+    The command has the function's name. The function's docstring is the help text.
 
     Args:
-        shape: a dataclass with typer's annotations.
-        example: one command line that a test runs.
-        lists: texts for the names in braces in the docstring.
+        shape: a dataclass with typer's annotations; its fields are the options of the command.
+        example: a command line for the help text, which a test runs.
+        lists: texts that replace the names in braces in the docstring.
     """
 
     def join(handle: Callable[[Options], int | None]) -> Callable[[Options], int | None]:
@@ -133,7 +135,10 @@ def _sign(call: Any, shape: Any) -> None:
 
 
 def guarded(work: Callable[[], int | None], *, debug: bool) -> int:
-    """Run a command and return its exit code. Errors are printed as messages, not as tracebacks."""
+    """Run a command and return its exit code.
+
+    Errors are printed as messages, unless `debug` is set: then they are raised.
+    """
     try:
         with _warned():
             code = work() or 0
@@ -160,7 +165,7 @@ def guarded(work: Callable[[], int | None], *, debug: bool) -> int:
 
 @contextmanager
 def _warned() -> Iterator[None]:
-    """In the block, print Gesta's warnings about a record as messages. Python prints all other warnings."""
+    """Print Gesta's warnings about a record as messages, inside the block. Python prints all other warnings."""
     with warnings.catch_warnings():
         shown: Callable[..., None] = warnings.showwarning
 
@@ -176,6 +181,6 @@ def _warned() -> Iterator[None]:
 
 
 def silenced() -> int:
-    """Discard all output from now on, because nobody reads it, and return the exit code."""
+    """Discard all output from now on, because its reader has closed the pipe, and return the exit code for that."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return BROKEN_PIPE

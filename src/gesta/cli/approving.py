@@ -1,8 +1,9 @@
-"""Asks a person about a tool call, and writes the answer to the inbox of the run.
+"""Asks a person about a tool call, and sends the answer to the run.
 
-An answer is a letter in the run's inbox, whether it came from the prompt, from `--yes` or from `gesta approve`. The
-key of the letter is that of the question, so the first of two answers counts. An answer with a token has a key of its
-own, and so has an answer after a refused one: an answer that does not count must not block one that does.
+An answer is a letter: a message in the run's inbox, which the process that resumes the run reads. So an answer at the
+prompt, from `--yes` and from `gesta approve` have the same effect. The letter has the key of the question, so the first
+of two answers counts. An answer with a token, or after a refused answer, has a key of its own: an answer that does not
+count must not block one that does.
 """
 
 import os
@@ -27,21 +28,21 @@ MOST = 4000
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """A person's answer about a tool call."""
+    """A person's answer to the question whether a tool call may run."""
 
     verdict: Literal["approved", "denied", "answered"]
     by: str
     reason: str | None = None
     args: dict[str, Any] | None = None
-    """Arguments that replace the model's."""
+    """Arguments that replace those of the model; `None` to keep the model's."""
     result: Any = None
-    """The result of the call, if a person answers it and the tool does not run."""
+    """The result of the call, for the verdict `answered`: then the tool does not run."""
     token: str | None = None
-    """A token that proves who answered. Another program made it."""
+    """A token, made by another program, that proves who answered."""
 
 
 def who() -> str:
-    """Return the user name of the person at this terminal."""
+    """Return the user name of the person at this terminal, or `somebody` if the system does not know it."""
     import getpass
 
     try:
@@ -51,7 +52,7 @@ def who() -> str:
 
 
 async def give(record: Record, waiting: Waiting, verdict: Verdict) -> Receipt:
-    """Write the answer about a call to the run's inbox, signed if the environment holds a key.
+    """Write the answer about a call to the run's inbox. It is signed if the environment holds a key.
 
     Raises:
         Stop: the environment holds a key that cannot be used.
@@ -80,7 +81,10 @@ def _asked(waiting: Waiting, record: str) -> Asked:
 
 
 def signing_key() -> bytes | None:
-    """Return the key in the environment; `None` if there is none. Raises Stop for a bad key, without showing it."""
+    """Return the key for signing answers from the environment; `None` if it holds none.
+
+    Raises Stop for a key that cannot be used. The message does not show the key.
+    """
     text = os.environ.get(VARIABLE, "").strip()
     try:
         key = bytes.fromhex(text)
@@ -93,7 +97,10 @@ def signing_key() -> bytes | None:
 
 
 def ask(waiting: Waiting, agent: Agent, by: str) -> Verdict | None:
-    """Ask the person at the prompt. Return `None` if the person closed the input without an answer."""
+    """Ask the person at the terminal whether a call may run, and return the answer.
+
+    Returns `None` if the person closed the input without an answer.
+    """
     say(f"{visible(waiting.tool or '')} asks to run, with:", BOLD)
     for line in arguments(waiting):
         say(f"    {line}")
@@ -115,7 +122,10 @@ def ask(waiting: Waiting, agent: Agent, by: str) -> Verdict | None:
 
 
 def arguments(waiting: Waiting) -> list[str]:
-    """Return the arguments as lines, one argument below the other, with every character made visible."""
+    """Return the arguments of a call as lines for the prompt, one argument below the other.
+
+    Escapes replace characters that cannot be seen.
+    """
     if not waiting.args:
         return ["no arguments"]
     args = visible_value(waiting.args)
@@ -131,7 +141,7 @@ def arguments(waiting: Waiting) -> list[str]:
 
 
 def explain(waiting: Waiting, agent: Agent) -> None:
-    """Print what each answer at the prompt means, and the tool's description."""
+    """Print what each answer at the prompt means, and the tool's description and effect."""
     tool = agent.tool(waiting.tool or "")
     if tool is not None and tool.description:
         say(f"    {tool.name}: {tool.description}")

@@ -1,4 +1,4 @@
-"""The command `catalog`: the tools and prompts of a folder, and their versions."""
+"""The command `catalog`, which lists the tools and prompts of a folder with their versions."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class CatalogOptions(Common):
-    """Options of `catalog`."""
+    """Command-line options of `gesta catalog`."""
 
     folder: Annotated[str, typer.Argument(metavar="FOLDER", help="The folder with the files.", show_default=True)] = "."
     find: Annotated[
@@ -71,13 +71,13 @@ def catalog(options: CatalogOptions) -> int:
 
 
 def facts(item: "Item") -> dict[str, Any]:
-    """Return the known facts about an item as JSON values."""
+    """Return a tool or prompt as `gesta catalog --json` writes it. Members that are `None` are left out."""
     members = {name: getattr(item, name) for name in item.__struct_fields__}
     return {name: value for name, value in members.items() if value is not None} | {"version": str(item.version)}
 
 
 def _annotations(given: list[str]) -> dict[str, str]:
-    """Read annotations of the form `KEY=VALUE`."""
+    """Return annotations, given in the form `KEY=VALUE`, as a dict. Raises Stop for a text of another form."""
     pairs = [each.partition("=") for each in given]
     for (key, mark, _), each in zip(pairs, given, strict=True):
         if not (key and mark):
@@ -97,7 +97,7 @@ def _first(item: "Item") -> str:
 
 
 def _whole(item: "Item") -> list[str]:
-    """Return the lines that show all facts of one item."""
+    """Return the lines that show one tool or prompt with all that is known about it."""
     notes = ", ".join(f"{key}={value}" for key, value in item.annotations.items())
     called = f"{item.name}({item.signature})" if item.kind == "tool" else item.name
     told = {

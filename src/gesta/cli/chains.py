@@ -1,8 +1,8 @@
-"""Makes the output of `why`: the nodes from a question to an answer, as a tree that fits a page.
+"""Makes the output of `why`: the entries from a question to an answer, as a tree that fits a page.
 
-A node is drawn below the call or the analysis that it belongs to. `←` names the nodes that it was made from, unless
-that is the node above it. Nodes that do not fit are left out, beginning with nodes of earlier turns; the last line
-counts them.
+An entry is called a node here. A node is drawn below the tool call or the analysis that it belongs to. `←` names the
+nodes that it was made from, unless that is only the node above it. Nodes that do not fit are left out, beginning with
+nodes of earlier turns. The last line counts them.
 """
 
 import sys
@@ -26,21 +26,27 @@ from gesta.views.lineage import Explanation, Node
 LINES, WIDEST = 40, 100
 """Greatest number of lines and columns of the page, unless `--all` is set."""
 BEFORE = 30
-"""Greatest number of characters that are shown before the first passage."""
+"""Greatest number of characters of a node's text that are shown before the first passage that the answer repeats."""
 PASSAGES = 4
 """Greatest number of lines that are shown of one retrieval."""
 SOURCES = 5
-"""Greatest number of ids that one arrow names."""
+"""Greatest number of nodes that one arrow names."""
 RANKS = ("Thought", "Analysis", "Note", "Summary", "Artifact", "Resolution", "Observation", "ToolUse", "Retrieval")
-"""Types of nodes, in the order in which they are left out."""
+"""Types of nodes, in the order in which nodes are left out."""
 UNDER = {"Thought": "Analysis", "ToolUse": "Analysis"} | dict.fromkeys(
     ("Observation", "Retrieval", "Artifact", "Approval", "Resolution"), "ToolUse"
 )
-"""The type of node under which a node is drawn, by its own type."""
+"""For the type of a node, the type of the node below which it is drawn."""
 
 
 def why(options: OnRecord, run: str, entry: int | None, *, everything: bool) -> None:
-    """Print the explanation of an entry."""
+    """Print the nodes that an entry was made from.
+
+    Args:
+        run: an id, the start of one, `last`, or a session.
+        entry: seq (number in the run) of the entry; `None` for the last answer.
+        everything: whether all nodes and whole texts are shown.
+    """
     found = reading(options, lambda record: explained(record, run, entry))
     target = found.nodes[-1]
     answer = target.kind is Kind.Assistant or target.type == "Conclusion"
@@ -69,12 +75,16 @@ def nodes(found: Explanation) -> list[dict[str, Any]]:
 
 
 def _drawn(node: Node, passages: Sequence[Drawn]) -> dict[str, Any]:
-    """Return the passages of a node that the answer repeats, each as start and end in the node and in the answer."""
+    """Return which passages of a node the answer repeats, as `[start, end, start in the answer, end in the answer]`."""
     return {"drawn": [[each.start, each.end, each.at, each.to] for each in passages if each.id == node.id]}
 
 
 async def explained(record: Record, run: str, seq: int | None) -> Explanation:
-    """Return the explanation of an entry, also across the other runs that it was made from."""
+    """Return the nodes that an entry was made from, also those in other runs. Raises Stop if there is no such entry.
+
+    Args:
+        seq: number of the entry in the run; `None` for the last answer.
+    """
     row = await record.find(run)
     if seq is not None and seq > row.head:
         raise Stop(f"No entry {seq} in run {row.run}. Its entries are 1 to {row.head}; `gesta log` shows them.")
@@ -82,7 +92,7 @@ async def explained(record: Record, run: str, seq: int | None) -> Explanation:
 
 
 class Page:
-    """The nodes of an explanation as lines."""
+    """The nodes of an explanation as lines of text, drawn as a tree."""
 
     def __init__(self, found: Explanation, passages: Sequence[Drawn], *, width: int, everything: bool) -> None:
         self._found, self._width, self._everything = found, width, everything
@@ -93,7 +103,7 @@ class Page:
         self._over: dict[str, str] = {}
 
     def lines(self) -> Iterator[str]:
-        """Yield the lines of the page, and a last line that counts the nodes left out."""
+        """Yield the lines of the tree, and a last line that counts the nodes left out."""
         rows = list(self._rows())
         numbers = max((cell_len(number) for number, _, _ in rows), default=0)
         column = min(max((cell_len(head) for _, head, _ in rows), default=0), self._width // 3)
@@ -110,9 +120,9 @@ class Page:
             yield self._cut(f"left out: {told} (--all shows them)", self._width)
 
     def _fitting(self) -> dict[str, Node]:
-        """Return the nodes to show. If the answer repeats passages, only nodes that matter for them are shown.
+        """Return the nodes to show, by id. If the answer repeats passages, only the nodes that explain these are shown.
 
-        If there are too many lines, nodes are left out, first those of earlier turns.
+        If there are too many lines, nodes are left out, beginning with those of earlier turns.
         """
         found = self._found
         wanted = narrowed(found, self._passages) if self._passages else self._nodes
@@ -135,7 +145,7 @@ class Page:
         return kept
 
     def _rows(self) -> Iterator[tuple[str, str, Node]]:
-        """Yield the number, the branch with its name, and the node of each row, in the order of the tree."""
+        """Yield for each row of the tree the number of its node, its branch with the type of the node, and the node."""
         target, roots = self._found.nodes[-1], []
         for node in self._kept.values():
             over = self._under(node) or (self._host(node.run) if node.run != target.run else None)
@@ -145,7 +155,7 @@ class Page:
                 self._over[node.id] = over
                 self._children.setdefault(over, []).append(node)
         told: set[str] = set()
-        for node in [*roots, *self._kept.values()]:  # after the roots come only nodes that stand under each other
+        for node in [*roots, *self._kept.values()]:  # after the roots, only nodes that are below each other in a circle
             yield from self._tree(node, ("", ""), told)
 
     def _tree(self, node: Node, art: tuple[str, str], told: set[str]) -> Iterator[tuple[str, str, Node]]:
@@ -163,7 +173,7 @@ class Page:
                 left.append((child, below + ("└ " if last else "├ "), below + ("  " if last else "│ ")))
 
     def _under(self, node: Node) -> str | None:
-        """Return the id of the nearest node of the same run under which this node is drawn."""
+        """Return the id of the nearest node of the same run below which a node is drawn, if there is one."""
         wanted, left, seen = UNDER.get(node.type), list(node.derived_from), set[str]()
         while wanted is not None and left:
             id = left.pop(0)
@@ -178,12 +188,12 @@ class Page:
         return None
 
     def _host(self, run: str) -> str | None:
-        """Return the id of the first shown node that was made from a node of another run, given the id of that run."""
+        """Return the id of the first shown node that was made from a node of the given run, but is in another run."""
         ids = {node.id for node in self._nodes.values() if node.run == run}
         return next((node.id for node in self._kept.values() if node.run != run and ids & set(node.derived_from)), None)
 
     def _arrow(self, node: Node) -> str:
-        """Return an arrow with the nodes that a node was made from, unless its place in the tree shows them."""
+        """Return an arrow and the numbers of a node's sources; empty if the place in the tree shows them."""
         if list(node.derived_from) == [self._over.get(node.id)] or not node.derived_from:
             return ""
         shown = self._kept if self._passages else self._nodes
@@ -196,17 +206,17 @@ class Page:
 
     @staticmethod
     def _number(node: Node, run: str) -> str:
-        """Return the seq of a node, with the start of its run's id if that is another run."""
+        """Return the seq of a node. For a node of another run, the start of that run's id comes before it."""
         return str(node.seq) if node.run == run else f"{harmless(node.run[:8])}.{node.seq}"
 
     def _marked(self, node: Node) -> str:
-        """Return the text of a node with its passages in brackets, starting shortly before the first passage."""
+        """Return the text of a node with the repeated passages in brackets, from shortly before the first one."""
         target = self._found.nodes[-1].id
         own = [(each.start, each.end) for each in self._passages if each.id == node.id]
         spans = sorted({(each.at, each.to) for each in self._passages} if node.id == target else set(own))
         marked, end = "", 0
         first = spans[0][0] if spans and node.id != target else 0
-        if first > BEFORE + len("..."):  # dots in place of fewer letters would save nothing
+        if first > BEFORE + len("..."):  # otherwise the dots would take as much space as the text
             end, marked = first - BEFORE, "..."
         for start, stop in spans:
             if start >= end:

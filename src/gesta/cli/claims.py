@@ -1,8 +1,8 @@
 """The commands `adopt` and `gone`, which record facts that a person knows and no program can find out.
 
-A copy cannot know whether the record that it was made from is still written, and no program can see the processes of
-another machine. Before both commands write the person's statement, they print it: if it is false, an effect may happen
-twice.
+`adopt` says that a copy of a record is used from now on: a copy cannot know whether the original is still written.
+`gone` says that a process has ended: no program sees the processes of another machine. If the statement is false, an
+effect, such as a payment, may happen twice. So both commands print the statement before they write it.
 """
 
 import sys
@@ -32,11 +32,11 @@ HELD = "SELECT run, owner FROM leases WHERE owner IS NOT NULL ORDER BY run"
 RESULT = "SELECT count(*) FROM entries WHERE run = ? AND kind = 'tool-result' AND content LIKE ?"
 KNOWN = {True: "has ended", False: "is at work here", None: "not known"}
 NAME = 16
-"""Number of hex digits that are the random part of a process's name."""
+"""Number of hex digits in the random part of a process's name."""
 
 
 class Named(Struct, frozen=True):
-    """An attempt that names a process."""
+    """An attempt of a tool call, made by the process in question."""
 
     id: str
     tool: str
@@ -45,7 +45,7 @@ class Named(Struct, frozen=True):
 
 
 def adopt(options: AdoptOptions) -> int:
-    """Declare that this copy, or some runs of it, are used from now on."""
+    """Record that this copy of a record, or some runs of it, are used from now on. Returns the exit code."""
     address, by = options.target(), options.by or who()
 
     async def work() -> int:
@@ -92,7 +92,11 @@ def _adopted(options: AdoptOptions, facts: dict[str, Any]) -> int:
 
 
 async def _open_at(record: Record, mark: int) -> list[RunRow]:
-    """Return the runs whose open turn began at or before a position. Cost: reads all entries."""
+    """Return the runs whose open turn began at or before a place in the record. Cost: reads all entries.
+
+    Args:
+        mark: the pos (number in the record) of an entry.
+    """
     found = []
     for row in await record.store.runs():
         state = await record.state(row.run)
@@ -103,7 +107,10 @@ async def _open_at(record: Record, mark: int) -> list[RunRow]:
 
 
 def gone(options: GoneOptions) -> int:
-    """Declare that a process has ended, or list the processes that hold a run or have tried a call without a result."""
+    """Record that a process has ended, and return the exit code.
+
+    Without a process in the options, list the processes that have the lease of a run, or an attempt without a result.
+    """
     if options.process is None:
         reading(options, partial(_list_all, options))
         return 0
@@ -140,7 +147,7 @@ def gone(options: GoneOptions) -> int:
 
 
 async def _list_all(options: GoneOptions, record: Record) -> None:
-    """Print the processes that hold a run or have tried a call without a result, and what is known about each."""
+    """Print the processes that have the lease of a run, or an attempt without a result, and whether each has ended."""
     rows = []
     for process in sorted(await _processes(record)):
         open_ = [each.id for each in await _attempts(record, process) if not each.answered]
@@ -160,7 +167,7 @@ async def _list_all(options: GoneOptions, record: Record) -> None:
 
 
 async def _processes(record: Record) -> set[str]:
-    """Return the names of the processes that appear in attempts and leases."""
+    """Return the names of all processes that the attempts and leases of a record name."""
     found = {str(owner) for _, owner in (await record.store.sql(HELD)).rows}
     for _, _, content in (await record.store.sql(ATTEMPTS, ('%"process":"%',))).rows:
         attempt = decode_content(str(content), {})
@@ -169,7 +176,10 @@ async def _processes(record: Record) -> set[str]:
 
 
 def _meant(name: str, known: set[str]) -> str:
-    """Return the process whose name is, or begins with, the given text. Raises Stop."""
+    """Return the full name of a process, given the name or the start of it.
+
+    Raises Stop if no process among `known` fits, or if several do.
+    """
     found = [name] if name in known else sorted(each for each in known if name and each.startswith(name))
     if len(found) > 1:
         raise Stop(f"{len(found)} processes begin with {name!r}: {', '.join(found[:5])}. Write more of the name.")
@@ -180,7 +190,7 @@ def _meant(name: str, known: set[str]) -> str:
 
 
 async def _attempts(record: Record, process: str) -> list[Named]:
-    """Return the attempts that name a process, in order."""
+    """Return the attempts that a process made, in the order in which they were recorded."""
     found = []
     for run, seq, content in (await record.store.sql(ATTEMPTS, (f'%"process":"{process}"%',))).rows:
         attempt = decode_content(str(content), {})
@@ -201,7 +211,10 @@ def _list(lines: list[str]) -> None:
 
 
 def _agreed(question: str, *, yes: bool, json: bool) -> bool:
-    """Ask the person to confirm, and return the answer. Without a terminal, print the option that confirms."""
+    """Ask the person to confirm a statement, and return the answer.
+
+    Without a terminal, print that `--yes` confirms it, and return `False`.
+    """
     if yes:
         return True
     if json or not terminal(sys.stdin):

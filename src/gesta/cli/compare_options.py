@@ -16,7 +16,7 @@ Live = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayOptions(OnRecord):
-    """Options of `replay`."""
+    """Command-line options of `gesta replay`."""
 
     run: Run
     agent: AgentAddress
@@ -25,7 +25,7 @@ class ReplayOptions(OnRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class ForkOptions(OnRecord):
-    """Options of `fork`."""
+    """Command-line options of `gesta fork`."""
 
     run: Run
     agent: Annotated[
@@ -71,7 +71,7 @@ class ForkOptions(OnRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class DiffOptions(OnRecord):
-    """Options of `diff`."""
+    """Command-line options of `gesta diff`."""
 
     run: Run
     other: Annotated[str, typer.Argument(metavar="OTHER", help="The run to compare it with.")]
@@ -79,7 +79,7 @@ class DiffOptions(OnRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class CaseOptions(OnRecord):
-    """Options of `case`."""
+    """Command-line options of `gesta case`."""
 
     what: Annotated[
         Literal["add", "accept"],

@@ -1,4 +1,8 @@
-"""Implements the commands `replay`, `fork`, `diff` and `case`."""
+"""Implements the commands `replay`, `fork`, `diff` and `case`.
+
+A replay runs the code of an agent again with the recorded answers of models and tools. A fork is a new run that shares
+the first entries of another run. A case is a recorded run in a file, which pytest replays as a test.
+"""
 
 import re
 import sys
@@ -50,7 +54,7 @@ from gesta.stores.common import private
 
 
 def replay(options: ReplayOptions) -> int:
-    """Replay a run and those below it."""
+    """Replay a run and the runs below it, and print the first difference. Returns the exit code."""
     agent = load(options.agent)
 
     async def work(record: Record) -> tuple[Replayed, Runs]:
@@ -81,7 +85,7 @@ def _divergence(found: Any) -> dict[str, Any] | None:
 
 @dataclass(frozen=True)
 class Fork:
-    """A new fork, and the run that it was made from."""
+    """A new fork, the run that it was made from, and whether a turn was run on it."""
 
     base: RunRow
     run: RunRow
@@ -89,7 +93,7 @@ class Fork:
 
 
 def fork(options: ForkOptions) -> int:
-    """Make a fork, and run the agent on it."""
+    """Make a fork, and run the agent on it if one is named. Returns the exit code."""
     if options.agent is None and (options.model or options.base_url or options.instructions or options.mcp):
         raise Stop(
             "--model, --base-url, --instructions and --mcp are for the agent that goes on. Name it: gesta fork RUN "
@@ -130,7 +134,7 @@ def fork(options: ForkOptions) -> int:
 
 
 def _check_live(live: Sequence[str], agent: Agent, base: Sequence[Entry]) -> None:
-    """Raise Stop for a name that is no tool of the agent, and that no server offered in the base of the fork."""
+    """Raise Stop for a name in `--live` that is no tool of the agent, and that no server offered in the base run."""
     names = [tool.name for tool in agent.tools]
     if agent.sources:
         names += [name for name in offered_names(base) if name not in names]
@@ -142,7 +146,7 @@ def _check_live(live: Sequence[str], agent: Agent, base: Sequence[Entry]) -> Non
 
 
 def _text(given: str) -> str:
-    """Return the text of an option, or the content of the file that it names with `@`."""
+    """Return the text of an option; for `@FILE`, the content of that file. Raises Stop if the file cannot be read."""
     if not given.startswith("@"):
         return given
     try:
@@ -168,7 +172,12 @@ async def _acting(record: Record, base: RunRow, agent: Agent, options: ForkOptio
 
 
 def _told(options: ForkOptions, fork: Fork, ended: Outcome | None, guesses: list[int]) -> None:
-    """Print how the turn of a fork ended, and the next command to type."""
+    """Print how the turn of a fork ended, and the next command to type.
+
+    Args:
+        ended: the outcome of the turn; `None` if no turn was run.
+        guesses: seqs of the requests for which the recorded model had no recorded answer of its own.
+    """
     base, made = fork.base, fork.run
     if ended is not None and ended.end is not None and not fork.went_on:
         say(
@@ -203,7 +212,7 @@ def _told(options: ForkOptions, fork: Fork, ended: Outcome | None, guesses: list
 
 
 def diff(options: DiffOptions) -> None:
-    """Compare two runs."""
+    """Compare two runs, and print their differences."""
 
     async def work(record: Record) -> list[list[Entry]]:
         return [await record.read((await record.find(name)).run) for name in (options.run, options.other)]
@@ -221,7 +230,7 @@ def diff(options: DiffOptions) -> None:
 
 
 def _step(step: differences.Step) -> list[str]:
-    """Return the lines that show one place at which two runs differ."""
+    """Return the lines that show one difference: an entry that was changed, removed or added."""
     if step.before is not None and step.after is not None:
         lines = [f"~ {step.before.seq} → {step.after.seq} {step.before.kind}"]
         for each in step.differences:
@@ -238,7 +247,7 @@ def _content(entry: Entry) -> str:
 
 
 def _facts(found: differences.Compared) -> list[str]:
-    """Return a table of the answers, effects and costs of both runs, side by side."""
+    """Return a table that shows outcome, answer, calls and cost of both runs side by side."""
     rows = []
     for name, show in FACTS.items():
         one, other = show(found.before), show(found.after)
@@ -252,7 +261,7 @@ def _effects(facts: differences.Facts) -> str:
 
 
 def _mark(effect: differences.Effect) -> str:
-    """Return a note for a call whose tool did not run: there is no result, or the result is from the record."""
+    """Return a note for a tool call whose tool did not run: it has no result, or a result from the record."""
     if effect.fired:
         return ""
     return " [not done]" if effect.outcome is None else " [from the record]"
@@ -271,7 +280,7 @@ FACTS: dict[str, Any] = {
     ),
     "cost": lambda facts: dollars(facts.usd),
 }
-"""The rows of the comparison, each with the function that makes its text."""
+"""The rows of the comparison: for each the function that makes its text from the facts about a run."""
 
 
 def _as_json(found: differences.Compared) -> dict[str, Any]:
@@ -296,7 +305,7 @@ def _as_json(found: differences.Compared) -> dict[str, Any]:
 
 
 def case(options: CaseOptions) -> int:
-    """Add a case, or accept the results of the present code as the new expectation."""
+    """Add a case, or update cases with the results of the present code. Returns the exit code."""
     return _add(options) if options.what == "add" else _accept(options)
 
 

@@ -1,7 +1,8 @@
 """Runs an agent on a record, asks the person at the terminal for approvals, and prints how the turn ended.
 
-The turn is run until it ends or waits. Each time, the record is opened and closed again, and nothing is kept in memory.
-So an answer at the prompt does the same as `gesta approve` and `gesta resume`, and Ctrl-C at the prompt loses nothing.
+The agent runs until its turn ends, or waits for a person. Each time, the record is opened and closed again, and nothing
+is kept in memory. So an answer at the prompt has the same effect as `gesta approve` and `gesta resume`, and Ctrl-C at
+the prompt loses nothing.
 """
 
 import sys
@@ -47,30 +48,41 @@ CODES = {"answered": ANSWERED, "failed": FAILED, "cancelled": FAILED, "limit": L
 
 @dataclass(frozen=True)
 class Job:
-    """An agent, the record on which it runs, and the words with which the next command names both."""
+    """An agent, the record on which it runs, and the parts of the command line that name both."""
 
     agent: Agent
     address: str
     record: str
     named: str
-    """The option ` --record FILE`, or an empty text."""
+    """The option ` --record FILE` for the next command line, with a space before it; empty if it was not given."""
     yes: bool
     json: bool
     approver: Approver | None = None
     servers: str = ""
-    """The options `--mcp SERVER`, as they were written."""
+    """The options ` --mcp SERVER` for the next command line; empty if there are none."""
 
     def command(self, verb: str, run: str, rest: str = "") -> str:
-        """Return a command line about a run."""
+        """Return a command line about a run.
+
+        Args:
+            verb: the name of the command.
+            rest: words after the id of the run, with a space before them.
+        """
         return f"gesta {verb} {run}{rest}{self.named}"
 
     def resume(self, run: str) -> str:
-        """Return the command line that resumes a run."""
+        """Return the command line that resumes a run with this agent."""
         return self.command("resume", run, f" {quoted(self.address)}{self.servers}")
 
 
 def work(job: Job, voice: Voice, first: Work) -> int:
-    """Run the agent until it ends or waits, and again after each answer of the person. Return the exit code."""
+    """Run the agent until its turn ends, or waits for something that the person at the terminal does not answer.
+
+    Returns the exit code. Ctrl-C leaves the turn open.
+
+    Args:
+        first: starts or resumes the run; after each answer the run is resumed.
+    """
     try:
         outcome = _stretch(job, voice, first)
         while answers := _answers(job, outcome.waiting):
@@ -82,7 +94,7 @@ def work(job: Job, voice: Voice, first: Work) -> int:
 
 
 def _stretch(job: Job, voice: Voice, do: Work) -> Outcome:
-    printed = Screen(sys.stderr)  # a tool's output goes to stderr, in a stream of its own
+    printed = Screen(sys.stderr)  # output of tools goes to stderr; a stream of its own removes secrets from it
     try:
         with redirect_stdout(cast("TextIO", printed)):
             return anyio.run(_turn, job, voice, do)
@@ -115,7 +127,7 @@ async def _hang_up(agent: Agent) -> None:
 
 
 def _answers(job: Job, waits: Sequence[Waiting]) -> list[tuple[Waiting, Verdict]]:
-    """Return the answers to the approvals that the turn waits for; an empty list if there is no person to ask."""
+    """Return the person's answers to the calls that wait for approval; an empty list without a person to ask."""
     waiting = [each for each in waits if each.what == "approval" and not each.refused]
     if job.yes:
         return [(each, Verdict(verdict="approved", by="--yes")) for each in waiting]
@@ -145,7 +157,7 @@ def _interrupted(job: Job, run: str | None) -> int:
 
 
 def _report(job: Job, outcome: Outcome) -> int:
-    """Print why there is no answer, and the next command to type. Return the exit code."""
+    """Print why there is no answer, and the next command to type. Returns the exit code."""
     if outcome.reason == "waiting":
         return _waiting(job, outcome)
     if outcome.error is not None:

@@ -1,4 +1,8 @@
-"""Implements the commands `import`, `export`, `push` and `verify`."""
+"""Implements the commands `import`, `export`, `push` and `verify`.
+
+A head is the id and digest of a run's last entry, as text `RUN.SEQ:DIGEST`. A head that was kept elsewhere shows later
+whether the run was changed.
+"""
 
 import os
 import shutil
@@ -21,11 +25,11 @@ from gesta.stores.common import private
 from gesta.text.redactor import SECRETS
 
 FORMATS = ("gesta", "agent-catalog", "trig", "nquads", "otlp")
-"""The formats that `export` writes."""
+"""Names of the formats that `export` writes."""
 
 
 def verify(options: VerifyOptions) -> int:
-    """Check a record, and print where it was changed."""
+    """Check a record against its digests and the given heads, and print where it was changed. Returns the exit code."""
     if options.keep is not None and options.keep.endswith(".gesta"):
         raise Stop(f"{options.keep!r} is the name of a record, and heads are none. Name a file: --keep heads.txt")
     kept = kept_heads(options.head or ())
@@ -44,7 +48,7 @@ def verify(options: VerifyOptions) -> int:
         heads = await record.heads() if options.keep is not None else []
         if options.keep is not None:
             _write_heads(options.keep, heads)
-        entries = (await record.store.sql("SELECT count(*) FROM entries")).rows[0][0]  # a fork's own are all it has
+        entries = (await record.store.sql("SELECT count(*) FROM entries")).rows[0][0]  # shared entries count once
         gone = sum(len(each.value.runs) for each in await pruning_notes(record.store))
         facts = {"entries": int(entries), "flaws": 0, "pruned": gone, "heads": sum(map(len, kept)), "kept": len(heads)}
         return found, runs, {"runs": len(runs), **facts}
@@ -66,7 +70,12 @@ def verify(options: VerifyOptions) -> int:
 
 
 def _broken(broken: set[str], runs: set[str]) -> str:
-    """Return a sentence on how many runs were changed, and how many are missing although their heads were kept."""
+    """Return a sentence that says how many runs were changed, and how many of the runs with a kept head are missing.
+
+    Args:
+        broken: ids of the runs with a flaw.
+        runs: ids of all runs in the record.
+    """
     if not runs:
         return "It is not whole."
     said = [f"Changed since it was written: {count(len(broken & runs), 'run')} of {len(runs):,}."] * bool(broken & runs)
@@ -84,7 +93,10 @@ def _whole(facts: dict[str, int], path: str | None) -> str:
 
 
 def kept_heads(words: Iterable[str]) -> list[list[Head]]:
-    """Read heads, given one by one or in files. Heads of one time form one list. Raises Stop."""
+    """Return the heads that words name: each word is a head or a file of heads. Raises Stop for any other word.
+
+    The first list has the heads given one by one, if there are any. Each file makes a list of its own.
+    """
     named, files = list[Head](), list[list[Head]]()
     for word in words:
         alone = head_of(word)
@@ -96,7 +108,7 @@ def kept_heads(words: Iterable[str]) -> list[list[Head]]:
 
 
 def _heads(word: str) -> list[Head]:
-    """Read a file of heads. Raises Stop."""
+    """Return the heads in a file, one a line. Raises Stop if the file cannot be read, or holds something else."""
     try:
         lines = [line for line in Path(word).read_text(encoding="utf-8").splitlines() if line.strip()]
     except (OSError, ValueError) as error:  # ValueError: no UTF-8, or a NUL in the path
@@ -112,7 +124,10 @@ def _heads(word: str) -> list[Head]:
 
 
 def _write_heads(path: str, heads: Iterable[Head]) -> None:
-    """Write a new file and rename it, so that a process killed in between leaves the old file whole. Raises Stop."""
+    """Write heads to a file. Raises Stop if the file cannot be written.
+
+    A new file is written and renamed, so that a kill in between leaves the old file whole.
+    """
     text = "".join(f"{head}\n" for head in heads)
     try:
         if Path(path).exists() and not Path(path).is_file():  # a pipe
@@ -126,7 +141,7 @@ def _write_heads(path: str, heads: Iterable[Head]) -> None:
                 file.flush()
                 os.fsync(file.fileno())
             if target.exists():
-                target.open("r+").close()  # a file that may not be written is not changed
+                target.open("r+").close()  # raises for a file that may not be written, which a rename would replace
                 shutil.copymode(target, beside)
             beside.replace(target)
         finally:
@@ -140,7 +155,7 @@ def _pruned(runs: int) -> str:
 
 
 def export(options: ExportOptions) -> None:
-    """Write runs as text, to a file or to stdout."""
+    """Write one run or all runs as text, to a file or to stdout."""
     if options.format not in FORMATS:
         known = ", ".join(FORMATS)
         raise Stop(f"No format {options.format!r} to write.{nearest(options.format, FORMATS)} Known: {known}.")
@@ -167,7 +182,7 @@ def export(options: ExportOptions) -> None:
 
 
 async def _clean(lines: AsyncIterator[str]) -> AsyncIterator[str]:
-    """Yield lines without the secrets of this process, which an older record or another person's record may hold."""
+    """Yield lines without the secrets of this process. Records of older releases or of other people may hold them."""
     hidden = 0
     async for line in lines:
         clean = SECRETS.text(line)
@@ -181,7 +196,7 @@ async def _clean(lines: AsyncIterator[str]) -> AsyncIterator[str]:
 
 
 async def _lines(record: Record, options: ExportOptions) -> AsyncIterator[str]:
-    """Yield the lines of one run in a format, or of all runs."""
+    """Yield the lines of one run, or of all runs, in the format that the options name."""
     from gesta.bridges import jsonl
     from gesta.compat.agent_catalog.export import export_run as activity_log
 
@@ -202,7 +217,7 @@ async def _lines(record: Record, options: ExportOptions) -> AsyncIterator[str]:
 
 
 def import_(options: ImportOptions) -> int:
-    """Read files into a record, one after another. A file that cannot be read does not stop the others."""
+    """Read files into a record, and return the exit code. A file that cannot be read does not stop the others."""
     for path in options.files:
         if Path(path).is_dir():
             raise Stop(f"{path!r} is a folder. Name the files in it, as in {path.rstrip('/')}/*. Nothing was imported.")
@@ -233,7 +248,7 @@ def import_(options: ImportOptions) -> int:
 
 
 def _name_broken() -> None:
-    """Print the installed importers of other packages that cannot be used."""
+    """Print the names of installed importers of other packages that cannot be used, and why."""
     from gesta.importers.known import formats
 
     for name, why in formats().broken.items():
@@ -266,7 +281,7 @@ async def _import(record: Record, path: str, options: ImportOptions) -> None:
 
 
 def push(options: PushOptions) -> int:
-    """Copy a record into another record, and print what was copied and what was not."""
+    """Copy a record into another one, and print what was copied and what was not. Returns the exit code."""
     from gesta.bridges.pushing import Pushed
     from gesta.bridges.pushing import push as copy
 

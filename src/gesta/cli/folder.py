@@ -1,4 +1,4 @@
-"""Implements `gesta view --export`: some runs of a record as a folder of pages."""
+"""Implements `gesta view --export`, which writes some runs of a record as a folder of HTML pages."""
 
 import sys
 from collections.abc import Callable
@@ -17,12 +17,12 @@ from gesta.web.folder import Copied, FolderCopy
 
 
 def write_folder(options: OnRecord, named: str | None, folder: Path, run: str, kept: list[list[Head]]) -> int:
-    """Write runs as a folder of pages, and print what it holds.
+    """Write runs as a folder of pages, and print how many runs and entries it has. Returns the exit code.
 
     Args:
         named: the record; `None` for that of the options.
         run: an id, the start of one, `last`, or a session.
-        kept: heads with which the evidence of the runs is compared.
+        kept: heads (digests of the last entries of runs) with which the runs are compared.
     """
 
     async def write(record: Record) -> Copied:
@@ -53,7 +53,9 @@ def write_folder(options: OnRecord, named: str | None, folder: Path, run: str, k
 
 
 async def chosen(record: Record, name: str) -> list[RunRow]:
-    """Return all runs of a session, or one run and the runs below it; the first one is that which the pages begin with.
+    """Return the runs to write: for a session all its runs, else one run and the runs below it.
+
+    The first one is the run that the pages begin with.
 
     Raises:
         NoRun: no run fits.
@@ -70,7 +72,7 @@ async def chosen(record: Record, name: str) -> list[RunRow]:
 
 
 def progress() -> Callable[[int], None]:
-    """Return what shows the number of files on a terminal."""
+    """Return a function that shows the number of written files on the terminal."""
     shows = terminal(sys.stderr)
 
     def told(files: int) -> None:

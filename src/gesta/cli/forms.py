@@ -1,7 +1,7 @@
-"""Makes the output of `log --as`: one run in the forms that other systems use.
+"""Makes the output of `log --as`: one run in the form in which another system shows its runs.
 
-By default the columns fit the page and long texts are folded. With `--json` the form is written as the other system's
-own programs read it.
+By default the columns fit the page and long texts are cut. With `--json`, the output can be read by the other system's
+own programs.
 """
 
 import sys
@@ -30,7 +30,7 @@ Cells = Sequence[str]
 
 
 def log(options: LogOptions) -> None:
-    """Show a run in another system's form."""
+    """Print a run in another system's form, as the options say."""
     form = _chosen(options)
 
     async def show(record: Record) -> None:
@@ -45,7 +45,10 @@ def log(options: LogOptions) -> None:
 
 
 def _chosen(options: LogOptions) -> str:
-    """Return the name of the chosen form. Raises Stop if it does not exist or fit another option."""
+    """Return the name of the form that the options choose.
+
+    Raises Stop if there is no such form, or if it does not fit another option.
+    """
     form, named = options.form or "task", "--as" if options.form is not None else "--format"
     clashes = {
         f"{named} and --raw": options.raw,
@@ -66,10 +69,10 @@ def _chosen(options: LogOptions) -> str:
 
 
 def columns(headings: Cells, rows: Sequence[Cells], *, everything: bool) -> Iterator[str]:
-    """Yield rows of cells in aligned columns. The last column is broken into lines.
+    """Yield rows of cells in aligned columns. The text of the last column is broken into lines.
 
-    Unless `everything` is set, long texts of the last column are folded, and other columns are cut if they take more
-    than half of the page.
+    Unless `everything` is set, long texts of the last column are cut after some lines, and other columns are cut if
+    they take more than half of the page.
     """
     if not headings:
         return
@@ -90,14 +93,14 @@ def columns(headings: Cells, rows: Sequence[Cells], *, everything: bool) -> Iter
 
 
 def _fitted(cell: str, width: int) -> str:
-    """Return a cell cut or filled to its width."""
+    """Return a cell, cut or filled with spaces to a width in columns."""
     if cell_len(cell) > width:
         cell = f"{chop_cells(cell, width - 3)[0]}..." if width > 4 else chop_cells(cell, width)[0]
     return cell + " " * (width - cell_len(cell))
 
 
 async def _lines(record: Record, row: RunRow, form: str, options: LogOptions) -> Iterable[str]:
-    """Return the lines to print."""
+    """Return the lines to print for a run: as JSON, as tab-separated values, or as columns."""
     shape = FORMS[form]
     entries = await shape.entries(record, row)
     if options.json:
@@ -109,7 +112,10 @@ async def _lines(record: Record, row: RunRow, form: str, options: LogOptions) ->
 
 
 def _cells(form: str, made: Form, *, everything: bool) -> Iterator[Cells]:
-    """Yield the cells of each row, with its annotations; unless `everything` is set, only with those that changed."""
+    """Yield the cells of each row, with its annotations in the last cell.
+
+    Unless `everything` is set, annotations that are the same as in the row before are left out.
+    """
     before = dict[str, Any]()
     for row in made.rows:
         *left, told = row.cells

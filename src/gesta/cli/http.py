@@ -1,4 +1,4 @@
-"""Implements `gesta serve` over HTTP: serves agents on a record until the process is asked to end."""
+"""Implements `gesta serve` over HTTP, which serves agents on a record until the process is asked to end."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -30,11 +30,11 @@ Assemble = Callable[[Record, list[Agent[Any]], Access], "Made"]
 
 
 def serve(options: ServeCommandOptions, make: Assemble | None = None, more: str = "") -> None:
-    """Serve agents.
+    """Serve agents, and print the address. Returns when the server ends.
 
     Args:
-        make: makes the application and its service.
-        more: path at which the server speaks MCP too; empty without MCP.
+        make: makes the web application and its service; `None` for the ordinary application.
+        more: path at which the server also speaks the Model Context Protocol; empty without it.
     """
     access = access_of(options)
     agents, approver = load_all(options.agents or ())

@@ -1,4 +1,4 @@
-"""The command `models`: the providers that can be asked, and the environment variables with their keys."""
+"""The command `models`, which lists the providers of models, and the environment variables with their keys."""
 
 import os
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ PROXIES = ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy", "HTTP_PROXY",
 
 @dataclass(frozen=True, kw_only=True)
 class ModelsOptions(Common):
-    """Options of `models`."""
+    """Command-line options of `gesta models`."""
 
 
 @command(ModelsOptions, example="gesta models")
@@ -61,7 +61,7 @@ def _key(row: Mapping[str, Any]) -> str:
 
 
 def _address(row: Mapping[str, Any]) -> str:
-    """Return the address to which a provider's requests go, and the variable that changes it."""
+    """Return the address to which a provider's requests go, with the variable that sets it if one does."""
     if row["url"] is None:
         return f"{row['url_variable']} is not set"
     return f"{row['url']}, from {row['url_variable']}" if row["url_found"] else str(row["url"])

@@ -1,4 +1,4 @@
-"""Formats text for a page: wraps, folds and aligns lines, by the number of columns that each character takes."""
+"""Formats text for a terminal: wraps, cuts and aligns lines, by the number of columns that each character takes."""
 
 import shutil
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from rich.cells import cell_len, chop_cells
 from gesta.cli.talk import harmless
 
 WIDEST = 120
-"""Greatest number of columns of a page; longer lines are hard to read."""
+"""Greatest width of a page in columns, because longer lines are hard to read."""
 
 
 def page_width() -> int:
@@ -17,7 +17,7 @@ def page_width() -> int:
 
 
 def wrap(text: str, width: int) -> list[str]:
-    """Return a text as lines of at most `width` columns, broken at spaces where possible. The indentation stays."""
+    """Return a text as lines of at most `width` columns, broken at spaces where possible. Indentation is kept."""
     lines: list[str] = []
     for line in text.expandtabs(4).split("\n"):
         lines += [line.rstrip()] if cell_len(line) <= width else _broken(line, width)
@@ -25,7 +25,7 @@ def wrap(text: str, width: int) -> list[str]:
 
 
 def _broken(line: str, width: int) -> list[str]:
-    """Return the lines into which a line is broken that is too long."""
+    """Return the lines into which a line that is too long is broken."""
     words = line.split()
     lines = [line[: min(len(line) - len(line.lstrip(" ")), width // 2)]]
     for word in words:
@@ -38,16 +38,19 @@ def _broken(line: str, width: int) -> list[str]:
 
 
 def fold(lines: list[str], most: int | None) -> list[str]:
-    """Return the first lines. If there are more, a last line says how many."""
+    """Return the first `most` lines. If there are more, a last line says how many were left out. `None` returns all."""
     if most is None or len(lines) <= most + 1:
         return lines
     return [*lines[:most], f"... {len(lines) - most:,} lines more"]
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[str] = ()) -> list[str]:
-    """Return cells as aligned columns. The first line has the headings; columns named in `right` are aligned right.
+    """Return a table as lines, with aligned columns. The first line has the headings.
 
-    Each cell takes one line, and no character of it steers a terminal.
+    Each cell takes one line, and escapes replace characters that control a terminal.
+
+    Args:
+        right: headings of the columns that are aligned right.
     """
     cells = [[harmless(cell).replace("\n", "\\n").replace("\t", "\\t") for cell in row] for row in (headings, *rows)]
     widths = [max(map(cell_len, column)) for column in zip(*cells, strict=True)]

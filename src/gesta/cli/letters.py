@@ -1,6 +1,8 @@
-"""Implements `approve`, `answer`, `resolve` and `cancel`: they write a letter to a run's inbox.
+"""Implements `approve`, `answer`, `resolve` and `cancel`, which write a letter to a run's inbox.
 
-A letter needs no agent and no lease. The process that resumes the run reads it.
+A letter is a message that waits in the inbox until the process that resumes the run reads it. Writing one needs neither
+the agent nor the lease, which is the right to write the run. A wait is one thing that an open turn cannot go on
+without, such as a person's approval of a call. A call in doubt is one that may or may not have had its effect.
 """
 
 import json
@@ -24,9 +26,9 @@ from gesta.text.visible import remarks, visible
 
 
 def approve(options: ApproveOptions) -> None:
-    """Answer the calls that wait for a person.
+    """Send a person's answer about the calls that wait for approval, and print the next command.
 
-    Raises Stop if no call waits, or if the options do not name one of several.
+    Raises Stop if no call waits, or if several wait and the options name none of them.
     """
 
     async def answer(found: Found) -> None:
@@ -57,9 +59,9 @@ def approve(options: ApproveOptions) -> None:
 
 
 def _in_time(waits: list[Waiting], options: ApproveOptions, found: Found) -> list[Waiting]:
-    """Return the calls whose request has not expired.
+    """Return the waits whose request for approval has not expired.
 
-    Raises Stop if the call named by --call has expired, or if all have.
+    Raises Stop if the request of the call named by --call has expired, or if all have.
     """
     now = found.record.now()
     late = [each for each in waits if each.expires is not None and each.expires <= now]
@@ -79,9 +81,9 @@ def _in_time(waits: list[Waiting], options: ApproveOptions, found: Found) -> lis
 
 
 def _verdict(options: ApproveOptions) -> Verdict:
-    """Return the answer that the options give.
+    """Return the answer that the options express.
 
-    Raises Stop if the options contradict each other, are no JSON, or name a file without a token.
+    Raises Stop if the options contradict each other, if a text is no JSON, or if the token file holds no token.
     """
     said = [name for name in ("deny", "args", "result") if getattr(options, name)]
     if len(said) > 1:
@@ -96,7 +98,7 @@ def _verdict(options: ApproveOptions) -> Verdict:
 
 
 def _token(path: str) -> str:
-    """Read a token from a file. Raises Stop if the file holds no token."""
+    """Return the token in a file. Raises Stop if the file holds no token."""
     try:
         token = Path(path).read_text(encoding="utf-8").strip()
     except (OSError, ValueError) as error:
@@ -108,7 +110,10 @@ def _token(path: str) -> str:
 
 
 def answer(options: AnswerOptions) -> None:
-    """Answer a question. Raises Stop if no question waits, if several do, or if the answer does not fit."""
+    """Send a person's answer to a question of a run, and print the next command.
+
+    Raises Stop if no question waits, if several wait and the options name none, or if the answer has another type.
+    """
 
     async def tell(found: Found) -> None:
         run, asked = found.row.run, found.waiting("question", "budget")
@@ -140,7 +145,7 @@ def answer(options: AnswerOptions) -> None:
 
 
 def _fitting(text: str, question: Waiting) -> Any:
-    """Return an answer in the type that its question asks for. Raises Stop if the answer has another type."""
+    """Return the answer as a value of the type that the question asks for. Raises Stop if it does not fit."""
     if question.schema is None:
         return text
     wanted = question.schema.get("type")
@@ -159,9 +164,9 @@ EARLY = "What was begun may still be at work, and happen after you looked. When 
 
 
 def resolve(options: ResolveOptions) -> None:
-    """Write the decision about a call in doubt.
+    """Send a person's decision about a call in doubt, and print the next command.
 
-    Raises Stop if no call is in doubt, or if the options do not name one of several.
+    Raises Stop if no call is in doubt, or if several are and the options name none of them.
     """
     result = _json("--result", options.result)
 
@@ -185,7 +190,10 @@ def resolve(options: ResolveOptions) -> None:
 
 
 def cancel(options: CancelOptions) -> None:
-    """End the open turn of a run. Raises Stop if no turn is open."""
+    """End the open turn of a run, or tell the process that is writing the run to end it.
+
+    Raises Stop if no turn is open.
+    """
 
     async def end(found: Found) -> None:
         turn, run = found.state.turn, found.row.run
@@ -215,7 +223,14 @@ def _with_run(options: OnRecord, name: str, do: Callable[[Found], Awaitable[None
 
 
 def _one(waits: list[Waiting], wanted: int | None, found: Found, what: str) -> Waiting:
-    """Return the wait that the options name. Raises Stop if there is no such wait, or if there are several."""
+    """Return the wait whose call the options name, or the only one.
+
+    Raises Stop if there is no such wait, or if several remain.
+
+    Args:
+        wanted: seq of the call (its number in the run), from the option --call.
+        what: `approval`, or `doubt` for a call in doubt; chooses the words of the error.
+    """
     run = waits[0].run if waits else found.row.run
     named = "".join(f"\n  --call {each.call}  {shown(each)}" for each in waits)
     if not waits:

@@ -1,6 +1,6 @@
 """Imports an agent from the place where it is written: `FILE.py:NAME` or `dotted.module:NAME`.
 
-An error in that file is for its author to fix, so the message shows the author's own line, and no line of Gesta's.
+An error in that file is for its author to mend, so the message shows a line of the author's code, and none of Gesta's.
 """
 
 import importlib
@@ -27,7 +27,7 @@ FORM = "Write FILE.py:NAME, as in agent.py:agent, or dotted.module:NAME."
 
 
 def load(address: str) -> Agent:
-    """Import the agent at an address.
+    """Return the agent at an address such as `agent.py:desk`. Its file or module is imported.
 
     Raises:
         BadAddress: there is no such agent. The message says what is there instead.
@@ -36,11 +36,12 @@ def load(address: str) -> Agent:
 
 
 def load_all(addresses: Sequence[str]) -> tuple[list[Agent], Approver | None]:
-    """Import agents, and the Approver of their record: the object named `approver` in one of their files.
+    """Return the agents at some addresses, and the object named `approver` in one of their files, or `None`.
+
+    This Approver decides which answers of people count.
 
     Raises:
-        BadAddress: there is no such agent, `approver` in a file is not an Approver, or two files have different
-            Approvers.
+        BadAddress: there is no such agent, `approver` in a file is not an Approver, or two files have different ones.
     """
     agents, found = list[Agent](), dict[str, Approver]()
     for address in addresses:
@@ -56,7 +57,9 @@ def load_all(addresses: Sequence[str]) -> tuple[list[Agent], Approver | None]:
 
 
 def with_model(agent: Agent, name: str | None, base_url: str | None) -> Agent:
-    """Return the agent with the model that the options name. The key of that model is checked now.
+    """Return the agent with the model that the options name.
+
+    The key of that model is looked for now, not at the first call.
 
     Raises:
         Stop: the options have a base URL, but no model.
@@ -73,7 +76,11 @@ def with_model(agent: Agent, name: str | None, base_url: str | None) -> Agent:
 
 
 def with_servers(agents: Sequence[Agent], servers: Sequence[str] | None) -> list[Agent]:
-    """Return the agents with the tools of MCP servers. Raises BadAddress, MissingExtra."""
+    """Return the agents with the tools of MCP servers added. Raises BadAddress for a bad address, and MissingExtra.
+
+    Args:
+        servers: a command or URL for each server.
+    """
     if not servers:
         return list(agents)
     from gesta.bridges.mcp.source import mcp  # it loads an HTTP client
@@ -83,7 +90,7 @@ def with_servers(agents: Sequence[Agent], servers: Sequence[str] | None) -> list
 
 
 def with_default(agents: Sequence[Agent], name: str | None) -> list[Agent]:
-    """Return the agents; those without a model get the named model.
+    """Return the agents; those without a model get the model that `name` names.
 
     Raises BadAddress if an agent still has no model.
     """
@@ -117,7 +124,10 @@ def _found(address: str) -> tuple[str, ModuleType, Agent]:
 
 
 def _approver(place: str, module: ModuleType) -> Approver | None:
-    """Return the Approver that a file names `approver`; an agent may have that name too. Raises BadAddress."""
+    """Return the object that a module names `approver`; `None` if there is none, or if it is an agent.
+
+    Raises BadAddress if it is no Approver.
+    """
     made = getattr(module, "approver", None)
     if made is None or isinstance(made, Agent):
         return None
@@ -133,14 +143,14 @@ def _is_file(place: str) -> bool:
 
 
 def _no_name(address: str) -> str:
-    """Return the error for a file that was given without the name of an agent. It lists the agents in the file."""
+    """Return the message for an address without the name of an agent. It lists the agents in the file."""
     if not _is_file(address):
         return f"{address!r} names no agent. {FORM}"
     return f"{address!r} names a file, but no agent in it. {_listed(_agents(_file(address)), address)}"
 
 
 def _agents(module: ModuleType) -> list[str]:
-    names = list(vars(module).items())  # a lazy value may add names when it is looked at
+    names = list(vars(module).items())  # a copy, because a lazy value may add names when it is examined
     return [name for name, value in names if isinstance(value, Agent)]
 
 
@@ -151,7 +161,10 @@ def _listed(agents: list[str], place: str) -> str:
 
 
 class _AsItStands(SourceFileLoader):
-    """Loads the source, never cached bytecode, which is stale if an edit keeps the file's second and size."""
+    """Loads a file from its source, and never from cached bytecode.
+
+    Bytecode may be older than the source if an edit changed neither the size of the file nor the second of its time.
+    """
 
     def get_code(self, fullname: str) -> CodeType:
         del fullname
@@ -159,7 +172,7 @@ class _AsItStands(SourceFileLoader):
 
 
 def _file(place: str) -> ModuleType:
-    """Import a file as Python would run it: modules are searched for in its own folder first."""
+    """Import a file, and return the module. As for a script, its own folder is searched for modules first."""
     path = Path(place)
     if not os.path.isfile(place):  # noqa: PTH113 - as above
         there = [each.name for each in path.parent.glob("*.py")] if os.path.isdir(path.parent) else []  # noqa: PTH112
@@ -209,7 +222,7 @@ def _broken(place: str, error: BaseException) -> str:
 
 
 def _where(error: BaseException) -> tuple[str, int, str] | None:
-    """Return file, line number and text of the last line of the user's own code in the traceback of an error."""
+    """Return file, line number and text of the last line of the user's own code in an error's traceback."""
     if isinstance(error, SyntaxError) and error.filename and error.lineno:
         return _shown(error.filename), error.lineno, error.text or linecache.getline(error.filename, error.lineno)
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_users(frame.filename)]
@@ -219,7 +232,7 @@ def _where(error: BaseException) -> tuple[str, int, str] | None:
 
 
 def _is_users(filename: str) -> bool:
-    """Return whether a file belongs neither to Gesta, nor to a library, nor to Python itself."""
+    """Return whether a file belongs to the user: not to Gesta, not to a library, and not to Python itself."""
     if filename.startswith("<"):
         return False
     path = Path(filename).resolve()

@@ -1,4 +1,7 @@
-"""Implements `gesta serve` over MCP: agents over stdio or beside HTTP, or a record for reading."""
+"""Implements `gesta serve` over MCP, the Model Context Protocol, which lets programs call agents or read a record.
+
+The program talks to the server over stdin and stdout (stdio), or over HTTP.
+"""
 
 from collections.abc import Callable
 
@@ -24,7 +27,7 @@ from gesta.cli import http as by_http  # the extra `mcp` has all that it needs
 
 
 def serve(options: ServeCommandOptions) -> None:
-    """Serve agents, or a record for reading, as the options say."""
+    """Serve agents, or a record for reading, over stdio or HTTP as the options say. Returns when the server ends."""
     texts, work = _texts(options), not options.no_work
     if options.read:
         (_read_by_stdio if options.stdio else _read_by_http)(options)
@@ -39,7 +42,7 @@ def serve(options: ServeCommandOptions) -> None:
 
 
 def _work_by_stdio(options: ServeCommandOptions, texts: dict[str, str]) -> None:
-    """Serve agents as tools for the client that started this process."""
+    """Serve agents as tools for the program that started this process, over stdin and stdout."""
     agents, approver = load_all(options.agents or ())
     agents = with_default(agents, options.model)
     address = options.target(new=True)
@@ -90,7 +93,10 @@ def _read_by_http(options: ServeCommandOptions) -> None:
 
 
 def _texts(options: ServeCommandOptions) -> dict[str, str]:
-    """Return the descriptions of agents by their names. Raises Stop."""
+    """Return the descriptions of agents from the options `--describe`, by agent.
+
+    Raises Stop for a text of another form.
+    """
     texts = dict[str, str]()
     for each in options.describe or ():
         name, mark, text = each.partition("=")

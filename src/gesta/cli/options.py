@@ -1,7 +1,7 @@
 """Options that several commands share, as dataclasses. Each command takes one of them as its only argument.
 
-The options decide which record is used. A command that writes uses `--record`, else `GESTA_RECORD`, else `runs.gesta`
-in this folder, and prints its choice; a command that only reads also searches the folders above.
+The options decide which record is used. A command that writes uses `--record`, else the variable `GESTA_RECORD`, else
+`runs.gesta` in this folder, and prints its choice. A command that only reads also searches the folders above.
 """
 
 import os
@@ -24,7 +24,7 @@ Run = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class Common:
-    """Options of every command."""
+    """Command-line options that every command has."""
 
     json: Annotated[bool, typer.Option("--json", help="Write data as JSON lines.")] = False
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False
@@ -32,7 +32,7 @@ class Common:
 
 @dataclass(frozen=True, kw_only=True)
 class OnRecord(Common):
-    """Options of a command that works on a record."""
+    """Command-line options of a command that reads or writes a record."""
 
     record: Annotated[str | None, typer.Option("--record", metavar="FILE", help="The record.", show_default=False)] = (
         None
@@ -40,17 +40,18 @@ class OnRecord(Common):
 
     @property
     def named(self) -> str:
-        """The option `--record` in the form for the next command, with a space before it; empty if it was not set."""
+        """The option ` --record FILE` for the next command line, with a space before it; empty if it was not given."""
         return f" --record {quoted(self.record)}" if self.record else ""
 
     def target(self, *, new: bool = False) -> str:
-        """Return the address of the record to write.
+        """Return the address of the record to write: `--record`, else `GESTA_RECORD`, else `runs.gesta` in this folder.
 
         Args:
-            new: whether a record that does not exist is created.
+            new: whether the record need not exist, because the command creates it.
 
         Raises:
             NoRecord: there is no record.
+            Stop: the record would be in memory.
         """
         address = self.record or os.environ.get(VARIABLE) or DEFAULT
         if "://" not in address:
@@ -63,10 +64,11 @@ class OnRecord(Common):
         return address
 
     def source(self, named: str | None = None) -> str:
-        """Return the address of the record to read: `named`, `--record`, `GESTA_RECORD`, or the nearest file upwards.
+        """Return the address of the record to read: `named`, else `--record`, else `GESTA_RECORD`, else the nearest.
 
         Raises:
             NoRecord: there is no record.
+            Stop: this folder has several records, and nothing names one.
         """
         address = named or self.record or os.environ.get(VARIABLE) or nearest_record()
         if "://" not in address and not Path(address).is_file():
@@ -102,7 +104,7 @@ Servers = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class WorkOptions(OnRecord):
-    """Options of `work`."""
+    """Command-line options of `gesta work`."""
 
     agents: Annotated[
         list[str],
@@ -119,7 +121,7 @@ class WorkOptions(OnRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class ApproveOptions(OnRecord):
-    """Options of `approve`."""
+    """Command-line options of `gesta approve`."""
 
     run: Run = "last"
     deny: Annotated[bool, typer.Option("--deny", help="Deny the call.")] = False
@@ -148,7 +150,7 @@ class ApproveOptions(OnRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class AnswerOptions(OnRecord):
-    """Options of `answer`."""
+    """Command-line options of `gesta answer`."""
 
     run: Run
     text: Annotated[
@@ -163,7 +165,7 @@ class AnswerOptions(OnRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class ResolveOptions(OnRecord):
-    """Options of `resolve`."""
+    """Command-line options of `gesta resolve`."""
 
     run: Run
     verdict: Annotated[
@@ -182,7 +184,7 @@ class ResolveOptions(OnRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class CancelOptions(OnRecord):
-    """Options of `cancel`."""
+    """Command-line options of `gesta cancel`."""
 
     run: Run = "last"
     reason: Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="The reason.", show_default=False)] = (
@@ -193,7 +195,7 @@ class CancelOptions(OnRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class RunsOptions(OnRecord):
-    """Options of `runs`."""
+    """Command-line options of `gesta runs`."""
 
     limit: Annotated[int, typer.Option("--limit", "-n", metavar="N", min=1, help="Greatest number of runs listed.")] = (
         20
@@ -203,7 +205,7 @@ class RunsOptions(OnRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class LogOptions(OnRecord):
-    """Options of `log`."""
+    """Command-line options of `gesta log`."""
 
     run: Run = "last"
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep running, and show new entries as they come.")] = (
@@ -227,7 +229,7 @@ class LogOptions(OnRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class SqlOptions(OnRecord):
-    """Options of `sql`."""
+    """Command-line options of `gesta sql`."""
 
     query: Annotated[str, typer.Argument(metavar="QUERY", help="One SELECT.", show_default=False)]
     csv: Annotated[bool, typer.Option("--csv", help="Write comma-separated values.")] = False
@@ -238,7 +240,7 @@ class SqlOptions(OnRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class VerifyOptions(OnRecord):
-    """Options of `verify`."""
+    """Command-line options of `gesta verify`."""
 
     file: Annotated[str | None, typer.Argument(metavar="FILE", help="The record.", show_default=False)] = None
     head: Annotated[
@@ -253,7 +255,7 @@ class VerifyOptions(OnRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class ExportOptions(OnRecord):
-    """Options of `export`."""
+    """Command-line options of `gesta export`."""
 
     run: Annotated[
         str | None,
@@ -274,7 +276,7 @@ class ExportOptions(OnRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class ImportOptions(OnRecord):
-    """Options of `import`."""
+    """Command-line options of `gesta import`."""
 
     files: Annotated[list[str], typer.Argument(metavar="FILE...", help="The files to read.", show_default=False)]
     format: Annotated[
@@ -293,7 +295,7 @@ class ImportOptions(OnRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class PushOptions(Common):
-    """Options of `push`."""
+    """Command-line options of `gesta push`."""
 
     source: Annotated[str, typer.Argument(metavar="FROM", help="The record that is copied.", show_default=False)]
     target: Annotated[
@@ -307,11 +309,13 @@ class PushOptions(Common):
 
 
 def nearest_record() -> str:
-    """Return the path of `runs.gesta` in this folder or above it, or else of the only record in this folder.
+    """Return the path of the nearest `runs.gesta`, or else of the only record in this folder.
+
+    The nearest one is in this folder or in a folder above it.
 
     Raises:
         NoRecord: there is no record.
-        Stop: there are several records.
+        Stop: there are several records in this folder.
     """
     here = Path.cwd()
     for folder in (here, *here.parents):
@@ -326,7 +330,7 @@ def nearest_record() -> str:
 
 
 def quoted(text: str) -> str:
-    """Return a word, quoted for a shell if the word needs that."""
+    """Return a word in quotes for a shell, if it needs them."""
     import shlex
 
     return shlex.quote(text)
@@ -334,7 +338,7 @@ def quoted(text: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class ShowOptions(OnRecord):
-    """Options of `show`."""
+    """Command-line options of `gesta show`."""
 
     run: Run = "last"
     entry: Annotated[

@@ -53,7 +53,11 @@ PAGE = 1000
 
 
 def reading(options: OnRecord, do: Callable[[Record], Awaitable[T]], named: str | None = None) -> T:
-    """Open the record for reading, call a function with it, and return its result."""
+    """Open the record for reading, call a function with it, and return the function's result.
+
+    Args:
+        named: address of the record; `None` for the record that the options choose.
+    """
     address = options.source(named)
 
     async def main() -> T:
@@ -67,7 +71,7 @@ def reading(options: OnRecord, do: Callable[[Record], Awaitable[T]], named: str 
 
 
 async def _misfit(record: Record) -> BrokenRecord | None:
-    """Return an error for the first entry with a member of another type than its kind declares; else `None`."""
+    """Return an error for the first entry with a field of another type than its kind declares, if there is one."""
     for row in await record.store.runs():
         for entry in await record.read(row.run):
             for field in msgspec.structs.fields(entry.content):
@@ -80,7 +84,7 @@ async def _misfit(record: Record) -> BrokenRecord | None:
 
 
 def runs(options: RunsOptions) -> None:
-    """List runs, newest first."""
+    """Print a list of runs, newest first."""
     found = reading(options, lambda record: newest(record, options.limit, size=options.size))
     if options.json:
         put_all(json_line(each) for each in found)
@@ -120,13 +124,18 @@ def runs(options: RunsOptions) -> None:
 
 
 async def newest(record: Record, limit: int, *, size: bool = False) -> list[dict[str, Any]]:
-    """Return facts about the newest runs, as `gesta runs --json` writes them."""
+    """Return facts about the newest runs, as `gesta runs --json` writes them.
+
+    Args:
+        limit: greatest number of runs.
+        size: whether the facts include the sizes in bytes.
+    """
     rows = sorted(await record.store.runs(), key=lambda row: (row.last_at, row.pos), reverse=True)
     return [await _known(record, row) | (await _size(record, row.run) if size else {}) for row in rows[:limit]]
 
 
 async def _known(record: Record, row: RunRow) -> dict[str, Any]:
-    """Return the facts about a run for the list. If the run cannot be read, they say why."""
+    """Return the facts about a run for the list. For a run that cannot be read, `stands` says why."""
     try:
         return _facts(row, await record.read(row.run))
     except BrokenRecord as error:
@@ -134,7 +143,7 @@ async def _known(record: Record, row: RunRow) -> dict[str, Any]:
 
 
 async def _size(record: Record, run: str) -> dict[str, int]:
-    """Return the size of a run in bytes: of its rows, and of its large values. Indexes of the database do not count."""
+    """Return the size of a run in bytes: of its entries, and of its large values. Database indexes do not count."""
     ((rows,),) = (await record.store.sql(ROW_BYTES, (run,))).rows
     ((blobs,),) = (await record.store.sql(BLOB_BYTES, (run,))).rows
     return {"entry_bytes": int(rows or 0), "blob_bytes": int(blobs or 0)}
@@ -169,7 +178,10 @@ def _facts(row: RunRow, entries: list[Entry]) -> dict[str, Any]:
 
 
 def standing(state: RunState) -> str:
-    """Return the state of a run in a few words, as far as a process without its lease can know it."""
+    """Return the state of a run in a few words, such as `answered` or `waits for approval: refund`.
+
+    Whether a process is working on the run is not known here.
+    """
     turn = state.turn
     if turn is None:
         return "recorded"
@@ -186,9 +198,9 @@ def standing(state: RunState) -> str:
 
 
 def log(options: LogOptions) -> int:
-    """Show a run as a transcript, as stored, or as JSON lines.
+    """Print a run as a conversation, as stored, or as JSON lines. Returns the exit code.
 
-    An entry that cannot be read does not stop the command.
+    An entry that cannot be read is reported, and does not stop the command.
     """
     kinds = kinds_of(options.kinds)
 
@@ -224,13 +236,13 @@ def _show(options: LogOptions, page: Transcript, stored: Row, entry: Entry | Non
 
 
 def heading(row: RunRow) -> str:
-    """Return the line above a transcript that names the run."""
+    """Return the line above the entries of a run, which names the run, its session and its agent."""
     parent = f"  child of {row.parent_run}" if row.parent_run else ""
     return f"run {row.run}  session {row.session}  agent {row.name}{parent}  begun {row.at[:10]} {row.at[11:19]} UTC"
 
 
 async def _rows(record: Record, run: str, *, follow: bool) -> AsyncIterator[Row]:
-    """Yield the rows of a run; with `follow`, also those that are written from now on."""
+    """Yield the rows (encoded entries) of a run; with `follow`, also all that are written from now on."""
     seq = pos = 0
     while rows := await rows_of(record.store, run, seq, limit=PAGE):
         for row in rows:
@@ -244,7 +256,7 @@ async def _rows(record: Record, run: str, *, follow: bool) -> AsyncIterator[Row]
 
 
 def entry_line(entry: Entry) -> str:
-    """Return an entry as one line of JSON, large values included."""
+    """Return an entry as one line of JSON, including its large values."""
     return json_line(entry_facts(entry))
 
 
@@ -265,7 +277,10 @@ def entry_facts(entry: Entry) -> dict[str, Any]:
 
 
 def kinds_of(text: str | None) -> set[str] | None:
-    """Return the kinds that a text names. Raises Stop for a name that is no kind."""
+    """Return the kinds of entries that a text such as `user,tool-call` names; `None` for no text.
+
+    Raises Stop for a name that is no kind.
+    """
     if text is None:
         return None
     known = [kind.value for kind in Kind]
@@ -276,7 +291,7 @@ def kinds_of(text: str | None) -> set[str] | None:
 
 
 def sql(options: SqlOptions) -> None:
-    """Run a query, and write its rows as a table, CSV or JSON lines."""
+    """Run a query, and print its rows as a table, CSV or JSON lines."""
 
     async def asked(record: Record) -> Table:
         seconds, rows, size = options.seconds or None, options.rows or None, options.size or None
@@ -304,7 +319,7 @@ def sql(options: SqlOptions) -> None:
 
 
 def table_rows(answer: Table) -> list[dict[str, Any]]:
-    """Return the rows of an answer as `gesta sql --json` writes them."""
+    """Return the rows of a query's result as `gesta sql --json` writes them."""
     return [dict(zip(answer.columns, map(_plain, row), strict=True)) for row in answer.rows]
 
 

@@ -1,4 +1,4 @@
-"""Options of the commands that search a whole record, and of the commands that maintain it."""
+"""Options of the commands that search a whole record, and of the commands that maintain a record."""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -18,7 +18,7 @@ Until = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class FindOptions(OnRecord):
-    """Options of `find`."""
+    """Command-line options of `gesta find`."""
 
     words: Annotated[
         list[str],
@@ -48,7 +48,7 @@ class FindOptions(OnRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class SessionsOptions(OnRecord):
-    """Options of `sessions`."""
+    """Command-line options of `gesta sessions`."""
 
     words: Annotated[
         list[str] | None,
@@ -82,7 +82,7 @@ class SessionsOptions(OnRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class StatsOptions(OnRecord):
-    """Options of `stats`."""
+    """Command-line options of `gesta stats`."""
 
     by: Annotated[Literal["day", "agent", "model", "tool"], typer.Option("--by", help="What each row counts.")] = "day"
     session: Annotated[str | None, typer.Option("--session", "-s", help="Only this session.", show_default=False)] = (
@@ -94,14 +94,14 @@ class StatsOptions(OnRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class BackupOptions(OnRecord):
-    """Options of `backup`."""
+    """Command-line options of `gesta backup`."""
 
     to: Annotated[str, typer.Argument(metavar="TO", help="A new file ending in .gesta.", show_default=False)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class RepairOptions(OnRecord):
-    """Options of `repair`."""
+    """Command-line options of `gesta repair`."""
 
     file: Annotated[str | None, typer.Argument(metavar="FILE", help="The record.", show_default=False)] = None
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False
@@ -109,7 +109,7 @@ class RepairOptions(OnRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class PruneOptions(OnRecord):
-    """Options of `prune`."""
+    """Command-line options of `gesta prune`."""
 
     runs: Annotated[
         list[str] | None,
@@ -139,7 +139,7 @@ class PruneOptions(OnRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class HoldOptions(OnRecord):
-    """Options of `hold`."""
+    """Command-line options of `gesta hold`."""
 
     run: Annotated[
         str | None,
@@ -154,7 +154,7 @@ class HoldOptions(OnRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class AdoptOptions(OnRecord):
-    """Options of `adopt`."""
+    """Command-line options of `gesta adopt`."""
 
     runs: Annotated[
         list[str] | None,
@@ -170,7 +170,7 @@ class AdoptOptions(OnRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class GoneOptions(OnRecord):
-    """Options of `gone`."""
+    """Command-line options of `gesta gone`."""
 
     process: Annotated[
         str | None,

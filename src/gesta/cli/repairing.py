@@ -1,4 +1,4 @@
-"""Implements the command `repair`."""
+"""Implements the command `repair`, which removes objects of other programs from a record's SQLite file."""
 
 import sys
 
@@ -13,9 +13,9 @@ from gesta.stores.sqlite_repair import repair as take_out
 
 
 def repair(options: RepairOptions) -> int:
-    """Show the triggers, views and indexes that Gesta did not make, ask, and remove them.
+    """Show the triggers, views and indexes that Gesta did not make, ask for confirmation, and remove them.
 
-    Restore Gesta's missing objects.
+    Gesta's own views and indexes are created again if they are missing. Returns the exit code.
     """
     address = options.source(options.file)
     if remote(address):

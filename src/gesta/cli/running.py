@@ -23,7 +23,7 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Approve every call that 
 
 @dataclass(frozen=True, kw_only=True)
 class WithModel(OnRecord):
-    """Options of a command that asks a model."""
+    """Command-line options of a command that asks a model, such as `gesta run`."""
 
     yes: Yes = False
     model: Annotated[
@@ -37,7 +37,7 @@ class WithModel(OnRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions(WithModel):
-    """Options of `run`."""
+    """Command-line options of `gesta run`."""
 
     agent: AgentAddress
     text: Annotated[
@@ -61,7 +61,7 @@ class RunOptions(WithModel):
 
 @dataclass(frozen=True, kw_only=True)
 class ResumeOptions(WithModel):
-    """Options of `resume`."""
+    """Command-line options of `gesta resume`."""
 
     run: Run
     agent: AgentAddress
@@ -70,7 +70,7 @@ class ResumeOptions(WithModel):
 
 @dataclass(frozen=True, kw_only=True)
 class DemoOptions(WithModel):
-    """Options of `demo`."""
+    """Command-line options of `gesta demo`."""
 
     full: Annotated[bool, typer.Option("--full", help="Print the whole conversations, not a summary of them.")] = False
 
@@ -88,7 +88,7 @@ def demo(options: DemoOptions) -> int:
     from gesta.demo.play import Choices, play
 
     class Page(Console):
-        """A console whose reader may leave; rich ends the program with 1 then."""
+        """A console that ends the program with the exit code for a closed pipe. Rich itself would use 1."""
 
         def on_broken_pipe(self) -> None:
             raise SystemExit(silenced())
@@ -148,7 +148,10 @@ def resume(options: ResumeOptions) -> int:
 
 
 def _found(job: "Job", name: str) -> tuple[str, int]:
-    """Return the run to resume, and print a note if it has no open turn. Raises Stop if another agent began it."""
+    """Return the id of the run to resume, and the seq of its last entry. Print a note if the run has no open turn.
+
+    Raises Stop if another agent began the run.
+    """
     import anyio
 
     from gesta.address import open_record
@@ -171,7 +174,10 @@ def _found(job: "Job", name: str) -> tuple[str, int]:
 
 
 def _text(given: str | None) -> str:
-    """Return the task from the command line, or from standard input if it is piped."""
+    """Return the task from the command line, or from standard input if it is piped or the task is `-`.
+
+    Raises Stop for an empty task.
+    """
     if given is not None and given != "-":
         text = given
     elif given == "-" or not terminal(sys.stdin):
@@ -184,7 +190,7 @@ def _text(given: str | None) -> str:
 
 
 def _file(path: str) -> "Part":
-    """Return a file as the part of a message."""
+    """Return a file as the part of a message. Raises Stop if the file cannot be read."""
     from gesta.message import attached
 
     try:

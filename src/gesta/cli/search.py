@@ -1,4 +1,4 @@
-"""Implements the commands `find` and `stats`."""
+"""Implements the commands `find`, which searches for words, and `stats`, which counts tokens, cost and errors."""
 
 import sys
 from typing import Any
@@ -16,7 +16,7 @@ from gesta.views.stats import Numbers
 
 
 def find(options: FindOptions) -> None:
-    """List the entries that hold the words, newest first or best first."""
+    """Print the entries that contain the words, the newest or the best match first."""
     hits = reading(options, lambda record: matches(record, options))
     if options.json:
         put_all(json_line(hit_facts(hit)) for hit in hits)
@@ -30,7 +30,10 @@ def find(options: FindOptions) -> None:
 
 
 async def matches(record: Record, options: FindOptions) -> list[Hit]:
-    """Return the entries that hold the words. Raises Stop for an unknown kind, or a text that is no time."""
+    """Return the entries that contain the words.
+
+    Raises Stop for a kind of entry that is not searched, or for a text that is no time.
+    """
     kinds = sorted(kinds_of(options.kinds) or ())
     for each in kinds:
         if each not in KINDS:
@@ -51,14 +54,14 @@ async def matches(record: Record, options: FindOptions) -> list[Hit]:
 
 
 def hit_facts(hit: Hit) -> dict[str, Any]:
-    """Return an entry that was found as `gesta find --json` writes it."""
+    """Return an entry that was found, as `gesta find --json` writes it."""
     snippet = hit.snippet.replace(OPENING, "[").replace(CLOSING, "]")
     found = {name: getattr(hit, name) for name in hit.__struct_fields__}
     return {"id": f"{hit.run}.{hit.seq}"} | found | {"snippet": snippet}
 
 
 def _snippet(hit: Hit) -> list[str]:
-    """Return a snippet as lines. Matches are bold, or in brackets if the stream shows no styles."""
+    """Return the words around the first match as lines, with matches in bold, or in brackets without styles."""
     lines = wrap(" ".join(hit.snippet.replace(OPENING, "[").replace(CLOSING, "]").split()), page_width() - 4)
     if not colours(sys.stdout):
         return [harmless(line) for line in lines]
@@ -68,7 +71,7 @@ def _snippet(hit: Hit) -> list[str]:
 
 def _stand_out(line: str) -> list[str]:
     parts = line.replace(CLOSING, OPENING).split(OPENING)
-    inside = line.count(CLOSING) > line.count(OPENING)  # it began in the line before
+    inside = line.count(CLOSING) > line.count(OPENING)  # the match began in the line before
     return [
         styled(harmless(part), BOLD, sys.stdout) if (place + inside) % 2 else harmless(part)
         for place, part in enumerate(parts)
@@ -76,7 +79,7 @@ def _stand_out(line: str) -> list[str]:
 
 
 def stats(options: StatsOptions) -> None:
-    """Show the counts, a row for each day, agent, model or tool."""
+    """Print the counts, with one row for each day, agent, model or tool."""
     since, until = point(options.since, "--since") or "", point(options.until, "--until") or ""
     found = reading(options, lambda record: record.stats(options.by, since=since, until=until, session=options.session))
     if options.json:

@@ -1,4 +1,4 @@
-"""Options of `serve`: how they become rules of access, and the socket at which the server listens."""
+"""Options of `serve`, the rules of access that they make, and the socket at which the server listens."""
 
 import os
 import socket
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from gesta.serve.access import Access
 
 VARIABLE = "GESTA_TOKEN"
-"""The environment variable with the bearer token, unless an option names another variable."""
+"""The environment variable with the bearer token of clients, unless `--token` names another variable."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServeCommandOptions(OnRecord):
-    """Options of `serve`."""
+    """Command-line options of `gesta serve`."""
 
     agents: Annotated[
         list[str] | None,
@@ -78,7 +78,7 @@ class ServeCommandOptions(OnRecord):
 
 
 def access_of(options: ServeCommandOptions) -> "Access":
-    """Return the rules of access. Raises Stop if clients on other machines would need no token."""
+    """Return the rules of access that the options make. Raises Stop if other machines could connect without a token."""
     try:
         from gesta.serve.access import Access, local
     except ModuleNotFoundError as missing:
@@ -108,7 +108,10 @@ def listening(host: str, port: int) -> socket.socket:
 
 
 def _tokens(given: list[str] | None) -> dict[str, str]:
-    """Return the token of each client, by the client's name. Raises Stop for a variable that is not set."""
+    """Return the token of each client, by the client's name.
+
+    Raises Stop for an option of another form, or for a variable that is not set.
+    """
     if not given:
         return {"client": os.environ[VARIABLE]} if os.environ.get(VARIABLE) else {}
     found = dict[str, str]()

@@ -1,4 +1,4 @@
-"""The command `serve`: agents behind HTTP."""
+"""The command `serve`, which lets other programs use agents over HTTP or the Model Context Protocol."""
 
 import logging
 import sys

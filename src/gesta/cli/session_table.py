@@ -1,4 +1,4 @@
-"""Implements the command `sessions`: the list of the viewer, with the same filters, in a terminal."""
+"""Implements the command `sessions`: the same list as in the viewer, with the same filters, in a terminal."""
 
 import sys
 from typing import Any
@@ -15,12 +15,12 @@ from gesta.stores.words import WordIndex
 from gesta.views.sessions import Session, SessionFilter, SessionList
 
 MATCHES = 20_000
-"""Number of the newest entries with the words that are looked at."""
+"""Greatest number of entries with the words that are examined, the newest first."""
 HEADINGS = ("session", "agents", "last (UTC)", "runs", "entries", "tokens", "cost", "errors", "stands", "title")
 
 
 def sessions(options: SessionsOptions) -> None:
-    """List the sessions that fit, and the sums over all of them."""
+    """Print a table of the sessions that fit the options, and the sums over all of them."""
     wanted = SessionFilter(
         agent=options.agent or "",
         stands=options.stands or "",
@@ -62,7 +62,7 @@ OF = "SELECT session FROM runs WHERE run = ?"
 
 
 def facts(session: Session) -> dict[str, Any]:
-    """Return a session as `gesta sessions --json` writes it; the pages of the viewer are told the same."""
+    """Return a session as `gesta sessions --json` writes it. The pages of the viewer get the same facts."""
     return {name: getattr(session, name) for name in session.__struct_fields__}
 
 

@@ -1,4 +1,4 @@
-"""The command `show`: one entry, or the exact request that was sent."""
+"""The command `show`, which prints one entry, or the exact request that was sent to a model."""
 
 from gesta.cli.app import command
 from gesta.cli.options import ShowOptions

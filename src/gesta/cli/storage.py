@@ -1,4 +1,7 @@
-"""Implements the commands `backup`, `prune` and `hold`."""
+"""Implements the commands `backup`, `prune` and `hold`.
+
+Pruning removes whole runs. A hold is an entry that protects a run from being pruned.
+"""
 
 import sys
 
@@ -29,7 +32,7 @@ STAYS = (
 
 
 def sizes(number: int) -> str:
-    """Return a number of bytes as text for people."""
+    """Return a number of bytes as text for people, such as `1.5 MB`."""
     for unit, one in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
         if number >= one:
             return f"{number / one:,.1f} {unit}"
@@ -37,7 +40,7 @@ def sizes(number: int) -> str:
 
 
 def backup(options: BackupOptions) -> None:
-    """Copy the file of a record while other processes write it."""
+    """Copy the file of a record while other processes write it, and print the size of the copy."""
     from gesta.stores.sqlite_backup import backup as copy
 
     address = options.source()
@@ -64,7 +67,7 @@ def backup(options: BackupOptions) -> None:
 
 
 def prune(options: PruneOptions) -> int:
-    """Show the runs to remove, ask for confirmation, and remove them."""
+    """Show the runs to remove, ask for confirmation, and remove them. Returns the exit code."""
     if not (options.runs or options.before or options.session or options.keep):
         raise Stop("Say what goes: gesta prune RUN, --before 90d, --session NAME, or --keep 100 and nothing older.")
     address, before = options.target(), point(options.before, "--before")
@@ -102,7 +105,7 @@ def _agreed(options: PruneOptions, found: Plan) -> bool:
 
 
 def _show(found: Plan) -> None:
-    """Print the runs to remove, and the runs that were chosen but stay."""
+    """Print the runs to remove, and the chosen runs that stay, with the reasons."""
     if found.groups:
         say("These go, oldest first:")
         going = sorted(found.runs, key=lambda run: run.last_at)
@@ -129,7 +132,7 @@ def _why(each: Staying) -> str:
 
 
 async def _told(record: Record, options: PruneOptions, gone: Gone) -> int:
-    """Rewrite the file without the pruned entries, and print what was removed and what was not."""
+    """Rewrite the file without the pruned entries, and print what was removed. Returns the exit code."""
     freed, words, erased = 0, "", True
     try:
         freed = await record.store.shrink()
@@ -149,7 +152,7 @@ async def _told(record: Record, options: PruneOptions, gone: Gone) -> int:
 
 
 def hold(options: HoldOptions) -> None:
-    """Protect a run from pruning, end that protection, or list the protected runs."""
+    """Protect a run from being pruned, end that protection, or list the protected runs."""
     if options.run is None:
         _list(options)
         return

@@ -1,7 +1,7 @@
 """Output of the commands: data on stdout, messages on stderr, and no text that controls a terminal.
 
-A record holds everything that a model, a tool or a stranger wrote: escape sequences, marks that reverse the direction
-of text, lone surrogates. `harmless` shows them as escapes of Python source.
+A record holds text of models, tools and strangers. It may contain escape sequences, marks that reverse the direction of
+text, and lone surrogates. `harmless` replaces them by escapes, as in Python source.
 """
 
 import json
@@ -22,41 +22,44 @@ HOSTILE = re.compile(
 """Characters that control a terminal, reverse the direction of text, or cannot be seen."""
 
 ANSWERED, FAILED, USAGE, WAITING, LIMIT, DOUBT, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 3, 4, 5, 130, 141
-"""Exit codes."""
+"""Exit codes of the commands."""
 
 RED, DIM, BOLD, PLAIN = "31", "2", "1", "0"
 
 
 class Screen:
-    """A stream for people. It removes the secrets of this process from everything that is written to it."""
+    """A text stream for people. It removes the secrets of this process from everything that is written to it."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream, self._flow = stream, Flow(SECRETS)
 
     def write(self, text: str) -> int:
-        """Write a text. If a secret may begin at its end, that end is held back until more text comes."""
+        """Write a text without secrets.
+
+        If the end of the text may be the beginning of a secret, it is held back for the next call.
+        """
         self._stream.write(self._flow.feed(text))
         return len(text)
 
     def writelines(self, lines: Iterable[str]) -> None:
-        """Write lines."""
+        """Write lines, as `write` does."""
         for line in lines:
             self.write(line)
 
     def end(self) -> None:
-        """Write the text that was held back, because no text follows."""
+        """Write the text that `write` held back. No text follows."""
         left = self._flow.feed("", last=True)
         with suppress(OSError, ValueError):
             if left:
                 self._stream.write(left)
 
     def __getattr__(self, name: str) -> Any:
-        """Return an attribute of the stream that this one replaces."""
+        """Return an attribute of the stream to which this one writes."""
         return getattr(self._stream, name)
 
 
 class Stop(GestaError):
-    """Raised if a command cannot do what was asked; nothing was done."""
+    """Raised if a command cannot do what was asked. Nothing was changed. The error holds the exit code."""
 
     def __init__(self, message: str, code: int = USAGE) -> None:
         super().__init__(message)
@@ -64,7 +67,7 @@ class Stop(GestaError):
 
 
 def harmless(text: str) -> str:
-    """Return a text with escapes in place of all that controls a terminal. Tabs and line ends stay."""
+    """Return a text in which escapes replace all characters that control a terminal, except tabs and line ends."""
     return HOSTILE.sub(_escaped, text.replace("\r\n", "\n"))
 
 
@@ -74,7 +77,7 @@ def _escaped(found: re.Match[str]) -> str:
 
 
 def json_line(value: Any) -> str:
-    """Return a value as one line of JSON in which no character controls a terminal."""
+    """Return a value as one line of JSON. Escapes replace all characters that control a terminal."""
     try:
         text = json.dumps(value, ensure_ascii=False, default=str)
     except ValueError:  # an integer that Python refuses to write in decimal
@@ -85,7 +88,7 @@ def json_line(value: Any) -> str:
 
 
 def json_harmless(text: str) -> str:
-    """Return JSON with escapes for what controls a terminal. Its value and the line ends between values stay."""
+    """Return a JSON text in which escapes replace characters that control a terminal. Its values do not change."""
     return HOSTILE.sub(_json_escaped, text)
 
 
@@ -95,17 +98,17 @@ def _json_escaped(found: re.Match[str]) -> str:
 
 
 def colours(stream: TextIO) -> bool:
-    """Return whether a stream is a terminal that wants colours."""
+    """Return whether a stream is a terminal that shows colours, and the user has not switched them off."""
     return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb" and terminal(stream)
 
 
 def terminal(stream: TextIO) -> bool:
-    """Return whether the stream is a terminal."""
+    """Return whether a stream is an open terminal."""
     return not stream.closed and stream.isatty()
 
 
 def styled(text: str, style: str, stream: TextIO) -> str:
-    """Return a text in a style, if the stream shows styles."""
+    """Return a text with the codes for a style, such as `BOLD`; without them if the stream shows no styles."""
     return f"\x1b[{style}m{text}\x1b[{PLAIN}m" if colours(stream) else text
 
 
@@ -117,13 +120,13 @@ def say(text: str, style: str | None = None) -> None:
 
 
 def complain(error: BaseException) -> None:
-    """Print an error, on stderr."""
+    """Print an error to the person, on stderr."""
     text = harmless(str(error) or type(error).__name__)
     print(f"{styled('error:', RED, sys.stderr)} {text}", file=sys.stderr, flush=True)
 
 
 def put(text: str) -> None:
-    """Write one line of data to stdout, and flush it."""
+    """Write one line of data to stdout, and flush stdout."""
     print(text, flush=True)
 
 
@@ -134,17 +137,17 @@ def put_all(lines: Iterable[str]) -> None:
 
 
 def count(number: int, noun: str) -> str:
-    """Return a number with its noun: `1 entry`, `2 entries`."""
+    """Return a number with its noun in singular or plural: `1 entry`, `2 entries`."""
     many = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
     return f"{number:,} {noun if number == 1 else many}"
 
 
 def dollars(usd: float | None) -> str:
-    """Return a sum of money as text: `unknown` for `None`, never 0."""
+    """Return a sum of US dollars as text; `cost unknown` for `None`."""
     return "cost unknown" if usd is None else f"${usd:,.4f}"
 
 
 def short(text: str, most: int) -> str:
-    """Return a text cut to one line of at most `most` characters."""
-    line = " ".join(SECRETS.text(text).split())  # before it is cut
+    """Return a text as one line of at most `most` characters, without secrets. Dots replace a cut end."""
+    line = " ".join(SECRETS.text(text).split())  # before the cut, because half a secret is not recognised
     return line if len(line) <= most else f"{line[: most - 3]}..."

@@ -1,4 +1,4 @@
-"""Points in time as people type them: an age such as `30d`, a day, or a time."""
+"""Reads times as people type them: an age such as `30d`, a day, or a time."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -10,7 +10,13 @@ UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
 def point(text: str | None, option: str) -> str | None:
-    """Return a time in the form that rows of the record have. Raises Stop for a text that is not a time."""
+    """Return a time that a person typed as UTC text, in the form of a row's `at`; `None` for no text.
+
+    Args:
+        option: name of the option, for the error.
+
+    Raises Stop for a text that is not a time.
+    """
     if text is None:
         return None
     now = datetime.now(UTC)

@@ -1,4 +1,4 @@
-"""The command `gesta trace`, and the sending of traces during commands that run turns."""
+"""The command `trace`, and the sending of traces (OpenTelemetry spans) during commands that run turns."""
 
 import os
 from collections.abc import AsyncIterator
@@ -21,7 +21,7 @@ VARIABLES = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
 
 @dataclass(frozen=True, kw_only=True)
 class TraceOptions(OnRecord):
-    """Options of `trace`."""
+    """Command-line options of `gesta trace`."""
 
     file: Annotated[str | None, typer.Argument(metavar="[RECORD]", help="The record.", show_default=False)] = None
     to: Annotated[
@@ -49,8 +49,9 @@ class TraceOptions(OnRecord):
 def trace(options: TraceOptions) -> int:
     """Send runs to an OpenTelemetry receiver, as they come.
 
-    What is on record and was not sent yet comes first. While the receiver is away, it waits, and nothing is lost. What
-    was said is sent only with --content. Headers come from OTEL_EXPORTER_OTLP_HEADERS. Ends on Ctrl-C.
+    Entries that were not sent yet are sent first. While the receiver cannot be reached, the command waits, and nothing
+    is lost. Texts of messages, calls and results are sent only with --content. Headers come from
+    OTEL_EXPORTER_OTLP_HEADERS. Ends on Ctrl-C.
     """
     import anyio
 
@@ -87,7 +88,10 @@ def trace(options: TraceOptions) -> int:
 
 @asynccontextmanager
 async def traced(record: "Record") -> AsyncIterator[None]:
-    """Send the spans of a record while the block runs, if a variable names a receiver. Failures are only printed."""
+    """Send the spans of a record inside the block, if an environment variable names a receiver.
+
+    A failure to send is printed, and does not stop the command.
+    """
     if not any(os.environ.get(name) for name in VARIABLES):
         yield
         return

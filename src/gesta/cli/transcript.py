@@ -1,7 +1,7 @@
 """Shows a run as a conversation: messages, tool calls with their results, and how each turn ended.
 
 Entries that only Gesta itself needs (headers, requests, attempts) are left out, unless `--all` is set. Every kind of
-entry has a form here. No text that is shown can control a terminal.
+entry has its own line here. No text that is shown can control a terminal.
 """
 
 import json
@@ -59,13 +59,13 @@ MACHINERY = frozenset({Kind.RequestHeader, Kind.Request, Kind.Attempt, Kind.Appr
 """Kinds that are shown only with `--all`."""
 
 WHO = 10
-"""Number of columns for the name of the speaker."""
+"""Number of columns for the label at the left, such as the name of the speaker."""
 FEW, MANY = 6, 200
-"""Greatest numbers of lines that are shown of a result, and of a message."""
+"""Greatest number of lines that are shown of a result, and of a message."""
 
 
 class Line(NamedTuple):
-    """One entry as it is shown: a label, a text and a colour."""
+    """One entry in the form in which it is printed: a label, a text and a colour."""
 
     who: str
     text: str
@@ -75,7 +75,7 @@ class Line(NamedTuple):
 
 
 class Transcript:
-    """Turns entries, one after another, into lines of text."""
+    """Turns the entries of one run, one after another, into lines of text."""
 
     def __init__(self, *, width: int, colour: bool, everything: bool = False) -> None:
         self._width, self._colour, self._everything = width, colour, everything
@@ -87,13 +87,13 @@ class Transcript:
         self._begun: Entry | None = None
 
     def add(self, entry: Entry) -> Iterable[str]:
-        """Return the lines to show after one more entry. A reply of the model may be held back until the next entry."""
+        """Return the lines to print after one more entry. A model's reply may be held back until the next one."""
         return self._shown(entry, self._added)
 
     def _shown(self, entry: Entry, show: Callable[[Entry], Iterator[str]]) -> Iterable[str]:
-        """Return the lines that `show` makes for an entry.
+        """Return the lines that the function `show` makes for an entry.
 
-        If a member has an undeclared type, the entry is shown as stored.
+        An entry with a member of an undeclared type is shown as it is stored.
         """
         try:
             return list(show(entry))
@@ -122,7 +122,7 @@ class Transcript:
                 yield from self._lines(entry, self.line(entry))
 
     def close(self) -> Iterator[str]:
-        """Yield the lines that were held back."""
+        """Yield the lines of a reply that was held back, after the last entry."""
         if self._said is not None:
             yield from self._reply(self._said)
             self._said = None
@@ -132,7 +132,7 @@ class Transcript:
         return line_of(entry, self._state.turn.name if self._state.turn is not None else "assistant")
 
     def every(self, entry: Entry) -> Iterable[str]:
-        """Return the lines of one entry alone, independent of the entries before and after it."""
+        """Return the lines of one entry, even if `add` would leave it out or hold it back."""
         return self._shown(entry, self._alone)
 
     def _alone(self, entry: Entry) -> Iterator[str]:
@@ -140,7 +140,7 @@ class Transcript:
         yield from self._lines(entry, self.line(entry))
 
     def _reply(self, entry: Entry) -> Iterator[str]:
-        """Yield the lines of a model's reply: its words before its calls, or a reply that became no answer."""
+        """Yield the lines of a model's reply: the words before its calls, or a reply that did not become an answer."""
         assert isinstance(entry.content, ChatCompletionContent)
         if entry.content.output.strip():
             name = self._state.turn.name if self._state.turn is not None else "model"
@@ -175,7 +175,7 @@ class Transcript:
         yield self._styled(text + "─" * max(0, self._width - len(text)), DIM)
 
     def _span(self, entry: Entry, content: BeginContent | EndContent) -> Iterator[str]:
-        """Yield the line of a span that a program opened, indented by its depth."""
+        """Yield the line of the beginning or end of a span that a program opened, indented by the depth of the span."""
         if isinstance(content, BeginContent):
             depth = self._spans.get(content.parent, -1) + 1 if content.parent is not None else 0
             self._spans[entry.seq], self._names[entry.seq] = depth, content.name
@@ -201,7 +201,11 @@ class Transcript:
 
 
 def line_of(entry: Entry, agent: str) -> Line:
-    """Return the label, text and colour of any entry."""
+    """Return the label, text and colour of an entry of any kind.
+
+    Args:
+        agent: the label for an answer of the agent.
+    """
     match entry.content:
         case SystemContent(value=text):
             return Line("system", text, DIM)
@@ -250,7 +254,7 @@ def line_of(entry: Entry, agent: str) -> Line:
 
 
 def scope(content: BeginContent | EndContent | EdgeContent | KeyValueContent) -> Line:
-    """Return the line of a begin, end, edge or key-value."""
+    """Return the line of an entry about a span: a begin, end, edge or key-value."""
     match content:
         case BeginContent(name=name, role=role, state=state):
             kind = f" ({role})" if role else ""
@@ -270,7 +274,7 @@ def scope(content: BeginContent | EndContent | EdgeContent | KeyValueContent) ->
 
 
 def work(content: DecisionContent | PlanContent | RetrievalContent | ArtifactContent | CompactionContent) -> Line:
-    """Return the line of a plan, decision, retrieval, artifact or compaction."""
+    """Return the line of an entry about the agent's work: a plan, decision, retrieval, artifact or compaction."""
     match content:
         case DecisionContent(choice=choice, candidates=candidates, rationale=rationale):
             return Line("decision", f"{choice} of {', '.join(candidates)}{f': {rationale}' if rationale else ''}")
@@ -296,7 +300,7 @@ def machinery(
     | TimerContent
     | BudgetContent,
 ) -> Line:
-    """Return one line, in the dim style, about an entry that only Gesta itself needs."""
+    """Return a line for an entry that only Gesta itself needs, such as a request or an attempt."""
     match content:
         case RequestHeaderContent(tools=tools, meta=meta):
             meta = meta or {}
@@ -321,7 +325,7 @@ def machinery(
 
 
 def completion(content: ChatCompletionContent) -> Line:
-    """Return one line, in the dim style, about a model's reply."""
+    """Return a line about a model's reply, with its tokens and time but without its text."""
     counts = tokens(content.usage)
     parts = [
         content.model or "model",
@@ -333,5 +337,5 @@ def completion(content: ChatCompletionContent) -> Line:
 
 
 def shown(value: Any) -> str:
-    """Return any value as text on one line."""
+    """Return a value as text on one line: a text as it is, any other value as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)

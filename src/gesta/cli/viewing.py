@@ -1,4 +1,4 @@
-"""The command `view`: shows a record in a browser."""
+"""The command `view`, which shows a record in a browser, or writes pages that need no server."""
 
 import secrets
 import webbrowser
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class ViewOptions(OnRecord):
-    """Options of `view`."""
+    """Command-line options of `gesta view`."""
 
     records: Annotated[
         list[str] | None,

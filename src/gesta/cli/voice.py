@@ -1,7 +1,8 @@
 """Prints a run while an agent works: the answer on stdout, everything else as short dim lines on stderr.
 
-Words come as events, before they are on record; calls and results are read from the record. On a terminal the answer is
-printed as it comes. Into a pipe it is written whole, because words in a pipe cannot be withdrawn.
+Words of a reply come as events, before they are on record. Calls and results are read from the record. On a terminal
+the answer is printed while it comes. Into a pipe it is written as a whole at the end, because words in a pipe cannot be
+withdrawn if the reply fails.
 """
 
 import sys
@@ -29,17 +30,17 @@ from gesta.state.calls import LOST
 from gesta.text.visible import call_text
 
 WIDTH = 160
-"""Greatest number of characters of a call or a result that are shown during a run."""
+"""Greatest number of characters of a call or a result that are printed during a run."""
 
 
 class Voice:
-    """Prints what happens in one run."""
+    """Prints the events of one run while an agent works on it, and the outcome at the end."""
 
     def __init__(self, *, as_json: bool, run: str | None = None, after: int | None = None) -> None:
         self.run = run
-        """Id of the run, once it is known."""
+        """Id of the run; `None` until it is known."""
         self._json = as_json
-        self._out = sys.stdout  # tools may not write there: see `driving`
+        self._out = sys.stdout  # `driving` redirects the output of tools elsewhere
         self._broken = False
         self._live = not as_json and terminal(self._out)
         self._told = after
@@ -47,7 +48,7 @@ class Voice:
         self._taken_back = ""
 
     async def follow(self, record: Record, events: ObjectReceiveStream[Event]) -> None:
-        """Print the events of the run, until their stream ends."""
+        """Print the events of the run until the stream of events ends."""
         async for event in events:
             self.run = self.run or event.run
             if self._json:
@@ -69,8 +70,8 @@ class Voice:
         """Print the entries that were written since the last call.
 
         Args:
-            event: print the entries up to the entry of this event, with the calls of the same reply; for a retract, up
-                to the reply or fault of its request. Without an event, print all entries.
+            event: print only up to the entry of this event, and the calls from the same reply. If the event withdraws a
+                reply, print up to that reply, or up to the fault that ended it. Without an event, print all entries.
         """
         assert self._told is not None
         assert self.run is not None
@@ -97,21 +98,21 @@ class Voice:
             self._shown.append(text)
 
     def _break(self) -> None:
-        """End the line on which words were written."""
+        """End the line on which words of a reply were printed."""
         if self._shown:
             self._put("")
             self._taken_back = "".join(self._shown)
             self._shown.clear()
 
     def _put(self, text: str, end: str = "\n") -> None:
-        """Write data. If nobody reads the data any more, the agent continues nevertheless."""
+        """Write data to stdout. If nobody reads the data any more, no error is raised, so that the agent continues."""
         try:
             print(text, end=end, file=self._out, flush=True)
         except BrokenPipeError:
             self._broken = True
 
     def end(self, outcome: Outcome) -> None:
-        """Print the part of the answer that was not shown yet. Raises BrokenPipeError if nobody reads the output."""
+        """Print the part of the answer that was not printed yet. Raises BrokenPipeError if nobody reads the output."""
         shown = "".join(self._shown)
         self._break()
         if self._json:
@@ -132,7 +133,7 @@ def _beyond(entry: Entry, event: Event) -> bool:
 
 
 def summary(outcome: Outcome) -> str:
-    """Return one line about a turn: its run and session, how it ended, and how much it used."""
+    """Return one line about a turn: its run and session, how it ended, and how many requests and tokens it used."""
     parts = [f"run {outcome.run}, session {outcome.session}: {outcome.reason}", count(outcome.requests, "request")]
     if outcome.tokens_in or outcome.tokens_out:
         parts.append(f"{outcome.tokens_in:,} tokens in, {outcome.tokens_out:,} out")
@@ -144,7 +145,10 @@ def summary(outcome: Outcome) -> str:
 
 
 def entry_line(entry: Entry) -> tuple[str, str]:
-    """Return a line about an entry and its style, for a person who watches. The line is empty for most entries."""
+    """Return a line about an entry for a person who watches, and its style.
+
+    The line is empty for most kinds of entries.
+    """
     match entry.content:
         case ToolCallContent(tool_name=name, tool_args=args, status="error", meta=meta):
             return short(f"→ {call_text(name, args)}  malformed: {(meta or {}).get('error', '')}", WIDTH), RED

@@ -1,4 +1,8 @@
-"""Finds the wait of a run that a command means, and shows it with the commands that settle it."""
+"""Finds what a run waits for, and describes it with the commands that settle it.
+
+A wait is one thing that an open turn cannot go on without, such as a person's approval of a call. A doubt is a call
+that may or may not have had its effect.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,7 +29,7 @@ STANDING = {
     "If this one is to go on: gesta adopt",
     "child": "A run below waits, or another process writes it; the turn goes on when that run does.",
 }
-"""The text for a turn that waits for no call, question or time."""
+"""The text for a wait that is about no call, question or time."""
 IN_DOUBT = "`{tool}` was started and left no result: nobody knows whether it happened, so it was not run again."
 OF_SERVER = (
     "`{tool}` is a tool of the server {server!r}. To have such calls made again instead: gesta.mcp(..., "
@@ -43,14 +47,14 @@ class Found:
     state: RunState
     waits: tuple[Waiting, ...]
     root: str
-    """Id of the run that is to be resumed."""
+    """Id of the root run above it, which is the one to resume."""
     hint: str
-    """Address of the agent that took the last turn of that run; empty if it is not known."""
+    """Address of the agent that took the last turn of the root run; `FILE.py:NAME` if it is not known."""
 
     def waiting(self, *kinds: str) -> list[Waiting]:
-        """Return the waits of some kinds, in the run itself or else in one run below.
+        """Return the waits of some kinds: those in the run itself, or if it has none, those in one run below.
 
-        Raises Stop if several runs wait.
+        Raises Stop if several runs below have such waits.
         """
         found = [each for each in self.waits if each.what in kinds]
         found = [each for each in found if each.run == self.row.run] or found
@@ -61,12 +65,16 @@ class Found:
         return found
 
     async def answered(self, waiting: Waiting) -> bool:
-        """Return whether a letter in the inbox answers the wait already."""
+        """Return whether a letter (message) in the inbox of the run answers the wait already."""
         return await said(self.record.store, waiting.run, waiting.of) is not None
 
 
 async def find(record: Record, name: str) -> Found:
-    """Find a run, and read its state and its waits. Raises NoRun."""
+    """Return a run by its name, with its state and its waits. Raises NoRun.
+
+    Args:
+        name: an id, the start of one, `last`, or a session.
+    """
     row = await record.find(name)
     above = {each.run: each for each in await record.store.runs(row.session)}
     root, met = row, set[str]()
@@ -85,7 +93,11 @@ def _hint(entries: list[Entry]) -> str:
 
 
 def shown(waiting: Waiting, args: dict[str, object] | None = None) -> str:
-    """Return the call of a wait, as Python would write it."""
+    """Return the call of a wait as Python source, such as `refund(number=42)`.
+
+    Args:
+        args: arguments to show in place of the recorded ones.
+    """
     return short(call_text(waiting.tool or "", (waiting.args or {}) if args is None else args), MOST)
 
 
@@ -106,8 +118,8 @@ def settling(waits: Sequence[Waiting], named: str) -> list[str]:
     return [f"gesta {verb} {each.run}{rest}{named}" for each, verb, rest in found]
 
 
-def why(each: Waiting) -> str:  # a kind that is missing here is an error of mypy
-    """Return why a turn goes no further, in words for a person."""
+def why(each: Waiting) -> str:  # mypy reports a kind of wait that is missing here
+    """Return the reason why a turn does not go on, in words for a person."""
     match each.what:
         case "resume" | "deaths" | "copy" | "child":
             return STANDING[each.what]
@@ -132,7 +144,10 @@ def why(each: Waiting) -> str:  # a kind that is missing here is an error of myp
 
 
 def _of_server(each: Waiting) -> list[str]:
-    """Return a line on how a tool of a server is declared, which has no `reconcile` that could settle a doubt."""
+    """Return a line that says how to declare the effect of a server's tool, if one of its calls is in doubt.
+
+    Only such a tool needs it: a function of the program can have a `reconcile` that settles the doubt.
+    """
     if each.server is None or each.effect != "once":
         return []
     tool, server = visible(each.tool or ""), visible(each.server.name)

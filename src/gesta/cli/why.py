@@ -1,4 +1,4 @@
-"""The command `why`: what an answer was made from."""
+"""The command `why`, which shows what an answer was made from."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -11,7 +11,7 @@ from gesta.cli.options import OnRecord, Run
 
 @dataclass(frozen=True, kw_only=True)
 class WhyOptions(OnRecord):
-    """Options of `why`."""
+    """Command-line options of `gesta why`."""
 
     run: Run = "last"
     entry: Annotated[
@@ -27,7 +27,8 @@ class WhyOptions(OnRecord):
 def why(options: WhyOptions) -> None:
     """Show what an answer was made from, back to its question.
 
-    It lists the nodes from the Question to the Conclusion; each line has its seq and the entries that it derives from.
+    It lists the entries from the Question to the Conclusion. Each line has the seq of its entry, and the entries that
+    this one was made from.
     """
     from gesta.cli import chains
 

@@ -1,4 +1,4 @@
-"""Makes the output of `show`: an entry as it is on record, or a request made again from the entries before it."""
+"""Makes the output of `show`: an entry as it is on record, or a request, made again from the entries before it."""
 
 import json
 import sys
@@ -24,7 +24,7 @@ FEW = 4
 
 
 def show(options: ShowOptions) -> None:
-    """Show an entry or a request, as the options say."""
+    """Print an entry or a request, as the options say. Raises Stop if there is no such entry."""
 
     async def read(record: Record) -> None:
         row = await record.find(options.run)
@@ -48,11 +48,11 @@ def show(options: ShowOptions) -> None:
 
 
 DECIDED = frozenset({Kind.ToolCall, Kind.Question, Kind.Approval, Kind.Answer, Kind.Resolution})
-"""Kinds of entries about or by a person's decision. Every character of them is made visible."""
+"""Kinds of entries about a person's decision. Escapes replace characters of them that cannot be seen."""
 
 
 def _entry(entry: Entry, *, as_json: bool) -> Iterable[str]:
-    """Return the lines that show one entry."""
+    """Return the lines that show one entry as it is on record."""
     if as_json:
         return [json_line(shown_facts(entry))]
     facts, content = _stamp(entry), json.loads(encode_content(entry.content, None))
@@ -79,7 +79,7 @@ def _stamp(entry: Entry) -> dict[str, Any]:
 
 
 def _wire(entries: Sequence[Entry], wanted: Wanted, options: ShowOptions) -> Iterator[str]:
-    """Yield the lines of a request as it was sent."""
+    """Yield the lines of a request as it was sent to the model."""
     one = remade(entries, wanted)
     facts = request_facts(one, wanted)
     if options.json:
@@ -108,7 +108,7 @@ def _checked(one: Sent[Any], wanted: Wanted) -> str:
 
 
 def _diff(entries: Sequence[Entry], wanted: Wanted, options: ShowOptions) -> Iterator[str]:
-    """Yield the lines that compare a request with the request before it."""
+    """Yield the lines that show what a request added to the request before it."""
     found = compared(entries, wanted)
     one, before, total = found.one, found.before, len(found.one.request.blocks)
     if options.json:

@@ -1,4 +1,7 @@
-"""Implements the command `work`: it checks the record again and again, and resumes the runs that are due."""
+"""Implements the command `work`, which checks the record again and again, and resumes the runs that are due.
+
+A run is due if its open turn was interrupted, if it was answered, or if its time has come.
+"""
 
 import sys
 from contextlib import redirect_stdout
@@ -19,7 +22,7 @@ MOST = 500
 
 
 def work(options: WorkOptions) -> int:
-    """Resume runs that are due, until Ctrl-C or, with --once, until no run is due; return the exit code.
+    """Resume runs that are due, until Ctrl-C or, with --once, until no run is due. Returns the exit code.
 
     Raises:
         WriteFailed: with --once, the record cannot be read.
@@ -34,7 +37,7 @@ def work(options: WorkOptions) -> int:
             await work.on(Worker(record, agents, jobs=options.jobs, failed=work.failed))
 
     try:
-        with redirect_stdout(sys.stderr):  # a tool's output goes to stderr
+        with redirect_stdout(sys.stderr):  # output of tools goes to stderr
             anyio.run(main)
     except KeyboardInterrupt:
         print(file=sys.stderr)
@@ -45,18 +48,18 @@ def work(options: WorkOptions) -> int:
 
 
 class _Work:
-    """Prints the turns that a worker takes, and counts successes and failures."""
+    """Prints the outcomes of the turns that a worker runs, and counts successes and failures."""
 
     def __init__(self, options: WorkOptions) -> None:
         self._options, self._out = options, sys.stdout
         self.done = 0
         self.failures = 0
         self.unread = False
-        """Whether nobody reads the output any more."""
+        """Whether nobody reads the output any more, so that the command stops."""
         self._scope: anyio.CancelScope | None = None
 
     async def on(self, worker: Worker) -> None:
-        """Work until it is stopped; with --once, until nothing is due."""
+        """Let the worker run turns until the command is stopped; with --once, until nothing is due."""
         with anyio.CancelScope() as self._scope:
             while self._options.once and await worker.look(self.told):
                 pass

@@ -59,7 +59,7 @@ class _Work:
         self._scope: anyio.CancelScope | None = None
 
     async def on(self, worker: Worker) -> None:
-        """Let the worker run turns until the command is stopped; with --once, until nothing is due."""
+        """Run turns with the worker until the command is stopped; with --once, until nothing is due."""
         with anyio.CancelScope() as self._scope:
             while self._options.once and await worker.look(self.told):
                 pass

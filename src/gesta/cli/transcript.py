@@ -201,11 +201,7 @@ class Transcript:
 
 
 def line_of(entry: Entry, agent: str) -> Line:
-    """Return the label, text and colour of an entry of any kind.
-
-    Args:
-        agent: the label for an answer of the agent.
-    """
+    """Return the label, text and colour of an entry of any kind. `agent` is the label of an answer."""
     match entry.content:
         case SystemContent(value=text):
             return Line("system", text, DIM)

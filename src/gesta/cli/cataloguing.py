@@ -44,8 +44,8 @@ class CatalogOptions(Common):
 def catalog(options: CatalogOptions) -> int:
     """List the tools and prompts of a folder, with their versions.
 
-    A tool is a function with `@gesta.tool` in a .py file, a prompt a file NAME.prompt.md. Versions are from git. No
-    code of the folder runs. Exit code 1 if something in it could not be read.
+    A tool is a function with `@gesta.tool` in a .py file. A prompt is a file NAME.prompt.md. Versions are from git. No
+    code of the folder runs. The exit code is 1 if an item could not be read.
     """
     from gesta.catalog.index import index
 

@@ -3,6 +3,9 @@
 `adopt` says that a copy of a record is used from now on: a copy cannot know whether the original is still written.
 `gone` says that a process has ended: no program sees the processes of another machine. If the statement is false, an
 effect, such as a payment, may happen twice. So both commands print the statement before they write it.
+
+An attempt is an entry that says that a process is about to run a tool. A lease is the right of a process to write a
+run.
 """
 
 import sys
@@ -36,7 +39,7 @@ NAME = 16
 
 
 class Named(Struct, frozen=True):
-    """An attempt of a tool call, made by the process in question."""
+    """An attempt to run a tool, made by the process that a person asks about."""
 
     id: str
     tool: str

@@ -1,4 +1,4 @@
-"""Options of `replay`, `fork`, `diff` and `case`."""
+"""Command-line options of the commands `replay`, `fork`, `diff` and `case`."""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal

@@ -20,8 +20,8 @@ def replay(options: ReplayOptions) -> int:
 def fork(options: ForkOptions) -> int:
     """Continue a run from an earlier entry, with changes.
 
-    The entries before are shared and take no space. A call that is on record gets its recorded result; any other call
-    runs only if its tool is pure or named by --live. Otherwise the fork waits there.
+    The entries up to there are shared with the run and take no space. A call that is on record gets its recorded
+    result. Any other call runs only if its tool is pure or named by --live. Otherwise the fork waits there.
     """
     from gesta.cli import compared
 

@@ -309,9 +309,7 @@ class PushOptions(Common):
 
 
 def nearest_record() -> str:
-    """Return the path of the nearest `runs.gesta`, or else of the only record in this folder.
-
-    The nearest one is in this folder or in a folder above it.
+    """Return the path of the nearest `runs.gesta` in this folder or above it, or else of the only record here.
 
     Raises:
         NoRecord: there is no record.

@@ -1,4 +1,7 @@
-"""Implements the commands `runs`, `log` and `sql`. Each of them opens the record for reading only."""
+"""Implements the commands `runs`, `log` and `sql`. Each of them opens the record for reading only.
+
+A record is the store of all entries. A run is the list of entries of one conversation of an agent.
+"""
 
 import csv
 import json

@@ -1,4 +1,4 @@
-"""Options of the commands that search a whole record, and of the commands that maintain a record."""
+"""Command-line options of the commands that search a whole record, and of the commands that maintain a record."""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal

@@ -133,7 +133,8 @@ def run(options: RunOptions) -> int:
 def resume(options: ResumeOptions) -> int:
     """Continue a run that was interrupted or waited.
 
-    Work that was done is not repeated; a call in doubt is repeated only if its tool says that this does no harm.
+    Work that was done is not repeated. A call whose outcome is unknown is repeated only if its tool declares that this
+    does no harm.
     """
     from gesta.cli.driving import work
     from gesta.cli.voice import Voice

@@ -59,7 +59,7 @@ class Screen:
 
 
 class Stop(GestaError):
-    """Raised if a command cannot do what was asked. Nothing was changed. The error holds the exit code."""
+    """Raised if a command cannot do what was asked. The error holds the exit code of the command."""
 
     def __init__(self, message: str, code: int = USAGE) -> None:
         super().__init__(message)

@@ -52,7 +52,8 @@ class ViewOptions(OnRecord):
 def view(options: ViewOptions) -> int:
     """Show a record in a browser: sessions, runs, and why.
 
-    It prints one address with a token, which lets in the browser that opens it. Ends on Ctrl-C.
+    The command prints an address with a token. Only a browser that has opened this address can read the record. Ends on
+    Ctrl-C.
 
     With --export it writes one run and the runs below it, or all runs of a session, as a folder: its index.html opens
     in any browser, without Gesta and without a network.

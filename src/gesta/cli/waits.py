@@ -144,9 +144,9 @@ def why(each: Waiting) -> str:  # mypy reports a kind of wait that is missing he
 
 
 def _of_server(each: Waiting) -> list[str]:
-    """Return a line that says how to declare the effect of a server's tool, if one of its calls is in doubt.
+    """Return a line that says how to declare the effect of a server's tool, for a call of the tool that is in doubt.
 
-    Only such a tool needs it: a function of the program can have a `reconcile` that settles the doubt.
+    The line is for tools of servers only: a function of the program can have a `reconcile` that settles the doubt.
     """
     if each.server is None or each.effect != "once":
         return []

@@ -4,8 +4,9 @@ It accepts the same batches, letters and leases as a store on disk, so a program
 disk. Its coroutines never wait, except `tail`. It is used from one thread. SQL queries run on an SQLite database in
 memory; each query first copies the new entries into it.
 
-A row is an encoded entry of a run. Its `seq` is its number in the run, its `pos` its number in the store. A lease is
-the right to write a run, and a letter is a message that waits in the inbox of a run.
+A row is an encoded entry of a run. `seq` numbers the rows of one run, `pos` all rows of the record. A lease is the
+right to write a run. A letter is a message in the inbox of a run. A mirror is a copy of a run that continues in another
+record.
 """
 
 import os
@@ -117,7 +118,7 @@ class MemoryStore:
         return last
 
     async def transact(self, effect: TransactionalEffect) -> None:
-        """Run an effect's work on tables of a separate database, and append its entries; see `Store.transact`."""
+        """Run `effect.work` on tables of a separate database, and append its entries; see `Store.transact`."""
         self._open(writing=True)
         if self._own is None:
             self._own = apsw.Connection(":memory:")

@@ -4,7 +4,8 @@ Both use the tables of a record in SQLite. Appends of many runs that come at the
 `sharing`. Calls that wait for the server run in a thread. The server notifies each `tail` of a commit.
 
 A row is an encoded entry of a run. `seq` numbers the rows of one run, `pos` all rows of the record. A lease is the
-right of one process to write a run. A letter is a message in the inbox of a run.
+right of one process to write a run. A letter is a message in the inbox of a run. A mirror is a copy of a run that
+continues in another record.
 """
 
 import os
@@ -158,7 +159,7 @@ class InlinePostgresStore:
         return int(await self._write(checked(batch), synced=any(row.kind in SETTLED for row in batch.rows)))
 
     async def transact(self, effect: TransactionalEffect) -> None:
-        """Run an effect's work, and commit its changes and entries; see `Store.transact`. Other writes wait."""
+        """Run `effect.work`, and commit its changes and entries together; see `Store.transact`. Other writes wait."""
         (outcome,) = self.writer.commit((effect,), synced=True)
         if isinstance(outcome, GestaError):
             raise outcome
@@ -254,9 +255,9 @@ class InlinePostgresStore:
         return self._holding.presence.descriptor if self._holding.holds else None
 
     async def tail(self, after: int = 0) -> AsyncGenerator[list[Row], None]:
-        """Yield pages of new rows of all runs by pos, until the store is closed.
+        """Yield pages of the rows of all runs after the pos `after`, until the store is closed.
 
-        The server notifies this call of each commit.
+        The server notifies it of commits.
         """
         listening: Connection | None = None
         try:
@@ -361,7 +362,7 @@ class PostgresStore(InlinePostgresStore):
         return await self._looks.look(run)
 
     async def transact(self, effect: TransactionalEffect) -> None:
-        """Run an effect's work in this thread, once the connection is open; see `Store.transact`."""
+        """Run `effect.work` in this thread, once the connection is open; see `Store.transact`."""
         if not self.writer.ready():
             await self._wait(partial(self.writer.commit, (), synced=False))
         await super().transact(effect)

@@ -170,9 +170,9 @@ def kind_of(error: Exception) -> type[WriteFailed]:
 
 
 def connect(place: Place, *, readonly: bool) -> Connection:
-    """Open a connection that finds the record's tables first. Raises psycopg.Error.
+    """Open a connection whose search path is the record's schema. Raises psycopg.Error.
 
-    Cost: 5 ms, and more over a network.
+    Cost: 5 ms, and more by network.
     """
     connection = psycopg.connect(place.conninfo, autocommit=True, cursor_factory=psycopg.RawCursor)
     try:

@@ -4,8 +4,8 @@ The state of all these runs is read by one query at the beginning. Rows are coll
 run, so that the rows of many batches are sent together.
 
 A batch holds rows (encoded entries) of one run. `seq` numbers the rows of a run, and the head is the last seq. `pos`
-numbers all rows of the record. A lease is the right of one process to write a run, and its epoch is the number of times
-that it was taken. A letter is a message in the inbox of a run.
+numbers all rows of the record. A lease is the right of one process to write a run, and its epoch grows each time that
+the lease is taken. A letter is a message in the inbox of a run.
 """
 
 from collections.abc import Iterable, Sequence
@@ -66,7 +66,7 @@ class Transaction:
         self._pos = found[0][-1]
 
     def happened(self, works: Sequence[Work], outcomes: Sequence[Any]) -> bool:
-        """Return whether an earlier transaction was committed whose connection was lost during its commit.
+        """Return whether an earlier transaction is on record. Its connection was lost during its commit.
 
         Args:
             works: the operations of that transaction.

@@ -85,7 +85,7 @@ else:
 class Presence:
     """The locked byte by which other processes see that this process runs, and the leases that this process has.
 
-    A lease is the right to write one run, and its epoch is the number of times that it was taken.
+    A lease is the right to write one run. Its epoch is a number that grows each time that the lease is taken.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -121,7 +121,7 @@ class Presence:
                 self.back[run] = epoch
 
     def returned(self, given: dict[str, int]) -> None:
-        """Remove leases that a commit has freed from the released leases.
+        """Remove leases from the list of released leases, because a commit has freed them.
 
         Args:
             given: the epochs of the freed leases, by run.

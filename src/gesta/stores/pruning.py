@@ -308,7 +308,7 @@ async def _ours(store: Store, group: list[RunRow], what: Plan, gone: Gone, stack
 
 
 async def _still(store: Store, groups: list[list[_Going]], what: Plan, gone: Gone) -> list[list[_Going]]:
-    """Return the groups to which no other run has referred since the plan was made, for example by a fork."""
+    """Return the groups without a new reference from another run, such as that of a fork made since the plan."""
     asked = {each.row.run for group in groups for each in group}
     named = defaultdict[str, set[str]](set)
     for run, causes, content in (await store.sql(NEWS, (what.pos,))).rows:
@@ -372,7 +372,7 @@ def _stone(each: _Going, entries: int) -> Tombstone:
 
 
 async def hold(store: Store, value: Hold, clock: Clock = utc_now) -> None:
-    """Write a hold, which protects a run from pruning, or its end. Raises RunHeld while another process prunes."""
+    """Write the beginning or end of a hold, which protects a run from pruning. Raises RunHeld during a pruning."""
     await _note(store, HOLD, value, clock, [])
 
 

@@ -1,7 +1,8 @@
 """Lists of sessions, from the index of runs: a page of the sessions that fit a filter, and sums over all of them.
 
-Only the sessions on the page are read from the record itself: their titles, and what their open turns wait for. A
-filter by "waiting" or "open" also reads each session whose open turn may wait, once after each change of the session.
+A session is the runs of one conversation, and a turn is one message with all that follows until its answer. Only the
+sessions on the page are read from the record itself: their titles, and what their open turns wait for. A filter by
+"waiting" or "open" also reads each session whose open turn may wait, once after each change of the session.
 """
 
 from collections.abc import Collection, Sequence
@@ -146,7 +147,7 @@ async def _waits(store: Store, run: str, now: datetime) -> list[Waiting]:
 
 
 async def _enliven(index: RunIndex) -> None:
-    """Mark in the index the sessions with an open turn whose lease a running process has."""
+    """Mark in the index the sessions in which a running process has the lease of a run with an open turn."""
     runs = dict(
         index.all(f"SELECT run, session FROM runs WHERE {OPEN} ORDER BY last_pos DESC LIMIT 1000")  # noqa: S608
     )

@@ -38,7 +38,7 @@ class Take(Struct, frozen=True):
 
 
 class Mirror(Struct, frozen=True):
-    """A request to make a run a mirror of the same run in the record `of`; with `None`, an ordinary run."""
+    """A request to make a run a mirror: a copy that continues only in the record `of`. `None` ends that."""
 
     lease: Lease
     of: str | None

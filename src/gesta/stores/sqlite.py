@@ -4,7 +4,8 @@ Appends of many runs that come at the same time share one commit; see `sharing`.
 since they take microseconds. A query of `sql` may take long, so it runs in a thread of its own.
 
 A row is an encoded entry of a run. `seq` numbers the rows of one run, `pos` all rows of the record. A lease is the
-right of one process to write a run. A letter is a message in the inbox of a run.
+right of one process to write a run. A letter is a message in the inbox of a run. A mirror is a copy of a run that
+continues in another record.
 """
 
 import os
@@ -128,7 +129,7 @@ class InlineSqliteStore:
         return int(await self._write(checked(batch), synced=any(row.kind in SETTLED for row in batch.rows)))
 
     async def transact(self, effect: TransactionalEffect) -> None:
-        """Run an effect's work, and commit its changes and entries; see `Store.transact`. Other writes wait."""
+        """Run `effect.work`, and commit its changes and entries together; see `Store.transact`. Other writes wait."""
         (outcome,) = self.writer.commit((effect,))
         self._news.ring()
         if isinstance(outcome, GestaError):
@@ -304,7 +305,7 @@ class SqliteStore(InlineSqliteStore):
         return int(await self.sharing.share(self._writer or self.writer, checked(batch), synced=True))
 
     async def transact(self, effect: TransactionalEffect) -> None:
-        """Run an effect's work in this thread, and commit its changes and entries; see `Store.transact`.
+        """Run `effect.work` in this thread, and commit its changes and its entries together; see `Store.transact`.
 
         The wait for other writers is in another thread.
         """

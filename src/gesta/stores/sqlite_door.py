@@ -64,7 +64,10 @@ class Schema(Struct, frozen=True):
 
 
 def harden(connection: apsw.Connection) -> None:
-    """Set a connection so that SQLite runs no trigger and trusts no code in the file. Raises apsw.Error."""
+    """Set a connection so that SQLite runs no trigger of the file, and its schema can call no unsafe function.
+
+    Raises apsw.Error.
+    """
     for setting, value in (
         (apsw.SQLITE_DBCONFIG_DEFENSIVE, 1),
         (apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0),
@@ -174,7 +177,7 @@ def _after(tokens: Iterator[tuple[str, bool]]) -> str:
 
 
 def _tokens(sql: str) -> Iterator[tuple[str, bool]]:
-    """Yield the words and signs of a statement, without quotes, each with whether it was written without quotes."""
+    """Yield each word or sign of a statement without its quotes, and whether it was written without quotes."""
     for found in TOKEN.finditer(sql.partition("\0")[0]):
         if quoted := found["quoted"]:
             mark = quoted[-1]

@@ -1,10 +1,10 @@
 """Protects a record when other code in this process opens or removes its file.
 
 POSIX drops all locks of a process on a file when any descriptor of it is closed. So a tool that copies the record drops
-its locks. Another process that then closes the record deletes the log to which this process commits. A second copy of
-SQLite in this process, such as that of the module sqlite3, truncates the index of the log that the first copy uses. See
-sqlite.org/howtocorrupt.html, sections 2.2 and 2.2.1. So each commit locks the file again and checks that the log is the
-same, and a second copy of SQLite is refused. Windows has other locks.
+its locks. Another process that then closes the record deletes SQLite's write-ahead log, to which this process commits.
+A second copy of SQLite in this process, such as that of the module sqlite3, truncates the index of the log that the
+first copy uses. See sqlite.org/howtocorrupt.html, sections 2.2 and 2.2.1. So each commit locks the file again and
+checks that the log is the same, and a second copy of SQLite is refused. Windows has other locks.
 
 Each process that writes also shares a lock on the byte LOG of the file, which it loses only when it ends. So a process
 that opens the file notices that another process writes to a log that is no longer beside the file, and raises an error.

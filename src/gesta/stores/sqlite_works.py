@@ -4,8 +4,9 @@ Each operation checks the database before it writes, so a refused operation fail
 after the last commit of this store is remembered. It is used while SQLite's data version shows that no other connection
 has written since.
 
-A batch holds rows (encoded entries) of one run. A lease is the right of one process to write a run, and its epoch is
-the number of times that it was taken. A letter is a message in the inbox of a run.
+A batch holds rows (encoded entries) of one run. `seq` numbers the rows of a run, `pos` all rows of the record. A lease
+is the right of one process to write a run, and its epoch grows each time that the lease is taken. A letter is a message
+in the inbox of a run.
 """
 
 from itertools import chain

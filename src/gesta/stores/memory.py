@@ -204,7 +204,7 @@ class MemoryStore:
     async def lease(self, run: str, *, mirror: bool = False) -> Lease:
         """Acquire the lease of a run; see `Store.lease`.
 
-        Raises RunHeld while the run is held, and RunMirrored for a mirror.
+        Raises RunHeld while the lease is held, and RunMirrored if the run is a mirror and `mirror` is not set.
         """
         self._open(writing=True)
         head, digest = self._head(run)
@@ -224,10 +224,7 @@ class MemoryStore:
             self._held.discard(lease.run)
 
     async def mirror(self, lease: Lease, of: str | None) -> None:
-        """Make a run a mirror of the same run in another record; `None` ends that. See `Store.mirror`.
-
-        Raises LeaseLost.
-        """
+        """Make a run a mirror of its original in the record `of`; `None` ends that. Raises LeaseLost."""
         self._open(writing=True)
         self._allow(Batch(lease, self._head(lease.run)[0], ()))
         self._mirrors.pop(lease.run, None)

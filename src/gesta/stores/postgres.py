@@ -57,7 +57,7 @@ T = TypeVar("T")
 
 
 class InlinePostgresStore:
-    """A record whose coroutines never wait for another task, so that a program without an event loop can run them.
+    """A record in PostgreSQL whose coroutines never wait for another task, so that they need no event loop.
 
     Each append is committed before it returns. With `synced`, a batch that holds an `end`, a `request`, an `attempt` or
     an `assistant` also waits until it and all earlier commits are on disk. Several threads may use one store.
@@ -228,7 +228,7 @@ class InlinePostgresStore:
         return await self._read(partial(self.reader.holds, lease))
 
     async def mirror(self, lease: Lease, of: str | None) -> None:
-        """Make a run a mirror; `None` makes it an ordinary run. See `Store.mirror`. Raises LeaseLost, WriteFailed."""
+        """Make a run a mirror of its original in the record `of`; `None` ends that. Raises LeaseLost, WriteFailed."""
         await self._write(Mirror(lease, of), synced=True)
 
     async def gone(self, process: str) -> bool | None:
@@ -243,7 +243,7 @@ class InlinePostgresStore:
         await self._write(Declare(process, by), synced=True)
 
     async def adopt(self, by: str) -> None:
-        """Record that this copy of a record is used from now on; see `Store.adopt`. Raises WriteFailed."""
+        """Record a person's decision that this copy of a record is used from now on; see `Store.adopt`."""
         await self._write(Adopt(by), synced=True)
 
     def keep(self) -> Callable[[], None]:
@@ -291,7 +291,7 @@ class InlinePostgresStore:
         return await self._wait(self.reader.damage)
 
     async def foreign(self) -> Foreign:
-        """Return the objects in the schema that Gesta did not make; see `Store.foreign`."""
+        """Return the tables, views and other objects in the schema that Gesta did not make; see `Store.foreign`."""
         return await self._wait(self.reader.foreign)
 
     async def close(self) -> None:

@@ -82,9 +82,9 @@ def clean(connection: Connection, me: str) -> None:
 
 
 def mirror(connection: Connection, lease: Lease, of: str | None) -> None:
-    """Make a run a mirror of the same run in the record with the id `of`; `None` makes it an ordinary run.
+    """Make a run a mirror of its original in the record with the id `of`; `None` makes it an ordinary run.
 
-    Raises LeaseLost if the lease is no longer held.
+    A mirror is a copy of a run that continues in another record. Raises LeaseLost if the lease is no longer held.
     """
     if not rows(connection, MIRROR, lease.run, lease.owner, lease.epoch, of):
         raise LeaseLost(lease.run, f"the lease of epoch {lease.epoch}", "that it is no longer held")

@@ -113,7 +113,7 @@ class Reader:
         return found
 
     def foreign(self) -> Foreign:
-        """Return the objects in the schema that Gesta did not make; see `Store.foreign`."""
+        """Return the tables, views and other objects in the schema that Gesta did not make; see `Store.foreign`."""
         rows = self._all(BESIDE, self._place.schema, TABLES, VIEWS)
         return Foreign(beside=tuple(str(one) for (one,) in rows))
 

@@ -51,7 +51,7 @@ entry waits for the disk."""
 
 
 class InlineSqliteStore:
-    """A record whose coroutines never wait for another task, so that a program without an event loop can run them.
+    """A record in one SQLite file whose coroutines never wait for another task, so that they need no event loop.
 
     Each append is committed before it returns. With `synced`, a batch that holds an `end`, a `request`, an `attempt` or
     an `assistant` also waits until it and all earlier commits are on disk. Several threads may use one store.
@@ -209,7 +209,7 @@ class InlineSqliteStore:
         return bool(lease.run)
 
     async def mirror(self, lease: Lease, of: str | None) -> None:
-        """Make a run a mirror; `None` makes it an ordinary run. See `Store.mirror`. Raises LeaseLost, WriteFailed."""
+        """Make a run a mirror of its original in the record `of`; `None` ends that. Raises LeaseLost, WriteFailed."""
         await self._write(Mirror(lease, of), synced=True)
 
     async def gone(self, process: str) -> bool | None:
@@ -224,7 +224,7 @@ class InlineSqliteStore:
         await self._write(Declare(process, by), synced=True)
 
     async def adopt(self, by: str) -> None:
-        """Record that this copy of a record is used from now on; see `Store.adopt`."""
+        """Record a person's decision that this copy of a record is used from now on; see `Store.adopt`."""
         await self._write(Adopt(by), synced=True)
         self._info = replace(self._info, mark=None)
 
@@ -259,7 +259,7 @@ class InlineSqliteStore:
         return self.reader.damage()
 
     async def foreign(self) -> Foreign:
-        """Return the objects in the file that Gesta did not make; see `Store.foreign`."""
+        """Return the tables, views and other objects in the file that Gesta did not make; see `Store.foreign`."""
         return self.reader.foreign()
 
     async def close(self) -> None:
@@ -282,7 +282,7 @@ class InlineSqliteStore:
 
 
 class SqliteStore(InlineSqliteStore):
-    """A record for one event loop: tasks share commits, and a slow disk does not block the loop.
+    """A record in one SQLite file for one event loop: tasks share commits, and a slow disk does not block the loop.
 
     A write that is cancelled before its commit has begun is not committed; see `sharing`.
     """

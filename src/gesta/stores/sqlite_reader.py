@@ -114,7 +114,7 @@ class Reader:
         return [str(line) for line in lines if line != "ok"][:20]
 
     def foreign(self) -> Foreign:
-        """Return the objects that Gesta did not make; see `Store.foreign`."""
+        """Return the tables, views and other objects in the file that Gesta did not make; see `Store.foreign`."""
         found = self.schema()
         listed = self._all("SELECT 1 FROM main.sqlite_master WHERE name = 'gesta_tables'", ())
         names = {name for (name,) in self._all("SELECT name FROM main.gesta_tables", ())} if listed else set()

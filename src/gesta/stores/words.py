@@ -290,9 +290,7 @@ def _places(
 def _kept(path: Path, keep_from: int, until: float | None) -> tuple[apsw.Connection, float] | None:
     """Add entries to the index that a record keeps in its file.
 
-    Return a connection, and the share of entries in the index.
-
-    Returns `None` if the record is too small to keep an index.
+    Returns a connection, and the share of entries in the index; `None` if the record is too small to keep an index.
 
     Raises:
         apsw.Error: the index cannot be written.

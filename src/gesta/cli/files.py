@@ -130,7 +130,7 @@ def _write_heads(path: str, heads: Iterable[Head]) -> None:
     """
     text = "".join(f"{head}\n" for head in heads)
     try:
-        if Path(path).exists() and not Path(path).is_file():  # a pipe
+        if Path(path).exists() and not Path(path).is_file():  # such as a pipe
             Path(path).write_text(text, encoding="utf-8")
             return
         target = Path(path).resolve()

@@ -220,7 +220,7 @@ def folders() -> Iterator[Path]:
         yield Path(os.environ.get(variable) or Path.home() / below) / "gesta"
     user = os.getuid() if hasattr(os, "getuid") else 0
     spare = Path(tempfile.gettempdir()) / f"gesta-{user}"
-    if not spare.exists() or not hasattr(os, "getuid") or spare.stat().st_uid == user:  # not one of somebody else
+    if not spare.exists() or not hasattr(os, "getuid") or spare.stat().st_uid == user:  # never a folder of another user
         yield spare
 
 

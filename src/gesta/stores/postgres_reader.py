@@ -75,7 +75,7 @@ class Reader:
         """Return the runs in the order in which they were opened; see `Store.runs`."""
         asked = [(column, value) for column, value in (("session", session), ("name", name)) if value is not None]
         tests = [
-            f"{column} = ${place} AND left({column}, {INDEXED}) = left(${place}, {INDEXED})"  # its index holds so much
+            f"{column} = ${place} AND left({column}, {INDEXED}) = left(${place}, {INDEXED})"  # as its index does
             for place, (column, _) in enumerate(asked, 1)
         ]
         columns = "run, session, name, record, parent_run, at, head, last_at, pos"
@@ -148,7 +148,7 @@ class Reader:
         except (psycopg.Error, UnicodeError, TypeError, ValueError, OverflowError) as error:
             if isinstance(error, errors.QueryCanceled) and "statement timeout" in str(
                 error
-            ):  # it has no code of its own
+            ):  # that error has no SQL state of its own
                 raise bounds.passed(query, "seconds") from error
             if connection.closed or isinstance(error, DAMAGED):
                 raise told(error, self._place.address, writing=False) from error

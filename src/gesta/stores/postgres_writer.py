@@ -315,7 +315,7 @@ class Writer:
         """Call the `work` of an effect, and return its entries. If `work` says so, undo the changes of the tool."""
         trial.played = True
         tables = PostgresSql(self._connection, self._place.schema, self._options.tool_role, effect.timeout_s)
-        # without this limit's removal, the server would end every transaction in which a tool works long
+        # with this limit, the server would end every transaction in which a tool works long
         self._connection.execute("SAVEPOINT effect; SET LOCAL idle_in_transaction_session_timeout = 0")
         try:
             batch, kept = effect.work(tables)

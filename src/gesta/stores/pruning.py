@@ -196,7 +196,7 @@ async def _open(store: Store) -> set[str]:
 def _spread(stays: dict[str, str], refers: dict[str, set[str]]) -> None:
     """Add to `stays` all runs to which a staying run refers, each with the reason why it stays."""
     waiting, kept, users = list(stays), dict[str, str](), defaultdict[str, set[str]](set)
-    for run in waiting:  # grows meanwhile
+    for run in waiting:  # the list grows meanwhile
         for other in refers.get(run, ()):
             users[other].add(run)
             if other not in stays and other not in kept:

@@ -41,8 +41,6 @@ def tried(quick: T, ci: T, full: T) -> T:
 
 BROWSERS = Path(__file__).resolve().with_name("browser")
 """Each test here costs as much as a hundred others; `.ci/browser` runs them."""
-FEW = pytest.mark.sample(4).mark
-"""Of the cases of tests that are tried with each store, those on PostgreSQL that a quick run has."""
 MEMORY = Path("/dev/shm")
 """Where quick tests keep their files: nearly half of what a server's table costs is the work of a disk."""
 ENOUGH_BYTES = 2 * 2**30
@@ -66,8 +64,17 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if left and named_in(config).isdisjoint((collection_path, *collection_path.parents)) else None
 
 
+def on_postgres(item: pytest.Item) -> bool:
+    """Return whether a test asks for PostgreSQL, a server of which each worker would have to start."""
+    if not isinstance(item, pytest.Function):
+        return False
+    values = item.callspec.params.values() if hasattr(item, "callspec") else ()
+    asked = any(isinstance(each, str) and each.endswith("postgres") for each in values)
+    return asked or "postgres" in item.fixturenames
+
+
 def left_out(config: pytest.Config, items: Iterable[pytest.Item]) -> Iterator[pytest.Item]:
-    """Yield what quick runs leave out: slow tests, and of a sampled one all cases but each N-th.
+    """Yield what quick runs leave out: slow tests, those on PostgreSQL, and of a sampled one all cases but each N-th.
 
     Nothing of a file or folder that is named on the command line is left out.
     """
@@ -76,12 +83,7 @@ def left_out(config: pytest.Config, items: Iterable[pytest.Item]) -> Iterator[py
         share = item.get_closest_marker("sample")
         over = share.kwargs.get("over") if share is not None else None
         test = item.parent.nodeid if over == "parent" and item.parent else item.nodeid.partition("[")[0]
-        values = (
-            item.callspec.params.values() if isinstance(item, pytest.Function) and hasattr(item, "callspec") else ()
-        )
-        if over is None and any(isinstance(each, str) and each.endswith("postgres") for each in values):
-            share, test = FEW, "postgres"  # the same test has SQLite and memory too
-        slow = item.get_closest_marker("slow") is not None
+        slow = item.get_closest_marker("slow") is not None or on_postgres(item)
         beyond = share is not None and case[test] % share.args[0] != 0
         case[test] += not slow
         if (slow or beyond) and named.isdisjoint((item.path, *item.path.parents)):

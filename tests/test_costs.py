@@ -166,6 +166,7 @@ async def test_a_step_of_a_long_conversation_copies_no_message() -> None:
     assert found <= STEP_KB * 1000
 
 
+@pytest.mark.slow
 async def test_one_of_many_runs_at_once_takes_little_memory(tmp_path: Path) -> None:
     gate, asked, sizes = anyio.Event(), list[int](), list[int]()
 

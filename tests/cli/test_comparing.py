@@ -247,6 +247,7 @@ def test_a_model_without_an_agent_is_refused(gesta: Gesta, shop: Callable[[str, 
     assert done.exit_code == 2
 
 
+@pytest.mark.slow
 def test_a_case_fails_where_the_answer_drifts_and_moves_along_when_that_is_accepted(
     gesta: Gesta, folder: Path, shop: Callable[[str, str], None], tmp_path_factory: pytest.TempPathFactory
 ):

@@ -20,6 +20,7 @@ agent = gesta.Agent("buyer", model=gesta.function(told))
 """
 
 
+@pytest.mark.slow
 def test_a_run_with_mcp_servers_is_replayed_kept_and_forked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("agent.py").write_text(AGENT)

@@ -389,6 +389,7 @@ def test_a_live_model_plays_both_parts(record: str, server: str) -> None:
     assert "cost      unknown\n" in console.text
 
 
+@pytest.mark.slow
 @pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("later", "said"),

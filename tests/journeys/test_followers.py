@@ -60,6 +60,7 @@ async def test_the_same_key_joins_a_turn_of_another_process_and_goes_on_with_it_
     assert stream.outcome.answer == "Done."
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("store", ["file", *(["postgres"] if FULL else [])])
 async def test_every_follower_hears_every_event_once_while_the_writer_is_killed(
     store: str, tmp_path: Path, postgres: Server

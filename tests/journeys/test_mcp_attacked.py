@@ -166,6 +166,7 @@ def held(folder: Path, server: Any) -> Iterator[subprocess.Popen[bytes]]:
 KILLS = [("stdio", "after"), ("http", "before"), ("stdio", "before"), ("http", "after")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("transport", "when"), KILLS if FULL else KILLS[:1])
 async def test_a_process_killed_in_the_middle_of_a_call_leaves_a_doubt_and_no_server(
     transport: str, when: str, tmp_path: Path

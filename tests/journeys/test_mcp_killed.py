@@ -15,6 +15,7 @@ CALLS = tried(3, 6, 50)
 TOOLS = ("pay", "put", "look")
 
 
+@pytest.mark.slow
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("transport", ["stdio", "http"])
 async def test_a_server_killed_in_the_middle_of_each_call_repeats_no_effect(transport: str, tmp_path: Path) -> None:

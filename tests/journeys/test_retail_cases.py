@@ -56,6 +56,7 @@ def changed(agent: gesta.Agent) -> gesta.Agent:
     return msgspec.structs.replace(agent, tools=[other(tool) for tool in agent.tools])
 
 
+@pytest.mark.slow
 @pytest.mark.sample(2)
 @pytest.mark.timeout(1800 if FULL else 120)
 @pytest.mark.parametrize("file", PLAYED)

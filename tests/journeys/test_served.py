@@ -205,6 +205,7 @@ def keys(shop: Path) -> list[str]:
     return (shop / "paid").read_text().split()
 
 
+@pytest.mark.slow
 def test_a_server_that_is_killed_in_the_middle_of_a_call_goes_on_at_its_next_start(shop: Path) -> None:
     heard: list[Any] = []
     with serving(shop) as (process, address):

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -287,6 +288,7 @@ def forged(path: Path, kept: Kept, lot: random.Random) -> None:
             restore(db, path)
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(seeds)
 def test_what_came_after_the_heads_were_kept_is_let_be(seed: int) -> None:

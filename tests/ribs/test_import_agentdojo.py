@@ -384,6 +384,7 @@ def made(message: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
     return [(call["function"], call["args"]) for call in message.get("tool_calls") or []]
 
 
+@pytest.mark.slow
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("pipeline", TAKEN)
 async def test_every_run_of_the_corpus_comes_in_whole_and_queries_find_the_published_figures(

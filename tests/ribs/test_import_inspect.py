@@ -866,6 +866,7 @@ def came_in(runs: list[list[Entry]]) -> Counter[str]:
     return found
 
 
+@pytest.mark.slow
 async def test_every_log_of_the_corpus_comes_in_whole_and_once(corpus: Path) -> None:
     total: Counter[str] = Counter()
     for path in logs(corpus):

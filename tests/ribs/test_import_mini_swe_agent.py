@@ -198,6 +198,7 @@ def documents(path: Path) -> list[dict[str, Any]]:
         return [json.loads(line)["data"] for line in io.TextIOWrapper(plain, "utf-8")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "counts", "ended"), sampled(FILES, 3, 2), ids=str)
 async def test_every_trajectory_of_the_corpus_comes_in_whole_and_once(
     corpus: Path, record: Record, name: str, counts: tuple[int, ...], ended: dict[str, int]

@@ -178,6 +178,7 @@ def transcripts(corpus: Path) -> tuple[list[str], Path]:
     return [json.loads(line)["messages_display"] for line in lines], file
 
 
+@pytest.mark.slow
 async def test_every_transcript_of_the_corpus_comes_in_whole_and_once(corpus: Path, record: Record) -> None:
     texts, file = transcripts(corpus)
     done = await import_file(record, file)

@@ -472,6 +472,7 @@ def documents(corpus: Path, name: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines]
 
 
+@pytest.mark.slow
 @pytest.mark.sample(2)
 @pytest.mark.parametrize(("name", "kinds", "ends", "oddities"), CORPUS, ids=[name for name, *_ in CORPUS])
 async def test_every_run_of_the_corpus_comes_in_whole_and_once(

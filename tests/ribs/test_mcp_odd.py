@@ -97,6 +97,7 @@ async def test_tools_that_no_model_should_be_offered_are_left_out_with_a_warning
     assert len(said) == 3
 
 
+@pytest.mark.slow
 async def test_a_server_that_does_not_end_by_itself_is_ended(tmp_path: Path) -> None:
     async with gesta.open() as record:
         assert (await record.run(agent_of(odd("deaf", tmp_path), gesta.call("file"), "Done."), "Go.")).answer == "Done."

@@ -23,7 +23,7 @@ from gesta.stores.postgres import InlinePostgresStore, PostgresStore
 from gesta.stores.postgres_open import connect, located, number
 from gesta.testing import make_batch, make_row, refused
 
-pytestmark = pytest.mark.sample(3, over="parent")
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

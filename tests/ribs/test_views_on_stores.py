@@ -129,6 +129,7 @@ async def picture(address: str) -> dict[str, Any]:
     return found_
 
 
+@pytest.mark.slow
 async def test_every_store_shows_the_same_of_the_same_record(tmp_path: Path, postgres: Server) -> None:
     here = await picture(":memory:")
     assert await picture(str(tmp_path / "a.gesta")) == here

@@ -1,12 +1,15 @@
 """What was written, in a real browser: Markdown, values as tables, large numbers, images of the record."""
 
 import base64
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.browsing import CHROMIUM, NEEDED, NO_CHROMIUM, aside, browsing, looking
+from tests.commands import gesta_command
+from tests.ribs.test_import_who_and_when import ORCHESTRATED
 from tests.viewing import TOKEN, viewed
 
 import gesta
@@ -66,6 +69,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
             assert call is not None
             data = f"data:image/png;base64,{base64.b64encode(PNG).decode()}"
             found = {"__proto__": {"x": 1}, "orders": ORDERS, "scan": data, "many": [{"row": at} for at in range(90)]}
+            found["by id"] = {"1017": {"paid": True, "cents": 7}, "1012": {"paid": False, "cents": 9}}
+            found["unlike"] = {"customer": {"name": "Ann"}, "shop": {"open": True}}
             span.log(ToolResultContent(tool_result=found, call=call.seq, status="success"))
             span.log(AssistantContent(value=WRITTEN))
             return str(span.run)
@@ -112,6 +117,15 @@ def test_markdown_values_and_images_are_shown_as_a_person_reads_them(browser: An
         call.get_by_role("button", name="show 10 more of 90 rows").click()
         assert call.locator("td", has_text="89").count() == 1
 
+        alike = call.locator("dd", has=page.locator("th[scope=row]")).locator("table", has_text="1017")
+        assert [row.inner_text().split() for row in alike.locator("tr").all()] == [
+            ["paid", "cents"],
+            ["1017", "true", "7"],
+            ["1012", "false", "9"],
+        ]
+        assert call.locator("dt", has_text="customer").count() == 1
+        assert page.locator(".item.answer > .at").inner_text() == "5"
+
         pictures = page.locator("img")
         assert pictures.count() == 2
         for each in pictures.all():
@@ -129,3 +143,14 @@ def test_an_address_with_a_stray_percent_sign_is_told_and_not_a_blank_page(brows
         page.evaluate("history.pushState(null, '', '/r/0/run/%zz'); dispatchEvent(new PopStateEvent('popstate'))")
         page.get_by_text("All sessions").wait_for()
         assert "%zz" in page.locator("main").inner_text()
+
+
+def test_a_note_leads_to_the_entry_that_it_is_about(page: Any, tmp_path: Path) -> None:
+    source, record = tmp_path / "one.json", tmp_path / "one.gesta"
+    source.write_text(json.dumps(ORCHESTRATED))
+    assert aside(lambda: gesta_command("import", str(source), "--record", str(record)).exit_code) == 0
+    with viewed(record) as address:
+        page.goto(f"{address}/?token={TOKEN}")
+        page.locator(".sessions a.row").click()
+        page.get_by_role("link", name="about entry").click()
+        page.locator(".item.here", has_text="I looked in the garden: nothing.").wait_for()

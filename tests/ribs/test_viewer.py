@@ -15,7 +15,15 @@ from tests.viewing import TOKEN, viewed
 
 import gesta
 from gesta.entry import Entry
-from gesta.kinds import AssistantContent, ChatCompletionContent, Content, Error, FaultContent, UserContent
+from gesta.kinds import (
+    AssistantContent,
+    ChatCompletionContent,
+    Content,
+    Error,
+    FaultContent,
+    KeyValueContent,
+    UserContent,
+)
 from gesta.views.lines import line, needed
 from gesta.web.app import STATIC
 from gesta.web.gate import POLICY
@@ -251,3 +259,9 @@ def test_a_reply_that_says_more_than_the_answer_taken_from_it_is_told_apart() ->
         reply, answer = entry(5, ChatCompletionContent(output=output)), entry(6, AssistantContent(value=value), (5,))
         assert needed(answer) >= {5}
         assert (line(answer, {5: reply}).spoken, line(answer, {5: reply}).differs) == (5, differs)
+
+
+def test_a_note_names_the_entry_that_it_was_made_from() -> None:
+    blame = KeyValueContent(key="mistake", value={"mistake_step": "4"})
+    made = Entry(run="run", seq=46, at=datetime.now(UTC), span=1, content=blame, causes=(15,))
+    assert (line(made, {}).part, line(made, {}).of) == ("note", 15)

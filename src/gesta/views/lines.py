@@ -56,7 +56,7 @@ class Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
     span: int
     of: int | None = None
     """Seq of the call that the line belongs to; for a fault of a turn, seq of the turn; for what a model wrote and what
-    it cost, seq of the request."""
+    it cost, seq of the request; for a key-value, seq of the entry that it was made from."""
     who: str = ""
     """The speaker, by the name on record."""
     text: str = ""
@@ -230,8 +230,10 @@ def _facts(entry: Entry, known: Mapping[int, Entry]) -> dict[str, Any]:
             return {"part": "thought", "text": text, "tone": "model"}
         case kinds.ToolCallContent() | kinds.ToolResultContent():
             return _called(entry, content, known)
-        case kinds.BeginContent() | kinds.EndContent() | kinds.EdgeContent() | kinds.KeyValueContent():
+        case kinds.BeginContent() | kinds.EndContent() | kinds.EdgeContent():
             return _scope(content)
+        case kinds.KeyValueContent(key=key, value=value):
+            return {"part": "note", "who": key, "value": value, "of": first(entry)}
         case kinds.AttemptContent() | kinds.FaultContent() | kinds.ResolutionContent():
             return happened(content, known)
         case (
@@ -310,7 +312,7 @@ RESULTS = {
 
 
 def _scope(content: Any) -> dict[str, Any]:
-    """Return the fields for a begin, an end, an edge or a key-value."""
+    """Return the fields for a begin, an end or an edge."""
     match content:
         case kinds.BeginContent(role="turn", name=name, key=key):
             return {"part": "turn", "who": name, "key": key}
@@ -329,8 +331,6 @@ def _scope(content: Any) -> dict[str, Any]:
             }
         case kinds.EdgeContent(source=source, dest=dest, child=child):
             return {"part": "note", "who": "calls", "text": f"{'/'.join(source)} → {'/'.join(dest)}", "run": child}
-        case kinds.KeyValueContent(key=key, value=value):
-            return {"part": "note", "who": key, "value": value}
     return {"part": "note"}
 
 

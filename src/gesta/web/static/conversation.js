@@ -50,7 +50,13 @@ export class Conversation {
       this.put(turn, line, "", el("details", { class: "fold" }, el("summary", {}, "what its source says of the run: outcome, score, price, as far as it knows them"), shown(line.value)));
       return;
     }
-    this.put(turn, line, line.who, el("div", { class: "note" }, line.text, line.value !== undefined ? this.value(line) : "", this.files(line)));
+    this.put(turn, line, line.who, el("div", { class: "note" }, line.text, line.value !== undefined ? this.value(line) : "", this.files(line), this.source(line)));
+  }
+
+  /** Return a link to the entry that a note is about, if that is not the one above it. */
+  source(line) {
+    if (line.kind !== "key-value" || !line.of || line.of === line.seq - 1) return "";
+    return el("p", {}, el("a", { href: this.why ? `#${line.of}` : `/r/${this.record}/run/${encodeURIComponent(this.id)}#${line.of}` }, `about entry ${line.of}`));
   }
 
   value(line) {
@@ -103,7 +109,7 @@ export class Conversation {
 
   put(turn, line, who, ...said) {
     const spent = this.costs.get(line.part === "words" ? line.seq : line.spoken), own = spent && (line.part === "message" || !spent.parentNode) ? spent : "";
-    const item = el("div", { class: "item", id: this.why ? `e${line.seq}` : undefined }, el("div", { class: "who" }, who, own), el("div", { class: "said" }, said));
+    const item = el("div", { class: "item", id: this.why ? `e${line.seq}` : undefined }, el("div", { class: "who" }, who, own), el("div", { class: "said" }, said), this.why ? el("a", { class: "at", href: `#${line.seq}`, tabindex: -1, "aria-label": `Entry ${line.seq}` }, line.seq) : "");
     this.items.set(line.seq, item);
     if (turn.batch) { turn.batch.append(item); item.stretch = turn.batch.stretch; } else this.near.add(turn.body, item);
     return item;

@@ -3,7 +3,7 @@ import * as api from "./api.js";
 import { count, el } from "./dom.js";
 import { exact, nested, parse } from "./json.js";
 
-const SHORT = 160, LONG = 600, LINES = 12, COLUMNS = 8, ROWS = 40, DEEP = 5, CELL = 70;
+const SHORT = 160, LONG = 600, LINES = 12, COLUMNS = 8, ROWS = 40, DEEP = 5, CELL = 70, ALIKE = 0.75;
 
 /** Return any JSON value as a table, a list or a text. */
 export function shown(value, depth = 0) {
@@ -14,6 +14,8 @@ export function shown(value, depth = 0) {
   if (!keys.length) return el("span", { class: "quiet" }, Array.isArray(value) ? "an empty list" : "empty");
   if (depth >= DEEP) return el("pre", {}, JSON.stringify(value, null, 1));
   if (Array.isArray(value)) return list(value, depth);
+  const rows = alike(value, keys);
+  if (rows) return rows(depth);
   const place = el("dl", { class: "value" });
   return inParts(place, keys, (key) => [el("dt", {}, key), el("dd", {}, shown(value[key], depth + 1))], "member");
 }
@@ -25,13 +27,22 @@ function list(value, depth) {
   return inParts(el("ul", {}), value, (each) => el("li", {}, shown(each, depth + 1)), "item");
 }
 
-function table(rows, columns, depth) {
+/** Return what makes a table of an object whose members are objects with the same names in them; else nothing. */
+function alike(value, keys) {
+  const inside = keys.map((key) => value[key]);
+  if (keys.length < 2 || !inside.every((each) => nested(each) && !Array.isArray(each))) return null;
+  const columns = [...new Set(inside.flatMap(Object.keys))], filled = inside.reduce((all, each) => all + Object.keys(each).length, 0);
+  if (!columns.length || columns.length >= COLUMNS || filled < columns.length * keys.length * ALIKE) return null;
+  return (depth) => table(inside, columns, depth, new Map(keys.map((key, place) => [inside[place], key])));
+}
+
+function table(rows, columns, depth, names = null) {
   const own = (row, name) => (Object.hasOwn(row, name) ? row[name] : undefined);
   const numbers = new Set(columns.filter((name) => rows.every((row) => own(row, name) === undefined || own(row, name) === null || typeof own(row, name) === "number")));
   const style = (name) => (numbers.has(name) ? "number" : undefined);
   const body = el("tbody");
-  const made = el("table", { class: "values" }, el("thead", {}, el("tr", {}, columns.map((name) => el("th", { scope: "col", class: style(name) }, name)))), body);
-  const more = inParts(body, rows, (row) => el("tr", {}, columns.map((name) => el("td", { class: style(name) }, cell(own(row, name), depth)))), "row");
+  const made = el("table", { class: "values" }, el("thead", {}, el("tr", {}, names ? el("td", {}) : "", columns.map((name) => el("th", { scope: "col", class: style(name) }, name)))), body);
+  const more = inParts(body, rows, (row) => el("tr", {}, names ? el("th", { scope: "row" }, names.get(row)) : "", columns.map((name) => el("td", { class: style(name) }, cell(own(row, name), depth)))), "row");
   return el("div", {}, el("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": count(rows.length, "row") }, made), more === body ? "" : more.lastChild);
 }
 

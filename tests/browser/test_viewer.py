@@ -102,3 +102,33 @@ def test_an_approval_given_on_the_page_lets_a_waiting_run_finish(page: Any, tmp_
 def go_on(agent: gesta.Agent[Any], path: Path, run: str) -> None:
     with gesta.open_sync(path) as record:
         assert record.resume(run, agent).reason == "answered"
+
+
+def test_nobody_answers_by_accident_and_a_number_is_asked_for_as_one(page: Any, tmp_path: Path) -> None:
+    async def order(verbs: gesta.Verbs, _text: str) -> str:
+        colour = await verbs.ask("colour", "Which colour?", {"enum": ["blue", "brass"]})
+        pieces = await verbs.ask("pieces", "How many?", {"type": "integer", "minimum": 1})
+        return f"{pieces} lamps in {colour}."
+
+    path, agent = tmp_path / "ask.gesta", gesta.Agent("desk", program=order)
+    run = said(agent, "Lamps, please", path)
+    with viewed(path) as address:
+        page.goto(f"{address}/?token={TOKEN}")
+        page.goto(f"{address}/r/0/waiting")
+        asked = page.locator(".asks", has_text="Which colour?")
+        asked.get_by_role("button", name="Answer").click()
+        asked.get_by_text("Choose an answer first.").wait_for()
+        asked.get_by_label("Answer").select_option("brass")
+        asked.get_by_role("button", name="Answer").click()
+        page.get_by_text("Written down: answered").wait_for()
+        aside(lambda: resumed(agent, path, run))
+        asked = page.locator(".asks", has_text="How many?")
+        asked.get_by_label("Answer, as a number").fill("3")
+        asked.get_by_role("button", name="Answer").click()
+        page.get_by_text("Written down: answered").wait_for()
+        assert aside(lambda: resumed(agent, path, run)) == "3 lamps in brass."
+
+
+def resumed(agent: gesta.Agent[Any], path: Path, run: str) -> Any:
+    with gesta.open_sync(path) as record:
+        return record.resume(run, agent).answer

@@ -72,7 +72,7 @@ READY = "main .item, main .row, main .wait, main .card, main .empty, main .sent 
 def test_nothing_serious_is_in_the_way_of_anybody_on_any_view(browser: Any, record: tuple[Path, list[str]]) -> None:
     assert AXE is not None
     script = (Path(str(AXE.origin)).parent / "axe.min.js").read_text()
-    found = []
+    found, wide = [], []
     with viewed(record[0]) as address, looking(browser, bypass_csp=True) as page:
         page.goto(f"{address}/?token={TOKEN}")
         for view in record[1]:
@@ -83,6 +83,8 @@ def test_nothing_serious_is_in_the_way_of_anybody_on_any_view(browser: Any, reco
             for scheme, width in LOOKS:
                 page.set_viewport_size({"width": width, "height": 900})
                 page.emulate_media(color_scheme=scheme)
+                over = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+                wide += [f"{view} at {width}: {over} px"] if over > 0 else []
                 told = page.evaluate("axe.run({resultTypes: ['violations']})")
                 found += [
                     f"{each['impact']} {each['id']} {view} {scheme} {width}: {node['target'][0]} {node['failureSummary']}"
@@ -91,6 +93,7 @@ def test_nothing_serious_is_in_the_way_of_anybody_on_any_view(browser: Any, reco
                 ]
     serious = [each for each in found if each.startswith(("serious", "critical"))]
     assert serious == [], "\n".join(found)
+    assert wide == [], "wider than the window"
 
 
 def focused(page: Any) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.browsing import CHROMIUM, NEEDED, NO_CHROMIUM, aside, browsing, looking
+from tests.browsing import CHROMIUM, NEEDED, NO_CHROMIUM, aside, browsing, looking, said
 from tests.commands import gesta_command
 from tests.ribs.test_import_who_and_when import ORCHESTRATED
 from tests.viewing import TOKEN, viewed
@@ -69,7 +69,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
             assert call is not None
             data = f"data:image/png;base64,{base64.b64encode(PNG).decode()}"
             found = {"__proto__": {"x": 1}, "orders": ORDERS, "scan": data, "many": [{"row": at} for at in range(90)]}
-            found["by id"] = {"1017": {"paid": True, "cents": 7}, "1012": {"paid": False, "cents": 9}}
+            found["by id"] = {"no. 1017": {"paid": True, "cents": 7}, "no. 1012": {"paid": False, "cents": 9}}
             found["unlike"] = {"customer": {"name": "Ann"}, "shop": {"open": True}}
             span.log(ToolResultContent(tool_result=found, call=call.seq, status="success"))
             span.log(AssistantContent(value=WRITTEN))
@@ -120,8 +120,8 @@ def test_markdown_values_and_images_are_shown_as_a_person_reads_them(browser: An
         alike = call.locator("dd", has=page.locator("th[scope=row]")).locator("table", has_text="1017")
         assert [row.inner_text().split() for row in alike.locator("tr").all()] == [
             ["paid", "cents"],
-            ["1017", "true", "7"],
-            ["1012", "false", "9"],
+            ["no.", "1017", "true", "7"],
+            ["no.", "1012", "false", "9"],
         ]
         assert call.locator("dt", has_text="customer").count() == 1
         assert page.locator(".item.answer > .at").inner_text() == "5"
@@ -143,6 +143,9 @@ def test_an_address_with_a_stray_percent_sign_is_told_and_not_a_blank_page(brows
         page.evaluate("history.pushState(null, '', '/r/0/run/%zz'); dispatchEvent(new PopStateEvent('popstate'))")
         page.get_by_text("All sessions").wait_for()
         assert "%zz" in page.locator("main").inner_text()
+        for wrong in ("/r/0/nothing", "/x", "/r/0/run/a/b", "/r/0/waiting/x"):
+            page.goto(f"{address}{wrong}")
+            page.get_by_text("There is no page at this address.").wait_for()
 
 
 def test_a_note_leads_to_the_entry_that_it_is_about(page: Any, tmp_path: Path) -> None:
@@ -152,5 +155,22 @@ def test_a_note_leads_to_the_entry_that_it_is_about(page: Any, tmp_path: Path) -
     with viewed(record) as address:
         page.goto(f"{address}/?token={TOKEN}")
         page.locator(".sessions a.row").click()
-        page.get_by_role("link", name="about entry").click()
+        page.get_by_role("link", name="about entry").last.click()
         page.locator(".item.here", has_text="I looked in the garden: nothing.").wait_for()
+
+
+def test_an_answer_in_json_is_read_as_its_texts_and_stands_below_as_it_was_written(page: Any, tmp_path: Path) -> None:
+    path, written = tmp_path / "json.gesta", json.dumps({"message": "I need:\n- a name\n- a __path__s __init__"})
+    odd = json.dumps({"message": {"a": 1}})
+    agent = gesta.Agent("desk", model=gesta.scripted(written, odd))
+    said(agent, "Hello", path)
+    said(agent, "And now?", path)
+    with viewed(path) as address:
+        page.goto(f"{address}/?token={TOKEN}")
+        page.locator(".sessions a.row").click()
+        answers = page.locator(".answer .said")
+        answers.nth(1).wait_for()
+        assert answers.nth(0).locator("li").all_inner_texts() == ["a name", "a __path__s init"]
+        answers.nth(0).get_by_text("as it was written, in JSON").click()
+        assert answers.nth(0).locator("pre").inner_text() == written
+        assert answers.nth(1).locator("pre").inner_text() == odd

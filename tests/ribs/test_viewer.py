@@ -64,6 +64,15 @@ def test_only_a_browser_with_the_token_gets_in(address: str) -> None:
     assert "gesta view" in httpx2.get(f"{address}/").text
 
 
+def test_a_browser_without_the_token_gets_a_page_that_says_so_and_nothing_of_the_record(address: str) -> None:
+    refused = httpx2.get(f"{address}/r/0", headers={"accept": "text/html,*/*"})
+    assert (refused.status_code, refused.headers["content-type"]) == (401, "text/html; charset=utf-8")
+    assert "<h1>This page is closed</h1>" in refused.text
+    assert httpx2.get(f"{address}/static/style.css").status_code == 200
+    assert httpx2.get(f"{address}/static/style.css", headers={"host": "evil.example"}).status_code == 403
+    assert {httpx2.get(f"{address}/static/{each}").status_code for each in ("app.js", "gesta.js", "x.css")} == {401}
+
+
 def test_the_token_leaves_the_address_for_a_cookie_that_no_script_reads(address: str) -> None:
     answer = httpx2.get(f"{address}/r/0", params={"token": TOKEN, "words": "lamp"})
     assert (answer.status_code, answer.headers["location"]) == (303, "/r/0?words=lamp")

@@ -8,7 +8,7 @@ import hmac
 
 from starlette.datastructures import Headers, QueryParams
 from starlette.requests import cookie_parser
-from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gesta.serve.access import local
@@ -24,6 +24,19 @@ HEADERS = (
     ("referrer-policy", "no-referrer"),
     ("cross-origin-opener-policy", "same-origin"),
     ("cross-origin-resource-policy", "same-origin"),
+)
+OPEN = frozenset({"/static/style.css", "/static/icon.svg"})
+"""Files of the page that refuses. They are the same for everybody, so they need no token."""
+REFUSED = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark"><title>Gesta</title><link rel="icon" href="/static/icon.svg">
+<link rel="stylesheet" href="/static/style.css"></head>
+<body><header><span class="name">Gesta</span></header>
+<main class="empty"><h1>This page is closed</h1><p>{}</p></main></body></html>
+"""
+CLOSED = (
+    "The token is missing, or belongs to an earlier start of the viewer. "
+    "Open the address that `gesta view` printed, with its token."
 )
 BODY_BYTES = 1_000_000
 """Greatest number of bytes of a request's body."""
@@ -71,9 +84,11 @@ class Gate:
             answer = RedirectResponse(f"{scope['path']}{f'?{rest}' if rest else ''}", 303)
             answer.set_cookie(name, given, httponly=True, samesite="strict", path="/")
             return answer
-        if self._same(cookie_parser(headers.get("cookie", "")).get(name, "")):
+        if self._same(cookie_parser(headers.get("cookie", "")).get(name, "")) or scope["path"] in OPEN:
             return None
-        return _refused("The token is missing. Open the address that `gesta view` printed, with its token.", 401)
+        if "text/html" in headers.get("accept", ""):
+            return HTMLResponse(REFUSED.format(CLOSED), 401, {"cache-control": "no-store"})
+        return _refused(CLOSED, 401)
 
     def _same(self, given: str) -> bool:
         return hmac.compare_digest(given.encode(), self._token.encode())

@@ -64,7 +64,8 @@ async def waiting(_request: Request, pages: Pages) -> Response:
 async def shown(pages: Pages, wait: Waiting) -> Shown:
     """Return a wait with the facts that the person needs for the answer."""
     said = [each for each in await pages.record.history(wait.session) if each.role == "user"] if wait.session else []
-    words = visible_value(msgspec.to_builtins(wait.args)) if wait.args is not None else visible(wait.question)
+    asks = wait.what == "question" or wait.args is None
+    words = visible(wait.question) if asks else visible_value(msgspec.to_builtins(wait.args))
     return Shown(wait, words, wait.what in PERSON, until(wait), visible(str(said[-1].text)) if said else "")
 
 

@@ -1,6 +1,6 @@
 // Shows the page that an address names, and the line at the top that all pages share.
 import * as api from "./api.js";
-import { el, when } from "./dom.js";
+import { el, STATES, when } from "./dom.js";
 import { evidence } from "./evidence.js";
 import { form } from "./forms.js";
 import { keys } from "./keys.js";
@@ -14,18 +14,20 @@ import { lanes } from "./lanes.js";
 
 const main = document.getElementById("main"), top_ = document.getElementById("top");
 const help = keys();
+const PLACES = /^r?\/(?:\/|waiting\/|evidence\/|run\/id\/(?:why|time|sent)?)\/?$/; // the part after it says which entry is meant
 const address = () => `${path()}?${query()}`;
 let leave = () => {}, shown = "";
 
 async function show() {
   leave(); leave = () => {};
   shown = address();
-  const [, , number = "0", kind = "", id = "", part = "", seq = ""] = path().split("/").map(decoded);
+  const [, root = "", number = "0", kind = "", id = "", part = "", seq = ""] = path().split("/").map(decoded);
   const record = number === "all" && !kind ? "all" : Number(number) || 0, wanted = Object.fromEntries(query());
   try {
     const records = await api.records(), about = record === "all" ? { name: "all records" } : records[record];
     if (!about) throw new api.Failed(`There is no record ${record}.`);
     head(records, record, about, []);
+    if (!PLACES.test(`${root}/${kind}/${kind === "run" && id ? "id" : id}/${part}`)) throw new api.Failed("There is no page at this address.");
     if (kind === "run" && part === "why") leave = await lineage(main, record, id, Number(seq) || 0, (facts) => head(records, record, about, facts));
     else if (kind === "run" && part === "time") leave = await lanes(main, record, id, (facts) => head(records, record, about, facts));
     else if (kind === "run" && part === "sent") leave = await sent(main, record, id, Number(seq) || 0, (facts) => head(records, record, about, facts));
@@ -57,10 +59,10 @@ function head(records, record, about, facts) {
   top_.replaceChildren(
     el("a", { class: "name", href: `/r/${record}` }, "Gesta"),
     el("nav", { "aria-label": "Place" }, records.length > 1 ? el("select", { "aria-label": "Record", onchange: (event) => location.assign(`/r/${event.target.value}`) }, records.map((each, place) => el("option", { value: place, selected: place === record }, each.name)), el("option", { value: "all", selected: record === "all" }, "all records")) : el("a", { href: `/r/${record}` }, about.name),
-      run_ ? [" › ", run_.session, " › ", run_.agent] : ""),
+      run_ ? [el("span", {}, "›"), el("span", { class: "session", title: run_.session }, run_.session), el("span", {}, "›"), el("span", { class: "agent" }, run_.agent)] : ""),
     copy ? el("span", { class: "small quiet" }, "a copy made ", when(copy.at)) : record === "all" ? "" : el("a", { class: "small quiet", href: `/r/${record}/waiting`, "aria-current": location.pathname.endsWith("/waiting") ? "page" : undefined }, "Waiting for you"),
     copy || record === "all" ? "" : el("a", { class: "small quiet", href: `/r/${record}/evidence`, "aria-current": location.pathname.endsWith("/evidence") ? "page" : undefined }, "Evidence"),
-    state ? el("span", { class: `chip ${tone}` }, state) : "", copy ? "" : form, help());
+    state ? el("span", { class: `chip ${tone}` }, STATES[state] ?? state) : "", copy ? "" : form, help());
 }
 
 addEventListener("popstate", () => { if (!location.hash || address() !== shown) show(); }); // a place within the page is the view's own business

@@ -1,7 +1,7 @@
 // The runs that a run started, each with its answer and cost, at the place where it was called.
 // When a person opens one, its conversation is shown in place.
 import * as api from "./api.js";
-import { count, el, took } from "./dom.js";
+import { count, el, STATES, took } from "./dom.js";
 import { text } from "./value.js";
 
 const PAGE = 200, MANY = 6;
@@ -14,7 +14,7 @@ export function cost(facts) {
 
 export const money = (usd) => `$${usd.toFixed(usd < 1 ? 4 : 2)}`;
 export const lasted = (facts) => took(Date.parse(facts.last_at) - Date.parse(facts.at));
-export const ended = (facts) => facts.reason ?? "open";
+export const ended = (facts) => STATES[facts.reason] ?? facts.reason ?? "open";
 
 /** Reads the runs that a run started, a page at a time, in the order in which they began. */
 export class Children {

@@ -1,14 +1,14 @@
 // The entries of a run as a conversation: who said what, each call with its result, and in sentences what happened to it.
 import * as api from "./api.js";
 import { boxes, drawn, money } from "./children.js";
-import { count, el, took, when } from "./dom.js";
+import { count, el, STATES, took, when } from "./dom.js";
 import { markdown } from "./markdown.js";
 import { Near } from "./near.js";
 import { notable, story } from "./story.js";
 import { asked } from "./switch.js";
 import { args, files, folded, shown, text } from "./value.js";
 
-const BATCH = 8;
+const BATCH = 8, THOUGHT = 90, WIDE = 90;
 
 /** Draws lines in the order of the run. `why(seq)` is called for the answer that somebody asks about; without it, the
  * conversation stands inside another one, and its entries have no address on this page. */
@@ -32,7 +32,7 @@ export class Conversation {
       case "turn": return;
       case "message": return this.message(line, turn);
       case "words": return this.said(line, turn);
-      case "thought": return this.put(turn, line, "thinks", el("details", { class: "thought" }, el("summary", {}, "thought"), markdown(line.text)));
+      case "thought": return this.put(turn, line, "thinks", thought(line.text));
       case "call": return this.call(line, turn);
       case "story": return this.story(line, turn);
       case "result": return this.result(line, turn);
@@ -47,10 +47,10 @@ export class Conversation {
     if (line.who === "agent" && line.kind === "begin") return; // its name stands beside what it says
     if (line.kind === "edge" && this.calls.has(line.of)) { this.items.set(line.seq, this.calls.get(line.of).item); return; } // the run stands at the call
     if (line.who === "import") {
-      this.put(turn, line, "", el("details", { class: "fold" }, el("summary", {}, "what its source says of the run: outcome, score, price, as far as it knows them"), shown(line.value)));
+      this.put(turn, line, "", el("details", { class: "fold" }, el("summary", {}, "What its source says of it: outcome, score, price"), shown(line.value)));
       return;
     }
-    this.put(turn, line, line.who, el("div", { class: "note" }, line.text, line.value !== undefined ? this.value(line) : "", this.files(line), this.source(line)));
+    this.put(turn, line, line.who === line.text ? "span" : line.who, el("div", { class: "note" }, line.text, line.value !== undefined ? this.value(line) : "", this.files(line), this.source(line)));
   }
 
   /** Return a link to the entry that a note is about, if that is not the one above it. */
@@ -68,8 +68,8 @@ export class Conversation {
   cost(line) {
     if (line.part === "words") {
       const tokens = line.tokens ? line.tokens[0] + line.tokens[1] : 0, cached = line.cached ?? 0;
-      const spent = [tokens ? `${tokens.toLocaleString("en")} tok` : "", line.latency_ms ? took(line.latency_ms) : ""].filter(Boolean).join(" · ");
-      const parts = [spent, cached ? `${cached.toLocaleString("en")} cached` : ""].filter(Boolean);
+      const spent = [tokens ? `${tokens.toLocaleString("en")} tok` : "", line.latency_ms ? took(line.latency_ms) : ""].filter(Boolean).map((each, place) => [place ? " · " : "", el("bdi", {}, each)]);
+      const parts = [spent, cached ? `${cached.toLocaleString("en")} cached` : ""].filter((each) => each.length);
       const title = tokens ? `${line.model ?? "The model"}: ${line.tokens[0].toLocaleString("en")} tokens read${cached ? `, ${cached.toLocaleString("en")} of them from the cache` : ""}, ${line.tokens[1].toLocaleString("en")} written${line.latency_ms ? `, in ${took(line.latency_ms)}` : ""}` : undefined;
       const made = el("small", { class: "cost", title }, parts.map((each) => el("span", {}, each)));
       this.costs.set(line.seq, made);
@@ -109,7 +109,7 @@ export class Conversation {
 
   put(turn, line, who, ...said) {
     const spent = this.costs.get(line.part === "words" ? line.seq : line.spoken), own = spent && (line.part === "message" || !spent.parentNode) ? spent : "";
-    const item = el("div", { class: "item", id: this.why ? `e${line.seq}` : undefined }, el("div", { class: "who" }, who, own), el("div", { class: "said" }, said), this.why ? el("a", { class: "at", href: `#${line.seq}`, tabindex: -1, "aria-label": `Entry ${line.seq}` }, line.seq) : "");
+    const item = el("div", { class: "item", id: this.why ? `e${line.seq}` : undefined }, el("div", { class: "who" }, typeof who === "string" ? broken(who) : who, own), el("div", { class: "said" }, said), this.why ? el("a", { class: "at", href: `#${line.seq}`, tabindex: -1, "aria-label": `Entry ${line.seq}` }, line.seq) : "");
     this.items.set(line.seq, item);
     if (turn.batch) { turn.batch.append(item); item.stretch = turn.batch.stretch; } else this.near.add(turn.body, item);
     return item;
@@ -137,8 +137,10 @@ export class Conversation {
 
   call(line, turn) {
     const took_ = el("span", { class: "took" }, "…"), rows = el("div");
-    const box = el("details", { class: `call ${line.text ? "fault" : ""}` },
-      el("summary", {}, el("span", { class: "code" }, `${line.tool}(${args(line.value)})`), took_), rows);
+    const words = args(line.value), wide = words.length > WIDE || /\\n(?!"$)/.test(words);
+    const box = el("details", { class: `call ${line.text ? "fault" : ""} ${wide ? "wide" : ""}` },
+      el("summary", {}, el("span", { class: "code" }, `${line.tool}(${words})`), took_), rows);
+    if (wide) rows.append(el("div", { class: "row given", "aria-label": "Arguments", role: "group" }, shown(line.value)));
     if (line.text) rows.append(el("div", { class: "row warn" }, line.text));
     for (const remark of line.remarks ?? []) rows.append(el("div", { class: "row warn" }, remark));
     if (line.spoken) rows.append(el("div", { class: "row last" }, asked(this.record, this.id, line.spoken)));
@@ -202,7 +204,7 @@ export class Conversation {
   result(line, turn) {
     const call = this.calls.get(line.of);
     const value = el("div", {}, line.value !== undefined ? shown(line.value) : text(line.text));
-    const body = el("div", { class: "row" }, line.outcome !== "ok" ? el("span", { class: line.outcome === "error" ? "warn" : "quiet" }, `${line.outcome}: `) : "", value, this.rest(line, value), this.files(line));
+    const body = el("div", { class: "row" }, line.outcome !== "ok" ? el("span", { class: line.outcome === "error" ? "outcome warn" : "outcome quiet" }, `${line.outcome}: `) : "", value, this.rest(line, value), this.files(line));
     if (!call) { this.put(turn, line, "result", body); return; }
     this.items.set(line.seq, call.item);
     call.results.push(line);
@@ -215,7 +217,7 @@ export class Conversation {
 
   ended(line, turn) {
     if (!turn.number || line.span !== turn.seq || line.outcome === "answered") return;
-    this.put(turn, line, "", el("div", { class: `ended ${line.tone}` }, `The turn ended: ${line.outcome}.`, line.text ? ` ${line.text}` : ""));
+    this.put(turn, line, "", el("div", { class: `ended ${line.tone}` }, `The turn ${STATES[line.outcome] ?? `ended: ${line.outcome}`}.`, line.text ? ` ${line.text}` : ""));
   }
 
   /** Return a button that shows the whole text or value of a line that was cut, in the place of its part. */
@@ -234,6 +236,14 @@ export class Conversation {
   files(line) { return files(this.record, this.id, line); }
 }
 
+function thought(words) {
+  const short = words.trim().replace(/\s+/g, " ");
+  return short.length <= THOUGHT ? el("div", { class: "thought" }, markdown(words)) : el("details", { class: "thought" }, el("summary", {}, `${short.slice(0, THOUGHT)}…`), markdown(words));
+}
+
+/** Return a name that a narrow margin breaks where its words end. */
+const broken = (name) => name.split(/(?<=[_./-])/).flatMap((part, place) => (place ? [el("wbr"), part] : [part]));
+
 /** Open or fold what stands around an element. */
 export function fold(element, open) {
   for (let box = element.parentElement?.closest("details"); box; box = box.parentElement?.closest("details")) box.open = open;
@@ -241,7 +251,7 @@ export function fold(element, open) {
 
 class Turn {
   constructor(facts, line, page) {
-    this.seq = facts.seq || line.seq; this.number = facts.number; this.name = facts.name || line.who || "assistant"; this.calls = []; this.lastCall = null;
+    this.seq = facts.seq || line.seq; this.number = facts.number; this.name = facts.name || (line.kind === "begin" && line.part === "note" ? line.text : line.who) || "assistant"; this.calls = []; this.lastCall = null;
     this.body = el("div");
     this.head = el("header");
     this.facts(facts);
@@ -254,14 +264,14 @@ class Turn {
   facts(turn) {
     if (!turn.at) return;
     const parts = [
-      turn.key ? `key ${turn.key}` : "", count(turn.requests, "request"),
+      turn.key ? `key ${turn.key}` : "", turn.requests ? count(turn.requests, "request") : "",
       turn.tokens_in + turn.tokens_out ? count(turn.tokens_in + turn.tokens_out, "token") : "",
       turn.cached ? `${turn.cached.toLocaleString("en")} cached` : "",
       turn.usd !== null ? money(turn.usd) : "",
       turn.end === turn.at ? "" : turn.end ? took(Date.parse(turn.end) - Date.parse(turn.at)) : "open",
       turn.deaths ? `killed ${turn.deaths === 1 ? "once" : `${turn.deaths} times`}` : "",
-      turn.reason && turn.reason !== "answered" ? turn.reason : "",
+      turn.reason && turn.reason !== "answered" ? STATES[turn.reason] ?? turn.reason : "",
     ].filter(Boolean).join(" · ");
-    this.head.replaceChildren(el("h2", {}, `Turn ${turn.number}`), when(turn.at), el("span", {}, parts));
+    this.head.replaceChildren(el("h2", {}, `Turn ${turn.number}`), when(turn.at), ...(parts ? [el("span", {}, parts)] : []));
   }
 }

@@ -27,6 +27,9 @@ export function took(ms) {
   return `${Math.round(ms / 86_400_000)} days`;
 }
 
+/** Words for how a turn ended, where the name alone does not say it. */
+export const STATES = { limit: "reached a limit", budget: "reached its budget", recorded: "recorded only" };
+
 export const time = (at) => new Date(at).toLocaleTimeString("en-GB");
 
 /** Return a time as people say it, with the exact one as its title. */

@@ -55,8 +55,8 @@ class Page {
     if (check.state === "failed") return [el("p", { class: "warn" }, `The check failed: ${check.error}`), time];
     if (check.state === "stopped") return [el("p", {}, `Stopped after ${part}: nothing is known of the others.`), time];
     const found = check.found ? el("p", { class: "flaw" }, `✕ ${count(check.found, "place")} of the record ${check.found === 1 ? "is" : "are"} not as written${check.found > check.flaws.length ? `; the first ${check.flaws.length} follow` : ""}. Of each run the first one is named.`) : el("p", { class: "whole-chain" }, `✓ ${count(check.checked, "entry", "entries")} checked: nothing was changed.`);
-    const rows = check.flaws.map((each) => el("li", {}, el("p", { class: "flaw" }, flaw(each), each.run ? [" ", this.link(each)] : ""),
-      el("details", { class: "fold small" }, el("summary", {}, `Rows of ${PAGE_OF_VERIFY} that look like it`), el("ul", {}, each.rows.map((row) => el("li", {}, row))))));
+    const rows = check.flaws.map((each) => el("li", {}, el("p", { class: "flaw" }, flaw(each), each.run ? [" · ", this.link(each)] : ""),
+      el("details", { class: "fold small" }, el("summary", {}, `What may have been done, as rows of ${PAGE_OF_VERIFY}`), el("ul", {}, each.rows.map((row) => el("li", {}, row))))));
     const notes = check.notes.length ? [el("h2", {}, "Notes"), el("p", { class: "quiet small" }, "What no digest covers, and what is odd but may be no change."), el("ul", {}, check.notes.map((note) => el("li", {}, note)))] : [];
     return [found, time, rows.length ? el("ol", { class: "flaws" }, rows) : "", ...notes].filter(Boolean);
   }

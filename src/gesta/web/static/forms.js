@@ -65,7 +65,7 @@ class Page {
     const found = await api.formRows(this.record, this.run, this.name, { entry: this.entry, after: from, limit });
     this.total = found.total; this.count = from + found.rows.length;
     this.own = found.headings.indexOf("entry");
-    this.headings.replaceChildren(...[...found.headings, ...(this.own < 0 ? ["entry"] : [])].map((each) => el("th", { scope: "col" }, each || el("span", { class: "unseen" }, "what"))));
+    this.headings.replaceChildren(...[...found.headings, ...(this.own < 0 ? ["entry"] : [])].map((each, place) => el("th", { scope: "col", class: place === found.headings.length ? "at" : undefined }, each || el("span", { class: "unseen" }, "what"))));
     const opened = new Set([...this.body.querySelectorAll("tr.opened")].map((each) => each.dataset.place)); // what somebody opened stays as it is
     while (this.body.rows.length > from) this.body.rows[this.body.rows.length - 1].remove();
     this.body.append(...found.rows.map((row, place) => this.row(row, from + place, opened)));

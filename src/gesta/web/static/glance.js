@@ -6,7 +6,7 @@ import { timeline } from "./timeline.js";
 export class Glance {
   constructor(place, record, go) {
     this.record = record; this.go = go;
-    this.facts = el("div"); this.time = el("div"); this.why = el("div"); this.runs = el("div"); this.story = el("div"); this.sums = el("p", { class: "quiet small" });
+    this.facts = el("div", { class: "facts" }); this.time = el("div", { class: "time-of" }); this.why = el("div"); this.runs = el("div"); this.story = el("div", { class: "story-of" }); this.sums = el("p", { class: "quiet small started" });
     place.append(this.facts, this.sums, this.time, this.story, this.why, this.runs);
   }
 
@@ -44,7 +44,7 @@ function busy(run, record) {
   const { busy_ms: ms, totals } = run;
   const times = Object.entries(ms).filter(([, each]) => each).map(([lane, each]) => `${lane} ${took(each)}`).join(" · ");
   const tokens = totals.tokens_in ? `${totals.tokens_in.toLocaleString("en")} tokens read${totals.cached ? ` (${totals.cached.toLocaleString("en")} cached)` : ""}, ${totals.tokens_out.toLocaleString("en")} written` : "";
-  return el("p", { class: "quiet small" }, [times, tokens].filter(Boolean).join(" · "), " ", el("a", { href: `/r/${record}/run/${run.run}/time` }, "See each step"));
+  return el("p", { class: "quiet small" }, [times, tokens].filter(Boolean).join(" · "), times || tokens ? el("br") : "", el("a", { href: `/r/${record}/run/${run.run}/time` }, "See each step"));
 }
 
 const LISTED = 6;

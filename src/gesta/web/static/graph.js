@@ -2,7 +2,7 @@
 import { el } from "./dom.js";
 import { Map_ } from "./map.js";
 import { path } from "./source.js";
-import { named } from "./why.js";
+import { named, plain, readable } from "./why.js";
 
 const MOST = 2, LEAST = 0.01, READABLE = 0.7, READABLE_NARROW = 0.85, ROUND = 8;
 
@@ -152,15 +152,15 @@ const written = (x, y, width, height, ...inside) => el("svg:foreignObject", { x,
 
 /** Return a part of a text that has the first of the words that the answer has too. */
 export function excerpt(node, long = 130) {
-  const marks = node.marks ?? [], first = marks[0]?.[0] ?? 0;
-  let from = first > 30 && long < node.text.length ? Math.max(0, first - 20) : 0;
-  const end = Math.min(node.text.length, from + long), made = [from || node.cut?.[0] ? "…" : ""];
+  const marks = node.marks ?? [], text = readable(node, marks), first = marks[0]?.[0] ?? 0;
+  let from = first > 30 && long < text.length ? Math.max(0, first - 20) : 0;
+  const end = Math.min(text.length, from + long), made = [from || node.cut?.[0] ? "…" : ""];
   for (const [start, stop] of marks) {
     if (start < from || start >= end) continue;
-    made.push(node.text.slice(from, start), el("mark", {}, node.text.slice(start, Math.min(stop, end))));
+    made.push(plain(text.slice(from, start), text), el("mark", {}, plain(text.slice(start, Math.min(stop, end)), text)));
     from = Math.min(stop, end);
   }
-  return [...made, node.text.slice(from, end), end < node.text.length || node.cut?.[1] ? "…" : ""];
+  return [...made, plain(text.slice(from, end), text), end < text.length || node.cut?.[1] ? "…" : ""];
 }
 
 function towards(here, each, key) {

@@ -7,7 +7,7 @@ import { path, query } from "./source.js";
 import { forms } from "./switch.js";
 import { NO_TIMES } from "./timeline.js";
 
-const MANY = 8, AT_ONCE = 100, OPEN = 80;
+const MANY = 8, AT_ONCE = 100, OPEN = 80, LETTER = 7;
 const SAID = { fault: "failed", lost: "lost with its process", settled: "settled", waiting: "waited" };
 const KINDS = { turn: "turn", span: "span", model: "model", tools: "tool", waiting: "wait" };
 
@@ -94,6 +94,7 @@ class Lanes {
     this.place.replaceChildren(this.head(own), this.axis ? "" : el("p", { class: "quiet" }, NO_TIMES, " The steps stand in their order."),
       el("div", { class: "rows" }, this.ruler(), this.processes(), this.rows(this.root, top, 0), this.only ? "" : this.runs(this.root, this.root.children.get(0) ?? [], 0, "0")),
       this.root.left ? el("p", { class: "quiet small" }, `${count(this.root.left, "bar")} before these are left out.`) : "");
+    for (const [name, column] of [["tokenless", 3], ["free", 4]]) this.place.classList.toggle(name, ![...this.place.querySelectorAll(".lane:not(.head)")].some((each) => each.children[column]?.textContent));
     if (focus) this.place.querySelector(`[data-key="${CSS.escape(focus)}"]`)?.focus();
   }
 
@@ -117,18 +118,27 @@ class Lanes {
 
   ruler() {
     if (!this.axis) return "";
-    const { parts } = this.axis, track = el("svg:svg", { class: "track ruler", "aria-hidden": "true" });
-    let free = 0;
+    const { parts } = this.axis, track = el("svg:svg", { class: "track ruler", "aria-hidden": "true" }), words = [];
     parts.forEach((part, place) => {
       const before = parts[place - 1];
-      if (before) track.prepend(el("svg:rect", { class: "pause", x: `${before.x + before.width}%`, width: `${part.x - before.x - before.width}%`, height: "100%" }, el("svg:title", {}, `${took(part.from - before.to)} in which nothing was at work`)));
-      for (const at of ticks(part)) track.append(el("svg:text", { x: `${this.axis(at)}%`, y: 13 }, `+${took(at - parts[0].from)}`));
-      if (part.x < free) return;
-      const words = place ? `+${took(part.from - parts[0].from)}` : new Date(part.from).toLocaleTimeString("en-GB");
-      track.append(el("svg:text", { x: `${part.x}%`, y: 13 }, words));
-      free = part.x + 2 + words.length * 1.2;
+      if (before) track.append(el("svg:rect", { class: "pause", x: `${before.x + before.width}%`, width: `${part.x - before.x - before.width}%`, height: "100%" }, el("svg:title", {}, `${took(part.from - before.to)} in which nothing was at work`)));
+      words.push({ at: part.x, text: place ? `+${took(part.from - parts[0].from)}` : new Date(part.from).toLocaleTimeString("en-GB") });
     });
+    for (const part of parts) for (const at of ticks(part)) words.push({ at: this.axis(at), text: `+${took(at - parts[0].from)}` });
+    const wide = this.wide(), taken = [];
+    for (const { at, text } of words) {
+      const to = at + (text.length + 1) * LETTER / wide;
+      if (to - LETTER / wide > 100 || taken.some((each) => at < each[1] && to > each[0])) continue; // it would lie on another, or be cut
+      taken.push([at, to]);
+      track.append(el("svg:text", { x: `${at}%`, y: 13 }, text));
+    }
     return el("div", { class: "lane head" }, el("span", { class: "what quiet" }, `from ${new Date(parts[0].from).toLocaleDateString("en-GB", { day: "numeric", month: "short", year: "numeric" })}`), track, el("span", { class: "num" }, "took"), el("span", { class: "num" }, "tokens"), el("span", { class: "num" }, "cost"));
+  }
+
+  /** Return the hundredth part of the width of a track, in pixels; see the columns of a lane in style.css. */
+  wide() {
+    const all = this.place.clientWidth || 900;
+    return Math.max(200, matchMedia("(max-width: 62rem)").matches ? all - 32 : all - 460) / 100;
   }
 
   /** Return the row of the processes: each from its first to its last entry, and where one died. */
@@ -214,9 +224,9 @@ class Lanes {
     const tokens = costs ? costs.tokens_in + costs.tokens_out : 0;
     const what = el("span", { class: `what d${Math.min(depth, 6)}` },
       opens ? el("button", { class: "turns", "data-key": key, "aria-expanded": this.open.has(key) ? "true" : "false", "aria-label": `${facts.kind} ${facts.label}`, onclick: () => this.turn(key, tree.run) }, "›") : el("span", { class: "turns" }),
-      el("span", { class: `kind ${facts.lane ?? facts.kind}` }, facts.kind), to ? el("a", { href: to }, facts.label || facts.kind) : el("span", {}, facts.label),
+      el("span", { class: `kind ${facts.lane ?? facts.kind}` }, facts.kind), el("span", { class: "named" }, to ? el("a", { href: to }, facts.label || facts.kind) : el("span", {}, facts.label),
       facts.note ? el("span", { class: `quiet small ${facts.tone === "fault" || facts.tone === "lost" ? "warn" : ""}` }, facts.note) : "",
-      facts.only ? el("a", { class: "quiet small", href: `${path()}?of=${facts.only}` }, "only this") : "");
+      facts.only ? el("a", { class: "quiet small", href: `${path()}?of=${facts.only}` }, "only this") : ""));
     return el("div", { class: "lane", id: (facts.at ?? tree.run) === this.facts.run && facts.seq ? `t${facts.seq}` : undefined }, what, track, el("span", { class: "num" }, facts.took),
       el("span", { class: "num", title: costs && tokens ? `${costs.tokens_in.toLocaleString("en")} read, ${costs.cached.toLocaleString("en")} of them cached; ${costs.tokens_out.toLocaleString("en")} written` : undefined }, tokens ? tokens.toLocaleString("en") : "", costs?.cached ? el("small", { class: "quiet" }, ` ${costs.cached.toLocaleString("en")} cached`) : ""),
       el("span", { class: "num" }, costs && costs.usd !== null && costs.usd !== undefined ? money(costs.usd) : ""));
@@ -232,7 +242,7 @@ class Lanes {
 function push(map, key, value) { if (map.has(key)) map.get(key).push(value); else map.set(key, [value]); }
 /** Return round times within a stretch that is wide enough for them. */
 function ticks(part) {
-  if (part.width < 24) return [];
+  if (part.width < 24 || part.to - part.from < 4) return [];
   const most = ((part.to - part.from) / part.width) * 14, power = 10 ** Math.floor(Math.log10(most));
   const step = [1, 2, 5, 10].map((each) => each * power).find((each) => each >= most), found = [];
   for (let at = part.from + step; at < part.to - step / 4; at += step) found.push(at);

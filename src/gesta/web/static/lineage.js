@@ -3,7 +3,7 @@ import * as api from "./api.js";
 import { announce, count, el } from "./dom.js";
 import { Graph, excerpt } from "./graph.js";
 import { href, path, query } from "./source.js";
-import { named } from "./why.js";
+import { named, plain } from "./why.js";
 
 export async function lineage(place, record, id, seq, title) {
   const glance = await api.glance(record, id);
@@ -65,10 +65,10 @@ class Page {
     const { text, drawn } = this.facts, cuts = [...new Set([0, text.length, ...drawn.flatMap((each) => [each.at, each.to])])].sort((a, b) => a - b);
     const parts = cuts.slice(0, -1).map((from, place) => {
       const to = cuts[place + 1], ids = drawn.filter((each) => each.at <= from && to <= each.to).map((each) => this.stands(each.id));
-      if (!ids.length) return text.slice(from, to);
+      if (!ids.length) return plain(text.slice(from, to), text, "\n");
       return el("span", { class: "from", role: "button", tabindex: 0, "data-ids": ids.join(" "), title: `from entry ${ids.map((each) => each.split(".").at(-1)).join(", ")}`,
         onmouseenter: () => this.graph.light(ids), onmouseleave: () => this.graph.light([]), onfocus: () => this.graph.light(ids), onblur: () => this.graph.light([]),
-        onclick: () => this.next(ids), onkeydown: (event) => { if (event.key === "Enter") this.next(ids); } }, text.slice(from, to));
+        onclick: () => this.next(ids), onkeydown: (event) => { if (event.key === "Enter") this.next(ids); } }, plain(text.slice(from, to), text, "\n"));
     });
     this.answer.replaceChildren(el("h2", {}, this.isAnswer ? "The answer" : this.name), el("p", { class: "whole said", dir: "auto" }, parts));
   }

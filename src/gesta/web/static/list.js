@@ -2,7 +2,8 @@
 // It is updated live, with running sessions at the top. Filters, order and page are stored in the address.
 import * as api from "./api.js";
 import { filters } from "./filters.js";
-import { announce, connection, count, el, took, when } from "./dom.js";
+import { plain } from "./why.js";
+import { announce, connection, count, el, STATES, took, when } from "./dom.js";
 
 const PAGE = 50, READS = 80, LIVE = 400; // ms until a list that is not whole is asked for again, and between live ones
 const money = (usd) => usd >= 0.01 || usd === 0 ? `$${usd.toFixed(2)}` : `$${usd.toPrecision(2)}`;
@@ -73,8 +74,9 @@ class List {
     });
     const focused = here && rows.includes(here) ? document.activeElement : null;
     this.known = known;
-    const empty = Object.keys(this.wanted).length ? "No session fits." : "There is nothing on this record yet. Run an agent, and it appears here.";
+    const asked = Object.keys(this.wanted).length, empty = asked ? ["No session fits. ", el("a", { href: `/r/${this.record}` }, "Show all of them")] : "There is nothing on this record yet. Run an agent, and it appears here.";
     this.rows.replaceChildren(...(rows.length || !whole ? rows : [el("li", { class: "empty" }, empty)]));
+    this.filters.element.hidden = whole && !rows.length && !asked;
     focused?.focus({ preventScroll: true });
     this.sum(found.totals, whole);
     this.paged(found.totals.sessions, rows.length);
@@ -86,7 +88,7 @@ class List {
     const cost = totals.usd !== null ? `${money(totals.usd)}${totals.unpriced ? `, and ${count(totals.unpriced, "answer")} without a price` : ""}` : totals.unpriced ? "no price on record" : "";
     const parts = [count(totals.sessions, "session"), count(totals.runs, "run"), count(totals.entries, "entry", "entries"), tokens ? `${short(tokens)} tokens` : "", cost].filter(Boolean);
     this.sums.replaceChildren(...(whole || totals.sessions ? parts.map((part) => el("span", {}, part)) : []));
-    this.sums.hidden = !whole;
+    this.sums.hidden = !whole || !totals.sessions;
     this.filters.narrowed(Object.keys(this.wanted).some((name) => !["page", "sort"].includes(name)));
   }
 
@@ -102,7 +104,7 @@ class List {
     const waits = session.waiting.map((wait) => wait.tool ? `${wait.what} of ${wait.tool}` : wait.what).join(", ");
     const tokens = session.tokens_in + session.tokens_out, ms = Date.parse(session.last_at) - Date.parse(session.first_at);
     const facts = [
-      this.record === "all" && this.records.length > 1 ? this.records[record]?.name : "", session.agents.join(", "), session.name,
+      this.record === "all" && this.records.length > 1 ? this.records[record]?.name : "", session.agents.join(", "), el("span", { class: "name", title: session.name }, session.name),
       count(session.messages, "message"), session.calls ? count(session.calls, "tool call") : "",
       session.errors ? el("span", { class: "warn" }, count(session.errors, "error")) : "",
       tokens ? `${short(tokens)} tokens` : "", session.usd !== null ? money(session.usd) : "", ms >= 1000 ? took(ms) : "",
@@ -110,8 +112,8 @@ class List {
     const item = el("li", {}, el("a", { class: "row", href: at(hit?.run ?? session.runs[0], hit?.seq) },
       el("span", { class: "title" }, session.title || el("span", { class: "quiet" }, "no message")),
       el("span", { class: "side" }, chip(session, waits), when(session.last_at)),
-      el("span", { class: "facts" }, facts.filter(Boolean).map((fact) => el("span", {}, fact))),
-      hit ? el("span", { class: "found" }, hit.parts.map((part, place) => place % 2 ? el("mark", {}, part) : part)) : ""));
+      el("span", { class: "facts" }, facts.filter(Boolean).map((fact) => (typeof fact === "string" ? el("span", {}, fact) : fact))),
+      hit ? el("span", { class: "found" }, readable(hit.parts).map((part, place) => place % 2 ? el("mark", {}, part) : part)) : ""));
     if (session.tree.length > 1) item.append(this.tree(session, at, old));
     return item;
   }
@@ -127,9 +129,17 @@ class List {
   }
 }
 
+/** Return the parts of a text without the escapes of JSON, if it has some. */
+function readable(parts) {
+  const whole = parts.join("");
+  if (/^\s*[[{]/.test(whole)) return parts.map((part) => plain(part, whole));
+  if (!/\\u[0-9a-f]{4}|\\n(?:\\n|[-A-Z ])|\\"/.test(whole)) return parts;
+  return parts.map((part) => part.replace(/\\u([0-9a-f]{4})/g, (_, code) => String.fromCharCode(Number.parseInt(code, 16))).replace(/\\n/g, " ").replace(/\\"/g, "\""));
+}
+
 function chip(facts, waits) {
   const state = facts.stands === "ended" ? facts.reason : facts.stands;
   const tone = { waiting: "waiting", open: "open", failed: "fault", limit: "fault", budget: "fault" }[state] ?? state;
-  const words = waits ? `waits: ${waits}` : facts.running ? "running" : state === "waiting" ? "waits" : state;
+  const words = waits ? `waits: ${waits}` : facts.running ? "running" : state === "waiting" ? "waits" : STATES[state] ?? state;
   return el("span", { class: `chip ${tone}${facts.running ? " running" : ""}` }, words);
 }

@@ -3,15 +3,24 @@
 import { el } from "./dom.js";
 import { parse } from "./json.js";
 
-const DEEP = 6, LONGEST = 100_000, ADDRESS = 90;
+const DEEP = 6, FEW = 8, LONGEST = 100_000, ADDRESS = 90;
 const FENCE = /^ {0,3}(`{3,}|~{3,})([^`]*)$/, HEADING = /^ {0,3}(#{1,6}) +(.*)$/, RULE = /^ {0,3}([-*_])(?: *\1){2,} *$/;
 const ITEM = /^( *)([-*+•]|\d{1,3}[.)])( +|$)(.*)$/, QUOTE = /^ {0,3}> ?(.*)$/, DELIMITER = /^ {0,3}\|? *:?-+:? *(?:\| *:?-+:? *)*\|? *$/;
 
 /** Return the elements of a text. `marked(words)` may split plain words further. */
 export function markdown(words, marked = (part) => [part]) {
   if (words.length > LONGEST) return [el("pre", {}, words)];
-  if (/^\s*[[{][^]*[\]}]\s*$/.test(words) && json(words)) return [code(marked(words), "json")];
+  if (/^\s*[[{][^]*[\]}]\s*$/.test(words) && json(words)) return object(words, marked);
   return blocks(words.replace(/\r\n?/g, "\n").replaceAll("\t", "    ").split("\n"), marked, 0);
+}
+
+/** Return a text that is JSON: an object of few texts as these, with its own text in a fold; anything else as it is. */
+function object(words, marked) {
+  const found = json(words), keys = Object.keys(found);
+  if (Array.isArray(found) || !keys.length || keys.length > FEW || !keys.every((key) => typeof found[key] === "string")) return [code(marked(words), "json")];
+  const inside = (key) => blocks(found[key].replace(/\r\n?/g, "\n").split("\n"), marked, 1);
+  return [keys.length === 1 ? el("div", { class: "member" }, el("small", { class: "quiet" }, keys[0]), inside(keys[0])) : el("dl", { class: "value members" }, keys.map((key) => [el("dt", {}, key), el("dd", {}, inside(key))])),
+    el("details", { class: "fold small" }, el("summary", {}, "as it was written, in JSON"), code(words, "json"))];
 }
 
 function json(words) {
@@ -134,7 +143,8 @@ const WORDS = new RegExp([
   String.raw`(?<picture>!?)\[(?<name>(?:[^\[\]\\]|\\.|\[[^\[\]]*\]){0,1000})\]\(\s*<?(?<target>(?:[^\s()<>]|\([^\s()<>]*\)){1,4000})>?(?:\s+"[^"\n]{0,300}")?\s*\)`,
   String.raw`<(?<auto>https?:\/\/[^\s<>]+)>`,
   "(?<bare>\\bhttps?:\\/\\/[^\\s<>\"'`|\\\\^{}]+[^\\s<>\"'`|\\\\^{}.,:;!?*_~)\\]])",
-  String.raw`(?<![A-Za-z0-9_*\\])(?<strong>\*\*|__)(?=\S)(?<heavy>[^]{0,3000}?\S)\k<strong>(?!\*)`,
+  String.raw`(?<![A-Za-z0-9_*\\])\*\*(?=\S)(?<heavy>[^]{0,3000}?\S)\*\*(?!\*)`,
+  String.raw`(?<![A-Za-z0-9_*\\])__(?=\S)(?<under>(?:(?!__)[^]){0,3000})(?<=\S)__(?![A-Za-z0-9_])`, // inside a word it is a part of it
   String.raw`(?<![A-Za-z0-9_*\\])(?<emphasis>[*_])(?=[^\s*_])(?<slanted>[^*\n]{0,1000}?[^\s*_\\])\k<emphasis>(?![A-Za-z0-9_*])`,
   String.raw`~~(?=\S)(?<struck>[^~]{0,3000}?\S)~~`,
   "\\\\(?<mark>[*_`#~|])",
@@ -153,7 +163,7 @@ function inline(words, marked, depth = 0) {
     if (is.code !== undefined) made.push(el("code", {}, is.code.replace(/^ (.*\S.*) $/, "$1")));
     else if (is.target) made.push(...(link(is.target, is.picture ? [pictured("", is.name)] : [is.name.replace(/!\[([^\]]*)\]\([^)]*\)/g, pictured)], is.name, is.picture) ?? marked(found[0])));
     else if (is.auto ?? is.bare) made.push(...(link(is.auto ?? is.bare, null) ?? marked(found[0])));
-    else if (is.heavy) made.push(el("strong", {}, deeper(is.heavy)));
+    else if (is.heavy ?? is.under) made.push(el("strong", {}, deeper(is.heavy ?? is.under)));
     else if (is.slanted) made.push(el("em", {}, deeper(is.slanted)));
     else if (is.struck) made.push(el("s", {}, deeper(is.struck)));
     else if (is.mark) plain(is.mark);

@@ -3,11 +3,12 @@ import * as api from "./api.js";
 import { count, el } from "./dom.js";
 import { exact, nested, parse } from "./json.js";
 
-const SHORT = 160, LONG = 600, LINES = 12, COLUMNS = 8, ROWS = 40, DEEP = 5, CELL = 70, ALIKE = 0.75;
+const SHORT = 160, LONG = 600, LINES = 12, COLUMNS = 8, ROWS = 40, DEEP = 5, CELL = 70, ONE_LINE = 20, ALIKE = 0.75;
 
 /** Return any JSON value as a table, a list or a text. */
 export function shown(value, depth = 0) {
   if (value === null || value === undefined) return el("span", { class: "quiet" }, "nothing");
+  if (value === "") return el("span", { class: "quiet" }, "an empty text");
   if (typeof value === "string") return text(value, depth);
   if (!nested(value)) return el("span", { class: "code" }, exact(value));
   const keys = Object.keys(value);
@@ -21,9 +22,10 @@ export function shown(value, depth = 0) {
 }
 
 function list(value, depth) {
+  if (value.every((each) => !nested(each)) && JSON.stringify(value).length <= CELL) return el("ul", { class: "inline" }, value.map((each) => el("li", {}, exact(each))));
   const rows = value.every((each) => nested(each) && !Array.isArray(each)) ? value : [];
   const columns = [...new Set(rows.flatMap(Object.keys))];
-  if (columns.length && columns.length <= COLUMNS && rows.length > 1) return table(rows, columns, depth);
+  if (columns.length && columns.length <= COLUMNS && (rows.length > 1 || columns.every((name) => (JSON.stringify(rows[0][name]) ?? "").length <= CELL))) return table(rows, columns, depth);
   return inParts(el("ul", {}), value, (each) => el("li", {}, shown(each, depth + 1)), "item");
 }
 
@@ -42,15 +44,29 @@ function table(rows, columns, depth, names = null) {
   const style = (name) => (numbers.has(name) ? "number" : undefined);
   const body = el("tbody");
   const made = el("table", { class: "values" }, el("thead", {}, el("tr", {}, names ? el("td", {}) : "", columns.map((name) => el("th", { scope: "col", class: style(name) }, name)))), body);
-  const more = inParts(body, rows, (row) => el("tr", {}, names ? el("th", { scope: "row" }, names.get(row)) : "", columns.map((name) => el("td", { class: style(name) }, cell(own(row, name), depth)))), "row");
+  const more = inParts(body, rows, (row) => el("tr", {}, names ? el("th", { scope: "row" }, names.get(row)) : "", columns.map((name) => el("td", { class: style(name) ?? fit(own(row, name)) }, cell(own(row, name), depth)))), "row");
   return el("div", {}, el("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": count(rows.length, "row") }, made), more === body ? "" : more.lastChild);
 }
 
 function cell(value, depth) {
   if (value === undefined || value === null) return "";
   if (!nested(value)) return typeof value === "string" && value.length > LONG ? text(value, depth) : exact(value);
-  const short = JSON.stringify(value);
-  return short.length <= CELL ? el("span", { class: "code" }, short) : shown(value, depth + 2);
+  return JSON.stringify(value).length <= CELL ? brief(value) : shown(value, depth + 2);
+}
+
+/** Return the class of a cell: its text stands in one line if it is short, and is broken anywhere if a word of it is long. */
+function fit(value) {
+  if (nested(value)) return "words";
+  if (typeof value !== "string") return undefined;
+  return value.length <= ONE_LINE ? "short" : /\S{30}/.test(value) ? "long" : undefined;
+}
+
+/** Return a small list or object in words. */
+function brief(value) {
+  if (!nested(value)) return value === null ? el("span", { class: "quiet" }, "nothing") : exact(value);
+  const parts = Array.isArray(value) ? value.map(brief) : Object.keys(value).map((key) => [el("span", { class: "quiet" }, `${key} `), brief(value[key])]);
+  if (!parts.length) return el("span", { class: "quiet" }, Array.isArray(value) ? "none" : "empty");
+  return el("span", {}, parts.map((each, place) => [place ? (Array.isArray(value) && value.some(nested) ? "; " : ", ") : "", each]));
 }
 
 /** Return `place` with what is made of each item; if there are many, with a button that shows the next ones. */

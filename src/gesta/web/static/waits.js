@@ -1,7 +1,7 @@
 // The page about what waits for a person: each wait with its arguments, invisible characters marked, and its answers.
 import * as api from "./api.js";
 import { announce, connection, count, el, when } from "./dom.js";
-import { shown } from "./value.js";
+import { shown, text } from "./value.js";
 
 const NAME = "gesta-name";
 
@@ -13,7 +13,9 @@ export async function waits(place, record) {
     const found = await api.waiting(record);
     const open = new Set([...body.querySelectorAll(".wait.busy")].map((each) => each.id)); // somebody is at work on these
     if (open.size) return;
-    body.replaceChildren(el("h1", {}, "Waiting for you"), el("p", { class: "quiet" }, found.waiting.length ? "" : "Nothing waits for anybody."), ...found.waiting.map((each) => card(record, each, found.by, load, true)));
+    const yours = found.waiting.filter((each) => each.answerable), others = found.waiting.filter((each) => !each.answerable);
+    body.replaceChildren(el("h1", {}, "Waiting for you"), yours.length ? "" : el("p", { class: "quiet" }, others.length ? "Nothing waits for a person." : "Nothing waits for anybody."), ...yours.map((each) => card(record, each, found.by, load, true)),
+      ...(others.length ? [el("h2", { class: "others" }, "Waiting for something else"), ...others.map((each) => card(record, each, found.by, load, true))] : []));
     announce(`${count(found.waiting.length, "wait")}`);
   };
   await load();
@@ -25,12 +27,12 @@ export async function waits(place, record) {
 export function card(record, each, by, done, linked = false) {
   const { wait, visible, said } = each, id = `w${wait.run}-${wait.of}`;
   const title = { approval: `May ${wait.tool} run?`, doubt: `Did ${wait.tool} happen?`, budget: "May it spend more?", question: "A question" }[wait.what] ?? `It waits: ${wait.what}${wait.tool ? ` of ${wait.tool}` : ""}`;
-  const made = el("section", { class: "wait asks", id, "aria-label": title }, el("h2", {}, title));
+  const made = el("section", { class: each.answerable ? "wait asks" : "wait asks idle", id, "aria-label": title }, el("h2", {}, title));
   if (linked) made.append(el("p", { class: "small quiet" }, el("a", { href: `/r/${record}/run/${wait.run}#${wait.call ?? wait.of ?? ""}` }, wait.session), wait.effect ? ` · effect ${wait.effect}` : "", wait.expires ? [" · until ", when(wait.expires)] : ""));
   if (linked && said) made.append(el("p", { class: "small" }, `“${said.slice(0, 300)}”`));
   if (wait.why) made.append(el("p", {}, wait.why));
   if (wait.what === "doubt") made.append(el("p", {}, "The process ended while this was under way, and nobody knows whether it happened. It is not run again until somebody says so.", wait.declared ? "" : " Its author said nothing about its effect."));
-  made.append(el("div", { class: "asked" }, shown(visible)));
+  if (visible) made.append(el("div", { class: "asked" }, typeof visible === "string" ? text(visible) : shown(visible)));
   for (const remark of wait.remarks) made.append(el("p", { class: "warn" }, remark));
   if (wait.refused) made.append(el("p", { class: "warn" }, wait.refused));
   if (each.answerable) made.append(answers(record, wait, by, made, done));
@@ -69,21 +71,33 @@ function answers(record, wait, by, made, done) {
     return el("div", { class: "answers" }, el("div", { class: "buttons" }, button("It happened", "done", result, true), button("It did not happen", "failed", () => ({})), button("Try it again", "retry", () => ({}))),
       el("details", {}, el("summary", {}, "Name, result"), name.row, value.row), problem);
   }
-  return el("div", { class: "answers" }, value.row, el("div", { class: "buttons" }, button("Answer", "answered", () => ({ value: value.read() }), true)), el("details", {}, el("summary", {}, "Name"), name.row), problem);
+  return el("div", { class: "answers" }, value.row, el("div", { class: "buttons" }, button("Answer", "answered", () => ({ value: value.read() }), true)), el("details", {}, el("summary", {}, "Your name"), name.row), problem);
 }
 
 function answerField(wait) {
   const type = wait.schema?.type;
   if (wait.schema?.enum) {
-    const input = el("select", {}, wait.schema.enum.map((each, place) => el("option", { value: place }, String(each))));
-    return { input, row: labelled("Answer", input), read: () => wait.schema.enum[Number(input.value)] };
+    const input = el("select", {}, CHOOSE(), wait.schema.enum.map((each, place) => el("option", { value: place }, String(each))));
+    return { input, row: labelled("Answer", input), read: () => wait.schema.enum[Number(chosen(input))] };
   }
   if (type === "boolean") {
-    const input = el("select", {}, el("option", { value: "true" }, "yes"), el("option", { value: "" }, "no"));
-    return { input, row: labelled("Answer", input), read: () => input.value === "true" };
+    const input = el("select", {}, CHOOSE(), el("option", { value: "true" }, "yes"), el("option", { value: "false" }, "no"));
+    return { input, row: labelled("Answer", input), read: () => chosen(input) === "true" };
+  }
+  if (type === "number" || type === "integer") {
+    const input = el("input", { type: "number", min: wait.schema.minimum, max: wait.schema.maximum, step: type === "integer" ? 1 : "any" });
+    return { input, row: labelled("Answer, as a number", input), read: () => json(input.value, "The answer is") };
   }
   const made = wait.schema && type !== "string" ? area("Answer, as JSON", "") : field("Answer", "");
   return { ...made, read: () => (wait.schema && type !== "string" ? json(made.input.value, "The answer is") : made.input.value) };
+}
+
+const CHOOSE = () => el("option", { value: "", selected: true }, "choose…");
+
+/** Return what a person chose; nothing is chosen beforehand, so that nobody answers by accident. */
+function chosen(input) {
+  if (!input.value) throw new api.Failed("Choose an answer first.");
+  return input.value;
 }
 
 const labelled = (name, input) => el("label", {}, el("span", {}, name), input);

@@ -1,9 +1,11 @@
 // What an answer was made from: a panel with its source entries. Words that the answer repeats are marked in both.
 import * as api from "./api.js";
 import { count, el } from "./dom.js";
+import { parse } from "./json.js";
+import { args } from "./value.js";
 
 const NAMES = { Question: "question", Observation: "result", ToolUse: "call", Analysis: "model", Approval: "approval", Resolution: "settled", Conclusion: "answer", Retrieval: "passages", Instructions: "instructions", Thought: "thought", PatternDecision: "decision" };
-const NEAR = 160;
+const NEAR = 160, BEFORE = 40, AFTER = 24, WINDOWS = 4;
 
 /** Return what an entry is, in words; of a kind of entries, if it has no seq. */
 export function named(node, number = 1) {
@@ -26,8 +28,8 @@ export async function why(panel, record, run, seq, go, light) {
     const left = found.nodes.length - 1 - nodes.length;
     panel.replaceChildren(
       el("h2", {}, "Why this answer"),
-      found.complete ? "" : el("p", { class: "warn" }, "No causes lead from it to its question: whoever wrote it down named none."),
-      nodes.length ? "" : el("p", { class: "quiet small" }, "It rests on nothing else on record."),
+      found.complete ? "" : el("p", { class: nodes.length ? "warn" : "quiet small" }, "No causes lead from it to its question: whoever wrote it down named none."),
+      nodes.length || !found.complete ? "" : el("p", { class: "quiet small" }, "It rests on nothing else on record."),
       el("div", { class: "why" }, el("ol", {}, nodes.map((node) => row(node, passages.filter((each) => each.id === node.id), run, record, go, light)))),
       left || all ? el("button", { class: "small", onclick: () => { all = !all; draw(); } }, all ? "Only what it drew on" : `${count(left, "entry", "entries")} more`) : "",
       found.nodes.length > 1 ? el("p", { class: "small" }, el("a", { href: `/r/${record}/run/${encodeURIComponent(run)}/why/${seq}` }, "See it drawn")) : "");
@@ -39,22 +41,35 @@ export async function why(panel, record, run, seq, go, light) {
 function row(node, own, run, record, go, light) {
   const made = el("li", { class: node.type, "data-id": node.id },
     el("a", { href: node.run === run ? `#${node.seq}` : `/r/${record}/run/${encodeURIComponent(node.run)}#${node.seq}`, onclick: (event) => { if (node.run === run) { event.preventDefault(); go(node.seq); } } },
-      marked(node.text, own), el("small", {}, `${named(node)}${node.run === run ? "" : ` of ${node.run.slice(0, 8)}`}${node.inferred ? " · inferred" : ""}`)));
+      marked(readable(node, own), own), el("small", {}, `${named(node)}${node.run === run ? "" : ` of ${node.run.slice(0, 8)}`}${node.inferred ? " · inferred" : ""}`)));
   for (const [event, on] of [["mouseenter", true], ["mouseleave", false], ["focusin", true], ["focusout", false]]) made.addEventListener(event, () => light(node.id, on));
   return made;
 }
 
+/** Return the text of an entry; of a call without marks as it is written in code. */
+export function readable(node, own) {
+  const found = node.type === "ToolUse" && !own.length ? /^([^\s{]+) (\{[^]*\})$/.exec(node.text) : null;
+  if (!found) return node.text;
+  try { return `${found[1]}(${args(parse(found[2]))})`; } catch { return node.text; } // it is cut
+}
+
+/** Return a part of a text without the marks of JSON, if it is JSON, so that its words can be read. */
+export const plain = (text, whole, line = " ") => (/^\s*[[{]/.test(whole) ? text.replace(/\\n/g, line).replace(/\\?"|[[\]{}]/g, "") : text);
+
+/** Return the beginning of a text, or of a long one what is around its marks. */
 function marked(text, own) {
-  const spans = own.map((each) => [each.start, each.end]).sort((a, b) => a[0] - b[0]);
-  let from = spans.length ? Math.max(0, spans[0][0] - 40) : 0;
-  const end = Math.min(text.length, Math.max(from + NEAR, ...spans.slice(0, 6).map(([, to]) => to + 20)));
-  const made = [from ? "…" : ""];
-  for (const [start, stop] of spans) {
-    if (start < from || stop > end) continue;
-    made.push(text.slice(from, start), el("mark", {}, text.slice(start, stop)));
-    from = stop;
+  const spans = own.map((each) => [each.start, each.end]).sort((a, b) => a[0] - b[0]), made = [];
+  if (!spans.length) return [plain(text.slice(0, NEAR), text), text.length > NEAR ? "…" : ""];
+  let at = 0, windows = 0;
+  for (const [start, end] of spans) {
+    if (start < at) continue; // it lies in the one before
+    const from = Math.max(at, start - BEFORE), far = from > at + AFTER;
+    if (far && ++windows > WINDOWS) break;
+    if (far || !made.length && from) made.push(made.length ? `${plain(text.slice(at, at + AFTER), text)} … ` : "…");
+    made.push(plain(text.slice(far || !made.length ? from : at, start), text), el("mark", {}, plain(text.slice(start, end), text)));
+    at = end;
   }
-  made.push(text.slice(from, end), end < text.length ? "…" : "");
+  made.push(plain(text.slice(at, at + AFTER), text), at + AFTER < text.length ? "…" : "");
   return made;
 }
 

@@ -132,7 +132,7 @@ class List {
 /** Return the parts of a text without the escapes of JSON, if it has some. */
 function readable(parts) {
   const whole = parts.join("");
-  if (/^\s*[[{]/.test(whole)) return parts.map((part) => plain(part, whole));
+  if (plain(whole, whole) !== whole) return parts.map((part) => plain(part, whole));
   if (!/\\u[0-9a-f]{4}|\\n(?:\\n|[-A-Z ])|\\"/.test(whole)) return parts;
   return parts.map((part) => part.replace(/\\u([0-9a-f]{4})/g, (_, code) => String.fromCharCode(Number.parseInt(code, 16))).replace(/\\n/g, " ").replace(/\\"/g, "\""));
 }

@@ -11,6 +11,7 @@ import { markdown } from "./markdown.js";
 import { card } from "./waits.js";
 
 const PAGE = 200, AT_ONCE = 25; // entries in one answer, and drawn at once
+const SETTLES = 4; // frames after which the heights on a page are known
 const SUMMED = 1000; // so many runs below are read at once, for their sums
 
 export async function run(place, record, id, title) {
@@ -21,7 +22,13 @@ export async function run(place, record, id, title) {
   title(facts);
   const wanted = Number(location.hash.slice(1)) || 0;
   await page.load(wanted > PAGE ? wanted - 20 : 1);
-  if (wanted) await page.go(wanted);
+  if (wanted) {
+    await page.go(wanted);
+    for (let frame = 0; frame < SETTLES && page.here; frame += 1) { // what is above it gets its height as it is drawn
+      await new Promise((done) => requestAnimationFrame(done));
+      page.here.scrollIntoView({ block: "center" });
+    }
+  }
   const answer = page.lastAnswer();
   if (answer) page.why(answer);
   page.proof.load(page.id);

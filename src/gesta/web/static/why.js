@@ -54,7 +54,7 @@ export function readable(node, own) {
 }
 
 /** Return a part of a text without the marks of JSON, if it is JSON, so that its words can be read. */
-export const plain = (text, whole, line = " ") => (/^\s*[[{]/.test(whole) ? text.replace(/\\n/g, line).replace(/\\?"|[[\]{}]/g, "") : text);
+export const plain = (text, whole, line = " ") => (/^\s*(?:\{\s*["}]|\[\s*(?:[[{"]|-?[\d.]+\s*,))/.test(whole) ? text.replace(/\\n/g, line).replace(/\\?"|[[\]{}]/g, "") : text);
 
 /** Return the beginning of a text, or of a long one what is around its marks. */
 function marked(text, own) {
@@ -65,12 +65,18 @@ function marked(text, own) {
     if (start < at) continue; // it lies in the one before
     const from = Math.max(at, start - BEFORE), far = from > at + AFTER;
     if (far && ++windows > WINDOWS) break;
-    if (far || !made.length && from) made.push(made.length ? `${plain(text.slice(at, at + AFTER), text)} … ` : "…");
-    made.push(plain(text.slice(far || !made.length ? from : at, start), text), el("mark", {}, plain(text.slice(start, end), text)));
+    if (far || !made.length && from) made.push(made.length ? `${after(text, at)} … ` : "…");
+    made.push(plain(far || !made.length && from ? text.slice(from, start).replace(/^\S+(?=\s)/, "") : text.slice(at, start), text), el("mark", {}, plain(text.slice(start, end), text)));
     at = end;
   }
-  made.push(plain(text.slice(at, at + AFTER), text), at + AFTER < text.length ? "…" : "");
+  made.push(after(text, at), at + AFTER < text.length ? "…" : "");
   return made;
+}
+
+/** Return the whole words that stand behind a place. */
+function after(text, at) {
+  const words = text.slice(at, at + AFTER);
+  return plain(at + AFTER < text.length ? words.replace(/(?<=\s)\S+$/, "").trimEnd() : words, text);
 }
 
 /** Return a part of an answer with its passages underlined. */

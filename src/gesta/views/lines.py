@@ -302,6 +302,8 @@ def _records(text: str) -> Any:
         return text
 
 
+ENDED = frozenset({"limit", "budget"})
+"""Reasons of an end whose error says by itself what was reached."""
 RESULTS = {
     "denied": "It was denied, and did not run.",
     "interrupted": "It had not begun when the turn was interrupted.",
@@ -319,7 +321,7 @@ def _scope(content: Any) -> dict[str, Any]:
         case kinds.BeginContent(name=name, role=role):
             return {"part": "note", "who": role or "span", "text": name, "value": content.state}
         case kinds.EndContent(reason=reason, status=status, error=error, doubts=doubts):
-            text = f"{error.type}: {error.message}" if error is not None else ""
+            text = "" if error is None else error.message if reason in ENDED else f"{error.type}: {error.message}"
             text += f" Still in doubt: {', '.join(doubts)}." if doubts else ""
             fault = error is not None or status == "error"
             return {

@@ -217,7 +217,7 @@ export class Conversation {
 
   ended(line, turn) {
     if (!turn.number || line.span !== turn.seq || line.outcome === "answered") return;
-    this.put(turn, line, "", el("div", { class: `ended ${line.tone}` }, `The turn ${STATES[line.outcome] ?? `ended: ${line.outcome}`}.`, line.text ? ` ${line.text}` : ""));
+    this.put(turn, line, "", el("div", { class: `ended ${line.tone}` }, STATES[line.outcome] && line.text ? "" : `The turn ${STATES[line.outcome] ?? `ended: ${line.outcome}`}.`, line.text ? ` ${line.text}` : ""));
   }
 
   /** Return a button that shows the whole text or value of a line that was cut, in the place of its part. */

@@ -5,7 +5,7 @@ import { parse } from "./json.js";
 import { args } from "./value.js";
 
 const NAMES = { Question: "question", Observation: "result", ToolUse: "call", Analysis: "model", Approval: "approval", Resolution: "settled", Conclusion: "answer", Retrieval: "passages", Instructions: "instructions", Thought: "thought", PatternDecision: "decision" };
-const NEAR = 160, BEFORE = 40, AFTER = 24, WINDOWS = 4;
+const NEAR = 160, BEFORE = 40, AFTER = 24, WINDOWS = 4, LONGEST = 220;
 
 /** Return what an entry is, in words; of a kind of entries, if it has no seq. */
 export function named(node, number = 1) {
@@ -54,19 +54,20 @@ export function readable(node, own) {
 }
 
 /** Return a part of a text without the marks of JSON, if it is JSON, so that its words can be read. */
-export const plain = (text, whole, line = " ") => (/^\s*(?:\{\s*["}]|\[\s*(?:[[{"]|-?[\d.]+\s*,))/.test(whole) ? text.replace(/\\n/g, line).replace(/\\?"|[[\]{}]/g, "") : text);
+export const plain = (text, whole, line = " ") => (/^\s*(?:\{\s*["}]|\[\s*(?:[[{"]|-?[\d.]+\s*,))/.test(whole) ? text.replace(/\\u([0-9a-f]{4})/g, (_, code) => String.fromCharCode(Number.parseInt(code, 16))).replace(/\\n/g, line).replace(/\\?"|[[\]{}]/g, "") : text);
 
 /** Return the beginning of a text, or of a long one what is around its marks. */
 function marked(text, own) {
   const spans = own.map((each) => [each.start, each.end]).sort((a, b) => a[0] - b[0]), made = [];
   if (!spans.length) return [plain(text.slice(0, NEAR), text), text.length > NEAR ? "…" : ""];
-  let at = 0, windows = 0;
+  let at = 0, windows = 0, long = 0;
   for (const [start, end] of spans) {
     if (start < at) continue; // it lies in the one before
     const from = Math.max(at, start - BEFORE), far = from > at + AFTER;
-    if (far && ++windows > WINDOWS) break;
+    if (far && ++windows > WINDOWS || long > LONGEST) break;
     if (far || !made.length && from) made.push(made.length ? `${after(text, at)} … ` : "…");
     made.push(plain(far || !made.length && from ? text.slice(from, start).replace(/^\S+(?=\s)/, "") : text.slice(at, start), text), el("mark", {}, plain(text.slice(start, end), text)));
+    long += end - from;
     at = end;
   }
   made.push(after(text, at), at + AFTER < text.length ? "…" : "");

@@ -94,6 +94,7 @@ class Lanes {
     this.place.replaceChildren(this.head(own), this.axis ? "" : el("p", { class: "quiet" }, NO_TIMES, " The steps stand in their order."),
       el("div", { class: "rows" }, this.ruler(), this.processes(), this.rows(this.root, top, 0), this.only ? "" : this.runs(this.root, this.root.children.get(0) ?? [], 0, "0")),
       this.root.left ? el("p", { class: "quiet small" }, `${count(this.root.left, "bar")} before these are left out.`) : "");
+    this.place.classList.toggle("timeless", !this.axis);
     for (const [name, column] of [["tokenless", 3], ["free", 4]]) this.place.classList.toggle(name, ![...this.place.querySelectorAll(".lane:not(.head)")].some((each) => each.children[column]?.textContent));
     if (focus) this.place.querySelector(`[data-key="${CSS.escape(focus)}"]`)?.focus();
   }

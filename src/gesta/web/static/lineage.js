@@ -70,7 +70,7 @@ class Page {
         onmouseenter: () => this.graph.light(ids), onmouseleave: () => this.graph.light([]), onfocus: () => this.graph.light(ids), onblur: () => this.graph.light([]),
         onclick: () => this.next(ids), onkeydown: (event) => { if (event.key === "Enter") this.next(ids); } }, plain(text.slice(from, to), text, "\n"));
     });
-    this.answer.replaceChildren(el("h2", {}, this.isAnswer ? "The answer" : this.name), el("p", { class: "whole said", dir: "auto" }, parts));
+    this.answer.replaceChildren(el("h2", {}, this.isAnswer ? "The answer" : this.name), el("p", { class: "whole said", dir: "auto" }, typeof parts[0] === "string" ? parts[0].trimStart() : parts[0], parts.slice(1)));
   }
 
   /** Return the id of the card that shows an entry: its own, or that of a folded turn, which the lines lead to. */

@@ -20,8 +20,11 @@ export async function run(place, record, id, title) {
   place.replaceChildren(el("div", { class: "run" }, el("div", {}, forms(record, facts.run, ""), talk), panel));
   const page = new Page(record, facts, talk, panel);
   title(facts);
-  const wanted = Number(location.hash.slice(1)) || 0;
-  await page.load(wanted > PAGE ? wanted - 20 : 1);
+  const hash = () => Number(location.hash.slice(1)) || 0, first = hash();
+  const moved = () => page.conversation && page.go(hash());
+  addEventListener("hashchange", moved);
+  await page.load(first > PAGE ? first - 20 : 1);
+  const wanted = hash(); // somebody may have followed a link meanwhile
   if (wanted) {
     await page.go(wanted);
     for (let frame = 0; frame < SETTLES && page.here; frame += 1) { // what is above it gets its height as it is drawn
@@ -42,9 +45,8 @@ export async function run(place, record, id, title) {
     clearTimeout(timer);
     timer = setTimeout(refresh, 120);
   }, (state) => { connection(state); if (state === "open") refresh(); });
-  const keys = (event) => page.key(event), moved = () => page.go(Number(location.hash.slice(1)));
+  const keys = (event) => page.key(event);
   document.addEventListener("keydown", keys);
-  addEventListener("hashchange", moved);
   const print = () => page.conversation.near.all();
   addEventListener("beforeprint", print);
   return () => { leave(); page.conversation.near.leave(); removeEventListener("beforeprint", print); document.removeEventListener("keydown", keys); removeEventListener("hashchange", moved); };

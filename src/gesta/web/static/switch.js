@@ -7,7 +7,12 @@ export const FORMS = [["", "Conversation"], ["activity", "Activity"], ["steps", 
 export function forms(record, run, here) {
   const at = `/r/${record}/run/${encodeURIComponent(run)}`;
   const link = (name, words, address) => el("a", { href: address, "aria-current": name === here ? "page" : undefined }, words);
-  return el("nav", { class: "tabs forms", "aria-label": "Forms of this run" }, FORMS.map(([name, words]) => link(name, words, name ? `${at}?form=${name}` : at)), link("time", "Timeline", `${at}/time`), link("sent", "What was sent", `${at}/sent`));
+  const made = el("nav", { class: "tabs forms", "aria-label": "Forms of this run" }, FORMS.map(([name, words]) => link(name, words, name ? `${at}?form=${name}` : at)), link("time", "Timeline", `${at}/time`), link("sent", "What was sent", `${at}/sent`));
+  requestAnimationFrame(() => { // where the row is longer than the screen, the form that is shown stands in its middle
+    const current = made.querySelector("[aria-current]");
+    if (current) made.scrollLeft = current.offsetLeft - made.offsetLeft - (made.clientWidth - current.clientWidth) / 2;
+  });
+  return made;
 }
 
 /** Return a link to what the model had been sent when it wrote the completion `seq`; nothing where that is not known. */

@@ -54,7 +54,7 @@ export function readable(node, own) {
 }
 
 /** Return a part of a text without the marks of JSON, if it is JSON, so that its words can be read. */
-export const plain = (text, whole, line = " ") => (/^\s*(?:\{\s*["}]|\[\s*(?:[[{"]|-?[\d.]+\s*,))/.test(whole) ? text.replace(/\\u([0-9a-f]{4})/g, (_, code) => String.fromCharCode(Number.parseInt(code, 16))).replace(/\\n/g, line).replace(/\\?"|[[\]{}]/g, "") : text);
+export const plain = (text, whole, line = " ") => (/^\s*(?:by [^{}]{1,90}: )?(?:\{\s*["}]|\[\s*(?:[[{"]|-?[\d.]+\s*,))/.test(whole) ? text.replace(/\\u([0-9a-f]{4})/g, (_, code) => String.fromCharCode(Number.parseInt(code, 16))).replace(/\\n/g, line).replace(/\\?"|[[\]{}]/g, "") : text);
 
 /** Return the beginning of a text, or of a long one what is around its marks. */
 function marked(text, own) {
@@ -63,7 +63,7 @@ function marked(text, own) {
   let at = 0, windows = 0, long = 0;
   for (const [start, end] of spans) {
     if (start < at) continue; // it lies in the one before
-    const from = Math.max(at, start - BEFORE), far = from > at + AFTER;
+    const from = Math.max(at, start - BEFORE), far = from > at + 2 * AFTER;
     if (far && ++windows > WINDOWS || long > LONGEST) break;
     if (far || !made.length && from) made.push(made.length ? `${after(text, at)} … ` : "…");
     made.push(plain(far || !made.length && from ? text.slice(from, start).replace(/^\S+(?=\s)/, "") : text.slice(at, start), text), el("mark", {}, plain(text.slice(start, end), text)));

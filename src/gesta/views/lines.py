@@ -230,10 +230,8 @@ def _facts(entry: Entry, known: Mapping[int, Entry]) -> dict[str, Any]:
             return {"part": "thought", "text": text, "tone": "model"}
         case kinds.ToolCallContent() | kinds.ToolResultContent():
             return _called(entry, content, known)
-        case kinds.BeginContent() | kinds.EndContent() | kinds.EdgeContent():
-            return _scope(content)
-        case kinds.KeyValueContent(key=key, value=value):
-            return {"part": "note", "who": key, "value": value, "of": first(entry)}
+        case kinds.BeginContent() | kinds.EndContent() | kinds.EdgeContent() | kinds.KeyValueContent():
+            return _scope(content, first(entry))
         case kinds.AttemptContent() | kinds.FaultContent() | kinds.ResolutionContent():
             return happened(content, known)
         case (
@@ -313,8 +311,8 @@ RESULTS = {
 """The sentence for each outcome in place of a result."""
 
 
-def _scope(content: Any) -> dict[str, Any]:
-    """Return the fields for a begin, an end or an edge."""
+def _scope(content: Any, source: int | None) -> dict[str, Any]:
+    """Return the fields for a begin, an end, an edge or a key-value, which was made from the entry `source`."""
     match content:
         case kinds.BeginContent(role="turn", name=name, key=key):
             return {"part": "turn", "who": name, "key": key}
@@ -333,6 +331,8 @@ def _scope(content: Any) -> dict[str, Any]:
             }
         case kinds.EdgeContent(source=source, dest=dest, child=child):
             return {"part": "note", "who": "calls", "text": f"{'/'.join(source)} → {'/'.join(dest)}", "run": child}
+        case kinds.KeyValueContent(key=key, value=value):
+            return {"part": "note", "who": key, "value": value, "of": source}
     return {"part": "note"}
 
 

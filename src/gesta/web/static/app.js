@@ -25,8 +25,8 @@ async function show() {
   const record = number === "all" && !kind ? "all" : Number(number) || 0, wanted = Object.fromEntries(query());
   try {
     const records = await api.records(), about = record === "all" ? { name: "all records" } : records[record];
+    head(records, about ? record : 0, about ?? records[0], []);
     if (!about) throw new api.Failed(`There is no record ${record}.`);
-    head(records, record, about, []);
     if (!PLACES.test(`${root}/${kind}/${kind === "run" && id ? "id" : id}/${part}`)) throw new api.Failed("There is no page at this address.");
     if (kind === "run" && part === "why") leave = await lineage(main, record, id, Number(seq) || 0, (facts) => head(records, record, about, facts));
     else if (kind === "run" && part === "time") leave = await lanes(main, record, id, (facts) => head(records, record, about, facts));
@@ -37,7 +37,7 @@ async function show() {
     else if (kind === "waiting") leave = await waits(main, record);
     else leave = await list(main, record, records, wanted);
   } catch (error) {
-    main.replaceChildren(el("div", { class: "empty" }, el("p", {}, error.message), el("p", {}, el("a", { href: `/r/${record}` }, "All sessions"))));
+    main.replaceChildren(el("div", { class: "empty" }, el("p", {}, error.message), el("p", {}, el("a", { href: document.querySelector("#top .name")?.getAttribute("href") ?? "/r/0" }, "All sessions"))));
     if (!(error instanceof api.Failed)) throw error;
   } finally {
     if (!main.querySelector("h1")) main.prepend(el("h1", { class: "unseen" }, document.title));

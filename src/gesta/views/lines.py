@@ -311,8 +311,8 @@ RESULTS = {
 """The sentence for each outcome in place of a result."""
 
 
-def _scope(content: Any, source: int | None) -> dict[str, Any]:
-    """Return the fields for a begin, an end, an edge or a key-value, which was made from the entry `source`."""
+def _scope(content: Any, cause: int | None) -> dict[str, Any]:
+    """Return the fields for a begin, an end, an edge or a key-value, which was made from the entry `cause`."""
     match content:
         case kinds.BeginContent(role="turn", name=name, key=key):
             return {"part": "turn", "who": name, "key": key}
@@ -332,7 +332,7 @@ def _scope(content: Any, source: int | None) -> dict[str, Any]:
         case kinds.EdgeContent(source=source, dest=dest, child=child):
             return {"part": "note", "who": "calls", "text": f"{'/'.join(source)} → {'/'.join(dest)}", "run": child}
         case kinds.KeyValueContent(key=key, value=value):
-            return {"part": "note", "who": key, "value": value, "of": source}
+            return {"part": "note", "who": key, "value": value, "of": cause}
     return {"part": "note"}
 
 

@@ -134,7 +134,7 @@ class HistoryFormatter(ABC):
         return self._format_user_or_generic(msg, extra_metadata=self._get_extra_metadata(msg))
 
     def view(self, msg: ChatMessage, args: Mapping[str, Any]) -> ChatMessage:
-        """Return the message of a recorded call with arguments `args`, as the hooks shall see it: here unchanged."""
+        """Return the message of a recorded call with arguments `args` as the hooks will see it: here unchanged."""
         return msg
 
     def _generate_tool_call_id(self, msg: ChatMessage | None = None) -> str:

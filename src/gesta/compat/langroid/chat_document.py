@@ -159,7 +159,7 @@ class ChatDocument(Struct, kw_only=True, metaclass=Spelled):
         *,
         recognize_recipient_in_content: bool = True,
     ) -> "ChatDocument":
-        """Return a document for a model's reply. `tools` tell whether a `recipient` is an argument of a tool."""
+        """Return a document for a model's reply. `tools` show whether a `recipient` is an argument of its tool."""
         content = response.text.strip()
         content = "" if content in ('""', "''") else content
         calls = [OpenAIToolCall(id=call.id, function=_function(call.name, call.args)) for call in response.calls]

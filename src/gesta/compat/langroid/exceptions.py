@@ -8,4 +8,4 @@ class InfiniteLoopException(GestaError):
 
 
 class XMLException(BadArguments):
-    """A tool message in XML does not fit its class. Raised when a program parses the XML; a model is told instead."""
+    """A tool message in XML does not fit its class. Raised only when a program itself parses the XML."""

@@ -1,4 +1,4 @@
-"""Holds the place of a chat agent's runs: a record and a session in it. By default the record is a new one in memory.
+"""Holds the record and the session in which a chat agent's runs are stored. By default the record is new, in memory.
 
 No other module of this folder opens a record, so no other module imports `gesta.address`.
 """
@@ -48,7 +48,7 @@ class Home:
         return self._record
 
     async def rest(self) -> None:
-        """Close the connections of the record's models, because they belong to the event loop that is about to end."""
+        """Close the connections of the record's models, because they cannot be used in another event loop."""
         models, self._models = list(self._models.values()), self._models
         self._models.clear()
         for made in models:

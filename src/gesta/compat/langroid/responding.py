@@ -232,7 +232,7 @@ def call_of(context: RunContext, doc: ChatDocument, tools: Sequence[ToolForm]) -
 
 
 def open_calls(context: RunContext, *, mine: bool) -> list[OpenCall]:
-    """Return the calls without a result that this response shall handle.
+    """Return the calls without a result that this response has to handle.
 
     Args:
         mine: true for all of them; false for only the calls that this response made from a document, because the

@@ -77,7 +77,7 @@ class State(Struct):
     edges: frozenset[Key]
     """Keys of all edge entries (calls of sub-tasks) in all runs."""
     items: list[Row | Key] = field(default_factory=list)
-    """The rows in order. The key of an edge stands where the rows of a sub-task are to be inserted."""
+    """The rows in order. The key of an edge marks the place where the rows of a sub-task are to be inserted."""
     starts: dict[Key, int] = field(default_factory=dict)
     """For each edge that called this run: the index in `items` where the rows of that call begin."""
     task: str = ""

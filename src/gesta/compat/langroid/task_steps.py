@@ -1,7 +1,8 @@
-"""One step of a task: ask the responders in turn for an answer to the waiting document, until an answer is valid.
+"""One step of a task: ask the responders in turn for an answer to the waiting message, until an answer is valid.
 
-Each answer is a recorded workflow step, named after the number of the task's step and the responder. So an interrupted
-step continues with the responder that was being asked, even if the code has changed in the meantime.
+Messages are documents, with a sender and a recipient. Each answer is a recorded workflow step, named after the number
+of the task's step and the responder. So an interrupted step continues with the responder that was being asked, even if
+the code has changed in the meantime.
 """
 
 from collections.abc import Mapping

@@ -20,7 +20,7 @@ ALL, NONE = "ALL", "NONE"
 
 
 class TaskTool(ToolMessage):
-    """A call in which the model describes a new agent, and the task that the agent shall do."""
+    """A call in which the model describes a new agent and its task."""
 
     _tool_effect: Effect | None = "idempotent"  # called again, it continues the interrupted run
     _tool_timeout_s: float = math.inf

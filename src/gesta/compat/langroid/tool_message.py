@@ -1,9 +1,9 @@
 """A tool message is a tool call as data: its class describes the calls that a model may make, an instance is one call.
 
 The class is the only source of the tool's schema, validation and description. A call with an unknown field is refused,
-and the model is told why. Only `recipient` is accepted without such a field: it names the recipient of the message.
-`as_tool_class` makes a class of tool messages from a pydantic model with `request` and `purpose`, whose own rules then
-validate the calls.
+and the model is told why. Only a `recipient` is accepted even if the class has no such field: it names the recipient of
+the message. `as_tool_class` makes a class of tool messages from a pydantic model with `request` and `purpose`, whose
+own rules then validate the calls.
 """
 
 import copy
@@ -73,7 +73,7 @@ class ToolForm:
     _tool_timeout_s: float | None = None
     """Timeout of the call in seconds; `None` for the timeout of the policy."""
     _strict: bool | None = None
-    """Whether the provider shall enforce the schema. It has no effect if a field of the tool is optional."""
+    """Whether the provider is asked to enforce the schema. It has no effect if a field of the tool is optional."""
     _along: "ClassVar[tuple[type[ToolForm], ...]]" = ()
     """Classes that are enabled together with this class."""
     _addressed: bool = False

@@ -46,7 +46,7 @@ class Described(Agent, frozen=True, kw_only=True):
     written: dict[str, str] = msgspec.field(default_factory=dict)
     """Instructions for tools whose calls are written as XML, by tool name. Used if the model writes calls as text."""
     strict: frozenset[str] = frozenset()
-    """Names of the tools whose schema the provider shall enforce."""
+    """Names of the tools whose schema the provider is asked to enforce."""
     forced: str | None = None
     """Name of the tool that the model must use; `None` if it may choose."""
     choice: str | dict[str, Any] = "auto"

@@ -170,7 +170,7 @@ class MemoryStore:
         return found
 
     async def get_blob(self, run: str, name: str) -> BlobRow:
-        """Return a blob. Raises BrokenRecord if the run has no such blob."""
+        """Return a blob (a large value) of a run. Raises BrokenRecord if the run has no such blob."""
         self._open()
         if (run, name) not in self._blobs:
             raise BrokenRecord(ADDRESS, f"run {run!r} has no blob {name!r}")

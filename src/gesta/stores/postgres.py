@@ -181,7 +181,7 @@ class InlinePostgresStore:
         return await self._read(partial(self.reader.runs, session, name))
 
     async def get_blob(self, run: str, name: str) -> BlobRow:
-        """Return a blob of a run; see `Store.get_blob`."""
+        """Return a blob (a large value) of a run; see `Store.get_blob`."""
         return await self._read(partial(self.reader.get_blob, run, name))
 
     async def send(self, letter: Letter) -> bool:
@@ -251,7 +251,7 @@ class InlinePostgresStore:
         return self._holding.keep()
 
     def descriptor(self) -> int | None:
-        """Return the descriptor whose lock shows that this process runs; `None` if the process has no lock yet."""
+        """Return the file descriptor whose lock shows that this process runs; `None` if it has no lock yet."""
         return self._holding.presence.descriptor if self._holding.holds else None
 
     async def tail(self, after: int = 0) -> AsyncGenerator[list[Row], None]:

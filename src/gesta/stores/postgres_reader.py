@@ -83,7 +83,7 @@ class Reader:
         return [RunRow(*row) for row in self._all(query, *(value for _, value in asked))]
 
     def get_blob(self, run: str, name: str) -> BlobRow:
-        """Return a blob of a run; see `Store.get_blob`."""
+        """Return a blob (a large value) of a run; see `Store.get_blob`."""
         rows = self._all("SELECT name, salt, data FROM blobs WHERE run = $1 AND name = $2", run, name)
         return blob_of(self._place.address, run, name, rows)
 

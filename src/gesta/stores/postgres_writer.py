@@ -312,7 +312,10 @@ class Writer:
         self._returned(given)
 
     def _transact(self, effect: TransactionalEffect, trial: Trial) -> Batch:
-        """Call the `work` of an effect, and return its entries. If `work` says so, undo the changes of the tool."""
+        """Call the `work` of an effect, and return its entries.
+
+        Undo the tool's changes if `work` returns that they are not kept.
+        """
         trial.played = True
         tables = PostgresSql(self._connection, self._place.schema, self._options.tool_role, effect.timeout_s)
         # with this limit, the server would end every transaction in which a tool works long

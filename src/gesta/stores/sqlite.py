@@ -152,7 +152,7 @@ class InlineSqliteStore:
         return self.reader.runs(session, name)
 
     async def get_blob(self, run: str, name: str) -> BlobRow:
-        """Return a blob of a run; see `Store.get_blob`."""
+        """Return a blob (a large value) of a run; see `Store.get_blob`."""
         return self.reader.get_blob(run, name)
 
     async def send(self, letter: Letter) -> bool:
@@ -233,7 +233,7 @@ class InlineSqliteStore:
         return self._writer.keep() if self._writer is not None else lambda: None
 
     def descriptor(self) -> int | None:
-        """Return the descriptor whose lock shows that this process runs; see `Store.descriptor`."""
+        """Return the file descriptor whose lock shows that this process runs; `None` if the store only reads."""
         return self._writer.descriptor() if self._writer is not None else None
 
     def tail(self, after: int = 0) -> AsyncGenerator[list[Row], None]:

@@ -96,7 +96,7 @@ class Reader:
         return [_run(*row) for row in self._all(query, tuple(value for _, value in asked))]
 
     def get_blob(self, run: str, name: str) -> BlobRow:
-        """Return a blob of a run; see `Store.get_blob`."""
+        """Return a blob (a large value) of a run; see `Store.get_blob`."""
         rows = self._all("SELECT name, salt, data FROM main.blobs WHERE run = ? AND name = ?", (run, name))
         return blob_of(str(self._path), run, name, rows)
 
@@ -218,7 +218,10 @@ class Reader:
 
 
 def _run(*row: Any) -> RunRow:
-    """Return the row of a run from the columns of the view `runs`. A column of a wrong type becomes a text or 0."""
+    """Return the row of a run from the columns of the view `runs`.
+
+    A column of another type becomes a text, or 0 if it should be a number.
+    """
     texts = [cell if isinstance(cell, str | None) else str(cell) for cell in row]
     run, session, name, record, parent, at, _, last_at, _ = [*texts]
     head, pos = (cell if isinstance(cell, int) else 0 for cell in (row[6], row[8]))

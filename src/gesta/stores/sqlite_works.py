@@ -62,8 +62,8 @@ class Works:
     def carry_out(self, work: Work) -> Any:
         """Carry out an operation, and return its result, or the GestaError for which it was refused.
 
-        A refused operation has written nothing. If the operation is an effect, every error is raised and not returned,
-        because the effect may have written before.
+        A refused operation has written nothing. A `TransactionalEffect` may have written before it fails, so its errors
+        are raised and not returned.
         """
         if isinstance(work, TransactionalEffect):
             return self._transact(work)
@@ -115,9 +115,10 @@ class Works:
         return pos
 
     def _transact(self, effect: TransactionalEffect) -> int:
-        """Call the `work` of an effect, and append its entries. If `work` says so, undo the changes of the tool.
+        """Call the `work` of an effect, and append its entries.
 
-        A statement may have ended the whole transaction. Then a new one writes the entries.
+        The tool's changes are undone if `work` returns that they are not kept. A statement may have ended the whole
+        transaction. Then a new one writes the entries.
         """
         sql, before = Sql(self._connection), self._tables()
         self._one.execute("SAVEPOINT effect")

@@ -148,11 +148,11 @@ class Writer:
         return not self._closed and self._leases.leave(lease)
 
     def keep(self) -> Callable[[], None]:
-        """Count a thread as running until the returned function is called; see `Store.keep`."""
+        """Count one more thread as running until the returned function is called; see `Store.keep`."""
         return self._guard.hold.keep()
 
     def descriptor(self) -> int | None:
-        """Return the descriptor whose lock shows that this process runs; see `Store.descriptor`."""
+        """Return the file descriptor whose lock shows that this process runs; `None` once the writer is closed."""
         return None if self._closed or os.getpid() != self._process else self._leases.presence.descriptor
 
     def give_back(self, lease: Lease) -> None:

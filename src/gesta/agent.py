@@ -234,7 +234,7 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
 
     def tool(self, name: str) -> Tool | None:
         """Return the tool with this name; `None` if the agent has no such tool."""
-        for each in self.tools:  # at each move: a generator takes four times as long
+        for each in self.tools:  # runs at each move: a generator takes four times as long
             if each.name == name:
                 return each
         return None
@@ -245,7 +245,7 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
         Args:
             state: the tool state of the run; an empty text means the agent's first state.
         """
-        for each in self.tools if self.groups is None else ():  # at each request: a generator takes longer
+        for each in self.tools if self.groups is None else ():  # runs at each request: a generator takes longer
             if each.group or each.applicable_states:
                 break
         else:
@@ -289,7 +289,7 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
             return ended.value
 
         named = name or re.sub(r"[^a-zA-Z0-9_-]", "_", self.name)[:64] or "agent"
-        made = tool(ask, name=named, effect="idempotent", timeout_s=math.inf)  # its own limits bound it
+        made = tool(ask, name=named, effect="idempotent", timeout_s=math.inf)  # the agent's own limits bound it
         return replace(
             made,
             description=description
@@ -360,7 +360,7 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
             policy = replace(policy, compact=replace(compact, by=compact.by.name))
         whole = [described, msgspec.to_builtins(policy)]
         try:
-            packed = sha256(msgspec.msgpack.encode(whole)).digest()  # a tenth of a canonical digest's time
+            packed = sha256(msgspec.msgpack.encode(whole)).digest()  # takes a tenth of the time of a canonical digest
         except (TypeError, ValueError, OverflowError, RecursionError):
             packed = b""
         digest = known.get(packed) if known is not None else None

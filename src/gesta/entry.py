@@ -106,7 +106,7 @@ def run_id(record: str, session: str, name: str) -> str:
 def utc_text(at: datetime) -> str:
     """Return a time as rows store it: UTC, always with microseconds, so that sorted texts are in the order of time."""
     at = at if at.tzinfo is UTC else at.astimezone(UTC)
-    if at.microsecond:  # a tenth of the time, and the same text
+    if at.microsecond:  # makes the same text in a tenth of the time
         text: str = to_builtins(at)
         return text
     return at.isoformat(timespec="microseconds")[:-6] + "Z"

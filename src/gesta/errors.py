@@ -56,7 +56,7 @@ def message_of(error: object) -> str:
     """Return the message of an error; an empty string if the error raises when its message is read. Never raises."""
     try:
         return str(error)
-    except BaseException:  # noqa: BLE001 - the errors of others may be broken too
+    except BaseException:  # noqa: BLE001 - errors of other libraries may raise here
         return ""
 
 
@@ -323,7 +323,7 @@ class BadTool(AgentError):
 class BadArguments(AgentError):
     """Arguments that do not fit a tool; the message names the path and goes back to the model."""
 
-    by_name = False  # a member of arguments may have any name
+    by_name = False  # the model has to read its arguments, whatever their names
 
 
 class BadAddress(AgentError):

@@ -53,13 +53,13 @@ PLACES: Mapping[Kind, Place] = MappingProxyType(
         Kind.ToolCall: Place("ToolUse", MAKERS | LED, follows=True),
         Kind.Attempt: Place(None, frozenset({Kind.ToolCall}), follows=True),
         Kind.ToolResult: Place("Observation", frozenset({Kind.ToolCall, Kind.Attempt})),
-        Kind.Fault: Place(None, frozenset({Kind.Request, Kind.Attempt, Kind.Begin})),  # of a turn: its process died
+        Kind.Fault: Place(None, frozenset({Kind.Request, Kind.Attempt, Kind.Begin})),  # Begin: its process died
         Kind.Begin: Place(),
         Kind.End: Place(),  # the result of its span, by the span's role; in a child run the Conclusion
         Kind.Edge: Place(),
         Kind.KeyValue: Place("Note"),
         Kind.Decision: Place("PatternDecision", None, follows=True),
-        Kind.Plan: Place("Plan", None),  # a Decomposition by its role
+        Kind.Plan: Place("Plan", None),  # a Decomposition if that is its role
         Kind.Retrieval: Place("Retrieval", None, follows=True),
         Kind.ApprovalRequest: Place(None, frozenset({Kind.ToolCall}), follows=True),
         Kind.Approval: Place("Approval", frozenset({Kind.ApprovalRequest}), follows=True),

@@ -69,7 +69,7 @@ async def turn(agent: Agent, live: LiveRun) -> Outcome:
         while True:
             live.stop.check()
             await take_in(live)
-            if agent.sources and not live.state.calls:  # a call is carried out by the tool that the model knew
+            if agent.sources and not live.state.calls:  # open calls need the tools that the model knew
                 agent = await live.host.sources.listed(agent)
             move, _ = await step(agent, live, scope=scope)
             match move:

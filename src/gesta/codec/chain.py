@@ -41,7 +41,7 @@ def verify(row: Row, prev: bytes, sealed: bytes | None = None) -> bool:
     try:
         # fixed sizes, so that no byte can move from one part to another
         sizes = len(prev), len(row.salt) * 2 if sealed is None else len(sealed)
-        parted = sealed is None and (row.annotations == "" or "\0" in row.content)  # the same bytes, in other columns
+        parted = sealed is None and (row.annotations == "" or "\0" in row.content)  # same bytes, other columns
         return sizes == (32, 32) and not parted and link(prev, row, sealed) == row.digest
     except (AttributeError, TypeError, ValueError):  # a column holds a value of a wrong type, or no text
         return False

@@ -85,7 +85,7 @@ def to_row(entry: Entry, prev: bytes, salt: bytes, keep: Keep) -> tuple[Entry, R
     notes_text, notes = (None, None) if entry.annotations is None else _pack(entry.annotations, keep, typed=False)
     causes = "[]"
     if entry.causes:
-        only = entry.causes[0].__class__ is int and entry.causes[1:] == ()  # most have one: the same text, and faster
+        only = entry.causes[0].__class__ is int and entry.causes[1:] == ()  # most have one cause: this is faster
         causes = f"[{entry.causes[0]}]" if only else _ENCODER.encode(entry.causes).decode()
     kind, moment = _TAGS[entry.content.kind], entry.at
     fast = moment.tzinfo is UTC and moment.microsecond  # as `utc_text`, without its call
@@ -221,7 +221,7 @@ def _pack(value: Any, keep: Keep | None, *, typed: bool, plain: bool = False) ->
         text = data.decode()
         odd = ("$" in text and '{"$' in text) or ("\\" in text and "\\u0000" in text)  # one character is found faster
         size = len(data)
-        levels = text.count("{") + text.count("[") if size > 2 * MAX_DEPTH else 0  # at most
+        levels = text.count("{") + text.count("[") if size > 2 * MAX_DEPTH else 0  # upper bound of the nesting
         if levels > MAX_DEPTH:  # a value beside another one is not deeper
             odd |= levels - text.count("},{") - text.count("],[") > MAX_DEPTH
         if not odd and (keep is None or size <= LARGE):

@@ -26,7 +26,7 @@ from gesta.text.redactor import SECRETS
 
 KEY_BYTES = 16
 """Smallest number of bytes of a key."""
-FORM = "gesta approval 1"  # changed with what is signed, so that a token of one form never fits another
+FORM = "gesta approval 1"  # to be changed whenever other facts are signed, so that old tokens do not fit
 
 
 class Asked(Struct, frozen=True, kw_only=True):

@@ -119,7 +119,7 @@ def _checked_move(hooks: Hooks, move: Move, state: RunState, turn: Turn) -> Move
     If a hook changed the answer, the returned move has the changed answer.
     """
     check = _check(hooks, move, state, turn)
-    if check is not None and turn.waits is not None and turn.waits[0] > state.since:  # asked again under the next lease
+    if check is not None and turn.waits is not None and turn.waits[0] > state.since:  # a later lease asks again
         return Wait((Waiting("child", run=turn.waits[1]),))
     if check is None and isinstance(move, Finish) and move.reason == "answered" and turn.changed is not None:
         of = turn.reply if turn.ended_by is None else turn.ended_by[1]

@@ -133,5 +133,5 @@ def code_of(name: str, args: Mapping[str, Any]) -> str:
         if all(str(key).isidentifier() for key in args):
             return f"{name}({', '.join(f'{key}={value!r}' for key, value in args.items())})"
         return f"{name}(**{dict(args)!r})"
-    except (ValueError, RecursionError):  # numbers of too many digits, values too deep
+    except (ValueError, RecursionError):  # numbers of too many digits, values nested too deeply
         return f"{name}(**{observation_text(dict(args))})"

@@ -116,7 +116,7 @@ class LineReader(ABC):
         """Add the next piece of a reply, and return the text that may be sent to listeners now."""
         at = 0
         while at < len(text):
-            free = self.part == "cut" or (self.part == "answer" and not self._wrapped)  # where lines mean nothing
+            free = self.part == "cut" or (self.part == "answer" and not self._wrapped)  # line ends mean nothing
             end = len(text) if free else text.find("\n", at) + 1 or len(text)
             if self._inside:
                 self._pass_on(text[at:end])
@@ -144,7 +144,7 @@ class LineReader(ABC):
             calls=(*reply.calls, *calls),
         )
 
-    # of one grammar
+    # methods that each form defines
 
     @abstractmethod
     def calls(self, reply: Reply) -> list[ReplyCall]:
@@ -188,7 +188,7 @@ class LineReader(ABC):
         """Ignore the rest of the reply."""
         self.part, self.cut = "cut", self._read
 
-    # lines
+    # how lines are read
 
     def _begin_line(self, *, whole: bool) -> None:
         line = self._line

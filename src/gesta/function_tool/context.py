@@ -14,7 +14,7 @@ from gesta.text.redactor import LEAST, SECRETS
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
-    D = TypeVar("D", covariant=True, default=Any)  # noqa: PLC0105 - users read it in what checkers say
+    D = TypeVar("D", covariant=True, default=Any)  # noqa: PLC0105 - users read this name in messages of type checkers
 else:
     from typing import TypeVar
 

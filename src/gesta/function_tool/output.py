@@ -18,7 +18,7 @@ from gesta.function_tool.tool import Tool, tool
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
-    T = TypeVar("T", covariant=True, default=str)  # noqa: PLC0105 - users read it in what checkers say
+    T = TypeVar("T", covariant=True, default=str)  # noqa: PLC0105 - users read this name in messages of type checkers
     V = TypeVar("V")
     TypeOf = type[V]  # `type` is also a field
 else:

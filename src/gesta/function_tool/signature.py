@@ -76,7 +76,7 @@ def read_signature(function: Any, name: str, hide: type) -> Signature:
             continue
         with suppress(Exception):  # a default that JSON cannot hold is not shown
             raw = msgspec.json.encode(default, enc_hook=lambda value: value.model_dump(mode="json"))
-            if raw != b"null" or default is None:  # infinity
+            if raw != b"null" or default is None:  # infinity is written as null, and not shown
                 told["default"] = msgspec.json.decode(raw)
     return Signature(parameters, schema, hidden, needs, inspect.cleandoc(target.__doc__ or inner.__doc__ or ""))
 

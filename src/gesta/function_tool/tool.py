@@ -28,7 +28,7 @@ from gesta.function_tool.signature import MOST, named, read_signature, unknown_m
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
-    F = TypeVar("F", covariant=True, default=Any)  # noqa: PLC0105 - users read it in what checkers say
+    F = TypeVar("F", covariant=True, default=Any)  # noqa: PLC0105 - users read this name in messages of type checkers
 else:
     from typing import TypeVar
 

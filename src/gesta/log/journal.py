@@ -36,7 +36,7 @@ from gesta.log.steering import refuse_own
 from gesta.store import Batch, BlobRow, Lease, Letter, Prune, Statements, Store, TransactionalEffect
 
 Clock = Callable[[], datetime]
-PAGE = 500  # entries of a run that are in memory at once while it is folded
+PAGE = 500  # greatest number of entries in memory while a run is folded
 SALTS = 32  # one system call for randomness serves many entries of a run
 
 
@@ -58,7 +58,7 @@ async def read(
     for row in await rows_of(store, run, after, until, limit):
         names = blob_names(row)
         try:
-            entry = await entry_of(store, row) if names else from_row(row, {})  # a coroutine for each row costs as much
+            entry = await entry_of(store, row) if names else from_row(row, {})  # a coroutine for each row takes long
         except BrokenRecord as error:
             raise in_record(store, error) from error
         entries.append(entry if entry.run == run else replace(entry, run=run, shared_from=entry.run))

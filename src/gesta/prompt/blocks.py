@@ -93,7 +93,7 @@ class Prompt:
         if kind is Kind.Request:
             if self._segment:
                 self.close()
-            self._gaps.clear()  # what was sent stays as it is
+            self._gaps.clear()  # sent blocks stay as they are
         elif kind is Kind.Compaction:
             assert isinstance(entry.content, CompactionContent)
             self.close()

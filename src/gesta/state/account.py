@@ -215,7 +215,7 @@ def weigh(content: Content) -> int:
         return text_tokens(value) + sum(text_tokens(part.text) if part.text is not None else FILE for part in parts)
     try:
         return len(msgspec.json.encode(value)) // BYTES + 1
-    except (TypeError, ValueError, RecursionError):  # what has no JSON form is shown in another way
+    except (TypeError, ValueError, RecursionError):  # without a JSON form, it is shown as another text
         return text_tokens(observation_text(value))
 
 

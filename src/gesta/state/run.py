@@ -49,7 +49,7 @@ class RunState(Struct):
     """The state of a run, computed from its entries."""
 
     since: int = 0
-    """Head when this process took the lease; 0 in a process that only reads, which takes open attempts as running."""
+    """Last seq when this process took the lease, the right to write; 0 in a process that only reads."""
     head: int = 0
     opened: Opened | None = None
     user: str | None = None
@@ -128,7 +128,7 @@ class RunView:
             state.head = entry.seq
             if (kind := entry.content.kind) in STEP_KINDS or state.steps.open or entry.annotations:
                 state.steps.take(entry)
-            if (kind in PROGRESS or entry.annotations) and state.turn is not None:  # a program annotates its notes
+            if (kind in PROGRESS or entry.annotations) and state.turn is not None:  # a program's note has an annotation
                 state.turn.deaths = 0
             if kind in WEIGHED:
                 state.weight.take(entry)
@@ -181,7 +181,7 @@ def _fold_end(state: RunState, entry: Entry, content: EndContent) -> None:
         if (given or content.state is not None) and content.status == "success" and state.turn.assistant is None:
             state.turn.text = given_text(content.state)
     else:
-        state.doubtful.update(content.doubts or ())  # of a run that a step called
+        state.doubtful.update(content.doubts or ())  # doubts of a run that a step called
 
 
 def _fold_message(state: RunState, entry: Entry, content: UserContent | SystemContent) -> None:
@@ -272,7 +272,7 @@ def _fold_result(state: RunState, entry: Entry, content: ToolResultContent) -> N
     if content.ends_turn is not False and call is not None and state.turn is not None and call.seq > state.turn.begin:
         state.turn.ends(call.seq, entry.seq, content)
     if state.questions and call is not None:
-        for seq in (call.question or 0, *call.asks):  # in a fork its result is the base's
+        for seq in (call.question or 0, *call.asks):  # in a fork, the result may come from the base
             state.questions.pop(seq, None)
     if call is not None and content.outcome == "unknown":
         state.unknown[call.seq] = call.name, call.last.seq if call.last is not None else 0

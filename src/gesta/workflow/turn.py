@@ -44,7 +44,7 @@ async def play(agent: Agent, live: LiveRun) -> Outcome:
             value = "" if value is None and agent.output is None else plain(value)
             causes = verbs.sources or _last(live)
             finish = _checked_answer(agent, Finish("answered", value=value, text=text, causes=causes))
-        except BaseException as left:  # noqa: BLE001 - how the turn ends
+        except BaseException as left:  # noqa: BLE001 - any exception decides how the turn ends
             failure = _why(left)
             if isinstance(failure, Suspended):
                 await live.log.durable()

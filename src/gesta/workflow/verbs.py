@@ -258,7 +258,7 @@ class Verbs(ProgramTurn):
         if choice is not None and choice not in options:
             found = f"{choice!r} is none of the options.{nearest(choice, options)}"
             raise OtherProgram(name, found, f"one of {', '.join(options)}")
-        chosen = choice if choice is not None else random.choice(options)  # noqa: S311 - no secret
+        chosen = choice if choice is not None else random.choice(options)  # noqa: S311 - not for security
         content = DecisionContent(choice=chosen, candidates=list(options), rationale=why)
         return self.note(name, content, causes or (self.question,))[0].choice
 

@@ -365,7 +365,7 @@ class Record(Base):
 
 @asynccontextmanager
 async def open_record(address: Address = ":memory:", **options: Unpack[Options]) -> AsyncIterator[Record]:
-    """Open a record for a `with` block, and close it at the end. A record that does not exist is created.
+    """Open a record for an `async with` block, and close it at the end. A record that does not exist is created.
 
     Args:
         address: path of a `.gesta` file, text or `pathlib.Path`; `:memory:` for a record that ends with the block.

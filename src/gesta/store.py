@@ -244,8 +244,8 @@ class Store(Protocol):
     def deliver(self, letter: Letter) -> bool:
         """Put a letter into an inbox as `send` does, from any thread, even after the event loop or the store has ended.
 
-        Returns once it is committed. Raises the errors of `send`, and NoRecord if the record was deleted or existed in
-        memory only.
+        Returns the same as `send`, once the letter is committed. Raises the errors of `send`, and NoRecord if the
+        record was deleted or existed in memory only.
         """
 
     async def inbox(self, run: str) -> list[Letter]:

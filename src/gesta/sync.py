@@ -375,8 +375,8 @@ def run_sync(
 def open_sync(address: Address = ":memory:", **options: Unpack[Options]) -> Iterator[SyncRecord]:
     """Open a record for a `with` block in a program without an event loop; see `gesta.open`.
 
-    Entries survive a crash of the process at once. With `synced`, they survive a loss of power from the end of their
-    span.
+    Entries survive a crash of the process at once. With durability `synced`, the entries of a span survive a loss of
+    power once the span has ended.
     """
     of_store, terms = divided(options)
     store = inline_store(address, **of_store)

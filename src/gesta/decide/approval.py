@@ -183,7 +183,7 @@ class SignedApprovals:
         return isinstance(other, SignedApprovals) and self._keys == other._keys
 
     def __hash__(self) -> int:
-        """Return the hash of the names of the persons."""
+        """Return a hash of the persons' names."""
         return hash(frozenset(self._keys))
 
     def refuses(self, approval: ApprovalContent, asked: Asked) -> str | None:

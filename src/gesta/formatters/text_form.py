@@ -307,7 +307,7 @@ def explained(prompt: str) -> str:
 
 
 def _observed(results: Sequence[Message]) -> list[Message]:
-    """Return one message with the results of a completion's calls.
+    """Return one message with the results of a completion's calls; an empty list if there are no results.
 
     If there are several results, each names its tool.
     """

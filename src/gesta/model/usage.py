@@ -17,7 +17,7 @@ names, include them."""
 
 
 class Counted(Struct, frozen=True, kw_only=True):
-    """How some providers count tokens: which members of their usage add up to the tokens read and written."""
+    """The way in which some providers count tokens: the members of their usage that are added up."""
 
     known_by: str = ""
     """A member that only the usage of these providers has; empty for the providers that no other entry knows."""

@@ -1,4 +1,7 @@
-"""The code that carries out a move and writes down the results: it asks models, calls tools and runs child runs."""
+"""Carries out the moves that `decide` chooses, and records what happened: asks models, calls tools, runs child runs.
+
+A move is the next thing that a run does, such as `Ask` (send a request to the model) or `Use` (run tools).
+"""
 
 ORDER = (
     "stop",

@@ -1,7 +1,10 @@
-"""Hooks are asked here, and their verdicts are written down. A verdict that allows is kept only in the folded state.
+"""Asks hooks and records their verdicts.
 
-A verdict is committed together with the entries that follow from it. A hook without a verdict on record is asked again
-by the process that continues the turn; an agent that the hook called is not called again.
+A hook is a function of the program that checks a message, request, call or answer.
+
+A verdict is committed together with the entries that follow from it. If a hook allows something, nothing is recorded
+unless the hook called an agent; only the folded state notes it. So the process that continues the turn asks a hook
+without a recorded verdict again, but an agent that the hook called does not run again.
 """
 
 import copy
@@ -33,22 +36,24 @@ WRITTEN: dict[type[Verdict], Literal["refused", "changed", "again", "asked", "ad
     AskPerson: "asked",
     Add: "added",
 }
-"""The verdict that is written down for each type of answer of a hook."""
+"""The verdict that is recorded for each type of answer that a hook can return."""
 
 
 BY = "check"
-"""Last part of the name of a child run that a hook starts; the first part names the point."""
+"""Last part of the name of a child run that a hook starts. The first part names the point at which the hook is asked.
+"""
 
 
 class HookAnswer(Struct, frozen=True):
-    """The answer of a hook, and the agents that it called."""
+    """The answer of a hook, and the child runs of the agents that it called."""
 
     verdict: Verdict | None
+    """`None` if the hook allows what it was asked about."""
     children: Children
 
 
 async def check(agent: Agent, move: Check, live: LiveRun) -> None:
-    """Ask a hook, and write down its verdict."""
+    """Ask the agent's hook for the point that the move names, and write its verdict and what follows from it."""
     turn = live.state.turn
     assert turn is not None and agent.hooks is not None
     if move.point == "call":
@@ -75,14 +80,14 @@ async def check(agent: Agent, move: Check, live: LiveRun) -> None:
         live.write(SystemContent(value=verdict.words, source=[_name(agent, "answer")], corrects=move.of), seq)
     elif move.point == "message" and isinstance(verdict, Change):
         live.write(CompactionContent(from_seq=move.of, to_seq=move.of, summary=str(verdict.value)), seq)
-    elif isinstance(verdict, Refuse) and move.point != "request":  # no later turn reads it
+    elif isinstance(verdict, Refuse) and move.point != "request":  # the compaction hides it from later turns
         live.write(CompactionContent(from_seq=move.of, to_seq=move.of), seq)
 
 
 async def _check_call(agent: Agent, call: OpenCall, live: LiveRun) -> bool:
-    """Ask the hook about one call.
+    """Ask the hook about one call, and write its verdict.
 
-    Return False if it gave no verdict: the hook failed, or an agent that it called waits.
+    Return False if there is no verdict, because the hook failed or an agent that it called waits.
     """
     tool = agent.tool(call.name)
     calling = Calling(call.name, copy.deepcopy(call.args), tool.effect if tool is not None else "once", call.seq)
@@ -95,7 +100,7 @@ async def _check_call(agent: Agent, call: OpenCall, live: LiveRun) -> bool:
 
 
 def _given(agent: Agent, live: LiveRun) -> Any:
-    """Return the answer to check: a text, or a value of the agent's type."""
+    """Return the answer that the hook checks: a text, or a value of the agent's output type."""
     turn = live.state.turn
     assert turn is not None
     output, value = agent.answer_type, turn.value
@@ -106,7 +111,15 @@ def _given(agent: Agent, live: LiveRun) -> Any:
 
 
 async def _ask_hook(agent: Agent, live: LiveRun, point: Point, of: int, about: Any) -> HookAnswer | None:
-    """Return the answer of a hook. Return `None` if it fails, or if an agent that it called waits; a fault says so."""
+    """Return the answer of a hook.
+
+    Return `None` if the hook failed or an agent that it called waits, and write a fault.
+
+    Args:
+        point: where the hook is asked: message, request, call or answer.
+        of: seq of the entry that it is asked about.
+        about: the value that it is asked about.
+    """
     turn, hook, children = live.state.turn, getattr(agent.hooks, point), Children()
     assert turn is not None
     context = replace(turn_context(live), call=partial(_judged, live, f"{point} {BY}#{of}", of, children))
@@ -130,7 +143,12 @@ async def _ask_hook(agent: Agent, live: LiveRun, point: Point, of: int, about: A
 
 
 def _fitting(agent: Agent, point: Point, given: Any) -> None:
-    """Raise TypeError for a verdict that is not allowed at this point, BadArguments for an answer that does not fit."""
+    """Raise an error if a hook's answer is not allowed.
+
+    Raises:
+        TypeError: the type of the answer is not allowed at this point.
+        BadArguments: the changed answer does not fit the agent's output type.
+    """
     if given is not None and not isinstance(given, VERDICTS[point]):
         names = ", ".join(each.__name__ for each in VERDICTS[point])
         raise TypeError(f"it returned {given!r:.60}, expected None, {names}")
@@ -148,6 +166,11 @@ async def _judged(live: LiveRun, child: str, of: int, children: Children, agent:
     """Call another agent for a hook, in a child run, and return its outcome.
 
     It runs once, however often the hook is asked.
+
+    Args:
+        child: name of the hook's first child run; later ones get a number.
+        of: seq of the entry that the hook is asked about.
+        children: the child runs of the hook, to which this one is added.
     """
     children.begun += 1
     name = child if children.begun == 1 else f"{child}.{children.begun}"
@@ -160,7 +183,7 @@ async def _judged(live: LiveRun, child: str, of: int, children: Children, agent:
 def _write(agent: Agent, live: LiveRun, point: Point, of: int, said: HookAnswer) -> int:
     """Write a verdict, and return the seq of its entry.
 
-    `allowed` is written only if the hook called an agent; else return 0.
+    If the hook allowed it and called no agent, write nothing and return 0.
     """
     verdict, ends = said.verdict, said.children.ends
     if verdict is None and not ends:
@@ -182,5 +205,5 @@ def _name(agent: Agent, point: Point) -> str:
 
 
 def hook_name(hook: Callable[..., Any]) -> str:
-    """Return the name of a hook, as `check` entries hold it."""
+    """Return the name of a hook as `check` entries record it: the last part of the function's name."""
     return function_name(hook).rpartition(".")[2]

@@ -1,4 +1,8 @@
-"""The context of a tool call: facts about the call, and functions that send words to listeners or call an agent."""
+"""Makes the context of a tool call: facts about the call, and functions that send words to listeners or call an agent.
+
+An agent that a tool calls works in a child run: a run of its own, which names the calling run as its parent. An attempt
+is one execution of a tool call.
+"""
 
 import hashlib
 import math
@@ -27,21 +31,22 @@ from gesta.state.calls import DEPTH, TOO_DEEP, OpenCall
 
 
 class Children(Struct):
-    """The child runs that a tool starts in one attempt, in order."""
+    """The child runs that a tool starts in one attempt."""
 
     begun: int = 0
+    """Number of child runs started without a name of their own."""
     ends: list[Cause] = field(default_factory=list)
-    """Ends of the child runs that have ended; they are causes of the tool's result."""
+    """Run and seq of the `end` of each child run that has ended; they are causes of the tool's result."""
     at_work: list[str] = field(default_factory=list)
     """Names of the child runs that have not ended."""
     doubts: set[str] = field(default_factory=set)
-    """Names of tools with a call of unknown outcome in the child runs that ended."""
+    """Names of tools in the ended child runs with a call of which nobody knows whether it happened."""
 
 
 class ChildWaits(BaseException):
-    """Raised in a tool whose child run cannot continue now, with the id of the run and the reason.
+    """Raised in a tool whose child run cannot continue now, for example because it waits for a person.
 
-    It is not an error; do not catch it.
+    Its arguments are the id of the run and the reason. It is not an error; do not catch it.
     """
 
 
@@ -50,9 +55,13 @@ class TooDeep(GestaError):
 
 
 def idempotency_key(call: OpenCall, record: str, run: str) -> str:
-    """Return the idempotency key for the next attempt of a call, 64 hex: random at first, and then always the same.
+    """Return the idempotency key for the next attempt of a call: 64 hexadecimal digits.
+
+    The key is random for the first attempt, and later attempts use the same key. A new one is drawn after `reconcile`
+    has said that the key can no longer act.
 
     Args:
+        call: the open call.
         record: id of the record where the run was made.
         run: id of the run.
     """
@@ -62,36 +71,39 @@ def idempotency_key(call: OpenCall, record: str, run: str) -> str:
 
 
 def call_key(record: str, run: str, seq: int) -> str:
-    """Return the idempotency key that release 0.1.0 gave a call, 64 hex. Attempts of format 1 do not hold their keys.
+    """Return the idempotency key that release 0.1.0 gave a call: 64 hexadecimal digits.
+
+    It is needed for attempts in log format 1, which do not hold their keys.
 
     Args:
         record: id of the record where the run was made.
         run: id of the run.
-        seq: seq of the tool-call.
+        seq: seq of the tool-call entry.
     """
     return hashlib.sha256(f"{record}|{run}|{seq}".encode()).hexdigest()
 
 
 class Trial(Struct, frozen=True):
-    """One attempt of a call."""
+    """One attempt of a call while it runs."""
 
     call: OpenCall
     seq: int
-    """Seq of the attempt."""
+    """Seq of the `attempt` entry."""
     key: str
+    """Idempotency key of the attempt."""
     cancelled: Callable[[], bool] = lambda: False
-    """A function that returns whether nobody waits for the attempt any more."""
+    """Returns whether nobody waits for the attempt any more."""
     children: Children = field(default_factory=Children)
     mark: Any = None
-    """An object. The attempt counts as running while any thread, task or variable refers to the object."""
+    """The `Mark` of the attempt: the attempt counts as running as long as anything refers to this object."""
     checked: float = math.inf
-    """Time by `time.monotonic` at which this process last held the run for certain."""
+    """Time by `time.monotonic` at which this process certainly had the right to write the run."""
     state: Any = None
-    """What the last attempt left for this one, if a person had to answer in between."""
+    """The state that the previous attempt passed to `NeedsAnswer`, if it had to ask a person."""
 
 
 def context_of(trial: Trial, live: LiveRun) -> Context:
-    """Return the context of one attempt of a call."""
+    """Return the `gesta.Context` that the tool gets for one attempt of a call."""
     opened, call, attempt, cancelled = live.state.opened, trial.call, trial.seq, trial.cancelled
     assert opened is not None
     store = live.log.journal.store
@@ -124,7 +136,10 @@ def _header(live: LiveRun, seq: int) -> str | None:
 
 
 def turn_context(live: LiveRun) -> Context:
-    """Return the context for a function that is called for a turn. It has no key, because there is no tool call."""
+    """Return the context for a function that is called for a turn, such as a hook.
+
+    It has no key: there is no tool call.
+    """
     opened, turn = live.state.opened, live.state.turn
     assert opened is not None and turn is not None
     return Context(
@@ -145,17 +160,25 @@ def turn_context(live: LiveRun) -> Context:
 
 
 async def no_agent(*_: Any) -> Outcome:
-    """Raise GestaError: an agent can be called from a tool call only."""
+    """Raise GestaError, because only a tool call may call an agent."""
     raise GestaError("context.call is for tools: only their calls are on record, so that an agent is called once.")
 
 
 def attempt_name(live: LiveRun, attempt: int) -> str:
-    """Return a name for an attempt that is unique in this process."""
+    """Return a name for an attempt that is unique in this process: it includes the lease's owner and the run."""
     return f"{live.log.journal.lease.owner} {live.log.run}.{attempt}"
 
 
 async def _call_agent(live: LiveRun, trial: Trial, part: str, agent: Agent, input: str) -> Outcome:
-    """Call another agent in a child run. A second attempt of the call continues the same child run."""
+    """Call another agent in a child run, and return its outcome.
+
+    A second attempt of the call continues the same child run.
+
+    Args:
+        trial: the attempt that calls the agent.
+        part: last part of the child run's name; if empty, the child runs of the attempt are numbered.
+        input: the text that the agent is asked.
+    """
     call, attempt, children = trial.call, trial.seq, trial.children
     children.begun += not part
     number = part or (f"{children.begun}" if children.begun > 1 else "")
@@ -174,7 +197,11 @@ async def _call_agent(live: LiveRun, trial: Trial, part: str, agent: Agent, inpu
 
 
 def refuse_deep(live: LiveRun, cause: int) -> None:
-    """Raise TooDeep if a call would start a child run that is too deep. A second call like this ends the turn."""
+    """Raise TooDeep if the policy does not allow a further level of child runs. A second refusal ends the turn.
+
+    Args:
+        cause: seq of the entry that would have started the child run.
+    """
     error, turn = depth_error(live.limits, live.state), live.state.turn
     if error is not None and turn is not None:
         _note_depth(live, cause, DEPTH if turn.deep else TOO_DEEP, error.message)
@@ -182,10 +209,10 @@ def refuse_deep(live: LiveRun, cause: int) -> None:
 
 
 def too_deep(reason: str | None, error: Error | None) -> bool:
-    """Return whether a turn ended because agents called agents too deeply. If so, the turn that called it ends too.
+    """Return whether a child run's turn ended because agents called agents too deeply. The calling turn then ends too.
 
     Without this rule the calling agent would try again, up to its own limit of calls. So would the agent that called
-    that one, and the numbers of calls would multiply.
+    it, and the numbers of calls would multiply.
     """
     return reason == "limit" and error is not None and error.type == DEPTH
 
@@ -196,21 +223,28 @@ def _note_depth(live: LiveRun, cause: int, type: str, message: str) -> None:
 
 
 class ChildTask(Struct, frozen=True):
-    """A task for another agent."""
+    """Task that a part of a run gives to another agent."""
 
     child: str
     """Name of the child run."""
     key: str
-    """Key of the task: a task that is given twice under one key is done once."""
+    """Key of the task: a second task with the same key is not done again."""
     input: str
+    """The text that the agent is asked."""
     by: str
-    """Name of the tool, or of another part of the run, that gives the task."""
+    """Name of the tool, or of the other part of the run, that gives the task."""
     cause: int
-    """Seq of the entry that the task is made from."""
+    """Seq of the entry that the task was made from."""
 
 
 async def hand_over(live: LiveRun, agent: Agent, task: ChildTask) -> Outcome:
-    """Call another agent in a child run, and write down what the child run spent. Raises ChildWaits."""
+    """Call another agent in a child run and return its outcome.
+
+    Write an `edge` entry first, and its spending afterwards.
+
+    Raises:
+        ChildWaits: the child run cannot continue now, or waits for somebody.
+    """
     source = (*live.log.path, task.by)
     allowance = _allowance(live, task.child)
     child = task.child if allowance is not None else None
@@ -227,7 +261,7 @@ async def hand_over(live: LiveRun, agent: Agent, task: ChildTask) -> Outcome:
     )
     try:
         ended = await live.host.child(agent, handed, live)
-    except (RecordError, RunError) as failure:  # the child's turn is open: it is no answer that a model may read
+    except (RecordError, RunError) as failure:  # the child's turn is still open, so the model gets no result yet
         raise ChildWaits(await live.host.child_run(task.child, live), message_of(failure)) from failure
     if ended.end is None:
         raise ChildWaits(ended.run, "it waits for somebody")
@@ -238,12 +272,12 @@ async def hand_over(live: LiveRun, agent: Agent, task: ChildTask) -> Outcome:
 
 
 def child_name(call: OpenCall) -> str:
-    """Return the name of a call's child run."""
+    """Return the name of the child run that a call starts: the tool's name, `#` and the seq of the call."""
     return f"{call.name}#{call.seq}"
 
 
 def _allowance(live: LiveRun, child: str) -> dict[str, Any] | None:
-    """Return the amount that a child run may spend: the amount in its edge, or else an equal share."""
+    """Return the amounts that a child run may spend: those of its earlier edge, or else an equal share of the rest."""
     assert live.state.turn is not None
     spending = live.state.turn.spending
     edge = spending.edge_of(child)
@@ -264,7 +298,7 @@ def _write_retrieval(live: LiveRun, attempt: int, query: str, hits: Sequence[Hit
 
 
 def _in_task(token: EventLoopToken, do: Callable[..., None], *args: Any) -> None:
-    """Call a function in the event loop of the run. The caller is a task of that loop, or a thread of a tool."""
+    """Call a function in the event loop of the run. The caller may be a task of that loop or a tool's thread."""
     try:
         anyio.get_current_task()
     except anyio.NoEventLoopError:

@@ -1,6 +1,7 @@
-"""A prompt that has grown too large is made smaller before it is sent. A `compaction` entry says what was left out.
+"""Makes a prompt that has grown too large smaller before it is sent.
 
-`decide` chooses the entries to leave out. If an agent is to summarise them, it is asked once, in a child run.
+A `compaction` entry names the range of entries that the model is no longer shown. Nothing is deleted. `decide` chooses
+these entries. If the agent's policy names an agent to summarise them, that agent is asked once, in a child run.
 """
 
 from collections.abc import Sequence
@@ -18,15 +19,18 @@ from gesta.perform.child import ChildTask, ChildWaits, hand_over
 from gesta.perform.execution import LiveRun
 
 LEFT_OUT = "(Earlier messages were left out here to save space, and there is no summary of them.)"
-"""Text in place of turns for which an agent was to write a summary and did not."""
+"""Text that replaces left out turns when the summarising agent wrote no summary."""
 LONGEST = 8_000
-"""Greatest number of characters of a result that the summarising agent reads."""
+"""Greatest number of characters of one tool result that the summarising agent is shown."""
 CHILD = "compact"
 TASK = "The conversation so far:\n\n"
 
 
 async def compact(agent: Agent, live: LiveRun) -> bool:
-    """Leave out old results, or else old turns, of a prompt that is too large. Return whether anything was left out."""
+    """Leave out old tool results of a prompt that is too large, or old turns if no result can be left out.
+
+    Return whether anything was left out.
+    """
     live.prompt.close()
     results = old_results(agent, live.state, live.prompt)
     for each in results:
@@ -40,7 +44,10 @@ async def compact(agent: Agent, live: LiveRun) -> bool:
 
 
 async def _leave_out(agent: Agent, live: LiveRun, made: CompactionContent) -> None:
-    """Write that turns are left out. In their place stands a summary, or a sentence that says why there is none."""
+    """Write the compaction of old turns.
+
+    It holds a summary, or else a sentence and an error that says why there is none.
+    """
     rule, first, last = agent.policy.compact, made.from_seq, made.to_seq
     assert rule is not None
     causes: list[Cause] = [last]
@@ -49,7 +56,7 @@ async def _leave_out(agent: Agent, live: LiveRun, made: CompactionContent) -> No
         handed = ChildTask(f"{CHILD}#{last}", f"{live.log.run}.{CHILD}.{last}", text, CHILD, last)
         try:
             ended = await hand_over(live, rule.by, handed)
-        except ChildWaits as waits:  # nobody sums it up now; it is on record all the same
+        except ChildWaits as waits:  # no summary can be had now, but the turns are left out all the same
             run, why = waits.args
         else:
             assert ended.end is not None
@@ -68,7 +75,7 @@ def _why_no_summary(ended: Outcome) -> str | None:
 
 
 async def _messages(agent: Agent, live: LiveRun, first: int, last: int) -> Sequence[Message]:
-    """Return the messages of a range of entries, with an earlier summary before them."""
+    """Return the messages of the entries `first` to `last`, after the summaries that compactions among them hold."""
     store, formatter = live.log.journal.store, agent.formats()
     entries = await read(store, live.log.run, first - 1, last)
     earlier = [entry.content.summary for entry in entries if isinstance(entry.content, CompactionContent)]
@@ -77,7 +84,7 @@ async def _messages(agent: Agent, live: LiveRun, first: int, last: int) -> Seque
 
 
 def transcript(messages: Sequence[Message]) -> str:
-    """Return messages as a text for the agent that summarises them."""
+    """Return messages as one text for the summarising agent."""
     lines = []
     for each in messages:
         who = f"result of {each.name}" if each.role == "tool" else each.role

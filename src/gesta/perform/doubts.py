@@ -1,7 +1,8 @@
-"""A call in doubt is settled without another attempt: by a person's resolution, or by the tool's `reconcile`.
+"""Settles a call in doubt without running its tool again: by a person's resolution, or by the tool's `reconcile`.
 
-First the store is asked whether the attempt has ended, once for each lease. As long as the attempt may still be at
-work, the answer `NotDone` of `reconcile` is ignored, because the effect may happen a moment later.
+A call is in doubt if its tool may have been run and nobody knows the outcome. An attempt is one execution of the tool.
+Each process that takes over the run first finds out once whether the attempt has ended. As long as the attempt may
+still be running, the answer `NotDone` of `reconcile` is ignored, because the effect may happen a moment later.
 """
 
 import inspect
@@ -29,9 +30,10 @@ from gesta.store import Store
 
 
 async def settle(agent: Agent, call: OpenCall, live: LiveRun) -> None:
-    """Write the result of a call from a person's answer or resolution.
+    """Write the result of a call if a person answered it or resolved it. Otherwise ask the tool's `reconcile`.
 
-    Without one, ask `reconcile` about its last attempt.
+    `reconcile` is asked about the call's last attempt: once while the attempt may be running, and once after it has
+    ended.
     """
     last = call.last
     if call.answer is not None or (call.approval is not None and call.approval.verdict == "answered"):
@@ -51,7 +53,7 @@ async def settle(agent: Agent, call: OpenCall, live: LiveRun) -> None:
 
 
 def _write_answer(tool: Tool | None, call: OpenCall, live: LiveRun) -> None:
-    """Write a person's answer as the result of a call, in place of the tool's."""
+    """Write the value that a person gave as the result of a call, in place of the tool's result."""
     said = call.answer or call.approval
     assert said is not None
     value = call.answer.value if call.answer is not None else call.approval.result if call.approval else None
@@ -60,7 +62,7 @@ def _write_answer(tool: Tool | None, call: OpenCall, live: LiveRun) -> None:
 
 
 def _resolve(tool: Tool | None, call: OpenCall, live: LiveRun) -> None:
-    """Write the result that a person's resolution says."""
+    """Write the result that follows from a person's resolution of the doubt: done, or not done."""
     last = call.last
     assert last is not None
     done = last.verdict == "done"
@@ -75,7 +77,7 @@ def _resolve(tool: Tool | None, call: OpenCall, live: LiveRun) -> None:
 
 
 async def _look(call: OpenCall, live: LiveRun) -> bool:
-    """Return whether the last attempt has certainly ended. If this is new, write it down."""
+    """Return whether the last attempt has certainly ended. Write down what was found, unless it was written before."""
     last, journal = call.last, live.log.journal
     assert last is not None
     if last.process == journal.lease.owner:
@@ -92,9 +94,9 @@ async def _look(call: OpenCall, live: LiveRun) -> bool:
 
 
 async def _gone(process: str, live: LiveRun) -> bool:
-    """Return whether a process has certainly ended, as far as the store or the program knows.
+    """Return whether a process has certainly ended, as far as the store or the function `gesta.open(gone=...)` knows.
 
-    Record the program's answer.
+    If only the function knows, note its answer in the store.
     """
     store, asked = live.log.journal.store, live.host.terms.gone
     found = await store.gone(process)
@@ -105,7 +107,7 @@ async def _gone(process: str, live: LiveRun) -> bool:
 
 
 async def _asked(tool: Tool, given: tuple[Any, ...]) -> Any:
-    """Return the answer of `reconcile`. It is called in a thread unless it is async."""
+    """Return the answer of the tool's `reconcile`. A function that is not async is called in a thread."""
     assert tool.reconcile is not None
     if inspect.iscoroutinefunction(tool.reconcile):
         return await tool.reconcile(*given)
@@ -114,7 +116,13 @@ async def _asked(tool: Tool, given: tuple[Any, ...]) -> Any:
 
 
 async def _reconcile(agent: Agent, call: OpenCall, live: LiveRun, *, over: bool) -> None:
-    """Call the tool's `reconcile` with the key of a call in doubt. If it raises or is too slow, the doubt stays."""
+    """Ask the tool's `reconcile` about a call in doubt, and write its answer.
+
+    If it raises or is too slow, the doubt stays.
+
+    Args:
+        over: whether the last attempt has certainly ended.
+    """
     last, tool, opened = call.last, agent.tool(call.name), live.state.opened
     assert last is not None and tool is not None and tool.reconcile is not None and opened is not None
     key = last.key or call_key(opened.record, live.log.run, call.seq)
@@ -142,7 +150,10 @@ async def _reconcile(agent: Agent, call: OpenCall, live: LiveRun, *, over: bool)
 
 
 async def settle_idle(agent: Agent, live: LiveRun) -> None:
-    """Write results for calls of agents whose child runs ended before they did anything: no effect is in doubt."""
+    """Write a result for each waiting call of an agent whose child run ended before it tried any effect.
+
+    Nothing happened in such a child run, so the call is not in doubt.
+    """
     for call in list(live.state.calls.values()):
         tool, last = agent.tool(call.name), call.last
         if tool is None or tool.agent is None or last is None or last.doubt != WAITS or not last.child:
@@ -154,7 +165,7 @@ async def settle_idle(agent: Agent, live: LiveRun) -> None:
 
 
 async def _did_nothing(store: Store, run: str, agent: Agent) -> bool:
-    """Return whether the turn of a run has ended and nothing with a possible effect was tried, also in runs below."""
+    """Return whether the turn of a child run has ended and no effect was tried in it or in the runs below it."""
     entries = await read(store, run)
     state = fold(RunView(), entries)
     if state.open or state.opened is None or agent.program is not None:

@@ -1,6 +1,7 @@
-"""A live run is a run while a process takes its turn: the log, the folded state, and the listeners.
+"""A live run holds what a process needs while it takes a turn: the run's log, its folded state, and the listeners.
 
-All of it can be made again from the log, so nothing is lost with the process.
+The state is folded: computed by reading the entries of the log in order. A live run can be made again from the log at
+any time, so nothing is lost if the process ends.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,56 +28,59 @@ from gesta.text.redactor import SECRETS
 from gesta.text.tracing import TraceContext, span_id, trace_context, trace_id
 
 GONE_OPTION = "gone= of gesta.open"
-"""The name under which the record notes an answer of `gesta.open(gone=...)`, in place of a person."""
+"""Name under which the record notes that `gesta.open(gone=...)`, and not a person, said that a process has ended."""
 
 
 class TurnCaller(msgspec.Struct, eq=False):
-    """The values that the caller of a turn passes: listeners, a stop request, and deps."""
+    """Values that the caller of a turn passes: listeners, a stop request, and dependencies of the tools."""
 
     broadcast: Broadcast | None
-    """Sends the words of the turn to listeners; `None` if nobody can follow it."""
+    """Sends the words of the turn to listeners; `None` if nobody can listen."""
     stop: Stop
-    """Asks the turn to stop."""
+    """Through this object the caller asks the turn to stop."""
     deps: Any = None
-    """Deps for the tools of the turn."""
+    """Object that tools get as `Context.deps`; it is never on record."""
     trace: TraceContext | None = None
-    """For a child run that its parent run called: the span of the turn above."""
+    """For a child run: the tracing span of the turn that called it; `None` for other runs."""
 
 
 def nobody_knows(_process: str) -> None:
-    """Return `None`: whether a process has ended is not known. The default of `gesta.open(gone=...)`."""
+    """Return `None`: it is not known whether the process has ended. This is the default of `gesta.open(gone=...)`."""
 
 
 class Terms(msgspec.Struct, frozen=True):
-    """Options of `gesta.open` that hold for all turns of the record."""
+    """Options of `gesta.open` that apply to all turns of the record."""
 
     grace_s: float = GRACE_S
+    """Seconds for which a tool with effects may go on after its turn was asked to stop."""
     approver: Approver | None = None
+    """Checks who approves a call; `None` to believe every name."""
     gone: Callable[[str], bool | None] = nobody_knows
+    """Function that returns whether the process with a given id has ended; `None` if it does not know."""
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
-    """The task that a run gives to a child run."""
+    """Task that a run gives to a child run."""
 
     name: str
     """Name of the child run."""
     key: str
-    """Key of the task: a task that is given twice under one key is done once."""
+    """Key of the task: a second task with the same key is not done again."""
     content: SystemContent
     cause: Cause
-    """Run and seq of the edge."""
+    """The run that gives the task, and the seq of its `edge` entry."""
     source: tuple[str, ...]
-    """Path of the span that gives the task."""
+    """Path of the span that gives the task, from the root."""
     allowance: dict[str, Any] | None = None
-    """The amount that the child run may spend, if the run above keeps an account; see `decide.budget.share`."""
+    """Amounts that the child run may spend; `None` without a budget. See `decide.budget.share`."""
     run: str = ""
-    """Id of the child run, if it was called in this turn before."""
+    """Id of the child run if this turn called it before, else empty."""
     thread: bool = False
     """Whether the child run takes several turns, one after the other."""
 
 
 class Host(Protocol):
-    """The methods of a record that a live run uses: to run other agents, and to send letters."""
+    """Methods of a record that a live run uses: to run other agents, and to send results to the inbox."""
 
     @property
     def address(self) -> str:
@@ -84,38 +88,44 @@ class Host(Protocol):
 
     @property
     def terms(self) -> Terms:
-        """The options that hold for all turns."""
+        """The options of `gesta.open` that apply to all turns."""
 
     @property
     def sources(self) -> Sources:
-        """The tool sources of agents."""
+        """The opened tool sources of agents, such as connections to MCP servers."""
 
     async def child(self, agent: Any, task: Task, live: "LiveRun") -> Outcome:
-        """Run the turn of a child run, continue it, or return its outcome if it has ended."""
+        """Run a turn of a child run, continue its open turn, or return its outcome if it has ended before.
+
+        Args:
+            agent: the agent of the child run.
+            task: its task.
+            live: the run that calls it.
+        """
 
     def save(self, result: Letter) -> None:
-        """Send to the run's inbox the result of an attempt that nobody waits for any more.
+        """Send the result of an attempt to the run's inbox, if nobody waits for the attempt any more.
 
         May be called in any thread.
         """
 
     async def child_run(self, name: str, live: "LiveRun") -> str:
-        """Return the id of a child run."""
+        """Return the id of the child run with this name; `live` is its parent run."""
 
     async def call_off(self, live: "LiveRun", names: Sequence[str] | None = None) -> None:
-        """End the open turns of child runs.
+        """End the open turns of the child runs of a run, and of all runs below them.
 
         Args:
-            names: names of the child runs to end, with all runs below them; `None` for all.
+            names: names of the child runs to end; `None` for all.
         """
 
 
 USUAL = Limits()
-"""Bounds of a turn whose agent's policy is not known yet."""
+"""Limits of a turn before the policy of its agent is known."""
 
 
 class Heading(msgspec.Struct, frozen=True):
-    """The part of a request that all requests of an agent share. It is made once."""
+    """The part of a request that all requests of an agent share: the header entry and the envelope. It is made once."""
 
     agent: Agent
     header: RequestHeaderContent
@@ -126,7 +136,7 @@ Telling = type[ThoughtEvent] | type[ObservationEvent] | type[AnswerEvent] | type
 
 
 class LiveRun:
-    """A run while this process takes its turn."""
+    """A run while this process takes its turn: the log to write into, the folded state, the prompt, the listeners."""
 
     def __init__(
         self,
@@ -148,18 +158,18 @@ class LiveRun:
         self.prompt = prompt
         self.host = host
         self.budget: Budget | None = None
-        """Budget of a turn of the run."""
+        """Budget of one turn of the run; `None` for no budget."""
         self.limits = USUAL
-        """Bounds of a turn of the run."""
+        """Limits of one turn of the run."""
         self.by: str | None = None
-        """The person who resumes the turn."""
+        """Name of the person who resumes the turn, if a person does."""
         self.streamed = False
-        """Whether words of the last reply were sent already."""
+        """Whether listeners were already sent words of the last reply."""
         self.heading: Heading | None = None
         """The heading of the last request."""
         self.made: tuple[Agent, str, Agent] | None = None
-        """For instructions that a function makes: the agent, their text in the open turn, and the agent with that
-        text."""
+        """For an agent whose instructions a function makes: the agent, the text made for the open turn, and a copy of
+        the agent with that text."""
         self._view = RunView()
         log.journal.keeps = True
 
@@ -169,7 +179,7 @@ class LiveRun:
         return self.host.address
 
     def inside(self, log: Log) -> "LiveRun":
-        """Return a copy of this live run that writes into a span of the run."""
+        """Return a live run with the same state that writes into `log`, the log of another span of the run."""
         inner = object.__new__(LiveRun)
         inner.__dict__ |= self.__dict__  # `copy` takes ten times as long
         inner.log = log
@@ -181,9 +191,10 @@ class LiveRun:
         return self.log.journal.clock
 
     def span(self, seq: int) -> TraceContext | None:
-        """Return the span that an entry of the open turn began, as a trace names it.
+        """Return the tracing span of the part of the turn that began with the entry `seq`.
 
-        `None` in a child run that was resumed by itself, because its trace is known to the run above alone.
+        Return `None` if no turn is open. Return `None` also in a child run that was resumed by itself, because only its
+        parent run knows its trace.
         """
         turn, opened = self.state.turn, self.state.opened
         if turn is None or opened is None or (opened.parent_run is not None and self._above is None):
@@ -194,7 +205,7 @@ class LiveRun:
         return TraceContext(trace, span_id(self.log.run, seq), above is None or above.sampled)
 
     def absorb(self) -> list[Entry]:
-        """Fold the entries written since the last call, and return them."""
+        """Fold the entries written since the last call into the state and the prompt. Return these entries."""
         journal = self.log.journal
         if not journal.fresh:
             return []
@@ -205,7 +216,10 @@ class LiveRun:
         return entries
 
     def head(self, agent: Agent) -> Heading:
-        """Return the part of a request that all requests of an agent share."""
+        """Return the part of a request that all requests of an agent share.
+
+        It is made again only for another agent object.
+        """
         if self.heading is None or self.heading.agent is not agent:
             header = agent.formats().dress(agent.header())
             if self.made is not None and self.made[2] is agent:
@@ -215,9 +229,9 @@ class LiveRun:
         return self.heading
 
     async def instead(self, agent: Agent, model: str) -> Agent:
-        """Return the agent with one of its fallbacks as its model. The prompt is encoded again for that model.
+        """Return the agent's fallback that uses the model named `model`, and encode the prompt for that model.
 
-        Cost: reads the run, once in a turn.
+        Cost: reads the run from its store if that model encodes prompts in another way.
         """
         agent = agent.in_place(model)
         if self.prompt.way != way(agent.formats(), agent.asked()):
@@ -230,13 +244,15 @@ class LiveRun:
         return agent
 
     def write(self, content: Content, *causes: Cause) -> Entry:
-        """Write an entry in the span of the turn."""
+        """Write an entry in the span of the turn, with the entries that caused it."""
         return self.log.journal.write(content, self.log.span_seq, causes)
 
     def tell(self, type_: Telling, content: str, message: int = 0, *, last: bool = False) -> None:
         """Send words to all listeners of the run before the words are on record. They may be retracted later.
 
         Args:
+            type_: class of the event to send.
+            content: the words.
             message: seq of the request that the words answer.
             last: whether these words end a message.
         """
@@ -247,23 +263,28 @@ class LiveRun:
             self.broadcast.tell(event, self.log.journal.durable_head)
 
     def take_back(self, message: int) -> None:
-        """Send a `retract` event: the words streamed for a request are not the answer."""
+        """Send a `retract` event: the words that were streamed for a request are not the answer.
+
+        Do nothing if none were.
+        """
         if self.streamed:
             self.streamed = False
             self.tell(RetractEvent, "", message, last=True)
 
 
 class Kept(msgspec.Struct, frozen=True):
-    """The folded state of a run up to its head."""
+    """The folded state of a run, kept in memory between two turns."""
 
     head: int
+    """Seq of the last folded entry."""
     digest: bytes
+    """Digest of that entry, which shows whether the run is still the same."""
     state: RunState
     prompt: Prompt
 
 
 async def folded(store: Store, run: str, agent: Agent) -> tuple[RunState, Prompt]:
-    """Return the folded state of a run, and its prompt. Cost: reads the run."""
+    """Return the folded state of a run, and its prompt for the agent. Cost: reads all entries of the run."""
     state, prompt, view = RunState(), Prompt(agent.formats(), agent.asked()), RunView()
     async for page in pages(store, run):
         for entry in page:

@@ -1,6 +1,6 @@
-"""The check of a tool call that a model generated: the tool is known, the arguments are a JSON object and fit.
+"""Checks a tool call that a model generated: the tool exists, and the arguments are a JSON object that fits it.
 
-Errors are for the model to read.
+The texts of the errors are written for the model, which reads them as the result of its call.
 """
 
 import json
@@ -22,7 +22,11 @@ NO_ARGUMENT = (
 
 
 def checked_call(agent: Agent, call: ReplyCall) -> ToolCallContent:
-    """Return the content of a call. If the call is invalid, the content holds the error."""
+    """Return the content to record for a call of a reply. If the call is invalid, the content holds the error.
+
+    If the arguments are no JSON object, the agent's `repair` function may correct them. It is asked only for tools
+    without effects and for tools that need approval.
+    """
     args, wrong_text = _object(call.args)
     meta, problem = None, None
     tool = agent.tool(call.name)
@@ -54,9 +58,9 @@ def checked_call(agent: Agent, call: ReplyCall) -> ToolCallContent:
 
 
 def _object(text: str) -> tuple[dict[str, Any] | None, str]:
-    """Return the arguments read from a text, and an empty reason; or `None` and the reason.
+    """Return the arguments read from a text and an empty string, or `None` and what is wrong with the text.
 
-    Empty text means no arguments.
+    An empty text means no arguments.
     """
     try:
         value = _lenient_json(text) if text.strip() else {}
@@ -68,7 +72,7 @@ def _object(text: str) -> tuple[dict[str, Any] | None, str]:
 
 
 def _lenient_json(text: str) -> Any:
-    """Read JSON. Text that msgspec refuses, such as half a surrogate pair or NaN, is read by `json.loads`."""
+    """Return the value of a JSON text. `json.loads` reads texts that msgspec refuses, such as half a surrogate pair."""
     try:
         return msgspec.json.decode(text.encode("utf-8", "surrogatepass"))
     except (msgspec.DecodeError, ValueError):

@@ -1,7 +1,7 @@
-"""Instructions that a function makes, once in a turn, before its first request. The request header holds their text.
+"""Instructions that a function makes: it is called once in a turn, and the request header records their text.
 
-So all requests of a turn begin with the same bytes, which the caches of providers need. A process that continues or
-replays the turn does not call the function again. If the function fails, the turn ends.
+All requests of a turn then begin with the same bytes, which the caches of providers need. A process that continues or
+replays the turn reads the text and does not call the function again. If the function fails, the turn ends.
 """
 
 from traceback import format_exception
@@ -20,9 +20,11 @@ MADE_NONE = " made no instructions: "
 
 
 async def instructed(agent: Agent, live: LiveRun) -> Agent | None:
-    """Return the agent with the instructions of the open turn; `None` if the function failed, which is then on record.
+    """Return the agent with the instructions of the open turn as a text.
 
-    For the same agent the same object is returned, so that the header of its requests is made once.
+    If the function failed, record it and return `None`.
+
+    For the same agent and text the same object is returned, so that the header of its requests is made once.
     """
     turn, header = live.state.turn, live.state.header
     assert turn is not None
@@ -40,7 +42,7 @@ async def instructed(agent: Agent, live: LiveRun) -> Agent | None:
 
 
 def _unmade(agent: Agent, failure: Exception) -> Error:
-    """Return the error to record when the function fails."""
+    """Return the error to record when the function that makes the instructions failed."""
     assert not isinstance(agent.instructions, str)
     said, name = message_of(failure), type(failure).__name__
     message = f"{function_name(agent.instructions)}{MADE_NONE}{name}: {said}"

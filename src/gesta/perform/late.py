@@ -1,7 +1,8 @@
-"""The result of an attempt that nobody waits for any more is sent as a letter, and counts for that attempt only.
+"""Sends the result of an attempt that nobody waits for any more as a letter. It counts for that attempt only.
 
-The key of the letter names the attempt and the first characters of its idempotency key. Both are needed: a run that was
-pruned and begun anew has the same id, and its entries have the same numbers.
+An attempt is one execution of a tool call. A letter is content in the inbox of a run; the process that holds the run
+turns it into an entry. The letter's key names the attempt and the first characters of its idempotency key. Both are
+needed: a run that was pruned and begun anew has the same id, and its entries have the same numbers.
 """
 
 from typing import get_args
@@ -31,6 +32,7 @@ from gesta.state.calls import UNSTARTED, OpenCall
 from gesta.store import Letter, Store
 
 LATE = "late-"
+"""Prefix of the keys of these letters."""
 Sayable = (
     AnswerContent
     | ApprovalContent
@@ -42,28 +44,28 @@ Sayable = (
     | UserContent
 )
 SAYABLE = get_args(Sayable)
-"""Contents that a person or the application may send to an inbox. Only the run's holder writes all others."""
+"""Types of content that a person or the application may send to an inbox. Only the process that holds the run writes
+the other types."""
 STRAY = "gesta.stray"
-"""Key of the entry that is written for a letter that fits no attempt of the run."""
+"""Key of the key-value entry that is written for a letter that fits no attempt of the run."""
 
 
 def late(run: str, attempt: int, key: str | None, content: Content) -> Letter:
-    """Return the letter with the result or the fault of an attempt.
+    """Return a letter with the result or the fault of an attempt.
 
     Args:
+        run: id of the run.
         attempt: seq of the attempt.
-        key: its idempotency key.
-        content: a result or a fault.
+        key: idempotency key of the attempt.
+        content: the result or the fault.
     """
     return Letter(run, f"{LATE}{attempt}-{(key or '')[:16]}", encode_content(content, None))
 
 
 async def send(letter: Letter, store: Store) -> None:
-    """Send the letter of an attempt.
+    """Send the letter of an attempt to the run's inbox. Raises WriteFailed.
 
-    A letter saying that an attempt did not begin is sent only if the attempt is on record.
-
-    Raises WriteFailed.
+    A letter that says that an attempt did not begin is sent only if the attempt is on record.
     """
     content = decode_content(letter.content, {})
     unbegun = isinstance(content, FaultContent) and content.error.type == UNSTARTED
@@ -72,7 +74,7 @@ async def send(letter: Letter, store: Store) -> None:
 
 
 async def attempt_of(letter: Letter, store: Store) -> Entry | None:
-    """Return the attempt that a letter is about; `None` if there is no such attempt. Cost: reads one row."""
+    """Return the entry of the attempt that a letter is about; `None` if there is none. Cost: reads one row."""
     seq, _, key = letter.key.removeprefix(LATE).partition("-")
     if not letter.key.startswith(LATE) or not seq.isdecimal():
         return None
@@ -83,9 +85,12 @@ async def attempt_of(letter: Letter, store: Store) -> Entry | None:
 
 
 def placed(content: Content, attempt: Entry | None, calls: dict[int, OpenCall]) -> Content:
-    """Return the content to write for a letter. A result that comes too late is marked as late.
+    """Return the content to write for a letter. A result for a call that already has one is marked as late.
+
+    Letters that fit nothing in the run become a key-value entry that says so.
 
     Args:
+        content: content of the letter.
         attempt: the attempt that the letter is about, see `attempt_of`.
         calls: the calls of the run that have no result, by seq.
     """

@@ -1,7 +1,7 @@
-"""One request to a model. It is durable before its first byte is sent, and the reply is written after it.
+"""One request to a model: it is durable before its first byte is sent, and the reply is written after it.
 
-A failed try is a `fault` entry, which says whether and when another try follows. `decide` reads that, so a process that
-continues the turn waits only for the rest of the pause.
+A failed try is a `fault` entry, which says whether another try follows, and after which pause. `decide` reads that
+entry. So a process that continues the turn waits only for the rest of the pause.
 """
 
 import time
@@ -41,37 +41,43 @@ from gesta.text.redactor import SECRETS, Flow
 
 
 class Coming(Struct):
-    """A reply that is being received: its bytes so far, and the words that were sent to listeners."""
+    """A reply that is being received: its bytes so far, and which of its words listeners were sent."""
 
     message: int
     """Seq of the request."""
     held: dict[str, Any] | None = None
-    """Amount that was reserved for the request."""
+    """Amounts of the budget that were reserved for the request; `None` without a budget."""
     raw: list[bytes] = field(default_factory=list)
+    """The received bytes, in order."""
     begun: bool = False
-    """Whether any byte or word of the reply has come."""
+    """Whether any byte or word of the reply has been received."""
     chars: int = 0
+    """Number of characters of the answer that listeners were sent."""
     in_text: bool = False
-    """Whether the calls are read from the text of the reply."""
+    """Whether the model writes its tool calls as text, so that a formatter reads them from the reply."""
     unheard: bool = False
-    """Whether words came while nobody listened. Then the reply is sent as a whole once it is on record."""
+    """Whether words came while nobody listened. From then on no words are sent; the whole reply is sent once it is on
+    record."""
     thought: bool = False
-    """Whether reasoning was sent to listeners."""
+    """Whether listeners were sent reasoning."""
     answering: bool = False
-    """Whether the end of the reasoning was sent to listeners, because the answer has begun."""
+    """Whether listeners were sent the end of the reasoning, because the answer has begun."""
     flows: dict[str, Flow] = field(default_factory=dict)
-    """Filters that remove secrets from the words sent to listeners, by type of the words."""
+    """Filters that remove secrets from the words for listeners: one for `text` and one for `thought`."""
     secret: bool = False
-    """Whether the reply holds a secret. Then its bytes are not recorded, because the secret may be split among them."""
+    """Whether the reply contains a secret. Then its bytes are not recorded, because the secret may be split among them.
+    """
     quiet: bool = False
-    """Whether the answer is sent to listeners only after a hook has allowed it."""
+    """Whether listeners are sent the answer only after a hook has allowed it."""
 
 
 async def ask(agent: Agent, live: LiveRun, *, smaller: bool = False) -> None:
-    """Ask the model once, with the tools that may be used in the current tool state.
+    """Ask the model once, offering it the tools that are allowed in the current tool state.
+
+    Write the request and its reply.
 
     Args:
-        smaller: whether the prompt is too large. If a part of it could be left out, the model is not asked yet.
+        smaller: whether the prompt is too large. If a part of it could be left out, the model is not asked this time.
     """
     turn = live.state.turn
     if turn is not None and turn.instead:
@@ -79,7 +85,7 @@ async def ask(agent: Agent, live: LiveRun, *, smaller: bool = False) -> None:
     agent = agent.offering(live.state.tool_state)
     if smaller and await compact(agent, live):
         return
-    if live.heading is None or live.heading.agent is not agent:  # else they are those of the request before
+    if live.heading is None or live.heading.agent is not agent:  # else as in the last request
         made = agent if isinstance(agent.instructions, str) else await instructed(agent, live)
         if made is None:
             return
@@ -129,7 +135,10 @@ async def _write_broken_off(live: LiveRun, coming: Coming) -> None:
 
 
 def _write_request(agent: Agent, live: LiveRun) -> tuple[Request, Entry]:
-    """Write a request: the blocks added since the last request, and the digest of the whole body."""
+    """Write the entry of a request: the blocks (encoded messages) that it adds, and the digest of the whole body.
+
+    Return the request to send, and its entry.
+    """
     state, prompt = live.state, live.prompt
     heading = live.head(agent)
     header = heading.header
@@ -138,7 +147,7 @@ def _write_request(agent: Agent, live: LiveRun) -> tuple[Request, Entry]:
         live.absorb()
         state = live.state
         if state.header == header:
-            state.header = header  # what was read back is the same, and a copy of all schemas
+            state.header = header  # the folded header is equal, but a copy of all schemas
     prompt.close()
     asked = state.asked
     extends = asked if asked is not None and asked.encoder in ("", prompt.encoder) else None
@@ -162,9 +171,9 @@ def _write_request(agent: Agent, live: LiveRun) -> tuple[Request, Entry]:
 
 
 async def _exchange(agent: Agent, live: LiveRun, request: Request, coming: Coming) -> tuple[str, Reply]:
-    """Send the request. Return the recorded text of the reply, and the reply as read.
+    """Send the request. Return the text of the reply for the record, and the reply as parsed.
 
-    Deltas are sent to listeners as they come.
+    While the reply is received, its words are sent to listeners.
     """
     model, reader, fed = agent.asked(), agent.formats().reader(), 0
     live.streamed, coming.in_text = False, reader is not None
@@ -179,7 +188,7 @@ async def _exchange(agent: Agent, live: LiveRun, request: Request, coming: Comin
     whole = reply.text
     if reader is not None:
         for read in reader.feed(whole[fed:]):
-            if fed:  # a reply that came whole is shown whole
+            if fed:  # a reply that was not streamed is shown as a whole later
                 _show(live, coming, read)
         reply = reader.close(reply)
     if live.streamed:
@@ -200,9 +209,12 @@ async def _exchange(agent: Agent, live: LiveRun, request: Request, coming: Comin
 async def _read_pieces(
     live: LiveRun, coming: Coming, reader: Reader | None, parser: Parser, pieces: AsyncGenerator[Piece, None]
 ) -> tuple[Reply, int]:
-    """Return the reply, and how many characters of it were passed to `reader`.
+    """Receive a streamed reply. Return it, and the number of its characters that were passed to `reader`.
 
-    Words are sent to listeners as they come.
+    While it is received, its words are sent to listeners.
+
+    Args:
+        reader: reads calls from the text; `None` if the provider returns them separately.
     """
     fed = 0
     async with aclosing(pieces) as chunks:
@@ -221,7 +233,7 @@ async def _read_pieces(
 
 
 def _gives_answer(agent: Agent, reply: Reply) -> bool:
-    """Return whether all calls of a reply are calls of the tool with which the model gives its typed answer."""
+    """Return whether a reply only calls the tool by which the model gives an answer of the agent's output type."""
     return agent.answers_by() == "tool" and all(call.name == ANSWER for call in reply.calls)
 
 
@@ -245,7 +257,7 @@ def _show(live: LiveRun, coming: Coming, delta: Delta) -> None:
 
 
 def _flush(live: LiveRun, coming: Coming) -> None:
-    """Send the words that were held back because a secret could have begun in them."""
+    """Send listeners the words that were held back because a secret might have begun in them."""
     for type_, flow in coming.flows.items():
         _tell(live, coming, type_, flow.feed("", last=True))
 
@@ -256,7 +268,12 @@ def _tell(live: LiveRun, coming: Coming, type_: str, text: str) -> None:
 
 
 def _write_fault(agent: Agent, live: LiveRun, entry: Entry, raised: BaseException, coming: Coming) -> None:
-    """Write the fault of a failed try: the error and, if there is a next try, its pause and its model."""
+    """Write the fault of a failed try: the error and, if another try follows, the pause before it and its model.
+
+    Args:
+        entry: entry of the request.
+        raised: the exception by which the try failed.
+    """
     failure = raised if isinstance(raised, Exception) else ModelFault(type(raised).__name__, message_of(raised))
     turn = live.state.turn
     assert turn is not None
@@ -271,13 +288,13 @@ def _write_fault(agent: Agent, live: LiveRun, entry: Entry, raised: BaseExceptio
     meta, chars = (_raw(coming) or None) if coming.raw else None, coming.chars or None
     fault = FaultContent(of=entry.seq, error=error, wait_s=wait_s, shown_chars=chars, instead=instead, meta=meta)
     live.write(fault, entry.seq)
-    if coming.held is not None and status is not None and not coming.begun:  # what is refused is not billed
+    if coming.held is not None and status is not None and not coming.begun:  # refused, so not billed
         live.write(BudgetContent(of=entry.seq, spent={"tokens": 0, "usd": 0.0}), entry.seq)
     live.take_back(coming.message)
 
 
 def _raw(coming: Coming) -> dict[str, Any]:
-    """Return the compressed bytes of the reply for the record; an empty dict if they hold a secret."""
+    """Return the compressed bytes of the reply for the record; an empty dict if they contain a secret."""
     data = b"".join(coming.raw)
     if coming.secret or SECRETS.bytes(data) is not data:
         return {}
@@ -285,18 +302,18 @@ def _raw(coming: Coming) -> dict[str, Any]:
 
 
 def _meta(agent: Agent, coming: Coming, reply: Reply) -> dict[str, Any] | None:
-    """Return data to record with the reply: its bytes, and the items that the provider wants back next time."""
+    """Return data to record with the reply: its bytes, and the items that the provider wants to get back next time."""
     native = {} if reply.native is None else {"native": {"by": native_by(agent.asked()), "items": reply.native}}
     return (_raw(coming) if reply.keep else {}) | native or None
 
 
 def _record(agent: Agent, live: LiveRun, coming: Coming, completion: Entry, reply: Reply) -> None:
-    """Write the reasoning that the reply shows, and its calls, in one commit with the completion."""
+    """Write the reasoning and the calls that the reply contains. They are committed together with the completion."""
     if reply.thought:
         live.write(ThoughtContent(value=reply.thought), completion.seq)
     if live.streamed and (reply.calls or not reply.text.strip()):
         live.take_back(coming.message)
-    if reply.calls and reply.text and coming.in_text:  # the record has it in one with the calls
+    if reply.calls and reply.text and coming.in_text:  # the record holds the words and the calls in one text
         live.tell(ThoughtEvent, reply.text, coming.message, last=True)
     for call in reply.calls:
         live.write(checked_call(agent, call), completion.seq)

@@ -1,8 +1,9 @@
-"""Carries out moves and writes down the results. All effects outside of the process are caused here.
+"""Carries out moves and records the results. All effects outside of this process are caused here.
 
-Each effect is announced on record before it begins: by a `request` before a model is asked, by an `attempt` before a
-tool runs. So after a crash at any point the log says whether something had not begun, is done, or is in doubt. A
-failure outside becomes an entry for the model or for `decide`. It is never raised out of the run.
+A move is what `decide` chose as the next thing to do. Each effect is announced on the record before it begins: by a
+`request` entry before a model is asked, by an `attempt` entry before a tool runs. So after a crash at any point, the
+log says whether something had not begun, is done, or is in doubt (may have happened or not). A failure of a model or a
+tool becomes an entry, which the model or `decide` reads. It is never raised out of the run.
 """
 
 from datetime import timedelta
@@ -34,10 +35,10 @@ from gesta.state.calls import LOST
 
 
 async def perform(agent: Agent, move: Move, live: LiveRun) -> list[Entry]:
-    """Carry out a move, and return the entries about it, in order. They are already folded into the live run.
+    """Carry out a move. Return the entries about it, in order; they are already folded into the state of the live run.
 
     Raises:
-        WriteFailed, LeaseLost: the log accepts no more entries; no effect was begun after that.
+        WriteFailed, LeaseLost: the log accepts no more entries. No effect was begun after that.
     """
     match move:
         case Check():
@@ -79,7 +80,10 @@ def _close(move: Close, live: LiveRun) -> None:
 
 
 async def _pause(move: Pause, live: LiveRun) -> None:
-    """Wait until the next try. The wait is not recorded: another process that continues the turn waits for the rest."""
+    """Wait until the next try of a failed request is due.
+
+    The wait itself is not recorded. Another process that continues the turn waits only for the rest, by the clock.
+    """
     left = (move.failed_at + timedelta(seconds=move.wait_s) - live.clock()).total_seconds()
     if left > 0:
         await live.log.durable()
@@ -89,7 +93,7 @@ async def _pause(move: Pause, live: LiveRun) -> None:
 
 
 async def _wait(agent: Agent, move: Wait, live: LiveRun) -> None:
-    """Write the requests for approvals and answers that are not on record yet."""
+    """Write the questions to people that the turn waits for and that are not on record yet."""
     journal = live.log.journal
     known = journal.head
     for waiting in move.what:
@@ -108,7 +112,7 @@ async def _wait(agent: Agent, move: Wait, live: LiveRun) -> None:
 
 
 def _ask_about(agent: Agent, waiting: Waiting, live: LiveRun) -> None:
-    """Write a request to a person: to approve a call, or to give its result."""
+    """Write an entry that asks a person to approve a call, or to give the result of a call."""
     call = live.state.call(waiting.call)
     assert call is not None
     tool, args = agent.tool(call.name), call.args
@@ -125,7 +129,7 @@ def _ask_about(agent: Agent, waiting: Waiting, live: LiveRun) -> None:
 async def _finish(agent: Agent, move: Finish, live: LiveRun) -> None:
     """Write the answer, if there is one, and end the turn.
 
-    For a child run the `end` holds the answer as its `state`.
+    For a child run, the `end` entry holds the answer as its `state`.
     """
     turn, opened = live.state.turn, live.state.opened
     assert turn is not None and opened is not None
@@ -146,7 +150,7 @@ async def _finish(agent: Agent, move: Finish, live: LiveRun) -> None:
     if live.state.steps.open or turn.handed > 0:
         await live.host.call_off(live)
         await settle_idle(agent, live)
-    for span in sorted(live.state.spans, reverse=True):  # of steps that were broken off
+    for span in sorted(live.state.spans, reverse=True):  # spans of steps that were interrupted
         left = Error(type="orphaned", message="the turn ended before it was done")
         live.log.journal.write(EndContent(status="error", error=left), span)
     status: Status = "success" if move.reason == "answered" else "error"

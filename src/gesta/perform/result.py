@@ -1,4 +1,4 @@
-"""The result of a tool's function, as the content that the model reads: its value as JSON, or its error."""
+"""Turns what a tool's function returned or raised into the content of a `tool-result` entry, which the model reads."""
 
 import traceback
 from typing import Any
@@ -13,14 +13,22 @@ from gesta.perform.threads import Returned
 
 
 class DocumentedResult(Struct, frozen=True):
-    """A return value for tools: the result that the model reads, and a document for the record."""
+    """Return value for tools: the result that the model reads, and a document that is only recorded."""
 
     result: Any
+    """The value that the model reads."""
     document: dict[str, Any]
+    """Recorded beside the result; no model reads it."""
 
 
 def result_of(returned: Returned, tool: Tool | None, call: int) -> ToolResultContent:
-    """Return the result of a call: the returned value as JSON if its type has a JSON form, or the raised error."""
+    """Return the result of a call: the returned value as JSON if its type has a JSON form, or the raised error.
+
+    Args:
+        returned: what the tool's function returned or raised.
+        tool: the tool; `None` if the agent does not have it any more.
+        call: seq of the tool call.
+    """
     failure = returned.failure
     if isinstance(returned.value, DocumentedResult):
         told = returned.value
@@ -35,7 +43,10 @@ def result_of(returned: Returned, tool: Tool | None, call: int) -> ToolResultCon
 
 
 def stated(tool: Tool | None, content: ToolResultContent) -> ToolResultContent:
-    """Return a result with the tool's state and whether it ends the turn. This is set only if the tool succeeded."""
+    """Return a result with the tool state that the tool sets, and with whether it ends the turn.
+
+    Only results of tools that succeeded are changed.
+    """
     if tool is None or content.outcome != "ok" or not (tool.state is not None or tool.ends_turn):
         return content
     return msgspec.structs.replace(content, state=tool.state, ends_turn=tool.ends_turn)
@@ -55,13 +66,16 @@ def _failed(failure: BaseException, call: int) -> ToolResultContent:
 
 
 def plain(value: Any) -> Any:
-    """Return a tool's value as JSON values, if its type has a JSON form: structs, dataclasses, pydantic models."""
+    """Return a value as plain JSON values if its type has a JSON form: structs, dataclasses, pydantic models.
+
+    Any other value is returned unchanged.
+    """
     if value is None or type(value) in (str, int, float, bool):
         return value
     dump = getattr(type(value), "model_dump", None)
     try:
         return dump(value, mode="json") if dump is not None else msgspec.to_builtins(value, enc_hook=_dumped)
-    except Exception:  # noqa: BLE001 - what has no JSON form is written by the codec, which is total
+    except Exception:  # noqa: BLE001 - a value without a JSON form is encoded by the codec, which accepts any value
         return value
 
 

@@ -1,7 +1,8 @@
-"""The tool sources of a record's agents. Each is opened once, and asked for its tools at every turn.
+"""Opens each tool source of the agents once, and asks it for its tools at every turn.
 
-The tasks of a source are in a task group that ends after the record's turns and before its store. If each method of the
-record runs in an event loop of its own, the sources are opened again for each call.
+A tool source offers tools that are not written in the program, such as an MCP server. The tasks of a source run in a
+task group that ends after the record's turns and before its store. If each method of the record runs in an event loop
+of its own, as with `gesta.open_sync`, the sources are opened again for each call.
 """
 
 from collections.abc import Callable, Coroutine, Hashable
@@ -23,48 +24,48 @@ from gesta.function_tool.tool import Tool
 
 
 class InLoop(Struct):
-    """The sources that were opened in one event loop."""
+    """The sources that were opened in one event loop, and the task group in which they run."""
 
     tasks: TaskGroup
     opened: dict[Hashable, OpenSource]
 
 
 class Sources:
-    """The opened sources of a record, for each event loop."""
+    """The opened tool sources of a record, separately for each event loop."""
 
     def __init__(self) -> None:
         self._opened: dict[object, InLoop] = {}  # by event loop
 
     @property
     def ready(self) -> bool:
-        """Whether sources can be opened in this event loop."""
+        """Whether sources can be opened in the present event loop."""
         return bool(self._opened) and current_token() in self._opened
 
     @property
     def holding(self) -> bool:
-        """Whether a source holds a call of a turn that waits."""
+        """Whether a source keeps a call open for a turn that waits for a person."""
         return any(each.holding for loop in self._opened.values() for each in loop.opened.values())
 
     async def __aenter__(self) -> Self:
-        """Make it possible to open sources in this event loop, until the block ends."""
+        """Allow sources to be opened in this event loop until the block ends."""
         self._opened[current_token()] = InLoop(await anyio.create_task_group().__aenter__(), {})
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, raised: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close the sources, and wait until they have ended."""
+        """Close the sources of this event loop, and wait until their tasks have ended."""
         loop = self._opened.pop(current_token())
         for each in loop.opened.values():
             each.close()
         await loop.tasks.__aexit__(None, None, None)  # nothing in the group raises, so that `raised` goes on as itself
 
     async def listed(self, agent: Agent[Any]) -> Agent[Any]:
-        """Return the agent with the present tools of its sources; the same agent if they have not changed.
+        """Return the agent with the tools that its sources offer now; the same object if they have not changed.
 
         Raises:
             GestaError: a source cannot be reached, or its tools cannot be used.
-            BadTool: two sources, or a source and the program, have a tool of one name.
+            BadTool: two sources, or a source and the program, offer a tool of the same name.
         """
         loop = self._opened[current_token()]
         found: list[Tool] = []
@@ -81,7 +82,7 @@ class Sources:
         return replace(agent, tools=[*own, *kept])
 
     def ended(self, run: str) -> None:
-        """Drop the calls that sources hold for a run, because its turn has ended."""
+        """Make all sources drop the calls that they hold for a run, because its turn has ended."""
         for loop in self._opened.values():
             for each in loop.opened.values():
                 each.ended(run)
@@ -96,11 +97,14 @@ def _is(one: object, other: object) -> bool:
 
 
 def _apart(agent: Agent[Any], own: list[Tool], before: list[Tool], found: list[Tool]) -> list[Tool]:
-    """Return the tools of sources whose names are not taken.
+    """Return the tools of sources whose names are not taken by another tool.
 
     Args:
+        agent: the agent, for the text of an error.
+        own: tools that the program gave the agent.
         before: tools that sources offered earlier in the turn. If there are any, a new tool with a taken name is left
             out.
+        found: tools that sources offer now.
 
     Raises:
         BadTool: two tools have one name at the beginning of a turn.

@@ -1,8 +1,8 @@
 """When the caller of a turn stops waiting, nothing new starts, and running calls with effects may finish.
 
-The turn runs in a task that a cancellation of its caller does not reach, whichever library cancels. The caller asks the
-turn to stop, and waits for it. Work without effects is cancelled at once. A tool with effects may run for some more
-seconds, so that its result is recorded. Then the turn is left open and waits to be resumed.
+The turn runs in a task of its own, which a cancellation of its caller does not reach. The caller asks the turn to stop,
+and waits until it has stopped. Work without effects is cancelled at once. A tool with effects may run for some more
+seconds (the grace), so that its result is recorded. Then the turn is left open and waits to be resumed.
 """
 
 import math
@@ -24,14 +24,19 @@ class TurnLeft(BaseException):
 
 
 class Stop:
-    """A request to stop a turn, and the parts of the turn that it cancels."""
+    """Request to stop a turn, with the cancel scopes in the turn that the request cancels.
+
+    Args:
+        grace_s: seconds for which tools with effects may go on.
+        above: the stop request of the calling turn, for the turn of a child run.
+    """
 
     def __init__(self, grace_s: float = GRACE_S, above: "Stop | None" = None) -> None:
         self.grace_s = grace_s
         self.asked = False
         """Whether nothing new may start."""
         self._now = False
-        self._at_once: list[anyio.CancelScope] = []  # few at a time: an empty set takes four times the memory
+        self._at_once: list[anyio.CancelScope] = []  # lists, because an empty set takes four times the memory
         self._graced: list[anyio.CancelScope] = []
         self._below: list[Stop] = []
         self._above = above
@@ -40,21 +45,21 @@ class Stop:
             above.join(self)
 
     def join(self, below: "Stop") -> None:
-        """Add a turn that is asked to stop when this turn is."""
+        """Add a turn that is asked to stop whenever this turn is."""
         self._below.append(below)
         if self.asked:
             below.ask(now=self._now)
 
     def part(self, below: "Stop") -> None:
-        """Remove a turn that `join` added."""
+        """Remove a turn that `join` added. Do nothing if it is not there."""
         if below in self._below:
             self._below.remove(below)
 
     def ask(self, *, now: bool = False) -> None:
-        """Ask the turn to stop, and the turns that it waits for.
+        """Ask this turn and the turns that it waits for to stop.
 
         Args:
-            now: whether to end the grace of tools with effects too.
+            now: whether tools with effects are cancelled at once too, without the grace.
         """
         self.asked, self._now = True, self._now or now
         for scope in self._at_once:
@@ -65,7 +70,7 @@ class Stop:
             below.ask(now=now)
 
     def done(self) -> None:
-        """Remove this turn from the turn above it, because this turn has ended."""
+        """Remove this turn from its calling turn's request, because this turn has ended."""
         if self._above is not None:
             self._above.part(self)
 
@@ -75,13 +80,14 @@ class Stop:
             raise TurnLeft
 
     def breaking(self) -> "Breaking":
-        """Return a block that is cancelled when the turn is asked to stop."""
+        """Return a context manager whose block is cancelled when the turn is asked to stop."""
         return Breaking(self)
 
     def enter(self, scope: anyio.CancelScope, *, graced: bool) -> None:
         """Add a cancel scope that is cancelled when the turn is asked to stop.
 
         Args:
+            scope: the cancel scope.
             graced: whether the scope is cancelled only after the grace, as for a tool with effects.
         """
         (self._graced if graced else self._at_once).append(scope)
@@ -96,21 +102,24 @@ class Stop:
             self._graced.remove(scope)
 
     def now(self) -> float:
-        """Return the time by the clock of the event loop, as deadlines use it. The clock is looked up once."""
+        """Return the time by the clock of the event loop, in seconds, for deadlines."""
         now = time.monotonic()
         if self._ahead_s != self._ahead_s:
             self._ahead_s = anyio.current_time() - now
         return now + self._ahead_s
 
     async def wait(self, seconds: float) -> None:
-        """Wait, unless the turn is asked to stop. Raises TurnLeft."""
+        """Sleep for some seconds. Raises TurnLeft at once if the turn is asked to stop."""
         with self.breaking():
             await anyio.sleep(seconds)
         self.check()
 
     @asynccontextmanager
     async def holding(self, lock: anyio.Lock) -> AsyncIterator[None]:
-        """Wait for a lock and hold it, unless the turn is asked to stop. Raises TurnLeft."""
+        """Hold a lock for the length of the block.
+
+        Raises TurnLeft if the turn is asked to stop before the lock is acquired.
+        """
         held = False
         try:
             with self.breaking():
@@ -130,7 +139,10 @@ class Stop:
 
 
 class Breaking:
-    """A block that is cancelled when its turn is asked to stop. As a class it costs half as much as a generator."""
+    """Context manager whose block is cancelled when its turn is asked to stop.
+
+    It is a class because that costs half as much as a generator.
+    """
 
     __slots__ = ("_scope", "_stop")
 
@@ -138,7 +150,7 @@ class Breaking:
         self._stop, self._scope = stop, anyio.CancelScope()
 
     def __enter__(self) -> anyio.CancelScope:
-        """Enter the block."""
+        """Enter the block, and return its cancel scope."""
         scope = self._scope.__enter__()
         self._stop.enter(scope, graced=False)
         return scope
@@ -146,13 +158,15 @@ class Breaking:
     def __exit__(
         self, kind: type[BaseException] | None, raised: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        """Leave the block. A cancellation that the block's own scope caused ends here."""
+        """Leave the block. A cancellation that the block's own scope caused is not raised further."""
         self._stop.leave(self._scope)
         return bool(self._scope.__exit__(kind, raised, trace))
 
 
 async def attended(stop: Stop, work: Callable[[], Awaitable[T]]) -> T:
-    """Await work in a task of its own. If the caller is cancelled, ask the work to stop, and wait until it has.
+    """Await work in a task of its own, and return its value.
+
+    If the caller is cancelled, ask the work to stop and wait for it.
 
     A second cancellation ends the grace. Only asyncio sends a second one; a cancel scope of anyio does not.
     """
@@ -163,7 +177,7 @@ async def attended(stop: Stop, work: Callable[[], Awaitable[T]]) -> T:
         with anyio.CancelScope(shield=True):
             try:
                 given.append(await work())
-            except BaseException as failure:  # noqa: BLE001 - raised below, where somebody waits for it
+            except BaseException as failure:  # noqa: BLE001 - raised below, in the caller's task
                 failures.append(failure)
             finally:
                 stop.done()

@@ -1,9 +1,10 @@
-"""Threads of an attempt may run longer than the turn. They count as running, and their result is sent when they end.
+"""A tool's thread may outlive the turn that called it. It still counts as running, and its result is not lost.
 
-A thread cannot be stopped from outside. Code that stops waiting for a thread, after a timeout or a cancellation, calls
-`leave`. It returns the result if there is one; otherwise the thread sends its result when it ends. The threads, tasks
-and subprocesses of an attempt hold its mark, so that this process knows when the last of them has ended. Threads are
-daemons: they do not keep the process from ending.
+An attempt is one execution of a tool call. Python cannot stop a thread from outside. Code that stops waiting for a
+thread, after a timeout or a cancellation, calls `ThreadCall.leave`. It returns the result if there is one; otherwise
+the thread hands over its result when it ends. The threads and tasks of an attempt refer to its `Mark`, and its
+subprocesses are listed here, so that this process knows when the last of them has ended. Threads are daemons: they do
+not keep the process from ending.
 """
 
 import math
@@ -24,12 +25,14 @@ from anyio.lowlevel import RunVar, current_token
 from msgspec import Struct
 
 THREADS = 100
-"""Greatest number of tool threads in one event loop. A further call waits for a thread before its attempt is
-written."""
+"""Greatest number of tool threads in one event loop. A further call waits for a free thread before its attempt is
+recorded."""
 STALE_S = 0.25
-"""Seconds after which a prepared call is no longer made, because the process may have been suspended."""
+"""Greatest number of seconds between the check that this process may write the run and the call of a tool. After a
+longer time the tool is not called: the process may have been suspended, and another process may have continued the run.
+"""
 NO_LOOP = (NoEventLoopError, RunFinishedError, RuntimeError, CancelledError)
-"""Exceptions that are raised if the event loop of a thread has ended."""
+"""Exceptions that are raised in a thread whose event loop has ended."""
 ThreadFunction = Callable[[], Any]
 """A function that is called in a thread."""
 
@@ -42,12 +45,12 @@ class Returned(Struct, frozen=True):
 
 
 class Mark:
-    """An object that exists as long as a thread, task or call of an attempt may be running in this process."""
+    """Object that exists as long as a thread, task or call of one attempt may be running in this process."""
 
     __slots__ = ("__weakref__",)
 
 
-# These are facts about this process, whichever record an attempt belongs to and however often it is opened.
+# Global, because they are facts about this process: attempts of all records, however often a record is opened.
 _STARTED_BY: ContextVar[Mark | None] = ContextVar("gesta_started_by", default=None)
 _AT_WORK: WeakValueDictionary[str, Mark] = WeakValueDictionary()
 _SUBPROCESSES: dict[str, list[subprocess.Popen[Any]]] = {}
@@ -55,11 +58,14 @@ _SLOTS: RunVar[anyio.CapacityLimiter] = RunVar("gesta_threads")
 
 
 def mark_of(attempt: str, keep: Callable[[], Callable[[], None]]) -> Mark:
-    """Return the mark of an attempt. As long as something refers to the mark, the attempt counts as running.
+    """Create and return the mark of an attempt.
+
+    The attempt counts as running until nothing refers to the mark any more.
 
     Args:
         attempt: name of the attempt, unique in this process.
-        keep: makes this process count as running; see `Store.keep`.
+        keep: called at once; makes this process count as running until the function that it returns is called, which
+            happens when the mark is garbage-collected. See `Store.keep`.
     """
     mark = _AT_WORK[attempt] = Mark()
     finalize(mark, keep()).atexit = False
@@ -67,9 +73,9 @@ def mark_of(attempt: str, keep: Callable[[], Callable[[], None]]) -> Mark:
 
 
 def unmarked(start: Callable[..., object], *args: Any) -> None:
-    """Start something that outlives an attempt, such as a connection that later attempts use too.
+    """Call `start` for something that outlives an attempt, such as a connection that later attempts use too.
 
-    It runs with the present context variables, but without the attempt's mark.
+    It runs with the present context variables, but without a reference to the attempt's mark.
     """
 
     def begin() -> None:
@@ -80,14 +86,14 @@ def unmarked(start: Callable[..., object], *args: Any) -> None:
 
 
 class NotBegun(Exception):
-    """Raised in place of a call that comes too late: this process was suspended, and may have lost the lease."""
+    """Raised instead of a late call: this process was suspended, and another may have continued the run."""
 
 
 def unless_stale(checked: float, call: ThreadFunction) -> Any:
-    """Call a function, unless this process has last held the run for certain too long ago. Raises NotBegun.
+    """Call a function and return its value. Raises NotBegun if more than `STALE_S` seconds have passed since `checked`.
 
     Args:
-        checked: time at which this process held the run, by `time.monotonic`.
+        checked: time by `time.monotonic` at which this process certainly had the right to write the run.
     """
     if time.monotonic() - checked > STALE_S:
         raise NotBegun
@@ -95,7 +101,7 @@ def unless_stale(checked: float, call: ThreadFunction) -> Any:
 
 
 def works(attempt: str) -> bool:
-    """Return whether anything that an attempt started may still run in this process or in its subprocesses."""
+    """Return whether a thread, task or subprocess that an attempt started may still be running."""
     return attempt in _AT_WORK or runs_subprocess(attempt)
 
 
@@ -110,7 +116,12 @@ def runs_subprocess(attempt: str) -> bool:
 
 
 def popen(attempt: str, descriptor: int | None, *args: Any, **options: Any) -> "subprocess.Popen[Any]":
-    """Start a subprocess of an attempt. While it runs, this process counts as running; see `Context.popen`."""
+    """Start a subprocess of an attempt. While the subprocess runs, this process counts as running; see `Context.popen`.
+
+    Args:
+        attempt: name of the attempt, unique in this process.
+        descriptor: file descriptor that the subprocess inherits, see `Store.descriptor`; `None` if the store has none.
+    """
     if descriptor is not None:
         options["pass_fds"] = (*options.get("pass_fds", ()), descriptor)
     started: subprocess.Popen[Any] = subprocess.Popen(*args, **options)  # noqa: S603 - what the tool's author wrote
@@ -119,7 +130,7 @@ def popen(attempt: str, descriptor: int | None, *args: Any, **options: Any) -> "
 
 
 class ThreadSlot:
-    """Permission to start one thread in this event loop."""
+    """Permission to start one thread in this event loop, which allows `THREADS` at a time."""
 
     def __init__(self) -> None:
         try:
@@ -130,7 +141,7 @@ class ThreadSlot:
         self._held = False
 
     def free(self) -> bool:
-        """Return whether a thread may be started now, and reserve the slot if so."""
+        """Reserve the slot if a thread may be started now. Return whether it was reserved."""
         try:
             self._slots.acquire_on_behalf_of_nowait(self)
         except anyio.WouldBlock:
@@ -139,7 +150,10 @@ class ThreadSlot:
         return True
 
     async def wait(self) -> None:
-        """Wait until a thread may be started, and reserve the slot. Waiting calls get their slots in order."""
+        """Wait until a thread may be started, and reserve the slot.
+
+        Waiting calls get their slots in the order in which they came.
+        """
         await self._slots.acquire_on_behalf_of(self)
         self._held = True
 
@@ -151,7 +165,12 @@ class ThreadSlot:
 
 
 class ThreadCall:
-    """A call in a thread, which may run on after nobody waits for it any more."""
+    """Call of a function in a thread, which may go on after its caller has stopped waiting.
+
+    Args:
+        late: called in the thread with the result, if nobody waits for it when the function ends.
+        slot: permission to start the thread; `None` for a thread that is not counted.
+    """
 
     def __init__(self, late: Callable[[Returned], None], slot: ThreadSlot | None) -> None:
         self._late = late
@@ -159,13 +178,13 @@ class ThreadCall:
         self.begun = False
         self._lock = Lock()
         self.left = False
-        """Whether nobody waits for the call any more."""
+        """Whether the caller has stopped waiting."""
         self._returned: Returned | None = None
 
     async def carry_out(self, call: ThreadFunction) -> Any:
-        """Make the call in a thread of its own, and wait for its result. Raises what the call raises.
+        """Call the function in a thread of its own, and wait for its result. Raises what the function raises.
 
-        The slot is released when the thread has ended, even if nobody waits any more.
+        The slot is released when the thread has ended, even if nobody waits for the result any more.
         """
         done, token, context = anyio.Event(), current_token(), [outside_of_loops()]
         mark = [_STARTED_BY.get()]
@@ -177,8 +196,8 @@ class ThreadCall:
                 self._slot.leave()
 
         def work() -> None:
-            self._note(context.pop().run, call)  # popped, so that the mark ends with the call
-            mark.clear()  # after a late result was handed on: until then the attempt is not over
+            self._note(context.pop().run, call)  # popped, so that the context does not keep the mark alive
+            mark.clear()  # only after a late result was handed over: until then the attempt is not over
             with suppress(*NO_LOOP):
                 from_thread.run_sync(ended, token=token)
 
@@ -190,20 +209,26 @@ class ThreadCall:
         return self._returned.value
 
     def leave(self) -> Returned | None:
-        """Stop waiting. Return how the call ended, or `None` if it is still running."""
+        """Stop waiting.
+
+        Return how the function ended, or `None` if it is still running; its result then goes to `late`.
+        """
         with self._lock:
             self.left = True
             return self._returned
 
     def gave(self, failure: BaseException) -> bool:
-        """Return whether this exception came from the call."""
+        """Return whether the called function raised this exception object."""
         return self._returned is not None and self._returned.failure is failure
 
     def _note(self, run: Callable[[ThreadFunction], Any], call: ThreadFunction) -> None:
-        """Make the call in the thread, and store its result. If nobody waits any more, pass the result to `late`."""
+        """Call the function in the thread, and store its result.
+
+        If the caller has stopped waiting, pass the result to `late`.
+        """
         try:
             returned = Returned(run(call))
-        except BaseException as failure:  # noqa: BLE001 - raised again where somebody waits, or handed on
+        except BaseException as failure:  # noqa: BLE001 - raised again by `carry_out`, or passed to `late`
             returned = Returned(failure=failure)
         del run
         with self._lock:
@@ -214,13 +239,13 @@ class ThreadCall:
 
 
 async def caught(work: Awaitable[Any], marks: Sequence[Mark | None] = ()) -> Returned:
-    """Await a tool's code, and return its value or exception. A cancellation of this task itself is raised.
+    """Await a tool's code, and return its value or the exception that it raised. A cancellation of this task is raised.
 
-    An exception such as GeneratorExit must not leave a task group or a cancel scope, so it is returned here.
+    An exception such as GeneratorExit would break the task group or cancel scope around it, so it is returned here.
 
     Args:
-        marks: the mark for everything that the work starts; empty for the present mark. The caller clears the list
-            later, because a caught exception would otherwise keep the mark alive.
+        marks: the mark of everything that the code starts, or an empty list to keep the present mark. The caller
+            empties the list later, because a caught exception would otherwise keep the mark alive.
     """
     before = _STARTED_BY.set(marks[0] if marks else _STARTED_BY.get())
     try:
@@ -234,7 +259,7 @@ async def caught(work: Awaitable[Any], marks: Sequence[Mark | None] = ()) -> Ret
 
 
 def _meant(failure: BaseException) -> bool:
-    """Return whether an exception is meant for this task: a cancellation of the task, or Ctrl-C."""
+    """Return whether an exception is meant for this task, not for the tool: a cancellation of the task, or Ctrl-C."""
     if isinstance(failure, BaseExceptionGroup):
         return any(map(_meant, failure.exceptions))
     if isinstance(failure, get_cancelled_exc_class()):
@@ -243,7 +268,7 @@ def _meant(failure: BaseException) -> bool:
 
 
 def outside_of_loops() -> Context:
-    """Return a copy of the present context for a thread, in which no event loop is found."""
+    """Return a copy of the present context variables for a thread. In it, libraries find no running event loop."""
     context, sniffio = copy_context(), sys.modules.get("sniffio")
     if sniffio is not None:
         context.run(sniffio.current_async_library_cvar.set, None)
@@ -253,7 +278,7 @@ def outside_of_loops() -> Context:
 def strayed(stop: BaseException) -> bool:
     """Return whether a cancellation came from a future that a tool awaited, and not from a cancellation of this task.
 
-    This happens with asyncio only, where the task knows whether it was cancelled.
+    This can happen with asyncio only, which knows whether the task itself was cancelled.
     """
     if not isinstance(stop, get_cancelled_exc_class()) or current_effective_deadline() == -math.inf:
         return False

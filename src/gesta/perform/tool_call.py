@@ -1,8 +1,7 @@
-"""Runs tools. The `attempt` entry is durable before the tool runs, and what a tool did is known from entries only.
+"""Runs tools. An attempt is one execution of a tool call; its entry is durable before the tool runs.
 
-The calls of one move run at the same time. The results of a batch are awaited until they are durable, so that a crash
-loses none of them; only the last result is committed later, with the next entries. A tool with effects runs to its end
-even if its turn is asked to stop.
+The calls of one move run at the same time. Every result but the last is awaited until it is durable; the last one is
+committed with the entries after it. A tool with effects runs to its end even if its turn is asked to stop.
 """
 
 import math
@@ -49,7 +48,7 @@ from gesta.store import Statements
 
 
 class ReadyCall(msgspec.Struct, frozen=True):
-    """A call that may begin now."""
+    """A call whose tool may be run now, with its timeout and its reserved thread."""
 
     call: OpenCall
     tool: Tool
@@ -58,13 +57,13 @@ class ReadyCall(msgspec.Struct, frozen=True):
     again: bool
     """Whether an earlier attempt with the same key may have had the effect."""
     slot: ThreadSlot | None = None
-    """The reserved thread, for a tool that needs a thread."""
+    """The reserved permission to start a thread; `None` for a tool that needs no thread."""
     state: Any = None
-    """What the last attempt left for this one, if a person had to answer in between."""
+    """The state that the previous attempt passed to `NeedsAnswer`, if it had to ask a person."""
 
 
 async def use(agent: Agent, move: Use, live: LiveRun) -> None:
-    """Settle the calls that need no attempt, then make an attempt of each other call."""
+    """Settle the calls that need no execution of their tool. Then run the tool of each other call once."""
     for call in move.settle:
         await settle(agent, call, live)
     alone: list[ReadyCall] = []
@@ -90,7 +89,7 @@ def _work(agent: Agent, call: OpenCall) -> ReadyCall:
 
 
 def _key_expired(agent: Agent, call: OpenCall, live: LiveRun) -> bool:
-    """Return whether a key is too old for another attempt, because the service may have forgotten it.
+    """Return whether a call's key is too old for another attempt: the service may have forgotten it.
 
     If so, write a fault.
     """
@@ -108,12 +107,10 @@ def _key_expired(agent: Agent, call: OpenCall, live: LiveRun) -> bool:
 
 
 async def _with_slots(works_: Sequence[ReadyCall], live: LiveRun) -> list[ReadyCall]:
-    """Reserve a thread for each call that needs a thread, before its attempt is on record.
+    """Reserve a thread for each call that needs one, before its attempt is on record. Return the calls to make now.
 
-    Return the calls to make now.
-
-    Calls that get no thread are made in a later move. A call that holds a thread never waits for another thread,
-    because that wait could last for ever. Raises TurnLeft.
+    Calls without a thread are left for a later move; if no call can be made now, wait for one thread. A call never
+    waits for a second thread, because it might wait for ever. Raises TurnLeft.
     """
     ready: list[ReadyCall] = []
     for work in works_:
@@ -124,7 +121,7 @@ async def _with_slots(works_: Sequence[ReadyCall], live: LiveRun) -> list[ReadyC
     if ready or not works_:
         return ready
     slot = ThreadSlot()
-    await live.log.durable()  # the reply was paid for, and the wait for a thread may be long
+    await live.log.durable()  # the wait for a thread may be long, and a crash must not lose a reply that was paid for
     with live.stop.breaking():
         await slot.wait()
     live.stop.check()
@@ -132,16 +129,16 @@ async def _with_slots(works_: Sequence[ReadyCall], live: LiveRun) -> list[ReadyC
 
 
 async def _try_all(works_: Sequence[ReadyCall], live: LiveRun) -> None:
-    """Make several calls at the same time. If the log failed, raise its first error when the other calls have ended."""
+    """Make several calls at the same time. If the log fails, raise its first error after all calls have ended."""
     trials = [_write_attempt(work, live) for work in works_]
     keep, marks = live.log.journal.store.keep, dict[int, Mark]()
     for work, (attempt, _) in zip(works_, trials, strict=True):
         if work.tool.effect != "pure":
-            marks[attempt.seq] = mark_of(attempt_name(live, attempt.seq), keep)  # it counts as at work from here on
+            marks[attempt.seq] = mark_of(attempt_name(live, attempt.seq), keep)  # it counts as running from here on
     begun, left, checked = False, len(works_), 0.0
     failures: list[GestaError] = []
 
-    def trial_of(work: ReadyCall, attempt: Entry, key: str) -> Trial:  # nobody else keeps the mark that is in it
+    def trial_of(work: ReadyCall, attempt: Entry, key: str) -> Trial:  # only this object keeps the mark
         mark = marks.pop(attempt.seq, None)
         return Trial(work.call, attempt.seq, key, mark=mark, checked=checked, state=work.state)
 
@@ -164,7 +161,7 @@ async def _try_all(works_: Sequence[ReadyCall], live: LiveRun) -> None:
             return
     finally:
         if not begun:
-            marks.clear()  # an exception keeps its frames and their variables alive
+            marks.clear()  # else the exception's frames would keep the marks alive
             for work in works_:
                 if work.slot is not None:
                     work.slot.leave()
@@ -181,7 +178,7 @@ async def _try_all(works_: Sequence[ReadyCall], live: LiveRun) -> None:
 async def _on_record(trials: Sequence[tuple[Entry, str]], live: LiveRun) -> None:
     """Wait until attempts are durable. If their commit fails, none of them begins.
 
-    It is then unknown which attempts are on record. So a letter says that they did not begin, as soon as writing works.
+    Nobody knows then which of them are on record, so for each a letter says "not begun" once the store works again.
     """
     journal = live.log.journal
     try:
@@ -195,9 +192,9 @@ async def _on_record(trials: Sequence[tuple[Entry, str]], live: LiveRun) -> None
 
 
 async def _told_meanwhile(trials: Sequence[tuple[Entry, str]], live: LiveRun) -> bool:
-    """Return whether a letter came while the attempts were committed. If so, none of their calls begins.
+    """Return whether a letter came while the attempts were committed. If so, write that none of them began.
 
-    If another process holds the run by now, no call begins either. Raises LeaseLost.
+    Raises LeaseLost if another process holds the run now; letters to it say that none of the attempts began.
     """
     journal, run = live.log.journal, live.log.run
     why = Error(type=UNSTARTED, message="a letter came first, so it was not begun")
@@ -218,7 +215,7 @@ async def _told_meanwhile(trials: Sequence[tuple[Entry, str]], live: LiveRun) ->
 
 
 async def _transact(work: ReadyCall, live: LiveRun) -> None:
-    """Carry out a call of a transactional tool: attempt, effect and result are one commit."""
+    """Run a transactional tool: the attempt, the effect and the result are one commit."""
     tool, call = work.tool, work.call
     attempt, key = _write_attempt(work, live)
 
@@ -261,7 +258,7 @@ def _write_attempt(work: ReadyCall, live: LiveRun) -> tuple[Entry, str]:
 
 
 async def _try(work: ReadyCall, attempt: Entry, trial: Trial, live: LiveRun) -> None:
-    """Call the tool once. Write its result, or a fault that says why the result is not known."""
+    """Run the tool of a call once. Write its result, or a fault that says why the result is not known."""
     tool, slot = work.tool, work.slot
     thread = ThreadCall(partial(_late_result, live, work, attempt), slot)
     returned, marks = None, [trial.mark]
@@ -278,7 +275,7 @@ async def _try(work: ReadyCall, attempt: Entry, trial: Trial, live: LiveRun) -> 
         arguments = tool.arguments(work.call.final_args)
         until = math.inf if work.bound_s is None else live.stop.now() + work.bound_s
         with anyio.CancelScope(deadline=until) as scope:
-            if tool.agent is None:  # else its own run is asked to stop for itself
+            if tool.agent is None:  # the run of an agent is asked to stop by its own `Stop`
                 live.stop.enter(scope, graced=tool.effect != "pure")
             try:
                 returned = await caught(begin(arguments), marks)
@@ -312,7 +309,7 @@ async def _try(work: ReadyCall, attempt: Entry, trial: Trial, live: LiveRun) -> 
 
 
 def _stood_still(live: LiveRun, attempt: Entry, key: str) -> None:
-    """Write that an attempt did not begin because this process was suspended. A letter says so if the run was lost."""
+    """Write that an attempt did not begin because this process was suspended. A letter says it if the log fails."""
     error = Error(type=UNSTARTED, message="this process stood still, so it was not begun")
     fault = FaultContent(of=attempt.seq, error=error, over=True)
     live.write(fault, attempt.seq)
@@ -326,7 +323,7 @@ def _no_return(work: ReadyCall, *, late: bool) -> Error:
 
 
 def _told(live: LiveRun, work: ReadyCall, attempt: Entry, trial: Trial, returned: Returned) -> None:
-    """Write how a tool's function ended: its result, or that it is not known whether the effect happened."""
+    """Write how a tool's function ended: its result, or a fault if nobody knows whether the effect happened."""
     over = not runs_subprocess(attempt_name(live, attempt.seq))
     content = _outcome(work, attempt.seq, returned, over=over)
     if isinstance(content, FaultContent):
@@ -339,7 +336,10 @@ def _told(live: LiveRun, work: ReadyCall, attempt: Entry, trial: Trial, returned
 
 
 def _outcome(work: ReadyCall, attempt: int, returned: Returned, *, over: bool) -> Any:
-    """Return the content for a function that has ended: its result, or a fault if the call is now in doubt."""
+    """Return the content for a function that has ended: its result, or a fault if the call is now in doubt.
+
+    `over` says whether no subprocess of the attempt runs any more.
+    """
     failure, tool = returned.failure, work.tool
     if isinstance(failure, InDoubt) or (failure is not None and not isinstance(failure, GestaError)):
         pure = tool.effect == "pure"
@@ -351,14 +351,14 @@ def _outcome(work: ReadyCall, attempt: int, returned: Returned, *, over: bool) -
 
 
 def _below(stop: BaseException) -> BaseException | None:
-    """Return the exception by which a tool says that it waits for a child run or a person; `None` if it does not."""
+    """Return the exception by which a tool says that it waits for a child run or a person; `None` if there is none."""
     if isinstance(stop, BaseExceptionGroup):
         return next((found for each in stop.exceptions if (found := _below(each)) is not None), None)
     return stop if isinstance(stop, ChildWaits | NeedsAnswer | TurnLeft) else None
 
 
 def _wait_for(live: LiveRun, attempt: Entry, stop: BaseException) -> None:
-    """Write that a call waits for a child run or a person. The next attempt of the call goes on with it."""
+    """Write that a call waits for a child run or a person. The next attempt of the call continues from there."""
     why = _below(stop)
     if isinstance(why, NeedsAnswer):
         error = Error(type=ASKS, message=f"a person has to answer: {why}")
@@ -376,9 +376,9 @@ def _wait_for(live: LiveRun, attempt: Entry, stop: BaseException) -> None:
 
 
 def _give_up(live: LiveRun, work: ReadyCall, attempt: Entry, thread: ThreadCall, error: Error) -> None:
-    """Stop waiting for a function that does not return.
+    """Stop waiting for a function.
 
-    If it has just returned, its result is written. Otherwise a fault is written, and the call is in doubt.
+    If it has returned, write its result; otherwise write `error` as a fault of the attempt.
     """
     returned = thread.leave() if thread.begun else None
     if returned is not None:
@@ -390,7 +390,7 @@ def _give_up(live: LiveRun, work: ReadyCall, attempt: Entry, thread: ThreadCall,
 
 
 def _late_result(live: LiveRun, work: ReadyCall, attempt: Entry, returned: Returned) -> None:
-    """Send to the inbox the result of a call that was given up. Runs in the thread of the call."""
+    """Send to the inbox the result of a call that nobody waits for any more. Runs in the thread of the call."""
     content: Content = _outcome(work, attempt.seq, returned, over=True)
     assert isinstance(attempt.content, AttemptContent)
     live.host.save(late(live.log.run, attempt.seq, attempt.content.key, content))

@@ -1,4 +1,4 @@
-"""The parts of an opened record: turns of runs, leases, forks, streams, the inbox, and the record itself."""
+"""The parts of an opened record: turns of runs, leases, forks, event streams, inboxes, and the class `Record`."""
 
 ORDER = (
     "forks",

@@ -1,8 +1,8 @@
-"""A person's answer to a wait: an approval, the answer to a question, or the resolution of a doubt.
+"""Finds the wait that a person's answer is about. An answer is an approval, the answer to a question, or a resolution.
 
-Of two answers to one wait the first one counts. The same answer again changes nothing; a different answer is refused
-with the name of the person who answered first. If several waits fit, the error lists for each the arguments that choose
-it.
+A wait is one thing that an open turn cannot go on without. A resolution says what became of a call in doubt. Of two
+answers to one wait the first one counts. The same answer again changes nothing; a different answer is refused, with the
+name of the person who answered first. If several waits fit, the error lists for each the arguments that choose it.
 """
 
 from collections.abc import Sequence
@@ -30,28 +30,29 @@ APPROVAL, QUESTION, DOUBT = ("approval",), ("question", "budget"), ("doubt", "ru
 
 
 class Receipt(Struct, frozen=True, kw_only=True):
-    """The receipt for a person's answer."""
+    """The receipt for a person's answer: what was said, about what and by whom, and which run to resume."""
 
     verdict: str
-    """approved, denied or answered; for a doubt: done, failed or retry."""
+    """`approved`, `denied` or `answered`; for a resolution `done`, `failed` or `retry`."""
     run: str
-    """Id of the run that the answer is about, whose inbox received it."""
+    """Id of the run that the answer is about; its inbox received the answer."""
     root: str
     """Id of the run to resume: the same run, or the root run above it."""
     session: str
     of: int
-    """Seq of the request, the question or the attempt."""
+    """Seq of the entry that was answered: the approval-request, the question, or the attempt in doubt."""
     call: int | None
     """Seq of the tool call; `None` for a question of a program."""
     tool: str | None
+    """Name of the tool; `None` for a question of a program."""
     by: str
-    """Name of the person who answered, or who gave the same answer first."""
+    """Name of the person who gave this answer first."""
     again: bool = False
-    """Whether the same answer was given before, so that nothing was sent."""
+    """Whether the same answer had been given before, so that nothing was sent."""
 
 
 class Meant(NamedTuple):
-    """The wait that a person's answer is about."""
+    """The wait that a person's answer is about, and whether it was answered before."""
 
     waiting: Waiting
     known: Word | None
@@ -59,15 +60,18 @@ class Meant(NamedTuple):
 
 
 async def meant(store: Store, waiting: Waiting | str, kinds: Sequence[str], wanted: int | None, now: datetime) -> Meant:
-    """Return the one wait that a person's answer is about.
+    """Return the one wait that a person's answer is about. An earlier answer may have ended it already.
 
     Args:
-        waiting: the wait itself, or the id of its run or of a run above that.
-        kinds: the kinds of waits that the answer can be about, such as `approval`.
+        store: the store of the record.
+        waiting: the wait itself, or the id of its run or of a run above it.
+        kinds: kinds of waits that the answer can be about, such as `approval`.
         wanted: seq of the call, or of the request, question or attempt; `None` if only one wait fits.
+        now: the time with which expiry is compared.
 
     Raises:
-        NotWaiting: no wait fits, or several do. Expired: the request has expired.
+        NotWaiting: no wait fits, or several do.
+        Expired: the request has expired.
         RunMirrored: the run is continued in another record.
         NoRun: there is no such run.
     """
@@ -103,7 +107,7 @@ async def meant(store: Store, waiting: Waiting | str, kinds: Sequence[str], want
 
 
 async def said(store: Store, run: str, of: int | None) -> Word | None:
-    """Return the answer to a wait that is in the inbox of its run; `None` if the inbox holds no answer."""
+    """Return the answer to the entry `of` that waits in the inbox of a run; `None` if no answer to it waits there."""
     for letter in await store.inbox(run):
         content = decode_content(letter.content, {})
         if isinstance(content, WORDS) and content.of == of:
@@ -112,7 +116,10 @@ async def said(store: Store, run: str, of: int | None) -> Word | None:
 
 
 async def sent_as(store: Store, about: Waiting, key: str) -> Word | None:
-    """Return the answer that was sent under a key, from the inbox, or from the record if a turn has read it since."""
+    """Return the answer that was sent with a key; `None` if there is none.
+
+    It is in the inbox, or on the record if a turn has read it since.
+    """
     for letter in await store.inbox(about.run):
         if letter.key == key and isinstance(content := decode_content(letter.content, {}), WORDS):
             return content
@@ -124,11 +131,13 @@ async def told(store: Store, about: Waiting, word: Word, known: Word | None, *, 
     """Return the receipt for an answer.
 
     Args:
-        known: the answer that was given before.
-        sent: whether the inbox received the answer; it does not if the key was used before.
+        about: the wait that was answered.
+        word: the answer.
+        known: the answer that was given before; `None` if there is none.
+        sent: whether the inbox accepted the answer; it does not if the key was used before.
 
     Raises:
-        SaidBefore: somebody gave another answer before.
+        SaidBefore: a different answer was given before.
     """
     if not sent and (known is None or _meaning(known) != _meaning(word)):
         was, by = (_verdict(known), known.by) if known is not None else ("answered", "somebody")
@@ -151,7 +160,7 @@ def _expired_by(waiting: Waiting, now: datetime) -> bool:
 
 
 def _named(waits: Sequence[Waiting], run: str) -> list[str]:
-    """Return a line for each wait: the argument that chooses the wait, its tool or question, and its run."""
+    """Return a line for each wait: the argument that chooses it, its tool or question, and its run if it differs."""
     named = []
     for each in waits:
         chosen = f"of={each.of}" if each.what in QUESTION else f"call={each.call}"
@@ -161,16 +170,20 @@ def _named(waits: Sequence[Waiting], run: str) -> list[str]:
 
 
 async def check_home(store: Store, run: str, state: RunState | None) -> None:
-    """Raise RunMirrored for a run that is continued in another record."""
+    """Raise RunMirrored if a run is continued in another record.
+
+    Args:
+        state: folded state of the run; `None` to read it.
+    """
     state = await state_of(store, run) if state is None else state
     check_here(run, state, store)
     if state.opened is not None and not state.moved and state.opened.record != store.info.id:
-        with suppress(RunHeld):  # it was made elsewhere: only its lease tells a mirror from a run that was imported
+        with suppress(RunHeld):  # made in another record: taking the lease fails if it is a mirror
             await store.release(await store.lease(run))
 
 
 async def _before(store: Store, run: str, kinds: Sequence[str], wanted: int) -> Meant | None:
-    """Return the wait that an answer on record ended, with that answer; `None` if there is none.
+    """Return the wait that an answer on record ended, together with that answer; `None` if there is none.
 
     Cost: reads the run.
     """
@@ -196,7 +209,10 @@ async def _root(store: Store, about: Waiting) -> str:
 
 
 def _meaning(word: Word) -> str:
-    """Return the text of an answer without the person, reason and proof, so that two answers can be compared."""
+    """Return an answer as text without the person, reason and token.
+
+    Two answers say the same if these texts are equal.
+    """
     bare: dict[str, Any] = {"by": ""}
     if isinstance(word, ApprovalContent):
         bare |= {"reason": None, "sent_at": None, "token": None, "refused": None}

@@ -1,7 +1,7 @@
-"""The open turns of child runs are ended when the turn above ends, or no longer waits for them.
+"""Ends the open turns of child runs when the turn of their parent run ends or no longer waits for them.
 
-Nobody waits for a turn like that any more, so no late approval may continue it. If another process holds the child run,
-a letter is sent to the run, and that process ends the turn at its next step.
+Otherwise a late approval could continue a turn whose answer nobody waits for. If another process holds the child run, a
+letter is sent to that run, and the other process ends the turn at its next step.
 """
 
 from collections.abc import Sequence
@@ -18,10 +18,11 @@ from gesta.store import Letter
 
 
 async def cancel_below(leases: Leases, clock: Clock, live: LiveRun, names: Sequence[str] | None = None) -> None:
-    """End the open turns of the child runs.
+    """End the open turns of the child runs of a run, and of all runs below them.
 
     Args:
-        names: names of the child runs to end, with all runs below them; `None` for all.
+        live: the parent run.
+        names: names of the child runs to end; `None` for all.
     """
     opened, run, store = live.state.opened, live.log.run, leases.store
     assert opened is not None
@@ -40,7 +41,14 @@ async def cancel_below(leases: Leases, clock: Clock, live: LiveRun, names: Seque
 
 
 async def _end_turn(leases: Leases, clock: Clock, run: str, by: str) -> None:
-    """End the turn of a run that no process holds. Raises RunHeld."""
+    """End the open turn of a run with the reason `cancelled`, if it has one.
+
+    Args:
+        by: who cancels it, for the record.
+
+    Raises:
+        RunHeld: another process holds the run.
+    """
     async with leases.leased(run) as lease:
         state = await state_of(leases.store, run)
         if state.turn is None or not state.open:

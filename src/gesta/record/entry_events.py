@@ -1,8 +1,8 @@
-"""The events of an entry follow from the entries up to it, so all followers get the same events at any time.
+"""Makes the events of an entry from the entries up to it. So all listeners get the same events, at any time.
 
-One fold reads the entries of a run, and of the runs below it, in the order of the record. The event of a reply is made
-once a later entry shows whether the reply is the answer or text beside calls. The events of a child run have its own
-id, and never end the dialogue of a followed run above it.
+The entries of a run, and of its child runs, are read in the order of the record. When the model's reply is read, it is
+not known yet whether its text is the answer or stands beside tool calls; its event is made when a later entry shows
+this. An event of a child run has the id of that run, and never ends the dialogue of a followed parent run.
 """
 
 from collections.abc import Iterator
@@ -38,35 +38,38 @@ from gesta.state.steps import NOTE_NAME
 
 
 class Followed(Struct):
-    """The folds over the entries of one run so far."""
+    """What is known from the entries of one run that were read so far."""
 
     state: RunState = field(default_factory=RunState)
+    """The folded state of the run."""
     origin: Origin = field(default_factory=Origin)
+    """What each entry was made from, for explanations."""
     paths: dict[int, tuple[str, ...]] = field(default_factory=dict)
-    """Names of the spans down to each span."""
+    """Path of each span (names of the spans from the root to it), by the seq of the span's `begin`."""
     requests: dict[int, int] = field(default_factory=dict)
     """Seq of the request that each completion answers, by the seq of the completion."""
     tools: dict[int, str] = field(default_factory=dict)
     """Name of the tool of each call, by the seq of the call."""
     reply: Entry | None = None
-    """A completion whose text is in no event yet, because no entry was made from it so far."""
+    """The last completion, if no entry was made from it so far: its text is in no event yet."""
     unexplained: list[Entry] = field(default_factory=list)
-    """Entries whose place in the explanation is not known yet."""
+    """Entries for which it is not known yet whether and how an explanation shows them."""
 
 
 class EntryEvents:
-    """The events about the entries of some runs."""
+    """Makes the events of the entries of some runs."""
 
     def __init__(self) -> None:
         self.runs: dict[str, Followed] = {}
-        """The folds of each run by its id."""
+        """What is known of each run, by the run's id."""
         self._origins: dict[str, Origin] = {}
         self._view = RunView()
 
     def add(self, entry: Entry) -> list[Event]:
-        """Add the next entry. Return its events, and the events of earlier entries whose node is known now.
+        """Read the next entry. Return its events, and delayed events of earlier entries that can be made now.
 
-        The entries of a run must be added in the order of their seq, and after the entries that they were made from.
+        The entries of a run must be added in the order of their seq, and after the entries of other runs that they were
+        made from.
 
         Raises:
             BrokenRecord: a field of the entry has another type than its kind declares.
@@ -115,9 +118,9 @@ class EntryEvents:
             run.unexplained.append(entry)
 
     def _explain(self, entry: Entry, run: Followed, told: list[Event]) -> bool:
-        """Add the event that explains an entry, if it is a node that is shown.
+        """Add the `explain` event of an entry to `told`, if an explanation shows the entry.
 
-        Return False if its node is not known yet.
+        Return False if this is not known yet, because it depends on later entries.
         """
         key, origin = (entry.run, entry.seq), run.origin
         if any(origin.undecided(seq) for other, seq in (key, *origin.links[entry.seq]) if other == entry.run):
@@ -131,31 +134,28 @@ class EntryEvents:
         return True
 
     def _shown(self, key: Key) -> bool:
-        """Return whether an entry is shown as a node of the explanation.
-
-        Entries of runs that are not followed are shown.
-        """
+        """Return whether an explanation shows an entry. All entries of runs that are not followed count as shown."""
         origin = self._origins.get(key[0])
         return origin is None or (key[1] in origin.nodes and not origin.became(key[1]))
 
 
 def _beside(reply: Entry, run: Followed) -> Iterator[Event]:
-    """Yield the event of the text that a model wrote beside its calls."""
+    """Yield the event of the text that a model wrote in the same reply as its tool calls."""
     run.reply = None
     assert isinstance(reply.content, kinds.ChatCompletionContent)
     header = run.state.header
     in_text = header is not None and (header.meta or {}).get("tools_in") == "text"
-    if reply.content.output and not in_text:  # else it holds the calls too
+    if reply.content.output and not in_text:  # else the text contains the calls too
         path, message = run.paths.get(reply.span, ()), run.requests.get(reply.seq, 0)
         yield ThoughtEvent(content=reply.content.output, message=message, span=path, seq=reply.seq, end_of_message=True)
 
 
 def _of_entry(entry: Entry, run: Followed, asked: int) -> Iterator[Event]:
-    """Yield the events of an entry that follow from its own content.
+    """Yield the events that follow from the content of an entry alone.
 
     Args:
-        run: the folds of the run, including the entry.
-        asked: seq of the last request before the entry.
+        run: what is known of the run, including the entry.
+        asked: seq of the last request before the entry; 0 if there is none.
     """
     match entry.content:
         case kinds.ChatCompletionContent():
@@ -195,7 +195,7 @@ def _of_entry(entry: Entry, run: Followed, asked: int) -> Iterator[Event]:
 
 
 def _result(content: kinds.ToolResultContent, run: Followed) -> Iterator[Event]:
-    """Yield the events of a result: its value, and the text that the model reads."""
+    """Yield the events of a tool result: one with its value, and one with the text that the model reads."""
     tool = run.tools.get(content.call) if content.call is not None else None
     outcome = content.outcome or ("error" if content.status == "error" else "ok")
     yield ResultEvent(call=content.call, tool=tool, result=content.tool_result, outcome=outcome, end_of_message=True)
@@ -203,7 +203,7 @@ def _result(content: kinds.ToolResultContent, run: Followed) -> Iterator[Event]:
 
 
 def _waits(waiting: Waiting, entry: Entry, run: Followed) -> Event:
-    """Return the event of the wait that an entry begins."""
+    """Return the event of a wait that an entry begins."""
     return waiting_event(described(waiting, entry.run, run.state), entry.run)
 
 
@@ -213,13 +213,13 @@ def _note_name(entry: Entry) -> str | None:
 
 
 def _end(entry: Entry, run: Followed) -> Iterator[Event]:
-    """Yield the events of the end of a turn. The end of any other span has no events."""
+    """Yield the events of an `end` entry that ends a turn. Ends of other spans have no events."""
     state, turn = run.state, run.state.turn
     if turn is None or turn.end != entry.seq:
         return
     reason = turn.reason or ""
     below = state.opened is not None and state.opened.parent_run is not None
-    if reason != "answered" and not below:  # what fails below is for the run above to judge
+    if reason != "answered" and not below:  # the parent run decides what a failed child run means
         text = turn.error.message if turn.error is not None else reason
         yield ErrorEvent(content=text, end_of_message=True, end_of_dialog=True)
     elif reason == "answered" and turn.assistant is None:
@@ -235,6 +235,6 @@ def _message(entry: Entry, run: Followed) -> int:
 
 
 def waiting_event(waiting: Waiting, run: str) -> Event:
-    """Return the event of a wait. It ends the dialogue, unless it is a timer."""
+    """Return the event that tells listeners of a wait. It ends the dialogue, except for a timer."""
     text, over = waiting.question or waiting.text, waiting.what != "timer"
     return WaitingEvent(content=text, waiting=waiting, run=run, end_of_message=True, end_of_dialog=over)

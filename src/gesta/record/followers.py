@@ -1,8 +1,8 @@
-"""A follower of a run gets the events on record, and then each new event, whichever process writes it.
+"""A follower yields the events of a run: first the events on record, then each new event, whichever process writes it.
 
-Each follower makes events from entries itself, at its own pace, and keeps a bounded number of entries in its queue.
-Words that are not on record yet come from turns of this process. They are sent after the request that they answer and
-before the entry that they become. The event of that entry leaves them out.
+Each follower makes events from entries at its own pace, and keeps a bounded number of entries in its queue. Words that
+are not on record yet can come only from turns of this process. They are sent after the request that they answer and
+before the entry that will contain them. The event of that entry then leaves out the words that were sent.
 """
 
 import heapq
@@ -27,7 +27,8 @@ from gesta.store import RunRow, Store
 MOST_WAITING = 1000
 """Greatest number of entries and words in the queue of a follower."""
 Source = tuple[int, str, deque[Entry], AsyncGenerator[list[Entry], None]]
-"""The pos of the next entry of a run, the run, its next entries, and a generator of the entries after those."""
+"""The pos (place in the record) of the next entry of a run, the run, the entries read, and a generator of later pages.
+"""
 CLOSED = "The record was closed while it was followed. Open it again, and follow(…, after={after!r}) to go on."
 
 
@@ -40,38 +41,47 @@ class FollowerTooSlow(RunError):
 
 
 class Target(Struct, frozen=True, kw_only=True):
-    """The runs, or the one turn, that a follower follows."""
+    """The runs, or the one turn, that a follower yields events of."""
 
     runs: tuple[str, ...] = ()
+    """Ids of the runs; their child runs are followed too."""
     root: str = ""
     """Id of the root run of these runs; empty if `whole` is set."""
     session: str | None = None
-    """Session of the runs. If `whole` is set, all its runs are followed, also runs that begin later."""
+    """Name of the session of the runs. If `whole` is set, all runs of the session are followed, also runs that begin
+    later."""
     whole: bool = False
     turn: Callable[[BeginContent, int], bool] | None = None
-    """A function that returns whether a turn is followed, given the content and the seq of its begin; `None` to follow
-    all turns."""
+    """Function that returns whether a turn is followed, given the content and the seq of its `begin`; `None` to follow
+    all."""
     until_end: bool = False
     """Whether the follower ends as soon as no turn is open."""
 
 
 class OpenedTurn:
-    """The turn that belongs to a message: a new turn, or the turn that the message opened before."""
+    """Finds the turn of a message: a new turn, or the turn that a message with the same key opened before."""
 
     def __init__(self, key: str | None) -> None:
         self._key, self._seq = key, 0
 
     def note(self, seq: int) -> None:
-        """Set the seq of the begin of the turn."""
+        """Store the seq of the `begin` entry of the turn."""
         self._seq = seq
 
     def fits(self, begin: BeginContent, seq: int) -> bool:
-        """Return whether a begin is the begin of the turn."""
+        """Return whether a `begin` entry begins the turn of the message, by its key, or without a key by its seq."""
         return begin.key == self._key if self._key is not None else seq == self._seq
 
 
 class Follower:
-    """A queue of the events for one listener."""
+    """A queue of events for one listener.
+
+    Args:
+        watch: reads new entries of the record.
+        broadcast: returns the broadcast of a root run, which sends words that are not on record yet.
+        after: `id` of the last event that the listener read, or a pos; later events are yielded.
+        most: greatest number of entries and words in the queue.
+    """
 
     def __init__(
         self,
@@ -82,7 +92,7 @@ class Follower:
         most: float = MOST_WAITING,
     ) -> None:
         self.runs: dict[str, int] = dict.fromkeys(target.runs, 0)
-        """Ids of the runs that are followed, each with the seq of the last entry that was sent."""
+        """Ids of the followed runs, each with the seq of its last entry whose events were yielded."""
         self._watch, self._broadcast, self._target = watch, broadcast, target
         self._after, self._most = after_event(after), most
         self._pos = 0
@@ -100,7 +110,7 @@ class Follower:
         self._over = self._slow = False
 
     def opens(self, entry: Entry) -> bool:
-        """Return whether an entry opens a run that is to be followed too. If so, the run is added."""
+        """Return whether an entry opens a run that is to be followed too. If so, add the run."""
         opened = entry.content.opened if isinstance(entry.content, BeginContent) else None
         if opened is None or entry.run in self.runs:
             return False
@@ -111,19 +121,19 @@ class Follower:
         return False
 
     def _include(self, run: str, *, root: bool) -> None:
-        """Add a run to the followed runs."""
+        """Follow a run too. For a root run, also listen to words that are not on record yet."""
         self.runs.setdefault(run, 0)
         if root:
             self._hear(run)
 
     def _hear(self, root: str) -> None:
-        """Add this follower to the listeners of a root run, and of the runs below it."""
+        """Listen to the words of a root run and of the runs below it."""
         broadcast = self._broadcast(root)
         self._broadcasts.append(broadcast)
         broadcast.join(self._say)
 
     def take(self, found: Entry | GestaError) -> None:
-        """Add an entry to the queue; an error ends the follower."""
+        """Add an entry to the queue. An error ends the follower after the queued events."""
         if isinstance(found, GestaError):
             self.fail(found)
         else:
@@ -136,7 +146,7 @@ class Follower:
         self._ring()
 
     def finish(self) -> None:
-        """End the follower once all events that are on record now were yielded."""
+        """End the follower once it has yielded all events that are on record now."""
         self._put(None, always=True)
 
     async def events(self, tasks: TaskGroup) -> AsyncGenerator[Event, None]:
@@ -167,7 +177,7 @@ class Follower:
                 broadcast.leave(self._say)
 
     def _done(self) -> bool:
-        """Return whether no more events are to be yielded."""
+        """Return whether the follower ends now."""
         if self._over or not self._target.until_end or self._waiting:
             return self._over
         roots = (
@@ -178,7 +188,7 @@ class Follower:
         return not any(run.state.open for run in roots)
 
     async def _next(self) -> Iterable[Event]:
-        """Wait for the next entry or words, and return their events."""
+        """Wait for the next entry or words in the queue, and return the events to yield."""
         while not self._waiting and not self._failed:
             self._bell = anyio.Event()
             await self._bell.wait()
@@ -199,10 +209,7 @@ class Follower:
         return told
 
     async def _reached(self) -> int:
-        """Add the runs below the followed runs.
-
-        Return the pos after which the watch passes entries to this follower.
-        """
+        """Add the child runs of the followed runs. Return the pos after which the watch adds entries to the queue."""
         while True:
             reached = self._watch.pos
             rows = await self._watch.store.runs(self._target.session)
@@ -210,7 +217,10 @@ class Follower:
                 return reached
 
     def _add(self, rows: Iterable[RunRow]) -> bool:
-        """Add the runs below the followed runs. Return whether any run was added."""
+        """Follow those of the given runs that belong to the target, and child runs.
+
+        Return whether any run was added.
+        """
         known = len(self.runs)
         for row in rows:  # in the order in which they were opened
             root = self._target.whole and row.parent_run is None
@@ -219,7 +229,7 @@ class Follower:
         return len(self.runs) > known
 
     async def _on_record(self, until: int) -> AsyncGenerator[Entry, None]:
-        """Yield the entries up to a pos that were not sent yet, in the order of the record."""
+        """Yield the entries up to the pos `until` whose events were not yielded yet, in the order of the record."""
         if until and self._pos:
             self._add(await self._watch.store.runs(self._target.session))
         order: list[Source] = []
@@ -234,7 +244,10 @@ class Follower:
                 await _advance(order, run, source)
 
     async def _missed(self, before: Entry) -> list[Event]:
-        """Return the events of a run's earlier entries that were not passed on, without entries shared by a fork."""
+        """Return the events of earlier entries of the same run that the watch did not pass on.
+
+        Entries that a fork shares with another run have no events here.
+        """
         told: list[Event] = []
         async for page in pages(self._watch.store, before.run, self.runs[before.run]):
             for entry in page:
@@ -245,7 +258,7 @@ class Follower:
         return told
 
     def _take_entry(self, entry: Entry) -> list[Event]:
-        """Return the events of an entry, and the words that were held until this entry."""
+        """Return the events to yield for an entry, and then the words that had to wait until this entry."""
         if entry.seq <= self.runs[entry.run]:
             return []
         self.runs[entry.run] = entry.seq
@@ -264,7 +277,7 @@ class Follower:
         return heard + [told for words in ready for told in self._take_words(*words)]
 
     def _ours(self, entry: Entry) -> bool:
-        """Return whether an entry is to be followed: all turns are followed, or the wanted turn has begun."""
+        """Return whether the events of an entry are yielded: all turns are followed, or the wanted turn has begun."""
         wanted, content = self._target.turn, entry.content
         if wanted is None or self._turn is not None:
             return True
@@ -273,26 +286,29 @@ class Follower:
         return self._turn is not None
 
     def _take_words(self, event: Event, durable: int) -> list[Event]:
-        """Return an event with words as a list, if the entries before it were sent.
+        """Return a list with an event of words, if the entries before it were sent.
 
-        Returns an empty list if the event is kept for later, and also if it is dropped, because its entry was sent or
-        because
-        its run is not followed.
+        Return an empty list if the event must wait for earlier entries. Return it also if the event is dropped, because
+        the entry with its words was sent or because its run is not followed.
+
+        Args:
+            event: the event with words that are not on record yet.
+            durable: seq of the last durable entry of the run when the words were sent.
         """
         told = self.runs.get(event.run)
         if told is None and self._target.root not in self.runs and not self._target.whole:
-            return []  # of another run below the same root
+            return []  # another run below the same root run
         if told is None or told < durable:
             self._held.append((event, durable))
             return []
         if told > durable or (self._target.turn is not None and self._turn is None):
             return []
         if isinstance(event, WaitingEvent) and _waited(event) in self._waits:
-            return []  # told from the entry that asks
+            return []  # it was sent when the entry that asks was read
         return [event] if self._words.add(event) else []
 
     def _say(self, event: Event, durable: int) -> None:
-        """Add words to the queue. If the queue is more than half full, they are joined to the last words in it."""
+        """Add words to the queue. If the queue is more than half full, join them to the last words in it."""
         last = self._waiting[-1] if len(self._waiting) > self._most / 2 else None
         if isinstance(last, tuple) and isinstance(event, AnswerEvent | ThoughtEvent):
             before = last[0]
@@ -320,14 +336,18 @@ def _waited(event: WaitingEvent) -> tuple[str, str, str, int | None]:
 
 
 async def _advance(order: list[Source], run: str, source: AsyncGenerator[list[Entry], None]) -> None:
-    """Add the next page of a run's entries to the heap of sources, if there is one."""
+    """Read the next page of a run's entries and add it to the heap `order`. At the end of the run, add nothing."""
     page = await anext(source, None)
     if page:
         heapq.heappush(order, (page[0].pos, run, deque(page), source))
 
 
 def after_event(after: int | str) -> tuple[float, float]:
-    """Return the pos and the part of an event's `id`. For a pos alone the part is infinite. Raises GestaError."""
+    """Return the pos and the part of an event's `id`, such as `12-0`. For a plain pos, the part is infinite.
+
+    Raises:
+        GestaError: the text is neither an event's `id` nor a pos.
+    """
     if isinstance(after, int):
         return after, float("inf")
     pos, _, part = after.partition("-")
@@ -340,26 +360,36 @@ class Followers:
     """Creates the followers of the runs of a record."""
 
     def __init__(self, store: Store, broadcast: Callable[[str], Broadcast], *, shared: bool) -> None:
-        """Prepare to watch a record.
+        """Prepare to follow runs of a record. Nothing is read yet.
 
         Args:
-            broadcast: returns the broadcast of a root run, which sends its words.
-            shared: whether all followers are in one event loop, so that one watch reads the record for them.
+            store: the store of the record.
+            broadcast: returns the broadcast of a root run, which sends words that are not on record yet.
+            shared: whether all followers are in one event loop, so that one watch can read the record for all of them.
         """
         self._store, self._broadcast = store, broadcast
         self._watch = Watch(store) if shared else None
 
     @property
     def watching(self) -> bool:
-        """Whether there is a follower, so that the record is watched."""
+        """Whether at least one follower is reading, so that the record is watched."""
         return self._watch is not None and self._watch.at_work
 
     def follower(self, target: Target, after: int | str = 0, most: float = MOST_WAITING) -> Follower:
-        """Return a follower of some runs; see `Record.follow`."""
+        """Return a follower of the target's runs; see `Record.follow`."""
         return Follower(self._watch or Watch(self._store), self._broadcast, target, after, most)
 
     async def target(self, name: str, find: Callable[[str], Awaitable[RunRow]], *, until_end: bool = False) -> Target:
-        """Return the runs that a name means: a run, or the runs of a session. Raises NoRun, SeveralRuns."""
+        """Return the target for a name: a run with its child runs, or all runs of a session.
+
+        Args:
+            name: id of a run or name of a session; `find` looks up any other name.
+            find: returns the run for a name, see `Record.find`.
+            until_end: whether the follower ends as soon as no turn is open.
+
+        Raises:
+            NoRun, SeveralRuns: no run fits the name, or several do.
+        """
         rows = {row.run: row for row in await self._store.runs()}
         if name not in rows and any(row.session == name for row in rows.values()):
             return Target(session=name, whole=True, until_end=until_end)

@@ -1,8 +1,8 @@
-"""A fork causes no effect that nobody allowed: a call gets the result of the same call in its base, if there is one.
+"""A fork repeats no effect. A call in a fork gets the result of the same call in the base, if there is one.
 
-Any other call runs if its tool is pure, or was named when the fork was made. Else the call waits for an approval, with
-which a person may let it run. This also holds when somebody resumes the fork later. So the `attempt` entries of the
-fork are all the effects that it ever tried.
+A fork is a run that shares the first entries of another run, its base. Any other call runs only if its tool is pure or
+was named when the fork was made. Otherwise the call waits for a person's approval. This also holds when somebody
+resumes the fork later. So the `attempt` entries of the fork name every effect that it ever tried.
 """
 
 from collections.abc import Iterable
@@ -26,7 +26,10 @@ CallDigest = tuple[str, str]
 
 
 async def advance(agent: Agent, live: LiveRun) -> Outcome:
-    """Run a turn until it ends or waits. In a fork, calls that its base made too get the base's results."""
+    """Run a turn until it ends or waits, and return its outcome.
+
+    In a fork, calls that its base made get the base's results.
+    """
     opened, take = live.state.opened, turn if agent.program is None else play
     base = opened.base if opened is not None else None
     if base is None:
@@ -41,9 +44,10 @@ async def advance(agent: Agent, live: LiveRun) -> Outcome:
 
 
 async def base_below(name: str, live: LiveRun) -> Forked | None:
-    """Return the base of a child run of a fork; `None` if the run is no fork.
+    """Return the base for a child run of a fork: the child run of the same name in the base of the parent run.
 
-    The child run shares no entry with its base, and gets the results of the base's calls.
+    Return `None` if the parent run is no fork. The child run shares no entries with its base, but its calls get the
+    results of the base's calls.
     """
     opened = live.state.opened
     if opened is None or opened.base is None:
@@ -54,7 +58,10 @@ async def base_below(name: str, live: LiveRun) -> Forked | None:
 
 
 def _fenced(tool: Tool, base: Forked) -> Tool:
-    """Return a tool of a fork: its calls need approval, and those begun before the fork are not tried again."""
+    """Return a tool for a fork: each call needs approval, and a call that was begun before the fork is not tried again.
+
+    A tool that may run in the fork keeps its effect policy; `_answered` then approves its calls.
+    """
     if _free(tool, base):
         return msgspec.structs.replace(tool, approval=True)
     effect = tool.effect if tool.effect == "transactional" else "once"
@@ -66,9 +73,9 @@ def _free(tool: Tool, base: Forked) -> bool:
 
 
 async def _answered(agent: Agent, base: Forked, waits: Iterable[Waiting], live: LiveRun) -> bool:
-    """Settle waiting calls of the turn: by a result from the base, or by an approval if the tool may run in the fork.
+    """Settle waiting calls of a fork, by a result from the base, or by an approval if the tool may run in the fork.
 
-    Returns False if no call could be settled.
+    Return False if no call could be settled.
     """
     waits = list(waits)
     if not waits:
@@ -96,7 +103,7 @@ async def _answered(agent: Agent, base: Forked, waits: Iterable[Waiting], live: 
 
 
 def given(entries: Iterable[Entry]) -> dict[CallDigest, list[Entry]]:
-    """Return the first result of each call, by tool and arguments, in the order of the calls."""
+    """Return the first results of calls, listed by tool and arguments, in the order of the calls."""
     calls: dict[int, CallDigest] = {}
     results: dict[int, Entry] = {}
     for entry in entries:
@@ -113,7 +120,7 @@ def given(entries: Iterable[Entry]) -> dict[CallDigest, list[Entry]]:
 
 
 def _place(own: Iterable[Entry], named: CallDigest, seq: int) -> int:
-    """Return how many equal calls came before a call. Equal calls may have returned different results."""
+    """Return how many calls with the same tool and arguments precede a call. Each may have had a different result."""
     before = [entry.content for entry in own if entry.seq < seq]
     return sum(
         isinstance(each, ToolCallContent) and (each.tool_name, digest_of(each.tool_args)) == named for each in before

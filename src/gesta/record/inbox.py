@@ -1,8 +1,8 @@
-"""A person's messages and answers to a run go into its inbox, which needs no lease and no agent.
+"""Reads runs, and sends messages and answers of people to the inboxes of runs. This needs no lease and no agent.
 
-The process that continues the run writes them into the log. The key of each letter is made from the wait that it
-answers, so it is the same from Python and from the command line, and the first of two answers counts. After an approval
-was refused as invalid the key changes, so that a valid approval can follow.
+A letter in an inbox waits until the process that continues the run writes it into the log. The key of a letter is made
+from the wait that it answers. So Python and the command line use the same key, and the first of two answers counts.
+After an approval was refused as invalid, the key changes, so that a valid approval can follow.
 """
 
 import json
@@ -30,53 +30,59 @@ from gesta.store import Letter, RunRow, Store
 from gesta.text.redactor import SECRETS
 
 RUN_ID = re.compile("[0-9a-f]{16}")
+"""Form of a whole run id."""
 
 
 class Inbox:
-    """A record, for a process that holds no lease of a run."""
+    """The part of a record that needs no lease: it reads runs, finds what they wait for, and sends letters to them."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
 
     async def read(self, run: str, after: int = 0) -> list[Entry]:
-        """Return the entries of a run whose seq is above `after`.
+        """Return the entries of a run whose seq is greater than `after`, in order.
 
         Args:
-            run: its id, the start of an id, a session, or `last`. A whole id that is not in the record has no entries.
+            run: id of the run, a unique prefix of it, a session, or `last`. For a whole id that is not in the record,
+                the list is empty.
 
         Raises:
             NoRun: no run fits.
-            SeveralRuns: several ids begin so.
+            SeveralRuns: several ids begin with `run`.
         """
         return await read(self.store, await self._whole(run), after)
 
     async def state(self, run: str) -> RunState:
-        """Return the folded state of a run, for a process that does not hold its lease.
+        """Return the folded state of a run: what its entries add up to. Cost: reads the run.
 
         Args:
-            run: its id, the start of an id, a session, or `last`, as in `read`.
+            run: id of the run, a unique prefix of it, a session, or `last`, as in `read`.
         """
         return await state_of(self.store, await self._whole(run))
 
     async def waiting(self, run: str) -> list[Waiting]:
-        """Return the waits of the open turn of a run and of the runs below it.
+        """Return what the open turn of a run, and the runs below it, wait for. The list is empty if no turn is open.
 
-        The waits are read from the record, so any process may call this. An attempt that may be at work is `running`.
+        The waits are read from the record, so any process may call this. A tool call that may be running now is listed
+        as `running`.
 
         Args:
-            run: its id, the start of an id, a session, or `last`.
+            run: id of the run, a unique prefix of it, a session, or `last`.
         """
         return await waits_of(self.store, await self._named(run), self.now())
 
     async def send(self, run: str, content: Content, *, key: str) -> bool:
-        """Send a letter to the inbox of a run; needs no lease and no agent. Returns False if the key was used before.
+        """Send a letter to the inbox of a run. Return False if the key was used before, so that nothing was sent.
 
         Args:
-            content: an approval, answer, resolution, signal, text for the open turn, key-value, or compaction.
+            run: id of the run.
+            content: an approval, an answer, a resolution, a signal, a text for the open turn, a key-value or a
+                compaction.
+            key: name of the letter, unique in the run.
 
         Raises:
-            AgentError: only the holder of the run writes such a content or one of its fields, or the arguments hold a
-                secret.
+            AgentError: only the process that holds the run may write this content or one of its fields, or the
+                arguments of an approval contain a secret.
         """
         if not isinstance(content, SAYABLE):
             known = ", ".join(each.__name__ for each in SAYABLE)
@@ -96,19 +102,21 @@ class Inbox:
         reason: str | None = None,
         token: str | None = None,
     ) -> Receipt:
-        """Allow one call of a tool. The call runs when somebody continues the run.
+        """Allow one call of a tool. The tool runs when a process continues the run.
 
         Args:
-            waiting: an element of `outcome.waiting`; or the run of the call, or a run above that: its id, the start of
-                an id, a session, or `last`.
-            call: seq of the tool call; `None` if only one call waits.
-            by: name of the person; nobody checks it, unless the record has an `approver`.
-            args: arguments to run the call with, instead of the model's.
+            waiting: an element of `outcome.waiting`; or the run of the call, or a run above it: its id, a unique prefix
+                of it, a session, or `last`.
+            call: seq of the tool call; `None` if only one call waits for approval.
+            by: name of the person. Nobody checks it, unless the record has an `approver`.
+            args: arguments to run the call with, in place of the model's.
+            reason: why, in the person's words; it is kept on record.
             token: proof of who approves, for the record's `approver`.
 
         Raises:
-            NotWaiting: no such call waits for approval, or several do. Expired: the request has expired.
-            SaidBefore: somebody gave another answer before.
+            NotWaiting: no such call waits for approval, or several do.
+            Expired: the request for approval has expired.
+            SaidBefore: a different answer was given before.
             RunMirrored: the run is continued in another record.
         """
         about = await self._meant(waiting, APPROVAL, call)
@@ -125,7 +133,10 @@ class Inbox:
         reason: str | None = None,
         token: str | None = None,
     ) -> Receipt:
-        """Deny one call of a tool: it does not run, and the model reads the reason. See `approve`."""
+        """Deny one call of a tool: the tool does not run, and the model reads the reason.
+
+        Args and errors: see `approve`.
+        """
         about = await self._meant(waiting, APPROVAL, call)
         said = ApprovalContent(of=about.waiting.of or 0, verdict="denied", by=by, reason=reason, token=token)
         return await self._say(about, said)
@@ -140,18 +151,19 @@ class Inbox:
         reason: str | None = None,
         token: str | None = None,
     ) -> Receipt:
-        """Answer a question, or give a value in place of a tool that waits for approval; then the tool does not run.
+        """Answer a question. Or give the result of a call that waits for approval; its tool then does not run.
 
         Args:
             waiting: see `approve`.
             value: any JSON value that fits the question's schema.
             of: seq of the question, or of the approval-request; `None` if only one question waits.
+            by: name of the person.
             reason: why the person answers in place of the tool; it is kept on record.
             token: proof of who answers, for the record's `approver`.
 
         Raises:
             NotWaiting, SaidBefore, RunMirrored: see `approve`.
-            AgentError: the answer does not fit.
+            AgentError: the answer does not fit the schema, or a question was answered with `reason` or `token`.
         """
         if await self._about_call(waiting, of):
             call = await self._meant(waiting, APPROVAL, of)
@@ -175,18 +187,19 @@ class Inbox:
         by: str,
         result: Any = None,
     ) -> Receipt:
-        """Record what became of a call whose outcome is not known.
+        """Record what a person found out about a call in doubt: nobody knows whether its effect happened.
 
         Args:
             waiting: see `approve`.
-            verdict: `done`: the effect happened. `failed`: the call failed. `retry`: nothing happened, and the call is
-                tried again.
+            verdict: `done`: the effect happened. `failed`: the call failed. `retry`: nothing happened, and the tool is
+                to run again.
             call: seq of the tool call; `None` if only one call is in doubt.
-            result: the result of a call that is done.
+            by: name of the person.
+            result: what the tool would have returned, for `done`.
 
         Raises:
             NotWaiting, SaidBefore, RunMirrored: see `approve`.
-            RunHeld: the call may be running now.
+            RunHeld: the tool may be running now.
         """
         about = await self._meant(waiting, DOUBT, call)
         of = about.waiting.of or 0
@@ -197,16 +210,23 @@ class Inbox:
         return await self._say(about, ResolutionContent(of=of, verdict=verdict, by=by, result=result))
 
     async def _named(self, name: str) -> str:
-        """Return the id of the run that `find` finds. A whole id is looked up directly. Raises NoRun, SeveralRuns."""
+        """Return the id of the run that a name means. A whole id in the record is looked up directly.
+
+        Raises:
+            NoRun, SeveralRuns: no run fits the name, or several do.
+        """
         known = RUN_ID.fullmatch(name) is not None and (await self.store.head(name))[0] > 0
         return name if known else (await self.find(name)).run
 
     async def _whole(self, name: str) -> str:
-        """Return a whole id as it is, or the id of the run that `find` finds. Raises NoRun, SeveralRuns."""
+        """Return a whole run id unchanged, also one that is not in the record. For any other name see `_named`."""
         return name if RUN_ID.fullmatch(name) is not None else (await self.find(name)).run
 
     async def _directly(self, name: str) -> RunRow | None:
-        """Return the run with a whole id, or the newest root run of a session, without reading the list of all runs."""
+        """Return the run of a whole id, or the newest root run of a session, without reading the list of all runs.
+
+        Return `None` if the name is neither.
+        """
         if RUN_ID.fullmatch(name) is None:
             rows = [row for row in await self.store.runs(name) if row.parent_run is None] if name != "last" else []
             return rows[-1] if rows else None
@@ -218,7 +238,7 @@ class Inbox:
         return None
 
     async def find(self, name: str) -> RunRow:
-        """Find a run by id, unique prefix of an id, session name (its newest root run), or `last`.
+        """Return the run that a name means: an id, a unique prefix of one, a session (its newest root run), or `last`.
 
         Raises:
             NoRun: no run fits.
@@ -240,7 +260,7 @@ class Inbox:
         return starts[-1]
 
     def now(self) -> datetime:
-        """Return the current time, to which the expiry of requests is compared."""
+        """Return the current time, with which the expiry of approval requests is compared."""
         return utc_now()
 
     async def _meant(self, waiting: Waiting | str, kinds: Sequence[str], wanted: int | None) -> Meant:
@@ -249,14 +269,14 @@ class Inbox:
         return await meant(self.store, waiting, kinds, wanted, self.now())
 
     async def _about_call(self, waiting: Waiting | str, of: int | None) -> bool:
-        """Return whether an answer is given in place of a tool that waits for approval."""
+        """Return whether an answer is the result of a call that waits for approval, not the answer to a question."""
         if isinstance(waiting, Waiting):
             return waiting.what in APPROVAL
         asked = await self.read(await self._named(waiting), of - 1) if of is not None else []
         return bool(asked) and isinstance(asked[0].content, ApprovalRequestContent)
 
     async def _say(self, about: Meant, word: Word) -> Receipt:
-        """Send an answer to the inbox and return the receipt. If the wait was answered before, nothing is sent."""
+        """Send an answer to the inbox, and return its receipt. If the wait was answered before, send nothing."""
         waiting, known = about
         if known is not None:
             return await told(self.store, waiting, word, known, sent=False)
@@ -266,10 +286,12 @@ class Inbox:
         return await told(self.store, waiting, word, known, sent=sent)
 
     async def _key(self, run: str, word: Word) -> str:
-        """Return the key of the letter with an answer. Two answers to one wait have the same key, so the first counts.
+        """Return the key of the letter with an answer.
 
-        An approval with another proof has another key, and so has an approval after a refused approval. The key of a
-        resolution changes once its attempt has certainly ended.
+        Two answers to one wait have the same key, so the first one counts.
+
+        An approval gets another key if its token differs, or if an earlier approval was refused. A resolution gets
+        another key once the attempt in doubt has certainly ended.
         """
         calls = (await self.state(run)).calls.values()
         if isinstance(word, AnswerContent):
@@ -291,10 +313,14 @@ TYPES: dict[str, tuple[type, ...]] = {
     "array": (list,),
     "null": (type(None),),
 }
+"""Python types of JSON values, by the name of the type in JSON Schema."""
 
 
 def misfit(value: Any, schema: dict[str, Any]) -> str | None:
-    """Return why a value does not fit a JSON Schema: type, choices or members; `None` if it fits."""
+    """Return in which way a value does not fit a JSON Schema; `None` if it fits.
+
+    Checked are types, choices, least and greatest numbers, required members and the members themselves.
+    """
     options = [misfit(value, each) for each in schema.get("anyOf", ()) if isinstance(each, dict)]
     if options and None not in options:
         return options[0]

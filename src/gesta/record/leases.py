@@ -1,8 +1,9 @@
-"""The leases of a process. The lease of a child run is kept until the process leaves the run above it.
+"""Acquires and releases leases. A lease is the right to write one run; one process at a time holds it.
 
-So a task that calls another agent again and again acquires the lease of that child run once, which saves two commits
-for each call. No other process has to write the child run meanwhile, and letters need no lease. If the turn of the
-child run stays open, its lease is released with it, because another process may have to continue the turn.
+The lease of a child run is kept until its parent run is released. So a run that calls the same agent many times
+acquires the lease of that child run once, which saves two commits for each call. No other process has to write the
+child run meanwhile, and sending letters to it needs no lease. If the turn of the child run stays open, its lease is
+released with it, because another process may have to continue the turn.
 """
 
 from collections.abc import AsyncIterator, Callable
@@ -17,14 +18,19 @@ from gesta.perform.execution import GONE_OPTION
 from gesta.state.opening import shielded
 from gesta.store import Lease, Store
 
-KEPT = 64  # leases that stay with one run, at most
+KEPT = 64  # greatest number of leases that are kept for one parent run
 
 
 _QUEUES: RunVar[WeakValueDictionary[str, anyio.Lock]] = RunVar("gesta_queues")
 
 
 def queue_of(record: int, run: str) -> anyio.Lock:
-    """Return the lock for which the messages to one run of an opened record wait, in this event loop."""
+    """Return the lock that messages to one run of an opened record wait for, one of them at a time, in this event loop.
+
+    Args:
+        record: a number that names the opened record in this process.
+        run: id of the run.
+    """
     try:
         queues = _QUEUES.get()
     except LookupError:
@@ -33,17 +39,28 @@ def queue_of(record: int, run: str) -> anyio.Lock:
 
 
 class Leases:
-    """The leases of one process."""
+    """The leases that one opened record holds.
+
+    Args:
+        gone: function that returns whether the process with a given id has ended; `None` if it does not know.
+    """
 
     def __init__(self, store: Store, gone: Callable[[str], bool | None]) -> None:
         self.store = store
         self._gone = gone
         self._kept: dict[str, dict[str, Lease]] = {}
-        """Leases that are kept and not in use: for each held run, the leases of the runs below it, by their id."""
+        """Leases that are kept and not in use: for each held run, the leases of its child runs, by their ids."""
 
     @asynccontextmanager
     async def leased(self, run: str, above: str | None = None) -> AsyncIterator[Lease]:
-        """Hold the lease of a run in the block. Afterwards release it, and the leases kept for the runs below it."""
+        """Hold the lease of a run in the block. Afterwards release it and the leases kept for its child runs.
+
+        Raises RunHeld.
+
+        Args:
+            run: id of the run.
+            above: id of the parent run, whose kept leases are used first; `None` for a root run.
+        """
         lease = self._kept.get(above or "", {}).pop(run, None) or await self._taken(run)
         self._kept[run] = {}
         try:
@@ -51,12 +68,15 @@ class Leases:
         finally:
             own = [] if run in self._kept.get(above or "", ()) else [lease]
             with shielded():
-                async with AsyncExitStack() as back:  # an error for one lease must not keep the others
+                async with AsyncExitStack() as back:  # an error for one lease must not stop the release of the others
                     for each in [*own, *self._kept.pop(run, {}).values()]:
                         back.push_async_callback(self.store.release, each)
 
     async def _taken(self, run: str) -> Lease:
-        """Acquire a lease. If it is not known whether its holder still runs, ask `open(gone=...)`. Raises RunHeld."""
+        """Acquire a lease. If the store cannot know whether its holder still runs, ask `open(gone=...)`.
+
+        Raises RunHeld.
+        """
         try:
             return await self.store.lease(run)
         except RunHeld as held:
@@ -66,9 +86,9 @@ class Leases:
         return await self.store.lease(run)
 
     def keep(self, lease: Lease, above: str | None) -> None:
-        """Keep a lease, at its present head, until the run above it is left.
+        """Keep a lease that is no longer in use until the lease of the parent run `above` is released.
 
-        If that run is not held, it is not kept.
+        If that run is not held, or `KEPT` leases are kept for it, the lease is not kept.
         """
         kept = self._kept.get(above or "")
         if kept is not None and len(kept) < KEPT:

@@ -1,7 +1,7 @@
-"""Options of one turn, the same for all functions that begin or resume a turn. The options themselves are not recorded.
+"""Options of one turn, the same for all functions that begin or resume a turn. They are not recorded.
 
-Deps are objects that a program passes to its tools: connections, clients, the person who is logged in. A process that
-continues a turn must pass its own deps, or the agent's function makes them.
+Deps (dependencies) are objects that a program passes to its tools: connections, clients, the person who is logged in. A
+process that continues a turn must pass its own deps, unless the agent's `deps` function makes them.
 """
 
 import inspect
@@ -23,24 +23,25 @@ class TurnOptions(TypedDict, total=False):
     """Options of `Record.resume`, and of every function that begins a turn."""
 
     deps: Any
-    """Objects for the tools of the turn and of its child runs, in `Context.deps`; they are never on record."""
+    """Objects that the tools of the turn and of its child runs get as `Context.deps`; they are never on record."""
     model: Model | str
-    """Model of this turn, in place of the agent's own."""
+    """Model of this turn, used in place of the agent's own."""
     settings: dict[str, Any]
-    """Settings of the model's requests in this turn, beside the agent's own."""
+    """Settings of the model's requests in this turn; they are added to the agent's own and win over them."""
 
 
 class MessageOptions(TurnOptions, total=False):
     """Options of `Record.run` and `Record.stream`."""
 
     session: str | None
-    """Name of the session; without a name, a new session each time."""
+    """Name of the session. Without a name, each message begins a new session."""
     key: str | None
-    """Key of the message: a message that is sent twice under one key counts once."""
+    """Key of the message: if a message is sent twice with the same key, the second one begins no turn."""
     user: str | None
-    """The person who sends the message."""
+    """Name of the person who sends the message."""
     traceparent: str | None
-    """The W3C trace context of the caller, `00-TRACE-SPAN-FLAGS`: in a trace, the turn's span hangs under that span."""
+    """W3C trace context of the caller, `00-TRACE-SPAN-FLAGS`. In an exported trace, the turn's span has that span as
+    its parent."""
 
 
 def of_turn(agent: Agent[T], options: TurnOptions) -> Agent[T]:
@@ -54,10 +55,10 @@ def of_turn(agent: Agent[T], options: TurnOptions) -> Agent[T]:
 
 
 async def supplied(agent: Agent[Any]) -> Any:
-    """Return the deps of a turn whose caller passed none: the agent's function makes them; without it they are `None`.
+    """Return the deps for a turn whose caller passed none: what the agent's `deps` function makes, or else `None`.
 
     Raises:
-        NoDeps: a tool, a hook or the function of the instructions needs deps.
+        NoDeps: there are none, but a tool, a hook or the function of the instructions needs deps.
     """
     deps = agent.deps() if agent.deps is not None else None
     deps = await deps if inspect.isawaitable(deps) else deps
@@ -68,7 +69,10 @@ async def supplied(agent: Agent[Any]) -> Any:
 
 
 def _needs(agent: Agent[Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the functions and tools that need deps, also for agents used as tools that make no deps."""
+    """Yield the name of each function or tool of an agent that needs deps, and the type of its deps.
+
+    Agents that are used as tools are included, unless they have a `deps` function.
+    """
     asked = [getattr(agent.hooks, point) for point in VERDICTS] if agent.hooks is not None else []
     for function in (agent.instructions, *asked):
         if callable(function) and (needed := needed_by(function, Context)) is not None:

@@ -1,7 +1,8 @@
-"""A record is an opened store: sessions, runs and turns, and the right to write them.
+"""A record is an opened store of runs. It reads them, runs their turns, and sends messages and answers to them.
 
-A run is found by session and name. Its id is derived from them, so two processes that make the same run get the same
-id. Only the holder of a run's lease appends to it; all others send letters to its inbox.
+A run is found by its session and name. Its id is derived from them, so two processes that create the same run get the
+same id. Each run has a lease: the right to append entries to it, which one process holds at a time. All other processes
+send letters to the inbox of the run.
 """
 
 import os
@@ -46,13 +47,13 @@ from gesta.text.redactor import SECRETS
 from gesta.text.tracing import trace_context
 
 Said = str | Part | Sequence[str | Part]
-"""A message of a person: a text, or texts, images and files."""
+"""A person's message: a text, or a list of texts, images and files."""
 OF_MESSAGE = {"session", "key", "user", "traceparent"}
-"""Options of a message that change nothing in its turn."""
+"""Options that belong to the message. The other options change how the agent runs the turn."""
 
 
 class Record(Inbox):
-    """An opened record. Made by `gesta.open`."""
+    """An opened record, as `gesta.open` returns it."""
 
     def __init__(
         self, store: Store, bind: Callable[[Agent], Agent], tasks: TaskGroup | None = None, clock: Clock = utc_now
@@ -60,26 +61,26 @@ class Record(Inbox):
         super().__init__(store)
         self._tasks = tasks
         self.turns = Turns(store, bind, clock)
-        """The turns of the record's runs."""
+        """Runs the turns of the record's runs."""
         self.followers = Followers(store, self.turns.broadcast, shared=tasks is not None)
-        """The followers of the record's runs."""
+        """Creates the followers that read events of the record's runs."""
 
     def now(self) -> datetime:
-        """Return the time by the clock that stamps entries."""
+        """Return the current time by the clock that stamps entries."""
         return self.turns.clock()
 
     def close(self) -> None:
-        """Ask all running turns to stop, because the block that opened the record ends."""
+        """Ask all running turns to stop. Called when the block that opened the record ends."""
         self.turns.close()
 
     def start(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Start a coroutine in the background. It ends at the latest when the record is closed."""
+        """Start a coroutine in the background. It is cancelled, if it still runs, when the record is closed."""
         assert self._tasks is not None, "start something in a record that gesta.open(...) opened"
         self._tasks.start_soon(work)
 
     @property
     def info(self) -> Info:
-        """Id, address, time and mark of the store."""
+        """Id, address and creation time of the store, and its mark if it is a copy of another store."""
         return self.store.info
 
     async def run(
@@ -90,21 +91,22 @@ class Record(Inbox):
         listener: Listener | None = None,
         **options: Unpack[MessageOptions],
     ) -> Outcome[T]:
-        """Send a message to an agent, and run its turn until it ends or waits for somebody.
+        """Send a message to an agent, and run its turn until the turn ends or waits for somebody. Return the outcome.
 
         Args:
-            message: a text, or texts, images and files (`gesta.message.attached`) in a list.
-            listener: is called with the events of the turn, first with the events on record.
+            agent: the agent that answers.
+            message: a text, or a list of texts, images and files (see `gesta.message.attached`).
+            listener: called with each event of the turn; if the turn was begun before, first with its events on record.
             options: see `MessageOptions`. If the run already has a turn with this `key`, that turn is continued, or its
                 outcome is returned.
 
         Raises:
-            NoDeps: a tool needs deps, and there are none.
+            NoDeps: a tool needs deps (objects that the program passes to tools), and there are none.
             OtherMessage: the key was used for another message.
-            TurnOpen, RunHeld: another turn of this run is open, or another process writes it, and the agent's policy
-                says `when_busy="raise"`.
+            TurnOpen, RunHeld: another turn of this run is open, or another process writes the run, and the agent's
+                policy says `when_busy="raise"`.
             RunMirrored: the run is continued in another record.
-            OtherType: the turn of that key was answered under another `output`.
+            OtherType: the turn with that key was answered when the agent had another `output`.
         """
         agent, opening = opening_of(agent, message, options)
         if listener is None:
@@ -113,10 +115,15 @@ class Record(Inbox):
         return await listened(self._tasks, await follow(), work, listener)
 
     def stream(self, agent: Agent[T], message: Said, **options: Unpack[MessageOptions]) -> Stream[T]:
-        """Send a message, and return the stream of its turn's events. Afterwards the stream has the outcome.
+        """Return a stream of the events of a turn. Reading the stream sends the message; afterwards it has the outcome.
 
-        If a turn with this `key` has ended, or is at work in any process, the stream is that turn's: its events on
-        record come first.
+        If a turn with this `key` has ended, or is running in any process, the stream yields the events of that turn:
+        first those on record.
+
+        Args:
+            agent: the agent that answers.
+            message: a text, or a list of texts, images and files.
+            options: see `MessageOptions`.
         """
         agent, opening = opening_of(agent, message, options)
         work, follow = self._followed(agent, opening, joins=True)
@@ -129,13 +136,14 @@ class Record(Inbox):
 
         Args:
             name: id of a run, a unique prefix of an id, `last`, or the name of a session.
-            after: the `id` of the last event that was read, or a `pos`; events after it are yielded.
+            after: `id` of the last event that was read, or a `pos` (place in the record); only later events are
+                yielded.
             until_end: whether to stop as soon as no turn is open.
-            most: entries and words that may wait to be read.
+            most: greatest number of entries and words that may wait to be read.
 
         Raises:
-            NoRun, SeveralRuns: no run fits, or several.
-            FollowerTooSlow: more than `most` waited. Follow again after the last event.
+            NoRun, SeveralRuns: no run fits the name, or several do.
+            FollowerTooSlow: more than `most` entries and words waited. Follow again after the last event.
             RecordError: the record was closed.
         """
         assert self._tasks is not None, "follow runs of a record that gesta.open(...) opened"
@@ -149,7 +157,11 @@ class Record(Inbox):
     def _followed(
         self, agent: Agent[T], opening: Opening, *, joins: bool
     ) -> tuple[Callable[[], Awaitable[Outcome[T]]], Callable[[], Awaitable[Follower]]]:
-        """Return a function that runs a turn, and a function that makes the follower of the turn."""
+        """Return a function that runs the turn of a message, and a function that returns the follower of that turn.
+
+        Args:
+            joins: whether a turn with the same key that another process is running may be followed.
+        """
         opened = OpenedTurn(opening.key)
 
         async def work() -> Outcome[T]:
@@ -170,18 +182,22 @@ class Record(Inbox):
         by: str | None = "resume",
         **options: Unpack[TurnOptions],
     ) -> Outcome[T]:
-        """Continue the open turn of a run. Without an open turn, return the outcome of the last turn.
+        """Continue the open turn of a run, and return its outcome.
+
+        Without an open turn, return the outcome of the last turn.
 
         Args:
-            run: its id, the start of an id, a session, or `last`.
-            by: the person who resumes; `None` for a worker. Only a person can resume a turn in which too many processes
-                died.
-            options: see `TurnOptions`. The options that the turn began with are not on record: pass them again.
+            run: id of the run, a unique prefix of it, a session, or `last`.
+            agent: the agent of the run.
+            listener: called with each event that is recorded from now on.
+            by: name of the person who resumes; `None` for a worker. Only a person can resume a turn in which too many
+                processes died.
+            options: see `TurnOptions`. The options with which the turn began are not on record: pass them again.
 
         Raises:
             NoDeps: a tool needs deps, and there are none.
-            NoRun: no such run, or a run in which no turn was begun.
-            OtherType: the last turn was answered under another `output`.
+            NoRun: there is no such run, or no turn was begun in it.
+            OtherType: the last turn was answered when the agent had another `output`.
             AgentError: the run belongs to an agent of another name.
         """
         agent = of_turn(agent, options)
@@ -197,12 +213,14 @@ class Record(Inbox):
         return await listened(self._tasks, follower, work, listener)
 
     async def cancel(self, waiting: Waiting | str, *, by: str, reason: str | None = None) -> Outcome | None:
-        """End the open turn of a run.
+        """End the open turn of a run with the reason `cancelled`, and return its outcome.
 
-        Returns `None` if another process is writing the run; that process ends the turn at its next step.
+        Return `None` if another process is writing the run. That process ends the turn at its next step.
 
         Args:
-            waiting: what the turn waits for; or its run: the id, the start of an id, a session, or `last`.
+            waiting: an element of `outcome.waiting`; or the run: its id, a unique prefix of it, a session, or `last`.
+            by: name of the person who cancels the turn.
+            reason: why, in the person's words; it is kept on record.
 
         Raises:
             NotWaiting: no turn is open.
@@ -220,24 +238,27 @@ class Record(Inbox):
             return None
 
     async def verify(self, *kept: Iterable[Head]) -> list[Flaw]:
-        """Check every entry and blob against the chain of its run, and return the flaws. Cost: reads it all.
+        """Check every entry and blob against the chain of digests of its run, and return the flaws found.
+
+        Cost: reads the whole record.
 
         Args:
-            kept: lists of heads that `heads` returned earlier, one list for each time.
+            kept: lists of heads that earlier calls of `heads` returned. A run that lost its last entries is found by
+                them.
         """
         return await audit(self.store, *kept)
 
     async def report(self, *kept: Iterable[Head]) -> Report:
-        """Check the record as `verify` does.
+        """Check the record as `verify` does, and return the flaws with further facts.
 
-        The report also lists data that no digest covers, and times that go back.
+        The report also lists data that no digest covers, and entries whose time is before that of an earlier entry.
         """
         return await report(self.store, *kept)
 
     async def heads(self) -> list[Head]:
-        """Return the last entry of each run with its digest.
+        """Return the head of each run: the seq and the digest of its last entry.
 
-        Keep the heads where nobody who can write the record can change them: `verify` compares the record with them.
+        Keep the heads where nobody who can write the record can change them, and pass them to `verify` later.
         """
         return await heads(self.store)
 
@@ -252,16 +273,20 @@ class Record(Inbox):
         state: Any = None,
         **annotations: Any,
     ) -> AsyncIterator[Log]:
-        """Record a program of your own: open a span at the root of the run `run` (by default `name`) in a session.
+        """Record a program that is no Gesta agent: open a span at the root of a run, and yield a log to write into.
 
         Args:
-            skip: kinds that are not recorded.
-            state: is written at the start and, read again, at the end.
+            name: name of the span.
+            session: name of the session.
+            run: name of the run in the session; by default `name`.
+            skip: kinds of entries that are not recorded.
+            state: a value that is written at the start of the span and, as it is then, at the end.
             annotations: every entry in the span inherits them.
 
         Raises:
-            TypeError: an annotation has nearly the name of a parameter.
-            RunHeld: somebody else writes the run. RunMirrored: it is continued in another record.
+            TypeError: an annotation is named almost like a parameter.
+            RunHeld: another process writes the run.
+            RunMirrored: the run is continued in another record.
         """
         refuse_misspelt(annotations)
         async with writing(self, session, run or name) as (journal, opened):
@@ -284,15 +309,16 @@ async def check_agent(store: Store, run: str, name: str) -> None:
 
 @asynccontextmanager
 async def writing(record: Record, session: str, name: str) -> AsyncIterator[tuple[Journal, Opened]]:
-    """Hold the lease of the run `name` of a session, to write spans into it.
+    """Hold the lease of the run `name` of a session, so that spans can be written into it.
 
-    Spans that a dead process left open are closed.
+    Spans that an ended process left open are closed first.
 
     Yields:
-        The journal of the run, and the facts for the first begin of a new run.
+        The journal of the run, and the facts that the first `begin` entry of a new run must contain.
 
     Raises:
-        RunHeld: somebody else writes the run. RunMirrored: it is continued in another record.
+        RunHeld: another process writes the run.
+        RunMirrored: the run is continued in another record.
     """
     run = await record.turns.run_of(session, name)
     async with record.turns.leases.leased(run) as lease:
@@ -308,7 +334,10 @@ async def writing(record: Record, session: str, name: str) -> AsyncIterator[tupl
 
 
 def typed(agent: Agent[T], outcome: Outcome[Any]) -> Outcome[T]:
-    """Return the outcome with its answer read as the agent's `output`. Raises OtherType if the answer does not fit."""
+    """Return the outcome with its answer converted to the agent's `output` type.
+
+    Raises OtherType if it does not fit.
+    """
     if agent.answer_type is None or outcome.answer is None:
         return outcome
     try:
@@ -318,10 +347,15 @@ def typed(agent: Agent[T], outcome: Outcome[Any]) -> Outcome[T]:
 
 
 def opening_of(agent: Agent[T], said: Said, options: MessageOptions) -> tuple[Agent[T], Opening]:
-    """Return the agent with the options applied, and the opening of the message's turn. By default the session is new.
+    """Return the agent with the options applied, and the description of the turn that the message opens.
+
+    Without the option `session`, a new session is named.
+
+    Args:
+        said: the message.
 
     Raises:
-        AgentError: the message is neither a text nor a list of texts, images and files; or `traceparent` is malformed.
+        AgentError: the message is neither a text nor a list of texts, images and files, or `traceparent` is malformed.
         TypeError: an option is unknown.
     """
     if not isinstance(agent, Agent):

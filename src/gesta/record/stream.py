@@ -1,7 +1,7 @@
-"""A stream yields the events of one turn as they come, and has its outcome afterwards.
+"""A stream yields the events of one turn as they come. Afterwards it has the outcome of the turn.
 
-The turn runs in a task of the record, so a reader does not slow it down. A turn continues if its reader leaves early,
-unless the agent's policy says otherwise. A turn that fails ends only its own stream.
+The turn runs in a background task of the record, so a slow reader does not slow it down. If the reader leaves early,
+the turn continues, unless the agent's policy says `when_left="stop"`. A turn that fails ends only its own stream.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -24,7 +24,7 @@ STRAY_CANCELLATION = (
 
 
 class Stream(Generic[T]):
-    """The events of one turn, as they come: `async for event in record.stream(...)`."""
+    """The events of one turn as they come: `async for event in record.stream(...)`."""
 
     def __init__(
         self,
@@ -34,11 +34,12 @@ class Stream(Generic[T]):
         *,
         stops: bool = False,
     ) -> None:
-        """Prepare the stream of a turn.
+        """Prepare the stream of a turn. The turn begins when the stream is read.
 
         Args:
-            work: runs the turn.
-            follow: makes the follower of the turn.
+            tasks: task group of the opened record, in which the turn runs.
+            work: runs the turn and returns its outcome.
+            follow: returns the follower that yields the events of the turn.
             stops: whether a reader that leaves early stops the turn, as if the program stopped waiting for it.
         """
         assert tasks is not None, "stream from a record that gesta.open(...) opened"
@@ -47,16 +48,17 @@ class Stream(Generic[T]):
         self._begun = False
         self._failure: BaseException | None = None
         self.outcome: Outcome[T] | None = None
-        """The outcome of the turn; `None` while it goes on, and if it was broken off."""
+        """The outcome of the turn; `None` until the turn has ended or waits, and if it was interrupted."""
         self.ended = anyio.Event()
+        """Set once the turn has ended, waits, or was interrupted."""
 
     async def __aiter__(self) -> AsyncIterator[Event]:
-        """Begin the turn, and yield its events. Events that are on record already come first.
+        """Begin the turn, and yield its events. If the turn was begun before, its events on record come first.
 
         Raises:
-            GestaError: the stream was begun before, or the record was closed while the turn was open.
+            GestaError: the stream was read before, or the record was closed while the turn was open.
             FollowerTooSlow: too many entries and words waited to be read; the turn continues.
-            BaseException: whatever ended the turn without an outcome.
+            BaseException: the exception that ended the turn without an outcome.
         """
         if self._begun:
             raise GestaError("This stream was begun before. Call record.stream(...) again to send a message again.")
@@ -86,7 +88,7 @@ class Stream(Generic[T]):
             try:
                 self.outcome = await self._work()
             except BaseException as failure:
-                if not breaks_off(failure):  # raised where the events are read, and nowhere else
+                if not breaks_off(failure):  # the reader of the events raises it
                     stray = isinstance(failure, anyio.get_cancelled_exc_class())
                     self._failure = GestaError(STRAY_CANCELLATION) if stray else failure
                     return
@@ -103,9 +105,14 @@ class Stream(Generic[T]):
 async def listened(
     tasks: TaskGroup | None, follower: Follower, work: Callable[[], Awaitable[Outcome[T]]], listener: Listener
 ) -> Outcome[T]:
-    """Await a turn, and call a listener with its events.
+    """Await a turn and return its outcome. Meanwhile, call a listener with each of its events.
 
-    If the listener raises, the error is logged and the turn continues.
+    If the listener raises, the error is logged, the listener is not called again, and the turn continues.
+
+    Args:
+        tasks: task group of the opened record; `None` to watch the record in a task group of this call.
+        follower: yields the events of the turn.
+        work: runs the turn and returns its outcome.
     """
     failure: BaseException | None = None
     outcome: Outcome[T] | None = None
@@ -113,7 +120,7 @@ async def listened(
     async def tell() -> None:
         try:
             await hear()
-        except GestaError as unread:  # the turn does not depend on it
+        except GestaError as unread:  # the turn continues without it
             LOGGER.warning("A listener hears no more: the record cannot be read.", exc_info=unread)
 
     async def hear() -> None:
@@ -121,7 +128,7 @@ async def listened(
             async for event in events:
                 try:
                     listener(event)
-                except BaseException as raised:  # noqa: BLE001 - it is the listener's own
+                except BaseException as raised:  # noqa: BLE001 - the listener's own failure
                     LOGGER.warning("A listener of run %s raised, and hears no more of it.", event.run, exc_info=raised)
                     return
 
@@ -141,7 +148,10 @@ async def listened(
 
 
 async def followed(follower: Follower, listener: Listener) -> None:
-    """Call a listener with the events of a follower until there are no more. For an event loop of its own."""
+    """Call a listener with the events of a follower until there are no more. Raises what the listener raises.
+
+    It needs no opened record's task group, so it can run in an event loop of its own.
+    """
     failure: BaseException | None = None
     async with anyio.create_task_group() as own:
         try:
@@ -156,7 +166,10 @@ async def followed(follower: Follower, listener: Listener) -> None:
 
 
 def breaks_off(left: BaseException) -> bool:
-    """Return whether an exception is a cancellation or Ctrl-C; any other exception is a failure."""
+    """Return whether an exception is a cancellation of this task or Ctrl-C.
+
+    Any other exception is a failure of the turn.
+    """
     if isinstance(left, BaseExceptionGroup):
         return any(map(breaks_off, left.exceptions))
     cancelled = isinstance(left, anyio.get_cancelled_exc_class()) and not strayed(left)

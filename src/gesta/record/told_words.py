@@ -1,4 +1,7 @@
-"""Words are sent before they are on record. The event of the entry that they become leaves them out."""
+"""Remembers the words that a listener was sent before they were on record, so that the listener gets no word twice.
+
+When the entry with these words is written, its event contains only the words that were not sent yet.
+"""
 
 from collections.abc import Iterator
 
@@ -9,22 +12,26 @@ from gesta.events import AnswerEvent, EndEvent, Event, ObservationEvent, Retract
 
 
 class Words(Struct):
-    """Words of a message that were sent, and are not on record yet."""
+    """Words of one message that were sent to a listener before they were on record."""
 
     message: int
+    """Seq of the request that the words answer."""
     text: str = ""
     ended: bool = False
     """Whether the last of the words was sent."""
 
 
 class ToldWords:
-    """The words sent to one listener that are not on record yet."""
+    """The words that one listener was sent and that are not on record yet, for each run and type of event."""
 
     def __init__(self) -> None:
         self._said: dict[tuple[str, str], Words] = {}
 
     def add(self, event: Event) -> bool:
-        """Add an event with words. Return whether to send it: a `retract` is not sent if its words were not sent."""
+        """Remember the words of an event.
+
+        Return whether to send it; a `retract` of words that were not sent is not sent.
+        """
         if isinstance(event, RetractEvent):
             self._said[event.run, event.type] = Words(event.message)
             return self._said.pop((event.run, "answer"), None) is not None
@@ -37,7 +44,10 @@ class ToldWords:
         return True
 
     def without(self, event: Event) -> Iterator[Event]:
-        """Yield the event of an entry without the words that were sent before. A `retract` may come before it."""
+        """Yield the event of an entry without the words that were sent before; nothing if all of them were sent.
+
+        If the sent words differ from the recorded answer, a `retract` event comes first.
+        """
         said = self._said.pop((event.run, event.type), None)
         match event:
             case EndEvent() | RetractEvent():

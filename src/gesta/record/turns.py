@@ -1,7 +1,7 @@
-"""The turns of runs. The holder of a run's lease runs its turns, and keeps the folded state for the next turn.
+"""Runs the turns of runs. A run's folded state is kept in memory for its next turn.
 
-A turn begins with a person's message, or with a task of a parent run. A child run is found by its parent and a name,
-and its turn by the task's key, so a task that is given twice is done once.
+A turn begins with a person's message, or with a task of a parent run. A child run is found by its parent run and its
+name, and its turn by the key of the task. So a task that is given twice is done once.
 """
 
 import os
@@ -51,25 +51,25 @@ from gesta.state.turn import AGENT
 from gesta.store import Letter, Store
 
 TurnWork = Callable[[TurnCaller], Awaitable[Outcome]]
-FIRST_WAIT_S, LAST_WAIT_S = 0.02, 0.5  # between two looks whether a busy run is free
-KEPT_RUNS = 64  # of the runs written last, what was folded is kept for the next turn
+FIRST_WAIT_S, LAST_WAIT_S = 0.02, 0.5  # pauses between two checks whether a busy run is free
+KEPT_RUNS = 64  # greatest number of runs whose folded state is kept
 
 
 class Turns:
-    """Runs the turns of the runs of one store."""
+    """Runs the turns of all runs in one store. `bind` returns an agent with its model ready for use."""
 
     def __init__(self, store: Store, bind: Callable[[Agent], Agent], clock: Clock) -> None:
         self.store = store
         self.clock = clock
         self.bind = bind
         self.terms = Terms()
-        self.leases = Leases(store, lambda process: self.terms.gone(process))  # noqa: PLW0108 - they change
+        self.leases = Leases(store, lambda process: self.terms.gone(process))  # noqa: PLW0108 - the terms are set later
         self._kept: dict[str, Kept] = {}
         self._broadcasts: WeakValueDictionary[str, Broadcast] = WeakValueDictionary()  # of root runs
-        self._digests: dict[bytes, str] = {}  # of agents, by what describes them
+        self._digests: dict[bytes, str] = {}  # digests of agents, by their descriptions
         self.sources = Sources()
-        """The tool sources of agents."""
-        self._stops = set[Stop]()  # of root turns at work
+        """The opened tool sources of agents."""
+        self._stops = set[Stop]()  # of running root turns
         self._unsaved = list[Letter]()  # results that are not on record
 
     @property
@@ -78,18 +78,18 @@ class Turns:
         return self.store.info.address
 
     def close(self) -> None:
-        """Ask all running turns to stop: the record is being closed."""
+        """Ask all running turns to stop, because the record is being closed."""
         for stop in list(self._stops):
             stop.ask()
 
     def broadcast(self, run: str) -> Broadcast:
-        """Return the broadcast for a root run and the runs below it, which sends their words as they come."""
+        """Return the object that sends the words of a root run and its child runs before they are on record."""
         return self._broadcasts.get(run) or self._broadcasts.setdefault(run, Broadcast())
 
     async def take(
         self, agent: Agent[Any], opening: Opening, broadcast: Broadcast | None = None, above: Stop | None = None
     ) -> Outcome:
-        """Run the turn that `opening` opens or opened before; `above` can stop it too. See `Record.run`."""
+        """Run the turn that `opening` describes, see `Record.run`. If `above` is asked to stop, the turn stops too."""
         run = opening.run or await self.run_of(opening.session, opening.name, opening.parent_run)
         given = (broadcast or self.broadcast(run), opening.deps, opening.trace)
         return await self._leaving(agent, lambda told: self._take(agent, run, opening, told), given, above)
@@ -98,7 +98,7 @@ class Turns:
         """Continue the open turn of a run. Without an open turn, return the outcome of the last turn.
 
         Args:
-            by: the person who resumes. With `None`, a turn in which too many processes died continues to wait.
+            by: name of the person who resumes. With `None`, a turn in which too many processes died continues to wait.
 
         Raises:
             NoRun: no turn was ever begun in the run.
@@ -122,8 +122,8 @@ class Turns:
     async def _leaving(
         self, agent: Agent, work: TurnWork, given: tuple[Any, Any, Any], above: Stop | None = None
     ) -> Outcome:
-        """Await a turn in a task of its own, which is asked to stop if the caller is cancelled. Raises NoDeps."""
-        if agent.sources and not self.sources.ready:  # of a record that is opened for each call
+        """Await a turn in a task of its own; if the caller is cancelled, ask it to stop. Raises NoDeps, RecordError."""
+        if agent.sources and not self.sources.ready:  # the record is opened for each call
             async with self.sources:
                 return await self._leaving(agent, work, given, above)
         (broadcast, deps, trace), own = given, agent.deps or agent.hooks or agent.instructions.__class__ is not str
@@ -155,12 +155,12 @@ class Turns:
         name = os.urandom(8).hex() if agent.policy.when_busy == "replace" else ""
         if queue.locked() and (ended := await self._busy(run, opening, name)) is not None:
             return ended
-        async with stop.holding(queue):  # first come, first served, in one process
+        async with stop.holding(queue):  # messages of one process take turns in their order
             while True:
                 try:
                     return await self._turn(agent, run, opening, told)
                 except RunHeld as held:
-                    if held.run != run or held.unknown is not None:  # a child run, or there is nobody to wait for
+                    if held.run != run or held.unknown is not None:  # a child run is held, or it is unknown by whom
                         raise
                     if (name or wait_s == FIRST_WAIT_S) and (ended := await self._busy(run, opening, name)) is not None:
                         return ended
@@ -199,7 +199,7 @@ class Turns:
             return await self._served(bound, live, ended)
 
     async def _behind(self, agent: Agent, opening: Opening, live: LiveRun) -> Outcome | None:
-        """Run the turns before a new message. If one of them waits, return its outcome: the message has to wait."""
+        """Run the turns before a new message. If one waits, return its outcome, because the message has to wait."""
         check_here(live.log.run, live.state, self.store)
         turn, policy = live.state.turn, agent.policy.when_busy
         if live.state.open:
@@ -215,14 +215,14 @@ class Turns:
                 if ended.end is None:
                     return await self._queued(opening, live, ended)
         elif turn is not None:
-            await take_in(live)  # letters since the last turn are about that turn
+            await take_in(live)  # letters that came since the last turn are about that turn
         waits = await self._serve(agent, live)
         return await self._queued(opening, live, waits) if waits is not None else None
 
     async def _queued(self, opening: Opening, live: LiveRun, ended: Outcome) -> Outcome:
         """Send a message to the inbox, where it waits until the open turn has ended. Return that turn's outcome."""
         if ended.waiting and ended.waiting[0].what == "resume":
-            return ended  # who sent it stopped waiting
+            return ended  # the caller stopped waiting, so the message is not sent
         if not isinstance(opening.content, UserContent):
             raise TurnOpen(live.log.run, ended.turn, "not finished")
         key = MESSAGE + opening.key if opening.key is not None else UNNAMED + os.urandom(8).hex()
@@ -241,7 +241,7 @@ class Turns:
         return ended
 
     async def _serve(self, agent: Agent, live: LiveRun) -> Outcome | None:
-        """Run the turns of messages in the inbox, in order. Returns the outcome of the first turn that waits."""
+        """Run the turns of messages in the inbox, in order. Return the outcome of the first that waits, or `None`."""
         for letter, content in await letters(self.store, live.log.run):
             opened = live.state.opened
             if opened is None or not is_message(letter) or not isinstance(content, UserContent):
@@ -254,10 +254,10 @@ class Turns:
         return None
 
     async def child(self, agent: Agent, task: Task, live: LiveRun) -> Outcome:
-        """Run the turn of a child run, continue it, or return its outcome if it has ended."""
+        """Run a turn of a child run, continue its open turn, or return its outcome if it has ended."""
         opened, turn = live.state.opened, live.state.turn
         assert opened is not None
-        live.absorb()  # the child's task was made from what the edge was made from
+        live.absorb()  # the entries that the task comes from must be durable
         await live.log.durable()
         opening = Opening(
             name=task.name,
@@ -279,7 +279,7 @@ class Turns:
         return await self.take(agent, opening, live.broadcast, live.stop)
 
     async def child_run(self, name: str, live: LiveRun) -> str:
-        """Return the id of a child run."""
+        """Return the id of the child run with this name; `live` is its parent run."""
         assert live.state.opened is not None
         return await self.run_of(live.state.opened.session, name, live.log.run)
 
@@ -288,12 +288,12 @@ class Turns:
         await cancel_below(self.leases, self.clock, live, names)
 
     async def run_of(self, session: str, name: str, parent: str | None = None) -> str:
-        """Return the id of a run on record, or else its derived id. Runs of a copied record keep their ids."""
+        """Return the recorded id of a run (copies of records keep ids), or else the id derived from the arguments."""
         rows = [row for row in await self.store.runs(session, name) if row.parent_run == parent]
         return rows[-1].run if rows else run_id(self.store.info.id, parent or session, name)
 
     async def _advance(self, agent: Agent, live: LiveRun, *, new: bool = False) -> Outcome:
-        """Continue the turn. If the turn is asked to stop, it stays open and waits to be resumed."""
+        """Continue the turn. If it is asked to stop, it stays open; in a child run, TurnLeft is raised."""
         try:
             if not new:  # its begin has just named the agent
                 await self._note_change(agent, live)
@@ -307,7 +307,7 @@ class Turns:
             return outcome(live, (Waiting("resume"),))
 
     async def _note_change(self, agent: Agent, live: LiveRun) -> None:
-        """Write that the turn is continued by an agent with a changed description. This is allowed."""
+        """Write which agent continues the turn, if its description differs from that of the agent that began it."""
         await take_in(live)
         turn_, ref = live.state.turn, self._ref(agent)
         if turn_ is not None and turn_.cancelled is None and turn_.agent != ref.digest:
@@ -315,13 +315,13 @@ class Turns:
             live.absorb()
 
     def _ref(self, agent: Agent) -> AgentRef:
-        """Return the agent's name and digest, with a cache of the digests of recent agents."""
+        """Return the agent's name and digest. The digests of recent agents are cached."""
         if len(self._digests) > KEPT_RUNS:
             del self._digests[next(iter(self._digests))]
         return agent.ref(self._digests)
 
     async def begin(self, agent: Agent, opening: Opening, live: LiveRun) -> None:
-        """Write the begin of a turn, and the message or task that opens it."""
+        """Write the `begin` entry of a turn, and then the message or task that opens the turn."""
         close_orphans(live.log.journal, live.state)
         parent, base = opening.parent_run, opening.base
         at = {"record": self.store.info.id, "session": opening.session, "name": opening.name}
@@ -338,7 +338,7 @@ class Turns:
 
     @asynccontextmanager
     async def held(self, run: str, agent: Agent, told: TurnCaller, above: str | None = None) -> AsyncIterator[LiveRun]:
-        """Hold the lease of a run, and yield the folded run. The lease and the state are kept for its next turn."""
+        """Hold the lease of a run, and yield the live run. Its state is kept in memory for its next turn."""
         async with self.leases.leased(run, above) as lease:
             await self._save(run, ())
             kept = self._kept.pop(run, None)
@@ -375,9 +375,9 @@ class Turns:
                     del self._kept[next(iter(self._kept))]
 
     def save(self, result: Letter) -> None:
-        """Send the result of an attempt that nobody waits for any more to its run's inbox. Callable in any thread.
+        """Send the result of an attempt that nobody waits for any more to its run's inbox. May be called in any thread.
 
-        A result that cannot be sent now is kept until this process takes the next turn of any run.
+        If it cannot be sent now, it is kept in memory until this process takes the next turn of any run.
         """
         try:
             self.store.deliver(result)
@@ -386,7 +386,7 @@ class Turns:
             LOGGER.warning("A late result of run %s is not on record yet: %s", result.run, failure)
 
     async def _save(self, run: str, results: Sequence[Letter]) -> None:
-        """Send the results whose commit failed to the inbox, this run's first. Keep results that cannot be sent."""
+        """Send results whose commit failed to their inboxes, those of `run` first. Keep results that cannot be sent."""
         self._unsaved += results
         if not self._unsaved:
             return

@@ -1,4 +1,9 @@
-"""The waits of a turn include those of the runs below it: a person answers in the run that asked."""
+"""Reads what an open turn waits for.
+
+The waits of a turn include the waits of its child runs, where a person must answer.
+
+A wait is one thing that an open turn cannot go on without, such as an approval.
+"""
 
 from datetime import datetime
 
@@ -18,7 +23,10 @@ from gesta.store import RunRow, Store
 
 
 async def waits_of(store: Store, run: str, now: datetime) -> list[Waiting]:
-    """Return the waits of the open turn of a run and of the runs below it. Cost: reads those runs."""
+    """Return the waits of the open turn of a run and of the runs below it. The list is empty if no turn is open.
+
+    Cost: reads those runs.
+    """
     state = await state_of(store, run)
     if state.opened is None or not state.open:
         return []
@@ -36,19 +44,22 @@ async def waits_of(store: Store, run: str, now: datetime) -> list[Waiting]:
 
 
 async def with_waits_below(store: Store, outcome: Outcome, now: datetime) -> Outcome:
-    """Return the outcome of a turn that waits, with the waits of its child runs in place of the waits for them."""
+    """Return the outcome of a waiting turn. Each wait for a child run is replaced by the waits of that child run."""
     found = list[Waiting]()
     for each in outcome.waiting:
         try:
             below = await waits_of(store, each.run, now) if each.what == "child" else []
-        except GestaError:  # that run cannot be read: its turn says so when it goes on
+        except GestaError:  # that run cannot be read: its turn reports it when it continues
             below = []
         found += below or [each]
     return replace(outcome, waiting=tuple(found))
 
 
 async def turn_ended(store: Store, row: RunRow) -> bool:
-    """Return whether the last entry of a run is the end of a turn. Cost: two rows."""
+    """Return whether the last entry of a run is the end of a turn. A pruned run counts as ended.
+
+    Cost: reads two rows.
+    """
     last = next(iter(await store.read(row.run, row.head - 1)), None)
     if last is None:  # it was pruned
         return True
@@ -58,12 +69,14 @@ async def turn_ended(store: Store, row: RunRow) -> bool:
 
 
 async def state_of(store: Store, run: str) -> RunState:
-    """Return the folded state of a run, for a process that does not hold its lease."""
+    """Return the folded state of a run. This process need not hold the run's lease. Cost: reads the run."""
     return fold(RunView(), await read(store, run))
 
 
 async def opened_before(store: Store, run: str, opening: Opening) -> Outcome | None:
-    """Return the outcome of the turn that a message opened before; `None` if there is none. Cost: reads the run.
+    """Return the outcome of the turn that an earlier message with the same key opened; `None` if there is none.
+
+    Cost: reads the run.
 
     Raises:
         OtherMessage: the key of that turn was used for another message.

@@ -1,4 +1,4 @@
-"""One watch reads each committed entry of a record once, and passes it to all followers of the entry's run."""
+"""One watch reads each newly committed entry of a record once and passes it to the followers of its run."""
 
 from contextlib import aclosing
 from typing import Protocol
@@ -15,16 +15,16 @@ from gesta.store import Store
 
 
 class RunFollower(Protocol):
-    """A follower to which the entries of some runs are passed."""
+    """Follower to which a watch passes the entries of some runs."""
 
     runs: dict[str, int]
-    """Ids of the runs whose entries are passed to the follower, each with a seq."""
+    """Ids of the runs whose entries are passed to the follower; the values are the follower's own."""
 
     def opens(self, entry: Entry) -> bool:
         """Return whether an entry opens a run that this follower follows too."""
 
     def take(self, found: Entry | GestaError) -> None:
-        """Add an entry to the queue; an error ends the follower."""
+        """Add an entry to the follower's queue. An error ends the follower."""
 
     def fail(self, failure: BaseException | None) -> None:
         """End the follower with an error; `None` means that the record was closed."""
@@ -36,17 +36,21 @@ class Watch:
     def __init__(self, store: Store) -> None:
         self.store = store
         self.pos = 0
-        """Pos of the last entry that was passed to the followers."""
+        """Pos (place in the record) of the last entry that was passed to the followers."""
         self._followers: set[RunFollower] = set()
         self._scope: anyio.CancelScope | None = None
 
     @property
     def at_work(self) -> bool:
-        """Whether there is a follower, so that the record is being read."""
+        """Whether the record is being read, because there is a follower."""
         return self._scope is not None
 
     async def join(self, follower: RunFollower, tasks: TaskGroup) -> None:
-        """Add a follower. The entries that are committed from now on are passed to it."""
+        """Add a follower. Every entry that is committed from now on is passed to it.
+
+        Args:
+            tasks: task group in which the watch runs, if this is the first follower.
+        """
         last = await self.store.last() if self._scope is None else 0
         if self._scope is None:
             self.pos, self._scope = last, anyio.CancelScope()
@@ -54,7 +58,7 @@ class Watch:
         self._followers.add(follower)
 
     def leave(self, follower: RunFollower) -> None:
-        """Remove a follower."""
+        """Remove a follower. Without any follower the watch stops reading."""
         self._followers.discard(follower)
         if not self._followers and self._scope is not None:
             self._scope.cancel()
@@ -69,8 +73,8 @@ class Watch:
                         for row in rows:
                             await self._hand_out(row)
                             self.pos = row.pos
-                        await checkpoint()  # each page is to be taken before the next
-        except Exception as error:  # noqa: BLE001 - raised where somebody follows, and nowhere else
+                        await checkpoint()  # lets followers take each page before the next is read
+        except Exception as error:  # noqa: BLE001 - each follower raises it
             failure = error
         finally:
             if self._scope is scope:

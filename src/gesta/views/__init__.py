@@ -1,4 +1,4 @@
-"""Folds over entries. Each module answers one question about runs."""
+"""Views compute answers to questions about runs from the entries of the runs. Each module answers one question."""
 
 ORDER = (
     "lineage",

@@ -1,4 +1,4 @@
-"""Lists the requests of a run, each with the reply to it: model, tokens, what came from a cache, and how it ended."""
+"""Lists the requests of a run, each with its reply: the model, tokens, latency, and how the request ended."""
 
 from msgspec import Struct, field
 
@@ -15,54 +15,56 @@ from gesta.model.usage import Tokens, tokens
 
 
 class Exchange(Struct, kw_only=True, omit_defaults=True):
-    """One request and the reply to it."""
+    """One request to a model, and the reply to it."""
 
     seq: int
     """Seq of the request; if it is not on record, seq of the last entry before its reply."""
     at: str
+    """Time of the request, in UTC, as stored rows have it."""
     turn: int = 0
-    """Number of the turn, from 1; 0 outside of any turn."""
+    """Number of the turn in the run, from 1; 0 outside of any turn."""
     on_record: bool = True
-    """Whether the request is on record; after an import only its reply is."""
+    """Whether the request is on record. After an import only its reply is."""
     model: str = ""
-    """The model in the header; else the model that the reply names."""
+    """Model that the request's header names; if there is none, the model that the reply names."""
     added: int = 0
-    """Number of messages that it adds to the request before it."""
+    """Number of messages that it adds to the request that it extends."""
     repeats: bool = False
-    """Whether it repeats the messages of the request before it."""
+    """Whether it also contains the messages of the request before it."""
     number: int = 1
-    """Number of tries of this request."""
+    """Number of the try: 1 for the first request with this body."""
     compacted: bool = False
-    """Whether a compaction is between it and the request before it."""
+    """Whether messages were left out by a compaction since the request before it."""
     reply: int | None = None
-    """Seq of the completion; `None` if there is none."""
+    """Seq of the completion; `None` if no reply is on record."""
     fault: str = ""
-    """Type of the fault with which it ended."""
+    """Type of the last fault of the request; empty if it had none."""
     tokens: Tokens | None = None
-    """Tokens of the reply and its request; `None` if they are not known."""
+    """Tokens of the request and its reply; `None` if they are not known."""
     latency_ms: float | None = None
     finish_reason: str = ""
 
 
 class Exchanges(Struct):
-    """The requests of a run up to an entry."""
+    """The requests of a run in the entries read so far."""
 
     last: int = 0
-    """Seq of the last entry."""
+    """Seq of the last entry read."""
     every: list[Exchange] = field(default_factory=list)
+    """All requests in order."""
     of: dict[int, Exchange] = field(default_factory=dict)
-    """The exchange of each request on record."""
+    """The exchange of each recorded request, by the request's seq."""
     models: dict[int, str] = field(default_factory=dict)
-    """The model of each header."""
+    """Model named by each request header, by the header's seq."""
     turns: int = 0
     compacted: bool = False
 
 
 class ExchangesView:
-    """Folds entries into the list of requests."""
+    """Computes the list of a run's requests from its entries."""
 
     def apply(self, state: Exchanges, entry: Entry) -> Exchanges:
-        """Add one entry."""
+        """Add one entry to the state, and return the state."""
         state.last = entry.seq
         match entry.content:
             case BeginContent(role="turn"):

@@ -1,7 +1,8 @@
-"""The messages between a person and an agent, in order, for a page that shows a conversation.
+"""Lists the messages between a person and an agent, in order, for a page that shows a conversation.
 
-An answer is the text that the person was shown. With `calls`, a reply of the model that has calls is a message too, and
-each call has its result, however late the result came. The work of a sub-agent is in the history of its own run.
+The text of an answer is the text that the person was shown. If calls are wanted, a model reply with tool calls is a
+message too, and each call holds its result, however late the result came. The work of a sub-agent is not shown here but
+in the history of its own run.
 """
 
 from collections.abc import Sequence
@@ -31,22 +32,22 @@ Role = Literal["user", "assistant"]
 CallOutcome = Literal["open", "ok", "error", "denied", "interrupted", "unknown"]
 
 OPEN = "This call has no result yet."
-"""The result that stands for a call without a result, because each call in a list of messages needs one."""
+"""Result text for a call without a result. Providers require a result for each call in a list of messages."""
 
 
 class SaidCall(Struct, kw_only=True):
-    """A tool call of a message, with its result."""
+    """A tool call in a message, with its result."""
 
     id: str
-    """Id of the call's entry."""
+    """Id of the `tool-call` entry."""
     tool: str
     args: dict[str, Any]
     outcome: CallOutcome = "open"
-    """`open` if there is no result yet; else the outcome of the result."""
+    """`open` if there is no result yet; otherwise the outcome of the result."""
     result: Any = None
-    """Result that the model read: any JSON value."""
+    """Result that the model read: any JSON value. `None` if there is no result yet."""
     by: str | None = None
-    """Name of the person who gave the result in place of the tool."""
+    """Name of the person who gave the result in place of the tool; `None` if the tool did."""
 
 
 class SaidMessage(Struct, kw_only=True):
@@ -60,17 +61,22 @@ class SaidMessage(Struct, kw_only=True):
     agent: str
     """Name of the run, which is usually the name of its agent."""
     user: str | None = None
-    """Id of the person who wrote the message, if the program gave one."""
+    """Id of the person who wrote the message, if the program passed one."""
     parts: tuple[Part, ...] = ()
     """Images and files of the message."""
     calls: tuple[SaidCall, ...] = ()
     """Tool calls that the agent made in this reply, in order."""
     ended: str | None = None
-    """Why the turn of this message ended without an answer: failed, limit, budget or cancelled."""
+    """If the turn of this message ended without an answer, the reason: failed, limit, budget or cancelled."""
 
 
 class History:
-    """Collects the messages of one run from its entries."""
+    """Collects the messages of one run from its entries.
+
+    Args:
+        agent: name of the run.
+        calls: whether replies with tool calls are messages too.
+    """
 
     def __init__(self, agent: str, *, calls: bool) -> None:
         self.said: list[SaidMessage] = []
@@ -81,7 +87,7 @@ class History:
         self._made: dict[int, SaidCall] = {}
 
     def add(self, entry: Entry) -> None:
-        """Add an entry."""
+        """Add the next entry of the run."""
         match entry.content:
             case BeginContent(role="turn", opened=opened):
                 self._child = self._child or (opened is not None and opened.parent_run is not None)
@@ -89,7 +95,7 @@ class History:
             case UserContent(value=text, user_id=user, parts=parts):
                 self._task = False
                 self._say("user", text, entry, parts).user = user
-            case SystemContent(value=text, parts=parts) if self._task:  # a task is what a child run is asked
+            case SystemContent(value=text, parts=parts) if self._task:  # the task of a child run counts as the person's message
                 self._task = False
                 self._say("user", text, entry, parts)
             case AssistantContent(value=text, parts=parts):
@@ -114,7 +120,7 @@ class History:
         return SaidMessage(role="assistant", text=text, at=entry.at, id=entry.id, agent=self._agent)
 
     def _reply(self, call: Entry) -> SaidMessage:
-        """Return the message of the reply that made a call; the message is added to the history with its first call."""
+        """Return the message of the reply that made a call. With its first call, it is added to the history."""
         reply = next((self._replies[each] for each in call.causes if each in self._replies), None)
         if reply is None:
             reply = self._made_of(call)
@@ -133,12 +139,17 @@ class History:
 def _give(call: SaidCall, given: ToolResultContent) -> None:
     late = given.outcome in (None, "late")
     well: CallOutcome = "error" if given.status == "error" else "ok"
-    call.outcome = well if late else given.outcome  # type: ignore[assignment] # the same words, and late
+    call.outcome = well if late else given.outcome  # type: ignore[assignment] # `late` is excluded above
     call.result, call.by = given.tool_result, given.by
 
 
 async def history(store: Store, rows: Sequence[RunRow], *, calls: bool) -> list[SaidMessage]:
-    """Return the messages of some runs, in the order in which they were written. Cost: reads all their entries."""
+    """Return the messages of some runs, in the order in which they were written. Cost: reads all entries of the runs.
+
+    Args:
+        rows: the runs.
+        calls: whether replies with tool calls are messages too.
+    """
     found: list[tuple[int, SaidMessage]] = []
     for row in rows:
         fold = History(row.name, calls=calls)
@@ -150,7 +161,10 @@ async def history(store: Store, rows: Sequence[RunRow], *, calls: bool) -> list[
 
 
 def messages(said: Sequence[SaidMessage]) -> list[Message]:
-    """Return messages in neutral form that is valid for every provider: each call is followed by its result."""
+    """Return the messages in Gesta's provider-independent form.
+
+    It is valid everywhere: each call is followed by its result.
+    """
     made: list[Message] = []
     for each in said:
         called = tuple(Call(call.id, call.tool, call.args) for call in each.calls)

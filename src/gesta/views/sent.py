@@ -1,7 +1,8 @@
-"""Makes a request again from the entries before it, as it was sent or in another form.
+"""Builds a recorded request to a model again from the entries before it, as it was sent or in another format.
 
-A request is on record as what it adds to the one before, and as the digest of its body. The blocks are encoded again
-here, by the model and the formatter that the caller names. If the digest is that on record, the bytes are those sent.
+A request is recorded as the blocks (encoded messages) that it adds to the request before it, and the digest of its
+body. Here its blocks are encoded again, by the model and the formatter that the caller chooses. If the digest of the
+new body is the recorded one, its bytes are the bytes that were sent.
 """
 
 import json
@@ -24,55 +25,58 @@ from gesta.views.losses import losses
 
 M = TypeVar("M", bound=Model)
 Made = tuple[tuple[int, ...], bytes]
-"""The sources and the block of a message. The key needs both, because one entry may make several messages."""
+"""The sources (seqs of entries) and the block of a message. Both are needed as a key, because one entry may make
+several messages."""
 FIRST = "tool-calls/1+chat-completions/1"
-"""How the blocks of a run without requests are made."""
+"""Formatter and encoder that are assumed for a run without recorded requests, such as an imported run."""
 
 
 class Encoding(NamedTuple):
-    """The formatter and the encoder of a request, as their names are on record."""
+    """The recorded names of the formatter and the encoder that made a request."""
 
     formatter: str
     encoder: str
 
 
 class Asked(Struct, Generic[M], frozen=True, kw_only=True):
-    """How a request is to be made again."""
+    """Describes which request to build again, and how."""
 
     seq: int
-    """Seq of the request; or, if no request is before it, of the request that would come next."""
+    """Seq of the request. If no request is on record, the seq that the next request would have."""
     form: Formatter[Any]
+    """Formatter that turns the entries into messages."""
     dressed: bool = False
-    """Whether the formatter is another one than that on record, so that the header is made for it anew."""
+    """Whether this formatter differs from the recorded one, so that the request's header is changed to fit it."""
     models: Sequence[M]
-    """Models to try, until one gives the bytes on record; the last one is used if none does."""
+    """Models to try in order, until one of them builds the bytes with the recorded digest. If none does, the last one
+    is used."""
     whole: bool = False
-    """Whether the prompt is made without compactions."""
+    """Whether to build the prompt as if nothing had been left out by compactions."""
 
 
 class Sent(Struct, Generic[M], frozen=True, kw_only=True):
-    """A request, made again from the entries."""
+    """A request that was built again from the entries."""
 
     seq: int
     header: RequestHeaderContent
     model: M
     request: Request
     shown: list[Shown]
-    """The entries and the role of each block of the request."""
+    """The sources (seqs of entries) and the role of each block of the request."""
     messages: Mapping[Made, Message]
-    """The messages from which the blocks of the request were encoded."""
+    """The messages that the blocks of the request were encoded from."""
     lost: Mapping[str, int]
-    """Number of losses by kind: content of earlier entries that the request does not show in its own form."""
+    """How much content of earlier entries this form of the request cannot show, counted by kind of loss."""
     known: bool
-    """Whether the body of the request has the digest on record."""
+    """Whether the body has the recorded digest, so that it is what was sent."""
 
     def message(self, place: int) -> Message:
-        """Return the message of a block."""
+        """Return the message of a block, given the index of the block."""
         return self.messages[self.shown[place].sources, self.request.blocks[place]]
 
 
 class Overheard:
-    """A model that also stores the messages that it encodes."""
+    """Wraps a model to remember the messages that it encodes."""
 
     def __init__(self, model: Model) -> None:
         self.name, self.encoder = model.name, model.encoder
@@ -80,27 +84,27 @@ class Overheard:
         self._model = model
 
     def encode(self, message: Message) -> bytes:
-        """Return one message as one block, and store the message."""
+        """Encode one message as one block with the wrapped model, and remember the message."""
         block = self._model.encode(message)
         self.messages[message.sources, block] = message
         return block
 
     def still(self, prompt: Prompt) -> dict[Made, Message]:
-        """Return the stored messages that are still in the prompt."""
+        """Return the remembered messages whose blocks are in the prompt."""
         left = {(shown.sources, block) for shown, block in zip(prompt.shown, prompt.blocks, strict=True)}
         return {made: message for made, message in self.messages.items() if made in left}
 
 
 def request_of(entries: Sequence[Entry], seq: int | None, *, anew: bool = False) -> int:
-    """Return the seq of the request that an entry is, or that came last before the entry; by default the last request.
+    """Return the seq of the last request up to the entry `seq`; of the run's last request if `seq` is `None`.
 
     Args:
-        entries: a run.
-        seq: the entry.
-        anew: whether to return the seq of the request that would come next if none is on record, as after an import.
+        entries: all entries of a run.
+        seq: seq of any entry of the run.
+        anew: whether to return the seq that the next request would have if no request is found, as after an import.
 
     Raises:
-        BadAddress: no request is on record before the entry.
+        BadAddress: there is no such request, and `anew` is not set.
     """
     before = [entry.seq for entry in entries if entry.kind is Kind.Request and (seq is None or entry.seq <= seq)]
     if not before and anew:
@@ -115,9 +119,9 @@ def request_of(entries: Sequence[Entry], seq: int | None, *, anew: bool = False)
 
 
 def earlier(entries: Sequence[Entry], seq: int) -> int | None:
-    """Return the seq of the request before the request `seq`; `None` if that one is the first.
+    """Return the seq of the request before the request `seq`; `None` if there is none.
 
-    If the request is not on record, the one before is that to which the last completion was the answer.
+    If the request `seq` is not on record, return the seq of the request that the last completion before it answers.
     """
     asked = {entry.seq for entry in entries if entry.kind is Kind.Request}
     if seq not in asked:
@@ -127,7 +131,10 @@ def earlier(entries: Sequence[Entry], seq: int) -> int | None:
 
 
 def encoding(entries: Sequence[Entry], seq: int) -> Encoding:
-    """Return how the blocks of the request `seq` were made."""
+    """Return the formatter and the encoder of the request `seq`.
+
+    They are read from the blocks that were recorded up to it.
+    """
     blocks = [block for entry in entries if entry.seq <= seq for block in _blocks(entry) if not isinstance(block, str)]
     name, _, encoder = str(blocks[-1][1] if blocks else FIRST).partition("+")
     return Encoding(name, encoder)
@@ -138,7 +145,10 @@ def _blocks(entry: Entry) -> list[Any]:
 
 
 def header_before(entries: Sequence[Entry], seq: int) -> RequestHeaderContent:
-    """Return the header of the request `seq`; without a request of that seq, the last header before it."""
+    """Return the header of the request `seq`. If no such request is on record, return the last header before that seq.
+
+    If there is no header either, return an empty one.
+    """
     if any(entry.kind is Kind.Request and entry.seq == seq for entry in entries):
         return header_of(entries, seq)
     found = [entry.content for entry in entries if entry.seq < seq and isinstance(entry.content, RequestHeaderContent)]
@@ -146,7 +156,7 @@ def header_before(entries: Sequence[Entry], seq: int) -> RequestHeaderContent:
 
 
 def sent(entries: Sequence[Entry], asked: Asked[M]) -> Sent[M]:
-    """Make a request again. Cost: all entries before it."""
+    """Build the request that `asked` describes. Cost: reads all entries before it."""
     content = next((each.content for each in entries if each.kind is Kind.Request and each.seq == asked.seq), None)
     header = header_before(entries, asked.seq)
     if asked.dressed:
@@ -175,7 +185,7 @@ def sent(entries: Sequence[Entry], asked: Asked[M]) -> Sent[M]:
 
 
 def _noted(messages: Mapping[Made, Message]) -> Counter[str]:
-    """Return the number of images and files that a block holds only as a note with their names."""
+    """Return the number of images and files of which the block contains only a note with their names."""
     found: Counter[str] = Counter()
     for (_, block), message in messages.items():
         parts = [part for part in message.parts if part.type != "text" and (part.data or part.url)]
@@ -185,7 +195,7 @@ def _noted(messages: Mapping[Made, Message]) -> Counter[str]:
 
 
 def _settings(header: RequestHeaderContent, model: Model) -> Counter[str]:
-    """Return the number of settings that were made for the members of another provider's body."""
+    """Return the number of settings in the header if they were meant for another provider than that of `model`."""
     meta = header.meta or {}
     own, made_for = meta.get("settings"), str(meta.get("model") or "").partition(":")[0]
     other = made_for not in ("", model.name.partition(":")[0])
@@ -193,13 +203,13 @@ def _settings(header: RequestHeaderContent, model: Model) -> Counter[str]:
 
 
 def counted(entries: Sequence[Entry], seq: int) -> Tokens | None:
-    """Return the tokens of the answer to a request; `None` if they are not on record."""
+    """Return the tokens of the reply to a request and of the request; `None` if they are not on record."""
     answers = (entry.content for entry in entries if seq in entry.causes)
     return next((tokens(each.usage) for each in answers if isinstance(each, ChatCompletionContent)), None)
 
 
 def message_text(message: Message) -> str:
-    """Return the text, the parts and the calls of a message."""
+    """Return the text of a message, followed by a line for each of its images, files and calls."""
     calls = [f"calls {call.name} {json.dumps(call.args, ensure_ascii=False)}" for call in message.calls]
     parts = map(part_text, message.parts)
     return "\n".join([*([message.text] if message.text else []), *parts, *calls])

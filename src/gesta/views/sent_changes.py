@@ -1,7 +1,7 @@
-"""Compares a request with the request before it: messages repeated, added, changed and left out, and what was cached.
+"""Compares a request with the request before it: which messages were kept, added, changed or left out.
 
-A provider reads from its cache at most what stands before the first changed byte. So a message that is the same but
-stands behind a change is told apart, as `again`.
+A provider's cache is of use only up to the first changed byte. So a message that is the same but comes after a change
+is not counted as kept: its step is `again`.
 """
 
 import json
@@ -17,38 +17,47 @@ from gesta.model.request import Model
 from gesta.views.sent import Sent, counted
 
 CHANGING = ("model", "instructions", "settings", "output", "prompt", "tools_in")
-"""Members of a header's `meta` whose change is named."""
+"""Members of a header's `meta` whose changes are listed."""
 
 
 class Step(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What became of one message, after the messages at the beginning that stayed as they were."""
+    """One difference between the messages of two requests, after the messages at the beginning that are equal."""
 
     change: Literal["added", "changed", "again", "gone"]
+    """`added`, `changed`, `gone` (left out), or `again`: the same message, but after a change."""
     place: int | None = None
-    """Index of the message in this request; `None` if it is gone."""
+    """Index of the message in the later request; `None` if the message is gone."""
     was: int | None = None
-    """Index of the message in the request before; `None` if it was added."""
+    """Index of the message in the earlier request; `None` if the message was added."""
 
 
 class Difference(Struct, frozen=True, kw_only=True):
-    """What distinguishes a request from the request before it."""
+    """The differences between a request and the request before it."""
 
     one: Sent[Any]
+    """The later request."""
     before: Sent[Any] | None
+    """The earlier request; `None` if the later one is the first of its run."""
     kept: int
-    """Number of messages at the beginning that stayed as they were."""
+    """Number of messages at the beginning that are equal in both."""
     steps: tuple[Step, ...]
-    """What became of the messages after these, in the order of this request."""
+    """The differences after these messages, in the order of the later request."""
     changed: tuple[str, ...]
-    """Names of what changed before the first message."""
+    """Names of what changed before the first message, such as `instructions`."""
     same_bytes: int
     """Number of bytes at the beginning of both bodies that are equal."""
     left_out_by: tuple[int, ...]
-    """Compactions between the two requests."""
+    """Seqs of the compactions between the two requests."""
 
 
 def difference(entries: Sequence[Entry], one: Sent[Any], before: Sent[Any] | None) -> Difference:
-    """Compare a request with the request before it."""
+    """Return the differences between a request and the request before it.
+
+    Args:
+        entries: entries of the run.
+        one: the later request.
+        before: the earlier request; `None` if there is none.
+    """
     old, new = before.request.blocks if before is not None else (), one.request.blocks
     kept = _alike(old, new)
     return Difference(
@@ -67,13 +76,13 @@ def difference(entries: Sequence[Entry], one: Sent[Any], before: Sent[Any] | Non
 
 
 def _alike(before: Sequence[bytes], now: Sequence[bytes]) -> int:
-    """Return how many blocks at the beginning of two requests are equal."""
+    """Return the number of blocks at the beginning of two requests that are equal."""
     pairs = enumerate(zip(before, now, strict=False))
     return next((place for place, (old, new) in pairs if old != new), min(len(before), len(now)))
 
 
 def _same_bytes(before: bytes, now: bytes) -> int:
-    """Return how many bytes at the beginning of two bodies are equal."""
+    """Return the number of bytes at the beginning of two bodies that are equal."""
     least, most = 0, min(len(before), len(now))
     while least < most:
         middle = (least + most + 1) // 2
@@ -99,9 +108,9 @@ def _steps(one: Sent[Model], before: Sent[Model] | None, kept: int) -> Iterator[
 
 
 def _pairs(before: Sent[Model], was: range, one: Sent[Model], now: range) -> dict[int, int]:
-    """Return for messages of a request the messages of the one before that they replace.
+    """Return which message of the earlier request each message of the later one replaces, by their indexes.
 
-    A message replaces another one that answers the same call, or that was made from the same entries.
+    A message replaces another one if both answer the same call, or were made from the same entries.
     """
     left = {at: before.shown[at] for at in was}
     found = dict[int, int]()
@@ -117,7 +126,7 @@ def _pairs(before: Sent[Model], was: range, one: Sent[Model], now: range) -> dic
 
 
 def _changed(before: Sent[Model] | None, one: Sent[Model]) -> list[str]:
-    """Return the changes before the first message of a request. After any of them the provider's cache is of no use."""
+    """Return names of the changes before the first message. After any of them the provider's cache is of no use."""
     if before is None or before.request.envelope.head == one.request.envelope.head:
         return []
     old, new = before.header, one.header
@@ -135,7 +144,7 @@ def _changed(before: Sent[Model] | None, one: Sent[Model]) -> list[str]:
 
 
 def difference_facts(found: Difference, entries: Sequence[Entry]) -> dict[str, Any]:
-    """Return a difference as `gesta show --diff --json` writes it."""
+    """Return a difference as JSON values, as `gesta show --diff --json` prints it, with the added blocks."""
     one = found.one
     added = list(zip(one.request.blocks, one.shown, strict=True))[found.kept :]
     blocks = [
@@ -146,7 +155,7 @@ def difference_facts(found: Difference, entries: Sequence[Entry]) -> dict[str, A
 
 
 def brief_facts(found: Difference, entries: Sequence[Entry]) -> dict[str, Any]:
-    """Return the same without the blocks that were added, which can be long."""
+    """Return a difference as `difference_facts` does, without the added blocks, which can be long."""
     one, before = found.one, found.before
     return {
         "request": one.seq,

@@ -1,8 +1,8 @@
-"""The sessions of a record, as lists show them, and the filter that selects some of them.
+"""The sessions of a record as lists show them, and the filter that selects some of them.
 
-A session stands as the last turns of its root runs stand: it waits if one of them waits, else it is open if one is
-open, else it has the reason of the turn that ended last. What `gesta runs` shows of a run is decided by the same turn,
-whatever was written after it.
+The status of a session (`stands`) follows from the last turns of its root runs. If one of these turns waits, the
+session is `waiting`; else, if one is open, it is `open`. Otherwise it has the reason of the turn that ended last.
+Entries written after a run's last turn do not change the status. `gesta runs` uses the same turn.
 """
 
 from datetime import datetime
@@ -13,91 +13,99 @@ from msgspec import Struct
 from gesta.decide.waiting import Waiting
 
 Standing = Literal["open", "waiting", "ended", "recorded"]
+"""Status of a session or of a run; see `Session.stands`."""
 Sort = Literal["newest", "cost", "tokens", "duration", "entries"]
+"""Order of a list of sessions; see `SessionFilter.sort`."""
 TITLE = 200
 """Greatest number of characters in a title."""
 
 
 class RunOf(Struct, frozen=True, kw_only=True):
-    """One run of a session, in a list."""
+    """One run of a session, as a row in a list."""
 
     run: str
     agent: str
+    """Name of the run, which is usually the name of its agent."""
     parent: str | None
-    """Id of the run above it; `None` for a root run."""
+    """Id of the parent run; `None` for a root run."""
     stands: Standing
+    """Status of the run, as in `Session.stands`."""
     reason: str | None
+    """For a run whose last turn has ended: the reason of its end."""
     entries: int
+    """Number of entries of the run."""
 
 
 class Session(Struct, frozen=True, kw_only=True):
-    """One conversation, or one start of an application."""
+    """One conversation, or one start of an application: its runs, its status and the sums over its runs."""
 
     name: str
     stands: Standing
-    """`open`: a turn is running, or was left open. `waiting`: a turn waits, see `waiting`. `ended`: its last turn has
-    ended. `recorded`: there is no turn."""
+    """Status. `open`: a turn is running, or was left open. `waiting`: a turn waits, see `waiting`. `ended`: the last
+    turn has ended. `recorded`: there is no turn, because a program only recorded spans."""
     reason: str | None
-    """For an ended session: how its last turn ended."""
+    """For an ended session: the reason with which its last turn ended."""
     running: bool
-    """Whether a process that has not ended is driving one of its open turns."""
+    """Whether a process that is still running works on one of its open turns."""
     waiting: tuple[Waiting, ...]
-    """The waits of its turns, also in the runs below."""
+    """What its turns wait for, including the turns of child runs."""
     title: str
     """Beginning of the first message, at most 200 characters; empty if there is no message."""
     first_at: datetime
     last_at: datetime
     runs: tuple[str, ...]
-    """Ids of its root runs, in the order in which they began."""
+    """Ids of the root runs, in the order in which they began."""
     agents: tuple[str, ...]
-    """Names of these runs, which are names of agents, or names that a program gave."""
+    """Names of the root runs, which are names of agents, or names that a program chose."""
     below: int
-    """Number of runs below the root runs."""
+    """Number of runs that are not root runs."""
     tree: tuple[RunOf, ...]
-    """Its runs in the order in which they began, at most 50 of them; empty if there is only one."""
+    """All runs of the session in the order in which they began, at most 50; empty if there is only one run."""
     entries: int
     messages: int
-    """Number of messages of people and of answers."""
+    """Number of messages of people plus number of answers."""
     calls: int
-    """Number of tool calls, also in the runs below."""
+    """Number of tool calls, including those of child runs."""
     errors: int
-    """Number of failed requests, and of calls that failed or whose outcome is unknown."""
+    """Number of failed requests plus number of calls that failed or whose outcome is unknown."""
     tokens_in: int
     tokens_out: int
     unknown_usage: int
-    """Number of answers without a count of tokens."""
+    """Number of model replies without a count of tokens."""
     usd: float | None
-    """Sum of the costs on record, in US dollars; `None` if there is none."""
+    """Sum of the recorded costs, in US dollars; `None` if no cost is on record."""
     unpriced: int
-    """Number of answers without a cost on record."""
+    """Number of model replies without a cost on record."""
 
 
 class SessionFilter(Struct, frozen=True, kw_only=True):
-    """The sessions that somebody wants to see, and their order."""
+    """Which sessions to list, and in which order."""
 
     agent: str = ""
-    """Name of an agent that took part, also below."""
+    """Name of an agent that took part, also in a child run; empty for any."""
     stands: str = ""
-    """`waiting`, `open`, `running`, `ended`, `recorded`, or a reason such as `failed`."""
+    """`waiting`, `open`, `running`, `ended`, `recorded`, or a reason such as `failed`; empty for any."""
     tool: str = ""
-    """Name of a tool that was called."""
+    """Name of a tool that was called; empty for any."""
     errors: bool = False
-    """Whether only sessions are wanted that failed or have a failed request or call."""
+    """Whether to list only sessions that failed or that have a failed request or call."""
     cost: float | None = None
-    """Least cost, in US dollars; sessions without a cost on record are left out."""
+    """Least cost in US dollars; sessions without a recorded cost are then left out."""
     since: str = ""
-    """The earliest time of a session's last entry, in UTC as rows hold it; included."""
+    """Sessions whose last entry is earlier are left out. UTC, in the text form of stored rows; empty for no limit."""
     until: str = ""
-    """The end of the times of a session's first entry, in the same form; not included."""
+    """Sessions whose first entry is at this time or later are left out, in the same form."""
     sort: Sort = "newest"
-    """`newest`: running sessions first, then the last active. Else the greatest first; unknown costs come last."""
+    """`newest`: sessions with a running turn first, then the most recently active first. Any other order: the greatest
+    value first, sessions with an unknown cost last."""
     after: int = 0
-    """Number of fitting sessions to skip."""
+    """Number of matching sessions to skip."""
     limit: int | None = 50
+    """Greatest number of sessions to return; `None` for all."""
 
 
 class Totals(Struct, frozen=True, kw_only=True):
-    """Sums over all sessions that fit a filter."""
+    """Sums over all sessions that match a filter."""
 
     sessions: int = 0
     runs: int = 0
@@ -105,13 +113,13 @@ class Totals(Struct, frozen=True, kw_only=True):
     tokens_in: int = 0
     tokens_out: int = 0
     usd: float | None = None
-    """Sum of the known costs, in US dollars; `None` if none is known."""
+    """Sum of the known costs in US dollars; `None` if no cost is known."""
     unpriced: int = 0
-    """Number of answers without a cost on record."""
+    """Number of model replies without a cost on record."""
 
 
 class SessionList(Struct, frozen=True, kw_only=True):
-    """One page of sessions, and the sums over all that fit."""
+    """One page of sessions, and the sums over all sessions that match the filter."""
 
     sessions: list[Session]
     totals: Totals

@@ -1,8 +1,9 @@
-"""The attributes of spans, by the GenAI semantic conventions 1.41.0 of OpenTelemetry.
+"""Computes the attributes of trace spans by the GenAI semantic conventions 1.41.0 of OpenTelemetry.
 
-Source: "GenAI client spans", "GenAI agent spans" and the attribute registry, semantic conventions 1.41.0, read 2026-11.
-If these differ, the names are those of the 1.41.0 release, because backends read them. `openinference.span.kind` says
-to Phoenix what a span is if the conventions have no operation for it.
+Each function returns the attributes that one entry adds to a span. Source: "GenAI client spans", "GenAI agent spans"
+and the attribute registry, semantic conventions 1.41.0, read 2026-11. Where these pages differ, the names of the 1.41.0
+release are used, because backends read them. `openinference.span.kind` tells Phoenix what a span is if the conventions
+have no operation for it.
 """
 
 import re
@@ -29,9 +30,9 @@ PROVIDERS = {
     "xai": "x_ai",
     "moonshot": "moonshot_ai",
 }
-"""Names of providers in the conventions, if they differ from Gesta's names."""
+"""Names of providers in the conventions that differ from Gesta's names, by Gesta's name."""
 KEYLESS = "gesta"
-"""Provider of the models that need no key: scripted, function and replay."""
+"""Provider name for the models that need no key: scripted, function and replay."""
 SETTINGS = {
     "temperature": float,
     "top_p": float,
@@ -40,11 +41,13 @@ SETTINGS = {
     "presence_penalty": float,
     "seed": int,
 }
-"""Settings that have their own name in the conventions, and their types."""
+"""Settings that the conventions have a name for, and their types."""
 MOST_TOKENS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
+"""Names under which providers take the greatest number of tokens of a reply."""
 ROLES = {"plan": "plan", "task": "invoke_workflow"}
-"""Operations by the role of a span of a program."""
+"""Operation of a span that a program opened, by the role of the span."""
 FIRST_ID = re.compile(rb'"(?:id|responseId)"\s*:\s*"([^"\\]{1,100})"')
+"""Finds the provider's id of a reply in the bytes of a stream."""
 
 
 class Asked(Struct, frozen=True):
@@ -55,7 +58,7 @@ class Asked(Struct, frozen=True):
 
 
 def spoken_as(content: BeginContent) -> str:
-    """Return the name of the span that a begin opens."""
+    """Return the name of the trace span for a `begin` entry."""
     if content.role == "turn":
         return f"invoke_agent {content.agent.name if content.agent is not None else content.name}"
     role = content.role or ""
@@ -63,7 +66,7 @@ def spoken_as(content: BeginContent) -> str:
 
 
 def began_of(content: BeginContent, session: str) -> Attributes:
-    """Return the span attributes that follow from a begin."""
+    """Return the attributes that a `begin` entry adds to its span."""
     found: Attributes = {"gen_ai.conversation.id": shown(session, 200), "session.id": shown(session, 200)}
     if content.role == "turn":
         found |= {"gen_ai.operation.name": "invoke_agent", "openinference.span.kind": "AGENT"}
@@ -80,7 +83,8 @@ def began_of(content: BeginContent, session: str) -> Attributes:
 
 
 def ended_of(begin: BeginContent, content: EndContent) -> Attributes:
-    """Return the span attributes that follow from an end."""
+    """Return the attributes that an `end` entry adds to its span: the reason, calls left in doubt, and the type of the error.
+    """
     found: Attributes = {}
     if begin.role == "turn":
         found["gesta.reason"] = content.reason or ("answered" if content.status == "success" else "failed")
@@ -92,12 +96,13 @@ def ended_of(begin: BeginContent, content: EndContent) -> Attributes:
 
 
 def asked_of(header: RequestHeaderContent | None, session: str, *, content: bool, model: str | None = None) -> Asked:
-    """Return the name and the attributes of a request's span.
+    """Return the name and the attributes of the span of a request.
 
     Args:
-        header: the header of the request, if it is known.
-        content: whether the span holds the instructions and the tools.
-        model: the name of the model if there is no header.
+        header: the header of the request; `None` if it is not on record.
+        session: name of the session.
+        content: whether the span includes the texts of the instructions and the tools.
+        model: name of the model, if there is no header.
     """
     named = str(header.model or "") if header is not None else model or ""
     provider, separator, short = named.partition(":")
@@ -141,7 +146,8 @@ def _settings(settings: dict[str, Any]) -> Attributes:
 
 
 def replied_of(content: kinds.ChatCompletionContent) -> dict[str, Any]:
-    """Return the span attributes that follow from a completion."""
+    """Return the attributes that a completion adds to its span: the model, the finish reason, token counts and the id.
+    """
     found: dict[str, Any] = {}
     if content.model:
         found["gen_ai.response.model"] = shown(content.model, 200)
@@ -167,7 +173,7 @@ class _Named(Struct):
 
 
 def _response_id(meta: dict[str, Any]) -> str | None:
-    """Return the provider's id of a reply, read from its bytes; `None` if they do not hold an id. Never raises."""
+    """Return the provider's id of a reply, read from its recorded bytes; `None` if it is not found. Never raises."""
     try:
         raw = meta.get("raw")
         if raw is None and isinstance(packed := meta.get("raw_zlib"), str | bytes):
@@ -185,7 +191,7 @@ def _response_id(meta: dict[str, Any]) -> str | None:
 
 
 def called_of(content: kinds.ToolCallContent, header: RequestHeaderContent | None, session: str) -> Attributes:
-    """Return the span attributes that follow from a tool call."""
+    """Return the attributes of the span of a tool call."""
     found: Attributes = {
         "gen_ai.operation.name": "execute_tool",
         "gen_ai.tool.name": shown(content.tool_name, 120),
@@ -207,7 +213,8 @@ def called_of(content: kinds.ToolCallContent, header: RequestHeaderContent | Non
 
 
 def resulted_of(content: kinds.ToolResultContent) -> tuple[Attributes, str | None]:
-    """Return the span attributes that follow from a result, and why the call failed; `None` if it did not fail."""
+    """Return the attributes that a tool result adds to its call's span, and why the call failed (`None` if it did not).
+    """
     outcome = content.outcome or ("ok" if content.status == "success" else "error")
     found: Attributes = {"gesta.outcome": outcome}
     if content.status == "success" and outcome in ("ok", "late"):
@@ -217,7 +224,13 @@ def resulted_of(content: kinds.ToolResultContent) -> tuple[Attributes, str | Non
 
 
 def retrieved_of(found: kinds.RetrievalContent, session: str, *, content: bool) -> Attributes:
-    """Return the attributes of a retrieval."""
+    """Return the attributes of the span of a retrieval (a search for passages).
+
+    Args:
+        found: content of the entry.
+        session: name of the session.
+        content: whether the span includes the query and the passages found.
+    """
     given: Attributes = {
         "gen_ai.operation.name": "retrieval",
         "gen_ai.conversation.id": shown(session, 200),

@@ -1,7 +1,8 @@
-"""Spans of OpenTelemetry, before any encoding.
+"""The data of OpenTelemetry spans, before they are encoded for a backend.
 
-Attributes follow the GenAI semantic conventions of `SCHEMA`. Facts for which these have no name are under `gesta.`. A
-text in a span has a bounded length, holds no secret of this process, and has no character that a backend refuses.
+A trace span is a piece of work with a start and an end. Attributes follow the GenAI semantic conventions of `SCHEMA`;
+facts that these have no name for are under `gesta.`. Each text in a span has a bounded length, contains no secret of
+this process, and contains no character that a backend refuses.
 """
 
 import json
@@ -18,18 +19,18 @@ from gesta.text.redactor import SECRETS
 from gesta.text.tracing import trace_context, trace_id
 
 SCHEMA = "https://opentelemetry.io/schemas/1.41.0"
-"""The semantic conventions that the attributes follow: 1.41.0, the last release that holds `gen_ai.*` itself."""
+"""The semantic conventions that the attributes follow: 1.41.0, the last release that itself defines `gen_ai.*`."""
 NAME, SHORT = 120, 1000
 """Greatest number of characters of a name, and of an attribute that holds no content."""
 EVENTS = 128
-"""Greatest number of events of one span, which is OpenTelemetry's own limit."""
+"""Greatest number of events of one span, which is OpenTelemetry's own default limit."""
 
 Scalar = str | bool | int | float
 AttributeValue = Scalar | Sequence[str]
 
 
 class SpanEvent(Struct, frozen=True):
-    """A fact with a time inside a span."""
+    """A fact inside a span that has a time and no duration."""
 
     at: datetime
     name: str
@@ -37,29 +38,32 @@ class SpanEvent(Struct, frozen=True):
 
 
 class Link(Struct, frozen=True):
-    """A reference to another span, which a span continues."""
+    """Reference to a span that another span continues."""
 
     trace: str
+    """Id of the trace, 32 hexadecimal digits."""
     span: str
+    """Id of the span, 16 hexadecimal digits."""
 
 
 class TraceSpan(Struct, frozen=True, kw_only=True):
     """A span that has ended."""
 
     trace: str
-    """Id of the span's trace, 32 hex."""
+    """Id of the trace, 32 hexadecimal digits."""
     span: str
-    """Id of the span, 16 hex."""
+    """Id of the span, 16 hexadecimal digits."""
     parent: str | None
-    """Id of the span above it; `None` for the root of a trace."""
+    """Id of the parent span; `None` for the root of a trace."""
     name: str
     kind: Literal["internal", "client"] = "internal"
+    """`client` for a request to a provider; `internal` for all else."""
     start: datetime
     end: datetime
     attributes: Mapping[str, AttributeValue]
     events: Sequence[SpanEvent] = ()
     dropped: int = 0
-    """Number of events above the limit `EVENTS`, which are left out."""
+    """Number of events that were left out because the span had `EVENTS` already."""
     links: Sequence[Link] = ()
     failure: str | None = None
     """Why the span failed; `None` if it did not fail."""
@@ -70,26 +74,31 @@ class TraceSpan(Struct, frozen=True, kw_only=True):
 
 
 class Above(Struct, frozen=True, kw_only=True):
-    """The place of a turn in a trace."""
+    """Where a turn belongs in a trace: the trace, the parent span, and the root run."""
 
     trace: str
     """Id of the trace."""
     parent: str | None = None
-    """Id of the span above: that of the program that sent the message, or of the tool call that called the agent."""
+    """Id of the parent span: the span of the program that sent the message, or of the tool call that called the agent.
+    """
     root: str
     """Id of the root run."""
     session: str
     sampled: bool = True
-    """Whether the program that sent the message sends its own spans."""
+    """Whether the program that sent the message exports its own spans."""
     base: Link | None = None
-    """For a turn that a fork shares with its base: the span of the base's turn."""
+    """For a turn whose beginning a fork shares with its base: the span of that turn in the base."""
 
 
 def above_of(run: str, begin: int, session: str, message: Entry | None) -> Above:
-    """Return the place of a turn that no other run called.
+    """Return where a turn of a root run belongs in a trace.
 
     Args:
-        message: the entry after the begin; `None` for a turn that began before a fork.
+        run: id of the run.
+        begin: seq of the turn's `begin` entry.
+        session: name of the session.
+        message: the entry after the begin, which may name the caller's trace; `None` for a turn that began before a
+            fork.
     """
     said = message.content if message is not None else None
     caller = trace_context(said.traceparent) if isinstance(said, UserContent) else None
@@ -99,14 +108,15 @@ def above_of(run: str, begin: int, session: str, message: Entry | None) -> Above
 
 
 class Notes(Struct):
-    """The attributes and events of a span that is open."""
+    """The attributes and events that were collected for a span that is still open."""
 
     attributes: dict[str, AttributeValue] = field(default_factory=dict)
     events: list[SpanEvent] = field(default_factory=list)
     dropped: int = 0
+    """Number of events that were left out because there were `EVENTS` already."""
 
     def add(self, at: datetime, name: str, attributes: Mapping[str, Any]) -> None:
-        """Add an event. Attributes that are `None` are left out; the others get the prefix `gesta.`."""
+        """Add an event. Attributes that are `None` are left out, and the others get the prefix `gesta.`."""
         if len(self.events) >= EVENTS:
             self.dropped += 1
             return
@@ -114,7 +124,7 @@ class Notes(Struct):
         self.events.append(SpanEvent(at, f"gesta.{name}", given))
 
     def fail(self, at: datetime, error: Error, attributes: Mapping[str, Any] = MappingProxyType({})) -> None:
-        """Add an exception, in OpenTelemetry's form. For `attributes`, see `add`."""
+        """Add an event for an exception, in OpenTelemetry's form. For `attributes`, see `add`."""
         if len(self.events) >= EVENTS:
             self.dropped += 1
             return
@@ -124,7 +134,10 @@ class Notes(Struct):
 
 
 def shown(text: str, most: int) -> str:
-    """Return a text without secrets of this process and without lone surrogates, cut at a number of characters."""
+    """Return a text cut to `most` characters, without secrets of this process and without lone surrogates.
+
+    The number of characters that were cut off is appended.
+    """
     text = SECRETS.text(text)
     if len(text) > most:
         text = f"{text[:most]}… ({len(text) - most:,} characters more)"
@@ -132,18 +145,18 @@ def shown(text: str, most: int) -> str:
 
 
 def whole(text: str) -> str:
-    """Return a text with a question mark for each lone surrogate, which no message can hold."""
+    """Return a text with a question mark in place of each lone surrogate, which UTF-8 cannot encode."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def name_of(*words: str) -> str:
-    """Return the name of a span: the words that are not empty, on one line, cut to a bounded length."""
+    """Return the name of a span: the words that are not empty, in one line of bounded length."""
     said = " ".join(word for word in words if word)
     return shown("".join(each if each.isprintable() else " " for each in said[: 2 * NAME]), NAME) or "span"
 
 
 def as_json(value: Any) -> str:
-    """Return a value as JSON text. Never raises."""
+    """Return a value as JSON text, without secrets. Never raises."""
     try:
         return whole(SECRETS.text(json.dumps(value, ensure_ascii=False, default=str)))
     except (TypeError, ValueError, RecursionError):

@@ -1,7 +1,7 @@
-"""The runs that a run started: what each was called for, what it answered, and what it cost.
+"""Lists the child runs of a run: what each was called for, what it answered, and what it cost.
 
-The name of a run that a tool call started holds the seq of the call. A run that a program started is found at the edge
-that its first message came from.
+A child run that a tool call started has the seq of the call in its name. A child run that a program started is found
+through the `edge` entry that its first message names as a cause.
 """
 
 import re
@@ -13,33 +13,37 @@ from gesta.store import RunRow
 from gesta.views.overview import Overview, totals
 
 NAMED = re.compile(r"(.+)#(\d{1,15})(?:\.\w+)?")
-"""Name of a run that a tool call started: the tool and the seq of the call; see `perform.child.child_name`."""
+"""Name of a run that a tool call started: the tool, `#` and the seq of the call; see `perform.child.child_name`."""
 
 
 class ChildFacts(Struct, frozen=True, kw_only=True):
-    """A run that another run started."""
+    """Facts about one child run, as pages show them."""
 
     run: str
     name: str
+    """Name of the tool or agent."""
     at: str
+    """Time of its first entry."""
     last_at: str
     """Time of its last entry."""
     head: int
+    """Seq of its last entry."""
     call: int | None
-    """Seq of the call that started it; `None` if a program started it."""
+    """Seq of the parent's call that started it; `None` if a program started it."""
     edge: int | None
-    """Seq of the entry that its first message came from."""
+    """Seq of the parent's entry that its first message came from."""
     reason: str | None
-    """How its last turn ended; `None` while it is open."""
+    """Why its last turn ended; `None` while that turn is open."""
     answer: str
     """Beginning of its last answer."""
     below: int
-    """Number of runs that it started."""
+    """Number of runs that it started itself."""
     totals: dict[str, Any]
+    """Counts and sums; see `views.overview.totals`."""
 
 
 def child_facts(row: RunRow, overview: Overview, below: int) -> ChildFacts:
-    """Return the facts about a run that another run started."""
+    """Return the facts about a child run. `below` is the number of runs that it started itself."""
     called = overview.called
     return ChildFacts(
         run=row.run,
@@ -57,12 +61,12 @@ def child_facts(row: RunRow, overview: Overview, below: int) -> ChildFacts:
 
 
 def agent_of(name: str) -> str:
-    """Return the name of the tool or agent from the name of a run."""
+    """Return the tool or agent that the name of a run contains: the name without the seq of a call."""
     found = NAMED.fullmatch(name)
     return found[1] if found is not None else name
 
 
 def call_of(name: str) -> int | None:
-    """Return the seq of the call that started a run of this name; `None` if the name holds none."""
+    """Return the seq of the call that a run's name contains; `None` if it contains none."""
     found = NAMED.fullmatch(name)
     return int(found[2]) if found is not None else None

@@ -1,7 +1,7 @@
-"""Finds the images and files that an entry holds: in the parts of a message, in values as base64, or as an artifact.
+"""Finds the images and files in an entry: in the parts of a message, in values as base64, or as an artifact.
 
-They are numbered in the order in which they stand, so an address can name one. The type of an image follows from its
-bytes alone: nothing that an agent or a tool says makes a page or a drawing of it.
+They are numbered in the order in which they occur, so that an address can name one. The type of an image is read from
+its bytes, never from what an agent or a tool says. Otherwise hostile content could make a browser run a script.
 """
 
 import base64
@@ -15,29 +15,30 @@ from gesta.kinds import ArtifactContent, Content, Part
 from gesta.message import BEGINNINGS
 
 IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
-"""Types that a browser shows and that hold no script. SVG is not among them."""
+"""Image types that browsers show and that contain no script. SVG is not among them."""
 VALUES = ("tool_args", "tool_result", "document", "value", "result", "args")
-"""Members of contents that hold values of users."""
+"""Members of contents that hold values from models, tools and people."""
 HEADS = ("iVBO", "/9j/", "R0lG", "UklG")
-"""The first characters of PNG, JPEG, GIF and WebP in base64."""
+"""First characters of PNG, JPEG, GIF and WebP files in base64."""
 DATA_URL = re.compile(r"data:([\w.+-]+/[\w.+-]+);base64,")
 SHORTEST = 40
-"""Smallest number of characters of a text that is read as an image in base64."""
+"""Smallest number of characters of a text that is tried as a base64 image."""
 DEEPEST = 40
-"""Greatest depth at which a value is searched."""
+"""Greatest depth to which a value is searched."""
 
 
 class File(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An image or file of an entry."""
+    """An image or file in an entry."""
 
     type: str
-    """Media type: of an image by its bytes, else as whoever wrote the entry named it."""
+    """Media type. For an image, it is read from the bytes; for any other file, it is what the writer of the entry said.
+    """
     name: str | None = None
     data: bytes | None = None
     blob: str | None = None
-    """Name of the blob in the run of the entry that holds the data."""
+    """Name of the blob in the entry's run that holds the data."""
     url: str | None = None
-    """Address of the data, if the record does not hold them."""
+    """Address of the data, if they are not on record."""
 
     @property
     def image(self) -> bool:
@@ -46,7 +47,7 @@ class File(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def files(content: Content) -> list[File]:
-    """Return the images and files of a content, in the order of their numbers."""
+    """Return the images and files in a content, in the order of their numbers."""
     found: list[File] = []
     if isinstance(content, ArtifactContent):
         found.append(File(type=content.media_type, name=content.name, blob=content.blob))
@@ -58,7 +59,7 @@ def files(content: Content) -> list[File]:
 
 
 def facts(found: list[File]) -> tuple[dict[str, Any], ...]:
-    """Return what a page says about files, without their data."""
+    """Return facts about files for a page, without their data: number, type, name and size in bytes."""
     return tuple(
         {"place": place, "type": each.type, "name": each.name, "image": each.image}
         | ({"url": each.url[:2000]} if each.url is not None else {})
@@ -68,7 +69,7 @@ def facts(found: list[File]) -> tuple[dict[str, Any], ...]:
 
 
 def without(value: Any, found: list[File], depth: int = 0) -> Any:
-    """Return a value with a note in place of each image and of bytes, which are added to `found`."""
+    """Return a value with a note in place of each image and each bytes value. These are appended to `found`."""
     match value:
         case str():
             file = _written(value)
@@ -87,13 +88,13 @@ def without(value: Any, found: list[File], depth: int = 0) -> Any:
 
 
 def image_type(data: bytes) -> str | None:
-    """Return the type of an image by its first bytes; `None` if it is no image that a browser shows."""
+    """Return the media type of an image by its first bytes; `None` if it is no image of the types in `IMAGES`."""
     found = next((type_ for begin, type_ in BEGINNINGS if begin.match(data)), None)
     return found if found in IMAGES else None
 
 
 def _part(part: Part) -> File:
-    """Return an image or file of a message."""
+    """Return a part of a message as a file. Its data are decoded if they are on record."""
     data = part.data
     if isinstance(data, str):
         data = _bytes(data)
@@ -106,7 +107,7 @@ def _part(part: Part) -> File:
 
 
 def _written(text: str) -> File | None:
-    """Return the image that a text is in base64, as a data URL or bare; `None` if it is another text."""
+    """Return the image that a text contains in base64, as a data URL or bare; `None` for any other text."""
     if len(text) < SHORTEST:
         return None
     url = DATA_URL.match(text)

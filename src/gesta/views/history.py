@@ -95,7 +95,7 @@ class History:
             case UserContent(value=text, user_id=user, parts=parts):
                 self._task = False
                 self._say("user", text, entry, parts).user = user
-            case SystemContent(value=text, parts=parts) if self._task:  # the task of a child run counts as the person's message
+            case SystemContent(value=text, parts=parts) if self._task:  # a child run's task
                 self._task = False
                 self._say("user", text, entry, parts)
             case AssistantContent(value=text, parts=parts):
@@ -161,10 +161,7 @@ async def history(store: Store, rows: Sequence[RunRow], *, calls: bool) -> list[
 
 
 def messages(said: Sequence[SaidMessage]) -> list[Message]:
-    """Return the messages in Gesta's provider-independent form.
-
-    It is valid everywhere: each call is followed by its result.
-    """
+    """Return the messages in a form that every provider accepts: each call is followed by its result."""
     made: list[Message] = []
     for each in said:
         called = tuple(Call(call.id, call.tool, call.args) for call in each.calls)

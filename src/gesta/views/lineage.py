@@ -1,9 +1,10 @@
-"""Explains answers: the causes of an answer show what it was made from, back to the question.
+"""Explains answers: the recorded causes of an answer show what it was made from, back to the question.
 
-`explain` follows causes and links from an entry to all entries that were in its prompts, and leaves out the entries
-between two nodes (requests, attempts): Question ← Analysis ← ToolUse ← Observation ← … ← Conclusion. The table in
-`gesta.lineage` gives each kind its place. `unexplained` finds entries for which this fails. Causes that an importer
-inferred are counted apart, and so are answers without a question.
+A cause is an entry that another entry was made from. `explain` follows causes from an entry to all entries that were in
+its prompts. Only some entries are shown as nodes, such as Question, Analysis (a model reply), ToolUse, Observation (a
+tool result) and Conclusion (an answer); entries between two nodes, such as requests and attempts, are left out. The
+table in `gesta.lineage` says how each kind of entry is shown. `unexplained` finds entries for which this fails. Causes
+that an importer inferred, and answers without a question, are counted separately.
 """
 
 from collections.abc import Iterable, Iterator
@@ -22,15 +23,16 @@ class Node(Struct, frozen=True):
 
     type: NodeType
     id: str
-    """Id of the entry: `run.seq`."""
+    """Id of the entry, `run.seq`."""
     run: str
     seq: int
     kind: Kind
     text: str
+    """Text that a person reads for the entry."""
     status: str | None = None
-    """Outcome of a result, or verdict of a person; `None` if there is no error, or the entry does not say."""
+    """Outcome of a result, or verdict of a person; `None` if all is well, or if the entry does not say."""
     derived_from: tuple[str, ...] = ()
-    """Ids of the nodes that the entry was directly made from."""
+    """Ids of the nodes that this entry was directly made from."""
     inferred: bool = False
     """Whether an importer inferred these derivations."""
 
@@ -41,60 +43,64 @@ class Explanation(Struct, frozen=True):
     id: str
     """Id of the entry that is explained."""
     nodes: tuple[Node, ...]
-    """The nodes, each after its sources; the explained entry is the last one."""
+    """The nodes, each after its sources; the last one is the explained entry."""
     questions: tuple[str, ...] = ()
-    """Ids of the questions that the entry answers: those of its turn, else the last question before; empty if there is
-    none."""
+    """Ids of the questions that the entry answers: the questions of its turn, or else the last question before it.
+    Empty if there is none."""
     complete: bool = True
-    """Whether causes lead from the entry back to all these questions."""
+    """Whether the causes lead from the entry back to all these questions."""
     elsewhere: tuple[Key, ...] = ()
-    """Causes in runs that were not read."""
+    """Causes (run, seq) in runs whose entries were not passed to `explain`."""
 
 
 class Unexplained(Struct, frozen=True):
-    """The entries of some runs that cannot be explained."""
+    """What `unexplained` found in the entries of some runs."""
 
     entries: dict[str, str]
-    """For each entry that cannot be explained, by id: what it lacks, which is a place in the table of kinds, or a cause
-    that its kind must have."""
+    """For each entry that cannot be explained, by id, what is missing: a place in the table of kinds, or a cause that
+    its kind must have."""
     answers: tuple[str, ...]
-    """Ids of the answers from which no causes lead to their questions."""
+    """Ids of the answers from which no causes lead back to their questions."""
     unprompted: tuple[str, ...]
-    """Ids of the answers without a question, such as a greeting; this is not an error."""
+    """Ids of the answers without a question, such as a greeting. This is not an error."""
     inferred: int
-    """Number of entries whose causes an importer inferred; this is not an error."""
+    """Number of entries whose causes an importer inferred. This is not an error."""
 
 
 class State(Struct):
-    """The folded lineage of some runs."""
+    """What is known from the entries of some runs that were read."""
 
     origins: dict[str, Origin] = field(default_factory=dict)
-    """The folded lineage of each run."""
+    """For each run, what each of its entries was made from."""
     entries: dict[Key, Entry] = field(default_factory=dict)
     followers: dict[Key, list[Key]] = field(default_factory=dict)
-    """For each entry, the entries that say more about it, such as its approval."""
+    """For each entry, later entries that say more about it, such as its approval."""
     questions: dict[Key, tuple[Key, ...]] = field(default_factory=dict)
     """For each answer, the questions that it answers."""
     lacks: dict[str, str] = field(default_factory=dict)
+    """For each entry that cannot be explained, by id, what is missing."""
 
     def links(self, key: Key) -> tuple[Key, ...]:
-        """Return the causes and links of an entry."""
+        """Return the entries that an entry names as causes or otherwise refers to."""
         return self.origins[key[0]].links[key[1]]
 
     def kind(self, key: Key) -> Kind | None:
-        """Return the kind of an entry; `None` if its run was not read."""
+        """Return the kind of an entry; `None` if it was not read."""
         return self.entries[key].kind if key in self.entries else None
 
 
 class Lineage:
-    """The fold that follows causes from entry to entry."""
+    """The view that collects what each entry was made from."""
 
     def start(self) -> State:
         """Return the state before the first entry."""
         return State()
 
     def apply(self, state: State, entry: Entry) -> State:
-        """Add one entry. The runs may come in any order."""
+        """Add one entry to the state, and return the state.
+
+        The entries of a run must come in order, the runs in any order.
+        """
         key, place = (entry.run, entry.seq), PLACES.get(entry.kind)
         origin = state.origins.setdefault(entry.run, Origin())
         origin.add(entry)
@@ -115,12 +121,12 @@ def explain(entries: Iterable[Entry], seq: int, run: str | None = None) -> Expla
     """Return what an entry was made from: its causes, their causes, and so on, back to the user's message.
 
     Args:
-        entries: the entries of its run. If an earlier explanation names other runs in its attribute `elsewhere`, add
+        entries: the entries of its run. If an earlier explanation lists other runs in its attribute `elsewhere`, add
             the entries of those runs.
         seq: seq of the entry.
-        run: run of the entry; by default that of the first entry in `entries`.
+        run: run of the entry; by default the run of the first entry in `entries`.
 
-    Cost: linear in the number of entries, for the usual run.
+    Cost: linear in the number of entries, for usual runs.
     """
     state = fold(Lineage(), entries)
     target = run if run is not None else next((key[0] for key in state.entries), ""), seq
@@ -129,7 +135,7 @@ def explain(entries: Iterable[Entry], seq: int, run: str | None = None) -> Expla
 
 
 def explanation(state: State, target: Key) -> Explanation:
-    """Return the explanation of an entry, from a state that was folded before."""
+    """Return the explanation of an entry from the state that `Lineage` made of the entries."""
     wanted = _closure(state, [target], target[1])
     asked = state.questions.get(target, ())
     ids = tuple(state.entries[key].id for key in asked)
@@ -139,21 +145,21 @@ def explanation(state: State, target: Key) -> Explanation:
 
 
 def nodes_of(state: State, run: str | None = None) -> tuple[tuple[Node, ...], tuple[Key, ...]]:
-    """Return the nodes of a run, or of all runs, with their sources, and the causes in runs that were not read."""
+    """Return the nodes of a run (`None` for all runs) with their sources, and causes in runs that were not read."""
     own = [key for key in state.entries if run in (None, key[0])]
     wanted = _closure(state, own, max((seq for _, seq in own), default=0) + 1)
     return _nodes(state, list(_ordered(state, wanted))), _elsewhere(state, wanted)
 
 
 def unexplained(entries: Iterable[Entry]) -> Unexplained:
-    """Return the entries of some runs that cannot be explained. Cost: linear in the number of entries."""
+    """Return which entries of some runs cannot be explained. Cost: linear in the number of entries."""
     state = fold(Lineage(), entries)
     numbers = {key: place for place, key in enumerate(key for asked in state.questions.values() for key in asked)}
     reached: dict[Key, int] = {}
     for key in _ordered(state, state.entries):
         reached[key] = 1 << numbers[key] if key in numbers else 0
         for link in state.links(key):
-            reached[key] |= reached.get(link, 0) if link[0] in state.origins else -1  # unknown where that leads
+            reached[key] |= reached.get(link, 0) if link[0] in state.origins else -1  # -1: may lead anywhere
     answers = [(state.entries[key].id, reached[key], asked) for key, asked in state.questions.items()]
     lost = [id for id, reach, asked in answers if not all(reach >> numbers[each] & 1 for each in asked)]
     unprompted = [id for id, _, asked in answers if not asked]
@@ -161,7 +167,7 @@ def unexplained(entries: Iterable[Entry]) -> Unexplained:
 
 
 def _instructions(state: State, wanted: set[Key]) -> Iterator[Node]:
-    """Yield a node for the instructions in each request header that an explanation used."""
+    """Yield a node for the instructions in each request header that the wanted entries used."""
     headers = {
         (run, content.header)
         for run, seq in wanted
@@ -181,7 +187,7 @@ def _inferred(entry: Entry) -> bool:
 
 
 def _missing(state: State, entry: Entry, place: Place | None) -> str | None:
-    """Return what an entry lacks: a place in the table of kinds, or a cause; `None` if it lacks nothing."""
+    """Return what an entry lacks to be explained; `None` if it lacks nothing."""
     if place is None:
         return "a place in the table of kinds"
     known = {state.kind(link) for link in state.links((entry.run, entry.seq))}
@@ -194,7 +200,12 @@ def _missing(state: State, entry: Entry, place: Place | None) -> str | None:
 
 
 def _closure(state: State, targets: Iterable[Key], before: int) -> set[Key]:
-    """Return some entries with all their sources, and the entries before seq `before` that say more about these."""
+    """Return some entries with all their sources, and with the entries that say more about these.
+
+    Args:
+        targets: the entries, all of one run.
+        before: in that run, entries that say more are added only if their seq is smaller.
+    """
     left = list(targets)
     wanted = set(left)
     run = left[0][0] if left else ""
@@ -209,12 +220,12 @@ def _closure(state: State, targets: Iterable[Key], before: int) -> set[Key]:
 
 
 def _elsewhere(state: State, wanted: Iterable[Key]) -> tuple[Key, ...]:
-    """Return the causes that lie in runs that were not read."""
+    """Return the causes of the wanted entries that are in runs that were not read."""
     return tuple(dict.fromkeys(link for key in wanted for link in state.links(key) if link[0] not in state.origins))
 
 
 def _ordered(state: State, wanted: Iterable[Key]) -> Iterator[Key]:
-    """Yield entries in the order of the store, but each entry after its causes."""
+    """Yield entries in the order of the record, but each entry after its causes."""
     within, begun, done = set(wanted), set[Key](), set[Key]()
     left = sorted(within, key=lambda key: (state.entries[key].pos, key[1], key[0]), reverse=True)
     while left:
@@ -230,13 +241,18 @@ def _ordered(state: State, wanted: Iterable[Key]) -> Iterator[Key]:
 
 
 def _nodes(state: State, ordered: list[Key], target: Key | None = None) -> tuple[Node, ...]:
-    """Return the nodes of an explanation, each with its sources."""
+    """Return the nodes among some entries, each with its sources.
+
+    Args:
+        ordered: the entries, each after its causes.
+        target: an entry that is shown in any case.
+    """
     wanted, shown = set(ordered), set[Key]()
     for run, seq in ordered:
         became = state.origins[run].became(seq)
         if (run, seq) == target or (seq in state.origins[run].nodes and (run, became) not in wanted):
             shown.add((run, seq))
-    guessed: dict[Key, bool] = {}  # whether an importer inferred what lies between an entry and its nodes
+    guessed: dict[Key, bool] = {}  # whether an importer inferred causes between an entry and its nodes
     nodes = []
     for key in ordered:
         entry = state.entries[key]
@@ -252,7 +268,7 @@ def _nodes(state: State, ordered: list[Key], target: Key | None = None) -> tuple
 
 
 def _text(state: State, entry: Entry) -> str:
-    """Return the text that a node shows for an entry."""
+    """Return the text that a person reads for an entry."""
     match entry.content:
         case kinds.ToolCallContent(tool_name=name, tool_args=args):
             return f"{name} {observation_text(args)}"
@@ -292,7 +308,7 @@ def _text(state: State, entry: Entry) -> str:
 
 
 def _passage(hit: kinds.Hit) -> str:
-    """Return the place of a passage: its document, page and chunk."""
+    """Return where a passage was found: its document, page and chunk."""
     page = f"page {hit.page}" if hit.page is not None else None
     return " ".join(each for each in (hit.document, page, hit.chunk) if each)
 
@@ -309,20 +325,20 @@ CHECKED = {
 
 
 def check_text(content: kinds.CheckContent) -> str:
-    """Return the verdict of a hook as a line of text."""
+    """Return a sentence about the verdict of a hook."""
     said = f"{content.hook} {CHECKED[content.verdict]} the {content.point}"
     said += f" to {observation_text(content.value)}" if content.verdict == "changed" else ""
     return f"{said}: {content.words}" if content.words else said
 
 
 def summary_text(content: kinds.CompactionContent) -> str:
-    """Return the summary of a compaction, or the reason why it has none; empty if no summary was wanted."""
+    """Return the summary of a compaction, or why there is none; an empty text if no summary was wanted."""
     why = f"no summary: {content.error.message} (run {content.run})" if content.error is not None else None
     return "\n".join(each for each in (content.summary, why) if each)
 
 
 def _status(content: kinds.Content) -> str | None:
-    """Return an outcome, a verdict, or how a turn ended; `None` if there was no fault."""
+    """Return an outcome, a verdict, or the reason of an end; `None` if all is well or the content has none of them."""
     names = ("outcome", "verdict", "reason", "status")
     said = next((each for name in names if (each := getattr(content, name, None))), None)
     return None if said in ("ok", "success", "answered") else said

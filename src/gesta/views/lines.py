@@ -1,7 +1,7 @@
-"""Turns entries into lines for people: each entry becomes one line, with a speaker, a text, and the call it belongs to.
+"""Turns entries into lines for people: each entry becomes one line with a speaker, a text, and the call it belongs to.
 
-A result, an attempt, an approval or a fault belongs to a call: `of` is the seq of that call. So a page can group them
-in any order, even if it has only a part of the run. Events of a call are described in sentences.
+The viewer shows these lines. A line about a call (attempt, result, approval, fault) holds the seq of that call in `of`.
+So a page can group the lines of a call in any order, even if it has only a part of the run.
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,14 +22,15 @@ from gesta.views.overview import Death
 from gesta.views.sentences import asked, concluded, content_of, died, happened
 
 LONGEST = 4_000
-"""Greatest number of characters of a text in a line; the whole text is in the entry."""
+"""Greatest number of characters of a text in a line. The whole text is in the entry."""
 LINKS = 4
-"""Greatest number of links from an entry to its call: resolution, attempt, call."""
+"""Greatest number of steps from an entry to its call, such as resolution → attempt → call."""
 
 Part = Literal["turn", "end", "message", "words", "thought", "call", "story", "result", "note", "asked", "machinery"]
-"""The role of a line. `words`: text that a model wrote beside its calls. `story`: an event of a call. `asked`: a person
-is asked. `machinery`: entries that only Gesta itself needs."""
+"""Role of a line on the page. `words`: text that a model wrote beside its calls. `story`: an event of a call. `asked`:
+a question to a person. `machinery`: an entry that only Gesta itself needs."""
 Tone = Literal["", "model", "tool", "waiting", "fault", "settled"]
+"""Meaning of a line, from which a page chooses its colour."""
 
 
 Work = (
@@ -42,61 +43,64 @@ Work = (
     | kinds.RequestContent
     | kinds.BudgetContent
 )
-"""Contents that are no talk, no call and no wait. A kind that has no line yet is an error of mypy in `_facts`."""
+"""Contents that belong to no message, call or wait. A new kind without a line makes mypy fail in `_facts`."""
 
 
 class Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One entry, in the form in which people read it."""
+    """One entry in the form in which people read it."""
 
     seq: int
     at: str
-    """Time in UTC."""
+    """Time of the entry, in UTC."""
     kind: str
     part: Part
     span: int
+    """Seq of the `begin` of the span around the entry."""
     of: int | None = None
-    """Seq of the call that the line belongs to; for a fault of a turn, seq of the turn; for what a model wrote and what
-    it cost, seq of the request; for a key-value, seq of the entry that it was made from."""
+    """Seq of the call that the line belongs to. For a fault of a turn, seq of the turn. For a model's reply and its
+    cost, seq of the request. For a key-value, seq of the entry that it was made from."""
     who: str = ""
-    """The speaker, by the name on record."""
+    """Name of the speaker, as recorded."""
     text: str = ""
     tone: Tone = ""
-    """The meaning of the line's colour."""
+    """Meaning of the line, from which a page chooses its colour."""
     tool: str | None = None
     value: Any = None
-    """Arguments of a call, its result, or the value of a note."""
+    """Arguments of a call, its result, or the value of a note, as JSON."""
     outcome: str | None = None
     """Outcome of a result, verdict of a person, or reason of an end."""
     effect: str | None = None
+    """Effect policy of the tool, for an attempt or an approval request."""
     process: str | None = None
+    """Id of the process that made an attempt."""
     model: str | None = None
     tokens: tuple[int, int] | None = None
-    """Tokens that a model read and wrote."""
+    """Numbers of tokens that a model read and wrote."""
     cached: int | None = None
-    """Those of the tokens it read that the provider had in its cache; `None` if the provider does not say."""
+    """How many of the tokens it read came from the provider's cache; `None` if the provider does not say."""
     latency_ms: float | None = None
     parts: tuple[dict[str, Any], ...] = ()
-    """Images and files, each with its type and its number in the entry; see `views.files`."""
+    """Facts about images and files, each with its number in the entry; see `views.files`."""
     key: str | None = None
     """Key of the message that opened a turn."""
     run: str | None = None
-    """Id or name of the child run that an entry names."""
+    """Name of the child run that the entry is about."""
     spoken: int | None = None
-    """Seq of the completion that this message was taken from, or of the completion that made this call."""
+    """Seq of the completion that this message was taken from, or that made this call."""
     differs: bool = False
-    """Whether the text of that completion is another than that of this message."""
+    """Whether the message's text differs from the text of that completion."""
     concluded: str = ""
     """For a result: the last sentence of the story of its call."""
     calls: tuple[int, ...] = ()
-    """For the death of a process: the calls that were in flight."""
+    """For the death of a process: seqs of the calls that were running."""
     remarks: tuple[str, ...] = ()
-    """Warnings about characters that a person cannot see, or could mistake for others."""
+    """Warnings about characters that a person cannot see or may mistake for others."""
     more: bool = False
-    """Whether the text or value is cut."""
+    """Whether the text or the value was cut."""
 
 
 def link(entry: Entry) -> int | None:
-    """Return the seq of the entry that an entry is about; `None` if it is about no other entry."""
+    """Return the seq of the entry that an entry is about, such as its call; `None` if there is none."""
     content = entry.content
     match content:
         case kinds.ToolResultContent(call=call):
@@ -108,29 +112,29 @@ def link(entry: Entry) -> int | None:
 
 
 def needed(entry: Entry) -> set[int]:
-    """Return the seqs of the entries of the run that the line of an entry is made from; see `known` of `lines`."""
+    """Return the seqs of other entries that the line of an entry is made from. `lines` needs them in `known`."""
     caused = entry.kind in (Kind.ToolResult, Kind.Assistant)
     causes = {cause for cause in entry.causes if isinstance(cause, int)} if caused else set()
     return {seq for seq in (link(entry), entry.span, *causes) if seq}
 
 
 def first(entry: Entry) -> int | None:
-    """Return the seq of an entry's first cause in its own run; `None` if it has no cause there."""
+    """Return the seq of an entry's first cause in its own run; `None` if there is none."""
     return next((cause for cause in entry.causes if isinstance(cause, int)), None)
 
 
 def lines(entries: Iterable[Entry], known: Mapping[int, Entry]) -> list[Line]:
-    """Return the lines of some entries of a run.
+    """Return the lines of some entries of a run, in the same order.
 
     Args:
         entries: in the order of the run.
-        known: the entries that `entries` are about, by seq; see `link`. Entries of `entries` may be in it too.
+        known: the entries that `needed` names, by seq. Entries of `entries` may be in it too.
     """
     return [line(entry, known) for entry in entries]
 
 
 def line(entry: Entry, known: Mapping[int, Entry]) -> Line:
-    """Return the line of an entry; see `lines` for `known`."""
+    """Return the line of one entry. For `known` see `lines`."""
     facts = _facts(entry, known)
     about, named = _about(entry, known), facts.pop("of", None)
     of = about.seq if about is not None else named
@@ -154,12 +158,12 @@ def line(entry: Entry, known: Mapping[int, Entry]) -> Line:
 
 
 def fell(line: Line, death: Death) -> Line:
-    """Return the line of the entry that reports a death, with what was in flight."""
+    """Return the line of an entry that reports the death of a process, with the calls that were running."""
     return replace(line, text=died(death), calls=death.calls)
 
 
 def _about(entry: Entry, known: Mapping[int, Entry]) -> Entry | None:
-    """Return the call, or the begin of the turn, that an entry is about."""
+    """Return the call, or the begin of the turn, that an entry is about; `None` if there is none."""
     found, here = None, entry
     for _ in range(LINKS):
         seq = link(here)
@@ -172,7 +176,7 @@ def _about(entry: Entry, known: Mapping[int, Entry]) -> Entry | None:
 
 
 def _cut(value: Any) -> tuple[Any, bool]:
-    """Return a value whose texts have at most twice `LONGEST` characters together, and whether anything was cut."""
+    """Return a value whose texts together have at most twice `LONGEST` characters, and whether anything was cut."""
     left, cut = LONGEST * 2, False
 
     def walk(each: Any, depth: int) -> Any:
@@ -198,7 +202,7 @@ def _cut(value: Any) -> tuple[Any, bool]:
 
 
 def _facts(entry: Entry, known: Mapping[int, Entry]) -> dict[str, Any]:
-    """Return the fields of a line that follow from the kind of the entry."""
+    """Return the fields of a line that depend on the kind of the entry."""
     content = entry.content
     match content:
         case kinds.UserContent(value=text, user_id=user):
@@ -249,12 +253,12 @@ def _facts(entry: Entry, known: Mapping[int, Entry]) -> dict[str, Any]:
 
 
 def _other(reply: str, said: str) -> bool:
-    """Return whether a reply says something else than the answer that was taken from it. Space does not count."""
+    """Return whether a reply says something else than the answer that was taken from it. White space is ignored."""
     return bool(reply.strip()) and "".join(reply.split()) != "".join(said.split())
 
 
 def _speaker(entry: Entry, known: Mapping[int, Entry]) -> str:
-    """Return the name of the agent that speaks in an entry: that of its span, if the span is a turn or an agent."""
+    """Return the name of the agent in whose span an entry is; an empty text if the span is no turn or agent."""
     begin = content_of(known, entry.span)
     return begin.name if isinstance(begin, kinds.BeginContent) and begin.role in ("turn", "agent") else ""
 
@@ -262,7 +266,7 @@ def _speaker(entry: Entry, known: Mapping[int, Entry]) -> str:
 def _called(
     entry: Entry, content: kinds.ToolCallContent | kinds.ToolResultContent, known: Mapping[int, Entry]
 ) -> dict[str, Any]:
-    """Return the fields for a call or its result."""
+    """Return the line's fields for a call or its result."""
     match content:
         case kinds.ToolCallContent(tool_name=tool, tool_args=args, status=status, meta=meta):
             wrong = str((meta or {}).get("error", "The call was not generated well.")) if status == "error" else ""
@@ -291,7 +295,7 @@ def _called(
 
 
 def _records(text: str) -> Any:
-    """Return a text as the list or object that it is in JSON, if it is too long to be sent whole; else the text."""
+    """Return the list or object that a text contains as JSON, if the text is too long to be sent; else the text."""
     if not LONGEST < len(text) <= LONGEST * 100 or not text.lstrip().startswith(("{", "[")):
         return text
     try:
@@ -308,11 +312,15 @@ RESULTS = {
     "unknown": "Its outcome is not known, and it was not run again.",
     "late": "The result came after the model had been told something else.",
 }
-"""The sentence for each outcome in place of a result."""
+"""Sentence for a result without a text, by its outcome."""
 
 
 def _scope(content: Any, cause: int | None) -> dict[str, Any]:
-    """Return the fields for a begin, an end, an edge or a key-value, which was made from the entry `cause`."""
+    """Return the line's fields for a `begin`, `end`, `edge` or `key-value` entry.
+
+    Args:
+        cause: seq of the entry that it was made from; `None` if there is none.
+    """
     match content:
         case kinds.BeginContent(role="turn", name=name, key=key):
             return {"part": "turn", "who": name, "key": key}
@@ -337,7 +345,7 @@ def _scope(content: Any, cause: int | None) -> dict[str, Any]:
 
 
 def _work(content: Work) -> dict[str, Any]:
-    """Return the fields for a plan, a decision, a retrieval, and for entries that only Gesta itself needs."""
+    """Return the line's fields for a plan, a decision, a retrieval, and for entries that only Gesta itself needs."""
     match content:
         case kinds.DecisionContent(choice=choice, candidates=candidates, rationale=why):
             text = f"{choice}, of {', '.join(candidates)}{f': {why}' if why else ''}"

@@ -1,7 +1,7 @@
-"""Counts what is left out or changed in the messages made from entries, by kind of loss.
+"""Counts what is left out or changed, by kind of loss, when entries are turned into messages for a model.
 
-Nothing is lost on record. Content may be shown in words if a message has no other place for it; that is a loss, because
-a model no longer gets the content in its own form.
+Nothing is lost on the record. If a message has no other place for some content, the content is written as plain text.
+This counts as a loss, because the model no longer gets the content in its own form.
 """
 
 from collections import Counter
@@ -28,16 +28,20 @@ LOSSES: Mapping[str, str] = MappingProxyType(
         "left-out": "entries that a compaction left out",
     }
 )
+"""Description of each kind of loss."""
 
 SAID = frozenset({Kind.User, Kind.ToolCall, Kind.ToolResult})
-"""Kinds of entries that all messages show."""
+"""Kinds of entries that must be visible in the messages, unless a compaction left them out."""
 
 
 def losses(entries: Sequence[Entry], messages: Sequence[Message], by: str = "") -> Counter[str]:
-    """Return the number of losses of each kind in the messages that were made from some entries.
+    """Return the number of losses of each kind in messages.
 
     Args:
-        by: the model whose native items are kept, as `gesta.model.request.native_by` names it; empty to keep no items.
+        entries: the entries that the messages were made from.
+        messages: the messages.
+        by: name of the model whose native items are sent back to it, see `gesta.model.request.native_by`; empty for
+            none.
     """
     found: Counter[str] = Counter()
     shown = {seq for message in messages for seq in message.sources}
@@ -55,7 +59,7 @@ def losses(entries: Sequence[Entry], messages: Sequence[Message], by: str = "") 
             case ToolResultContent(outcome="late"):
                 found["late"] += 1
         found["left-out"] += entry.kind in SAID and entry.seq not in shown
-    del given[""]  # one that had no id of its own loses nothing
+    del given[""]  # a call without an id of its own loses nothing
     found["call-id"] = (given - Counter(call.id for call in calls)).total()
     answered = {entry.content.call for entry in entries if isinstance(entry.content, ToolResultContent)}
     found["unanswered"] += sum(entry.kind is Kind.ToolCall and entry.seq not in answered for entry in entries)

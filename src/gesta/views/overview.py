@@ -1,7 +1,8 @@
-"""An overview of a run: its turns, its effects, what they cost, and the story of its deaths and doubts.
+"""An overview of a run: its turns, its effects, what they cost, and when a process died or a call was in doubt.
 
-One fold over its entries. The doubt of a call begins with the death, the timeout or the fault after which nobody knows
-whether the call had its effect. It ends with a resolution, or with the result of the call itself.
+It is computed in one pass over the entries. A call is in doubt if nobody knows whether it had its effect. The doubt
+begins with the death of the process, the timeout or the fault of the call. It ends with a person's resolution, or with
+the result of the call itself.
 """
 
 from datetime import datetime
@@ -15,17 +16,20 @@ from gesta.model.usage import tokens
 from gesta.state.calls import EFFECTS, KEY_EXPIRED, LOST, UNKNOWN_END, UNSETTLED, UNSTARTED, WAITING
 
 ANSWER = 600
-"""Greatest number of characters of the last answer that are kept."""
+"""Greatest number of characters of the last answer that are stored."""
 NOT_FAILED = (LOST, UNKNOWN_END, UNSETTLED, UNSTARTED, KEY_EXPIRED, *WAITING)
-"""Types of the errors of faults after which nothing has failed: something was lost, looked up, or waits."""
+"""Types of faults that do not count as failures: something was lost, looked up, or waits."""
 
 
 class TurnFacts(Struct):
-    """One turn of a run."""
+    """Facts about one turn of a run."""
 
     seq: int
+    """Seq of its `begin` entry."""
     number: int
+    """Number of the turn in the run, from 1."""
     name: str
+    """Name of the agent."""
     at: datetime
     key: str | None = None
     end: datetime | None = None
@@ -34,108 +38,110 @@ class TurnFacts(Struct):
     requests: int = 0
     tokens_in: int = 0
     cached: int = 0
-    """Those of `tokens_in` that the provider had in its cache."""
+    """How many of `tokens_in` came from the provider's cache."""
     tokens_out: int = 0
     usd: float | None = None
-    """Cost in US dollars; `None` if no account was kept."""
+    """Cost in US dollars; `None` if it was not recorded."""
     calls: int = 0
     deaths: int = 0
     """Number of processes that died in the turn."""
 
 
 class Death(Struct):
-    """A process died, or lost the run, while a turn was open."""
+    """A process that died, or lost the run, while a turn was open."""
 
     seq: int
-    """Seq of the fault with which the next process took the run over."""
+    """Seq of the fault that the next process wrote when it took over the run."""
     at: datetime
     """Time of that fault."""
     before: datetime
     """Time of the last entry before it."""
     turn: int
+    """Seq of the turn's `begin` entry."""
     calls: tuple[int, ...] = ()
-    """Calls that were being tried when it died."""
+    """Seqs of the calls whose tools were running."""
     tools: tuple[str, ...] = ()
-    """Names of their tools."""
+    """Names of these tools, in the same order."""
     request: int | None = None
-    """Request that had no answer yet."""
+    """Seq of a request that had no reply yet; `None` if there was none."""
 
 
 class Doubt(Struct):
     """A call of which nobody knew at some time whether it had its effect."""
 
     call: int
+    """Seq of the call."""
     tool: str
     seq: int
-    """Seq of the entry that made it doubtful."""
+    """Seq of the entry with which the doubt began."""
     at: datetime
     by: str = ""
-    """Who settled it; empty while it is in doubt."""
+    """Who settled the doubt; empty while it lasts."""
     verdict: str = ""
-    """`done`, `failed`, `retry`, or `late`: its own result came after all."""
+    """`done`, `failed`, `retry`, or `late`: the result of the call itself came after all."""
     settled: int | None = None
-    """Seq of the entry that settled it."""
+    """Seq of the entry that settled the doubt."""
     settled_at: datetime | None = None
 
 
 class Call(Struct):
-    """A call of the run, as far as the overview needs it."""
+    """What the overview needs to know of a call."""
 
     tool: str
     effect: str | None = None
     child: bool = False
-    """Whether it called another agent: then its effects are those of that agent's run."""
+    """Whether it called another agent. Its effects are then counted in that agent's run."""
     trying: int | None = None
-    """Seq of an attempt that has no end yet."""
+    """Seq of its running attempt; `None` if none is running."""
 
 
 class Overview(Struct):
-    """The turns, counts, deaths and doubts of a run, updated with each entry."""
+    """Turns, counts, deaths and doubts of a run, in the entries read so far."""
 
     turns: list[TurnFacts] = field(default_factory=list)
     effects: dict[str, int] = field(default_factory=dict)
-    """Number of effects that happened, by the name of the tool; calls that only read are left out."""
+    """Number of effects that happened, by tool. Calls of tools that only read are left out."""
     deaths: list[Death] = field(default_factory=list)
     doubts: dict[int, Doubt] = field(default_factory=dict)
     """The doubts, by the seq of the call."""
     errors: int = 0
-    """Number of failed calls and requests."""
+    """Number of failed calls plus number of failed requests."""
     last: int = 0
     """Seq of the last entry."""
     answer: str = ""
-    """Beginning of the last text that the run answered."""
+    """Beginning of the last text with which the run answered."""
     called: tuple[str, int] | None = None
     """Run and seq of the entry that started this run; `None` if no other run started it."""
     calls: dict[int, Call] = field(default_factory=dict)
     attempts: dict[int, int] = field(default_factory=dict)
-    """The call of each attempt."""
+    """Seq of the call of each attempt, by the attempt's seq."""
     request: int | None = None
-    """The last request, if it has no answer yet."""
+    """Seq of the last request, if it has no reply yet."""
     before: datetime | None = None
     """Time of the previous entry."""
 
     def doubt(self, call: int, entry: Entry) -> None:
-        """Note that the outcome of a call is in doubt, once."""
+        """Store that a call is in doubt since this entry, unless this is known already."""
         if call not in self.doubts:
             tool = self.calls[call].tool if call in self.calls else ""
             self.doubts[call] = Doubt(call=call, tool=tool, seq=entry.seq, at=entry.at)
 
     def settle(self, call: int, entry: Entry, verdict: str, by: str) -> None:
-        """Note what settled the doubt of a call."""
+        """Store which entry settled the doubt of a call, with which verdict, and by whom."""
         self.doubt(call, entry)
         found = self.doubts[call]
         found.by, found.verdict, found.settled, found.settled_at = by, verdict, entry.seq, entry.at
 
 
 class OverviewView:
-    """The fold that computes an overview."""
+    """Computes the overview of a run from its entries."""
 
     def start(self) -> Overview:
-        """Return the overview of a run without entries."""
+        """Return the overview before the first entry."""
         return Overview()
 
     def apply(self, state: Overview, entry: Entry) -> Overview:
-        """Add one entry."""
+        """Add one entry to the overview, and return it."""
         state.last = entry.seq
         turn = state.turns[-1] if state.turns else None
         content = entry.content
@@ -241,7 +247,7 @@ class OverviewView:
 
 
 def totals(overview: Overview) -> dict[str, Any]:
-    """Return the counts and sums of a run."""
+    """Return the counts of a run, and the sums over its turns."""
     turns = overview.turns
     usd = [turn.usd for turn in turns if turn.usd is not None]
     names = ("requests", "tokens_in", "cached", "tokens_out", "calls")

@@ -1,8 +1,8 @@
-"""Explanations as PROV-O quads, with the vocabulary and the names that TrustGraph's explain clients read.
+"""Exports explanations as PROV-O quads, with the vocabulary and the names that TrustGraph's explain clients read.
 
-The text of a node is the `prov:value` of its document in the same graph, so no second store is needed. Numbers and
-times are typed. A retrieval is a session of its own, like TrustGraph's queries of documents: a question, its grounding
-and its exploration. The sources of passages are in another graph.
+The text of a node is the `prov:value` of its document in the same graph, so a client needs no second store. Numbers and
+times are typed literals. A retrieval is a session of its own, as TrustGraph's document queries are: a question, its
+grounding and its exploration. The sources of passages are in another graph.
 """
 
 import json
@@ -46,23 +46,23 @@ TYPES = {
     **{each: (each,) for each in ("PatternDecision", "Analysis", "Observation", "Decomposition", "Plan")},
     **{each: (each, "Answer") for each in ("Conclusion", "Finding", "StepResult", "Synthesis")},
 }
-"""Classes of each type of node in that vocabulary; other nodes are entities without a class of their own."""
+"""Classes in TrustGraph's vocabulary for each type of node. Other nodes are plain entities."""
 ENDINGS = {"answered": "final-answer", "limit": "max-iterations"}
-"""Termination reasons, by the reason of a turn; every other reason is an error."""
+"""Termination reasons in that vocabulary, by the reason of a turn. Every other reason is an error."""
 TITLE = 60
 """Greatest number of characters of a goal in a label."""
 DERIVED = PROV + "wasDerivedFrom"
 
 
 def quads(nodes: Sequence[Node], state: State) -> Iterator[Quad]:
-    """Yield the statements about nodes and their derivations.
+    """Yield the statements about nodes and their derivations, each statement once.
 
     Args:
         nodes: the nodes with their sources, as `views.across.all_nodes` returns them.
-        state: the state that was folded from their entries.
+        state: the state that `all_nodes` returns with them.
 
     Raises:
-        BrokenRecord: a content holds other types than its kind declares.
+        BrokenRecord: a content has a member of another type than its kind declares.
     """
     names = names_of(state)
     told = set[Quad]()
@@ -100,13 +100,17 @@ def _derivations(nodes: Sequence[Node], names: Mapping[str, str]) -> Iterator[Qu
 
 
 def _of(node: Node, names: dict[str, str], state: State) -> Iterator[Quad]:
-    """Yield the statements about one node."""
+    """Yield the statements about one node.
+
+    Args:
+        names: IRI of each node's entity, by node id.
+    """
     name, entry = names[node.id], state.entries[node.run, node.seq]
     types = [] if node.type == "Thought" else [PROV + "Entity"]
     own = TYPES.get(node.type, ()) if not is_task_type(state, (node.run, node.seq)) else ()
     for type_ in [*types, *(TG + each for each in own)]:
         yield quad(name, RDF_TYPE, type_)
-    if node.type != "ToolUse" or names.get(maker_of(state, entry)) != name:  # else the analysis is labelled
+    if node.type != "ToolUse" or names.get(maker_of(state, entry)) != name:  # else it has the analysis' label
         yield quad(name, LABEL, literal(_label(node, entry, state)))
     for predicate, value in _facts(node, entry, state):
         yield quad(name, predicate, literal(value) if not isinstance(value, Term) else value)
@@ -128,7 +132,7 @@ def _of(node: Node, names: dict[str, str], state: State) -> Iterator[Quad]:
 
 
 def _facts(node: Node, entry: Entry, state: State) -> Iterator[tuple[str, Any]]:
-    """Yield the facts of a node, each as a predicate of the vocabulary and a value."""
+    """Yield the facts of a node, each as a predicate (IRI) of the vocabulary and a value."""
     content = entry.content
     match content:
         case kinds.UserContent() | kinds.SystemContent():
@@ -169,7 +173,7 @@ def _facts(node: Node, entry: Entry, state: State) -> Iterator[tuple[str, Any]]:
 
 
 def _label(node: Node, entry: Entry, state: State) -> str:
-    """Return the label of a node, for people."""
+    """Return the label of a node, which people read."""
     match entry.content:
         case kinds.DecisionContent(choice=choice):
             return f"{'Task type' if is_task_type(state, (node.run, node.seq)) else 'Pattern'}: {choice}"
@@ -197,7 +201,7 @@ def _label(node: Node, entry: Entry, state: State) -> str:
 
 
 def _document(node: Node, name: str) -> str | None:
-    """Return the IRI of the document that holds the text of a node; `None` if other predicates hold all of it."""
+    """Return the IRI of the document for the text of a node; `None` if other predicates express all of the text."""
     match node.type:
         case "Conclusion":
             return name.replace("/final", "/answer")
@@ -236,7 +240,11 @@ def _passages(node: Node, name: str, entry: Entry) -> Iterator[Quad]:
 
 
 def _way(hit: kinds.Hit, way: Sequence[tuple[str, str]]) -> Iterator[Quad]:
-    """Yield the statements that a passage derives from its page, and the page from its document."""
+    """Yield statements that a passage derives from its page, and the page from its document.
+
+    Args:
+        way: class and IRI of document, page and passage, as `way_to` returns them.
+    """
     labels = {"Document": hit.document, "Page": f"Page {hit.page}", "Chunk": str(hit.chunk)}
     for place, (type_, name) in enumerate(way):
         yield from (quad(name, RDF_TYPE, each, SOURCES) for each in (PROV + "Entity", TG + type_))
@@ -259,7 +267,7 @@ def _spent(completion: kinds.ChatCompletionContent) -> Iterator[tuple[str, Any]]
 
 
 def _offered(state: State, completion: Entry) -> Iterator[str]:
-    """Yield the names of the tools that a model was offered."""
+    """Yield the names of the tools that the request of a completion offered."""
     for request in causes_of(state, completion):
         if isinstance(request.content, kinds.RequestContent):
             header = state.entries.get((request.run, request.content.header))
@@ -268,7 +276,10 @@ def _offered(state: State, completion: Entry) -> Iterator[str]:
 
 
 def _goal(entry: Entry, state: State) -> str:
-    """Return the goal of a span: the goal in its `end`, else the task that was given, else the span's name."""
+    """Return the goal of the span that an entry ends: the recorded goal, else the task that was handed over in it.
+
+    If there is neither, return the span's name.
+    """
     if isinstance(entry.content, kinds.EndContent) and entry.content.goal:
         return entry.content.goal
     inside = [each.content for key, each in state.entries.items() if key[0] == entry.run and each.span == entry.span]
@@ -281,5 +292,5 @@ def _goal(entry: Entry, state: State) -> str:
 
 
 def _failed(node: Node, entry: Entry) -> bool:
-    """Return whether a tool, or the end of a span, has the status of an error."""
+    """Return whether the result of a tool, or the end of a span, has the status `error`."""
     return node.type in ("Observation", *PARTS) and getattr(entry.content, "status", None) == "error"

@@ -1,11 +1,10 @@
-"""Arranges derivations so that TrustGraph's explain client reads each session to its end and each node once.
+"""Arranges derivations so that TrustGraph's explain client reads each session to its end, and each node once.
 
-That client follows `prov:wasDerivedFrom` from a question to Analysis, Observation, Decomposition, Finding, Plan and
-StepResult nodes, and on from those; Conclusion and Synthesis end a path. It goes fifty steps deep, asks for twenty
-nodes that derive from a node, and shows a node once for each path to it. So in a session each of these nodes derives
-directly from only one of them. An entity beside the chain (`/further`) holds its other sources, and derives from them.
-Nodes of other classes are linked to the chain in the same way. All statements are true: they are on record, or follow
-from the record.
+That client starts at a question and follows `prov:wasDerivedFrom` backwards, to Analysis, Observation, Decomposition,
+Finding, Plan and StepResult nodes, and on from those. Conclusion and Synthesis end a path. It goes fifty steps deep,
+asks for at most twenty nodes that derive from a node, and shows a node once for each path to it. So in a session each
+of these nodes may derive directly from only one other (the chain). Its other sources are attached to an extra entity,
+`/further`, that it derives from too. All statements are true: they are on record, or follow from the record.
 """
 
 from collections import Counter
@@ -14,35 +13,37 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from gesta.views.prov_names import SESSION
 
 FOLLOWED = frozenset({"Analysis", "ToolUse", "Observation", "Decomposition", "Finding", "Plan", "StepResult"})
+"""Types of nodes from which the client goes on."""
 ENDS = frozenset({"Conclusion", "Synthesis"})
+"""Types of nodes that end a path of the client."""
 DEEP, CHAINED, BESIDE = 49, 11, 7
-"""Largest depth of the chain, largest number of chain nodes that derive from one node, and of other nodes that do."""
+"""Greatest depth of the chain, greatest number of chain nodes that derive from one node, and the same for other nodes.
+"""
 Link = tuple[str, str]
-"""The name of an entity, and the name of an entity that it derives from."""
+"""Name of an entity, and name of an entity that it derives from."""
 
 
 class Chain:
-    """The derivations of nodes, by the names of their entities."""
+    """Computes which derivations to write, so that the client follows a single path to each node."""
 
     def __init__(self, types: Mapping[str, frozenset[str]], sources: Mapping[str, Sequence[str]]) -> None:
         """Store the types and the sources of the entities.
 
         Args:
             types: types of the nodes of each entity, in the order of the explanation.
-            sources: names of the entities that each entity was made from.
+            sources: for each entity, names of the entities that it was made from.
         """
         self.types, self.sources = types, sources
         self.further: dict[str, str] = {}
-        """Entities beside the chain, each with the entity whose other sources it holds."""
+        """Added entities that stand for further sources, each with the entity that it derives from."""
         self.continued: dict[str, str] = {}
-        """Entities that continue another entity of the chain, from which no more entities may derive; each with that
-        entity."""
+        """Added entities that continue an entity from which no more entities may derive; each with that entity."""
         self._places = {name: place for place, name in enumerate(types)}
         self._up: dict[str, str] = {}
         self._depth, self._chained, self._beside = Counter[str](), Counter[str](), Counter[str]()
 
     def links(self) -> Iterator[Link]:
-        """Yield all derivations. The derivations of an entity come after those of its source."""
+        """Yield all derivations. Derivations of an entity come after those of its source."""
         for name, types in self.types.items():
             above = self._above(name) if types & (FOLLOWED | ENDS) else ""
             if above:
@@ -62,11 +63,11 @@ class Chain:
                     yield name, source
 
     def _leads_on(self, name: str) -> bool:
-        """Return whether the client follows derivations from an entity."""
+        """Return whether the client goes on from an entity."""
         return bool(self.types.get(name, frozenset()) & (FOLLOWED | {"Question"}))
 
     def _above(self, name: str) -> str:
-        """Return the last source in the entity's session that the client follows; an empty text if there is none."""
+        """Return the latest source in the same session from which the client goes on; empty text if there is none."""
         found, seen, left = [""], {name}, list(self.sources[name])
         while left:
             source = left.pop()
@@ -80,7 +81,10 @@ class Chain:
         return max(found, key=lambda each: self._places.get(each, -1))
 
     def _with_room(self, name: str) -> Generator[Link, None, str]:
-        """Return an entity from which one more may derive: the given entity, one above it, or one that continues it."""
+        """Yield derivations of added entities, and return an entity from which one more entity may derive.
+
+        This is the given entity, an entity that it derives from, or an added entity that continues it.
+        """
         each = name
         while each:
             if self._chained[each] < CHAINED and self._depth[each] < DEEP:

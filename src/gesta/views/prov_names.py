@@ -1,7 +1,8 @@
-"""The names in the export as PROV: terms, statements, and the IRI of each node.
+"""Makes the names for the export of explanations as PROV: terms, statements, and the IRI of each node.
 
-A question and all nodes that follow from it are one session, `urn:trustgraph:agent:{id of the question's entry}`; the
-task of a child run opens a session of its own. Quads are plain tuples; only writing them needs an RDF library.
+A question and all nodes that follow from it are one session, `urn:trustgraph:agent:{id of the question's entry}`. The
+task of a child run opens a session of its own. Quads are plain tuples, so that only writing them to a file needs an RDF
+library.
 """
 
 import re
@@ -24,9 +25,9 @@ XSD = "http://www.w3.org/2001/XMLSchema#"
 PREFIXES = {"tg": TG, "prov": PROV, "rdfs": LABEL.removesuffix("label"), "xsd": XSD}
 SESSION = "urn:trustgraph:agent:"
 GRAPH = "urn:graph:retrieval"
-"""Graph of the explanations."""
+"""IRI of the graph with the explanations."""
 SOURCES = "urn:graph:source"
-"""Graph of the sources of passages."""
+"""IRI of the graph with the documents, pages and passages that were retrieved."""
 
 PARTS = {
     "PatternDecision": "pattern-decision",
@@ -37,8 +38,8 @@ PARTS = {
     "StepResult": "step",
     "Synthesis": "synthesis",
 }
-"""Names of node types inside a session; findings and steps get a number from 0, which is that of their goal."""
-# An IRI that is taken as it is; any other name of a document is quoted into one.
+"""Names of node types inside a session. Findings and steps also get a number from 0, the number of their goal."""
+# A document name that is an IRI already is used unchanged; any other name is percent-encoded into an IRI.
 PLAIN = r"(?:[A-Za-z0-9._~:/?@!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*"
 IRI = re.compile(rf"(?:urn:[A-Za-z0-9][A-Za-z0-9-]*:|https?://[A-Za-z0-9.-]+(?::\d+)?(?=[/?#]|$)){PLAIN}(?:#{PLAIN})?")
 SURROGATE = re.compile("[\ud800-\udfff]")
@@ -63,13 +64,16 @@ class Quad(NamedTuple):
 
 
 def quad(subject: str, predicate: str, value: str | Term, graph: str = GRAPH) -> Quad:
-    """Return a statement. An object given as a text becomes an IRI."""
+    """Return a statement. `value` is its object; a text is taken as an IRI."""
     value = Term("iri", value) if isinstance(value, str) else value
     return Quad(Term("iri", subject), Term("iri", predicate), value, Term("iri", graph))
 
 
 def names_of(state: State) -> dict[str, str]:
-    """Return the IRI of each node's entity, by id. A lone call and the analysis that made it are one entity."""
+    """Return the IRI of each node's entity, by the id of the node's entry.
+
+    If a reply made only one call, the call and its analysis are one entity.
+    """
     names: dict[str, str] = {}
     taken = set[str]()
     for run, origin in state.origins.items():
@@ -116,19 +120,19 @@ def names_of(state: State) -> dict[str, str]:
 
 
 def _place(state: State, run: str, seq: int, counted: int) -> str:
-    """Return the number in the name of a step: the number in its span's name, else the number of steps before it."""
+    """Return the number in the name of a step: the number in its span's name, or else the number of earlier steps."""
     begun = state.entries.get((run, state.entries[run, seq].span))
     number = begun.content.name.rpartition(" ")[2] if begun and isinstance(begun.content, kinds.BeginContent) else ""
     return number if number.isascii() and number.isdecimal() else str(counted)
 
 
 def quoted(text: str) -> str:
-    """Return a text encoded as a part of an IRI."""
+    """Return a text in percent-encoding, as one part of an IRI."""
     return quote(text.encode("utf-8", "surrogatepass"), safe="")
 
 
 def literal(value: Any) -> Term:
-    """Return a value as a literal; characters that RDF cannot hold are replaced."""
+    """Return a value as a literal. Characters that RDF does not allow are replaced."""
     match value:
         case bool():
             return Term("literal", str(value).lower(), XSD + "boolean")
@@ -141,12 +145,12 @@ def literal(value: Any) -> Term:
 
 
 def document_iri(hit: kinds.Hit) -> str:
-    """Return the IRI of a passage: its own IRI, or an IRI made from its document, page and chunk."""
+    """Return the IRI of a passage: its own if it has one, else an IRI made from its document, page and chunk."""
     return way_to(hit)[-1][1]
 
 
 def way_to(hit: kinds.Hit) -> list[tuple[str, str]]:
-    """Return class and IRI of a passage's document, of its page and of the passage itself, as far as known."""
+    """Return class and IRI of a passage's document, of its page, and of the passage, in this order, as far as known."""
     document = hit.document if IRI.fullmatch(hit.document) else f"urn:gesta:document:{quoted(hit.document)}"
     way, mark = [("Document", document)], "/" if "#" in document else "#"
     if hit.page is not None:
@@ -158,7 +162,7 @@ def way_to(hit: kinds.Hit) -> list[tuple[str, str]]:
 
 
 def is_task_type(state: State, key: Key) -> bool:
-    """Return whether a decision chose the kind of task, and not a pattern."""
+    """Return whether a decision chose the type of the task, and not a pattern."""
     own = state.entries[key].content
     later = (state.entries[other].content for other in state.followers.get(key, ()))
     return isinstance(own, kinds.DecisionContent) and any(
@@ -167,7 +171,12 @@ def is_task_type(state: State, key: Key) -> bool:
 
 
 def maker_of(state: State, entry: Entry) -> str:
-    """Return the id of the analysis that made a call or thought, or of the entry that any other entry is about."""
+    """Return the id of the analysis that made a call or thought.
+
+    For any other entry, return the id of what it is about.
+
+    Return an empty text if there is none.
+    """
     if entry.kind in (Kind.ToolCall, Kind.Thought):
         kinds_ = (Kind.ChatCompletion, *((Kind.ToolCall,) if entry.kind is Kind.Thought else ()))
         return next((each.id for each in causes_of(state, entry) if each.kind in kinds_), "")

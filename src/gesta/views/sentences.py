@@ -1,6 +1,6 @@
-"""The sentences about a call or a turn: attempts, faults and resolutions, and what people were asked and answered.
+"""Writes sentences about a call or a turn: attempts, faults, resolutions, questions to people and their answers.
 
-Each function returns fields of a line; see `lines.Line`.
+The functions return fields of a line as a dict; see `lines.Line`.
 """
 
 from collections.abc import Mapping
@@ -15,12 +15,12 @@ from gesta.views.overview import Death
 
 
 def content_of(known: Mapping[int, Entry], seq: int) -> Any:
-    """Return the content of an entry; `None` if the entry is not among `known`."""
+    """Return the content of the entry `seq`; `None` if the entry is not in `known`."""
     return known[seq].content if seq in known else None
 
 
 def happened(content: Any, known: Mapping[int, Entry]) -> dict[str, Any]:
-    """Return the fields for an attempt, a fault or a resolution: a sentence about its call or its turn."""
+    """Return the line's fields for an attempt, a fault or a resolution."""
     match content:
         case kinds.AttemptContent(number=number, effect=effect, process=process):
             again = AGAIN.get(effect or "", "").format(number) or f"Attempt {number} began."
@@ -37,7 +37,7 @@ def happened(content: Any, known: Mapping[int, Entry]) -> dict[str, Any]:
             again = f" It was tried again after {wait_s:g} s." if wait_s is not None else ""
             again += f" {instead} was asked instead." if instead else ""
             said = error.message.rstrip(".")
-            known_as = FAULTS.get(error.type)  # the type is a text of the provider, and no format
+            known_as = FAULTS.get(error.type)  # an unknown type is a provider's text, which may contain braces
             text = (known_as.format(said) if known_as is not None else f"{error.type}: {said}.") + again
             tone = "waiting" if error.type in (*WAITING, UNSETTLED) else "" if error.type == LOST else "fault"
             return {"part": "story", "text": text, "tone": tone, "of": of}
@@ -60,7 +60,7 @@ AGAIN = {
     "idempotent": "Attempt {} began, with the same key as before.",
     "once": "Attempt {} began, after the one before it was over.",
 }
-"""The sentence for a second or later attempt, by the tool's effect."""
+"""Sentence for a second or later attempt, by the tool's effect policy."""
 FAULTS = {
     LOST: "The answer of the model was lost with the process, so the model is asked again.",
     "timeout": "It took too long: {}.",
@@ -71,11 +71,11 @@ FAULTS = {
     WAITS: "It waits for another run: {}.",
     ASKS: "It waits for a person: {}.",
 }
-"""The sentence for each type of error that Gesta itself writes down."""
+"""Sentence for each type of fault that Gesta itself records."""
 
 
 def died(death: Death) -> str:
-    """Return the sentences about a death: what was in flight, and when the next process went on."""
+    """Return sentences about the death of a process: what was running, and when another process took the run over."""
     flight = [*(f"{tool} (entry {call})" for tool, call in zip(death.tools, death.calls, strict=True))]
     if death.request is not None:
         flight.append(f"a request to the model (entry {death.request})")
@@ -85,7 +85,7 @@ def died(death: Death) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return a duration in words, with one unit."""
+    """Return a duration in words with one unit, such as `3 hours`."""
     if seconds < 1:
         return f"{max(seconds * 1000, 0.0):.0f} ms"
     if seconds < 60:
@@ -98,7 +98,12 @@ def duration(seconds: float) -> str:
 
 
 def concluded(entry: Entry, known: Mapping[int, Entry]) -> str:
-    """Return the sentence that ends the story of a call: what the model was told, and what was not repeated."""
+    """Return the sentence that ends the story of a call: what the model was told, and whether anything was repeated.
+
+    Args:
+        entry: the result of the call.
+        known: other entries of the run, by seq, with the causes of the result.
+    """
     content = entry.content
     assert isinstance(content, kinds.ToolResultContent)
     outcome = content.outcome or ("ok" if content.status == "success" else "error")
@@ -127,11 +132,11 @@ TOLD = {
     "unknown": "The model was told that nobody knows whether it happened. It was not made again.",
     "late": "Its own result came after all, and the model was told it then. It was not made again.",
 }
-"""The last sentence of the story of a call, by the outcome of its result."""
+"""Last sentence of the story of a call, by the outcome of its result."""
 
 
 def asked(content: Any) -> dict[str, Any]:
-    """Return the fields for a request to a person, or for a person's answer."""
+    """Return the line's fields for a request to a person, a person's answer, a hook's verdict, a signal or a timer."""
     match content:
         case kinds.ApprovalRequestContent(effect=effect, expires=expires):
             until = f", until {utc_text(expires)[:19]}" if expires is not None else ""

@@ -83,8 +83,7 @@ def began_of(content: BeginContent, session: str) -> Attributes:
 
 
 def ended_of(begin: BeginContent, content: EndContent) -> Attributes:
-    """Return the attributes that an `end` entry adds to its span: the reason, calls left in doubt, and the type of the error.
-    """
+    """Return the attributes that an `end` entry adds to its span: reason, calls left in doubt, type of the error."""
     found: Attributes = {}
     if begin.role == "turn":
         found["gesta.reason"] = content.reason or ("answered" if content.status == "success" else "failed")
@@ -146,8 +145,7 @@ def _settings(settings: dict[str, Any]) -> Attributes:
 
 
 def replied_of(content: kinds.ChatCompletionContent) -> dict[str, Any]:
-    """Return the attributes that a completion adds to its span: the model, the finish reason, token counts and the id.
-    """
+    """Return the attributes that a completion adds to its span: model, finish reason, token counts and reply id."""
     found: dict[str, Any] = {}
     if content.model:
         found["gen_ai.response.model"] = shown(content.model, 200)
@@ -213,8 +211,7 @@ def called_of(content: kinds.ToolCallContent, header: RequestHeaderContent | Non
 
 
 def resulted_of(content: kinds.ToolResultContent) -> tuple[Attributes, str | None]:
-    """Return the attributes that a tool result adds to its call's span, and why the call failed (`None` if it did not).
-    """
+    """Return the attributes that a tool result adds to its span, and why the call failed (`None` if it did not)."""
     outcome = content.outcome or ("ok" if content.status == "success" else "error")
     found: Attributes = {"gesta.outcome": outcome}
     if content.status == "success" and outcome in ("ok", "late"):

@@ -1,4 +1,4 @@
-"""The events of spans: facts with a time and no duration, which a backend lists beside a span."""
+"""Adds events to spans: facts with a time and no duration, which a backend lists beside a span."""
 
 from typing import Any
 
@@ -10,10 +10,12 @@ from gesta.views.spans import SHORT, Notes, shown
 
 
 def note(notes: Notes, entry: Entry, *, content: bool) -> None:
-    """Add an entry as an event of the span around it, if its kind is one of the kinds below. Never raises.
+    """Add an entry as an event to the notes of the span around it. Entries of other kinds than these are ignored.
 
     Args:
-        content: whether the event holds texts that a person or a model wrote.
+        notes: attributes and events of the span.
+        entry: the entry. Its content may have any form; the function never raises.
+        content: whether the event includes texts that a person or a model wrote.
     """
     at, given = entry.at, entry.content
 

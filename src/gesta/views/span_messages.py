@@ -1,8 +1,6 @@
-"""The newest messages of a prompt, up to a bound, in the JSON of the GenAI semantic conventions.
+"""Collects the newest messages of a prompt, up to a bound, as JSON of the GenAI semantic conventions.
 
-A span holds at most the bound of a long conversation, so the cost of tracing depends on what is new. The other messages
-are on record.
-
+A span contains at most `CONTENT` characters of a conversation, so the cost of tracing does not grow with its length.
 Source: "Model: gen_ai input messages" and "gen_ai output messages" of the semantic conventions 1.41.0, read 2026-11.
 """
 
@@ -28,7 +26,7 @@ from gesta.prompt.formatter import observation_text
 from gesta.views.spans import as_json, shown
 
 CONTENT = 64 * 1024
-"""Greatest number of characters of an attribute that holds content."""
+"""Greatest number of characters of an attribute with messages."""
 PIECE = 16 * 1024
 """Greatest number of characters of one part of a message."""
 
@@ -37,25 +35,27 @@ class Spoken(Struct):
     """One message of a prompt."""
 
     seq: int
+    """Seq of the entry that the message was made from."""
     role: str
     parts: list[dict[str, Any]]
+    """Its parts, as the conventions write them."""
     size: int
     """Approximate number of characters of its JSON."""
 
 
 def text_part(text: str, type_: str = "text") -> dict[str, Any]:
-    """Return a part of a message that holds a text."""
+    """Return a message part with a text, cut to `PIECE` characters."""
     return {"type": type_, "content": shown(text, PIECE)}
 
 
 def words_of(text: str, parts: Sequence[Part] | None) -> list[dict[str, Any]]:
-    """Return the parts of a person's message. Images and files are represented by name and type."""
+    """Return the parts of a message. An image or file is represented by a text with its name and type."""
     more = [text_part(part_text(part)) for part in parts or () if part.type != "text"]
     return [text_part(text), *more] if text or not more else more
 
 
 def call_part(seq: int, content: ToolCallContent) -> dict[str, Any]:
-    """Return the part of a message that is a tool call. If the provider gave it no id, its id is its seq."""
+    """Return the message part for a tool call. If the provider gave the call no id, the id is `call_` and its seq."""
     arguments = (
         content.tool_args if len(as_json(content.tool_args)) <= PIECE else shown(as_json(content.tool_args), PIECE)
     )
@@ -72,7 +72,7 @@ class Conversation:
         self._calls: dict[int, str] = {}
 
     def add(self, entry: Entry) -> None:
-        """Add an entry. Never raises."""
+        """Add the next entry of the run. Never raises."""
         match entry.content:
             case UserContent() as content:
                 self._say(entry.seq, "user", words_of(content.value, content.parts))
@@ -126,12 +126,14 @@ class Conversation:
 
 
 class Reply(Struct):
-    """The reply of a model: its reasoning, its text and its calls."""
+    """The reply of a model: its reasoning, its text and its tool calls."""
 
     thoughts: list[str]
     words: str = ""
     calls: list[dict[str, Any]] = []
+    """Parts of the calls, as `call_part` returns them."""
     finish: str = ""
+    """Why the model stopped, in the provider's word; empty if unknown."""
 
     def text(self) -> str:
         """Return the reply as JSON text."""
@@ -141,7 +143,7 @@ class Reply(Struct):
 
 
 def heading(header: RequestHeaderContent) -> dict[str, str]:
-    """Return the attributes of a request's span that hold its instructions and its tools."""
+    """Return span attributes with the instructions and the tools of a request header."""
     said = (header.meta or {}).get("instructions")
     found = {"gen_ai.system_instructions": as_json([text_part(said)])} if isinstance(said, str) and said else {}
     tools = [

@@ -21,7 +21,7 @@ from gesta.text.tracing import trace_context, trace_id
 SCHEMA = "https://opentelemetry.io/schemas/1.41.0"
 """The semantic conventions that the attributes follow: 1.41.0, the last release that itself defines `gen_ai.*`."""
 NAME, SHORT = 120, 1000
-"""Greatest number of characters of a name, and of an attribute that holds no content."""
+"""Greatest number of characters of a name, and of an attribute that is not the text of a message, call or answer."""
 EVENTS = 128
 """Greatest number of events of one span, which is OpenTelemetry's own default limit."""
 

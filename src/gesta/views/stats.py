@@ -1,8 +1,9 @@
-"""Statistics by day, agent, model or tool: requests, tokens, cost, latencies, errors.
+"""Computes statistics by day, agent, model or tool: requests, tokens, cost, latencies, errors.
 
-The fold reads only the members of stored rows that are counted, so it reads a record of a million entries in one pass,
-and every store returns the same numbers. Unknown prices and unknown counts of tokens are counted apart, never as 0. For
-a fork, only its own work counts: no shared or copied entries, and no calls that got their result from its base.
+Only the counted members of stored entries are read, so a record of a million entries is read in one pass. Unknown
+prices and token counts have counters of their own and never count as 0. For a fork (a run that shares the first entries
+of another run, its base), only its own work counts: no shared or copied entries, and no calls that got their result
+from the base.
 """
 
 import re
@@ -22,11 +23,11 @@ from gesta.model.usage import tokens
 from gesta.store import Store
 
 CALLED = re.compile(r"#\d+$")
-"""The text that follows the agent's name in the name of a child run that a tool call started."""
+"""Matches what follows the agent's name in the name of a child run that a tool call started."""
 By = Literal["day", "agent", "model", "tool"]
 KINDS = ("request-header", "request", "chat-completion", "fault", "budget", "tool-call", "attempt", "tool-result")
 FAILED = frozenset({"error", "denied", "interrupted", "unknown"})
-"""Outcomes of a call that count as errors. A late result is a second result and does not count."""
+"""Outcomes of a call that count as errors. A late result is a second result of its call and does not count."""
 PERCENTILES = (50, 90, 99)
 PAGE = 20_000
 ROWS = f"""SELECT pos, run, seq, kind, at, content, annotations, version FROM entries
@@ -40,26 +41,27 @@ class Numbers(Struct):
 
     requests: int = 0
     faults: int = 0
-    """Number of requests that failed: refused, lost or broken."""
+    """Number of tries of requests that failed: refused, lost or interrupted."""
     answers: int = 0
+    """Number of replies of models."""
     tokens_in: int = 0
     tokens_out: int = 0
     unknown_usage: int = 0
-    """Number of answers without a count of tokens."""
+    """Number of replies without a count of tokens."""
     usd: float | None = None
-    """US dollars of the answers whose price is known; `None` if no price is known."""
+    """Cost in US dollars of the replies whose price is known; `None` if no price is known."""
     unpriced: int = 0
-    """Number of answers without a price on record."""
+    """Number of replies without a price on record."""
     calls: int = 0
     errors: int = 0
-    """Number of calls that failed, were denied or interrupted, or have an unknown outcome."""
+    """Number of tool calls that failed, were denied or interrupted, or have an unknown outcome."""
     unanswered: int = 0
-    """Number of calls without a result."""
+    """Number of tool calls without a result."""
     latencies_ms: list[float] = msgspec.field(default_factory=list)
-    """Latencies of answers; by tool, the times from an attempt to its result."""
+    """Latencies of replies in milliseconds; if grouped by tool, the times from an attempt to its result."""
 
     def facts(self) -> dict[str, Any]:
-        """Return the counts as JSON values, with the error rate and percentiles of the latency."""
+        """Return the counts as JSON values, with the error rate of calls and percentiles of the latency."""
         found = {name: getattr(self, name) for name in self.__struct_fields__ if name != "latencies_ms"}
         found["usd"] = None if self.usd is None else round(self.usd, 9)
         found["error_rate"] = round(self.errors / done, 6) if (done := self.calls - self.unanswered) else None
@@ -68,14 +70,14 @@ class Numbers(Struct):
 
 
 class Mark(Struct):
-    """The members of stored annotations, and of `extra` in entries of version 0.1.0, that are read."""
+    """Parses annotations, or `extra` in entries of version 0.1.0, to find copied entries."""
 
     origin: Any = msgspec.field(default=None, name="from")
-    """For an entry of a fork: the id of the entry that it is a copy of."""
+    """In a fork: id of the entry that this entry is a copy of."""
 
 
 class Told(Struct):
-    """The members of a stored content that are counted. All other members are skipped without being read."""
+    """The members of a stored content that are counted. All other members are skipped without being parsed."""
 
     header: Any = None
     meta: Any = None
@@ -95,7 +97,7 @@ class Told(Struct):
 
 
 class Row(Struct, frozen=True):
-    """The columns of an entry that are read."""
+    """The columns of a stored entry that are read."""
 
     pos: int
     run: str
@@ -108,43 +110,43 @@ class Row(Struct, frozen=True):
 
 
 class Call(Struct):
-    """A call that waits for its result, in the run that made the call or in a fork that shares it."""
+    """A tool call that waits for its result, in the run that made it or in a fork that shares it."""
 
     groups: list[str]
     counted: bool
     tool: str
     id: Any
     shared: "Call | None" = None
-    """In a fork: the same call in the base."""
+    """In a fork: the same call in its base."""
     began: str = ""
+    """Time of its last attempt, as stored; empty if there is none."""
     done: bool = False
-    """Whether the call has a result in this run; a fork may have a result for which its base waits."""
+    """Whether the call has a result in this run. A fork may have a result that its base still waits for."""
     answered: bool = False
-    """Whether the call has a result in this run or in a fork."""
+    """Whether the call has a result in this run or in a fork of it."""
 
 
 class Standing(Struct):
-    """The state of a run while its rows are read."""
+    """State of one run while its rows are read."""
 
     base: "Standing | None" = None
-    """For a fork: the state of the run that holds the entries up to `shared`."""
+    """For a fork: the state of its base, which wrote the entries up to the seq `shared`."""
     shared: int = 0
     forked: bool = False
-    """Whether the run is a fork or a run below a fork. A run below a fork shares no entries but gets results from a
-    base."""
+    """Whether the run is a fork, or a child run of a fork: such a child run shares no entries, but gets results."""
     models: dict[int, str] = msgspec.field(default_factory=dict)
-    """Models by the seq of a request header."""
+    """Model that each request header names, by the header's seq."""
     asked: dict[int, tuple[str, str]] = msgspec.field(default_factory=dict)
-    """Model and time of each request, by seq."""
+    """Model and time of each request, by the request's seq."""
     last: int = 0
     """Seq of the last request."""
     model: str = ""
-    """Model that was asked last, or that answered without a recorded request."""
+    """Model that was asked last, or that replied without a recorded request."""
     spoke: list[tuple[int, str]] = msgspec.field(default_factory=list)
-    """The models of the run, each with the seq from which it was used."""
+    """The models that the run used, each with the first seq at which it was used."""
     calls: dict[int, Call] = msgspec.field(default_factory=dict)
     unpriced: set[int] = msgspec.field(default_factory=set)
-    """Seqs of requests whose answer was counted, but whose price was not."""
+    """Seqs of requests whose reply was counted and whose price was not read yet."""
 
 
 _TOLD, _MARK = msgspec.json.Decoder(Told), msgspec.json.Decoder(Mark)
@@ -152,7 +154,7 @@ UNKNOWN = "unknown"
 
 
 class Stats:
-    """A fold that adds rows in the order of pos, and sums up their numbers by group."""
+    """Adds up rows, which must come in the order of the record, into counts for each group; see `stats`."""
 
     def __init__(
         self,
@@ -169,7 +171,7 @@ class Stats:
         self._runs: dict[str, Standing] = {}
 
     def add(self, row: Row) -> None:
-        """Add a row. A row that cannot be read is not counted. No row makes it raise."""
+        """Add a row. A row that cannot be parsed is not counted. Never raises."""
         try:
             told = _TOLD.decode(row.content)
         except (msgspec.MsgspecError, RecursionError, TypeError, ValueError):
@@ -198,7 +200,7 @@ class Stats:
                 self._worked(row, told, run, counted=counted)
 
     def _begun(self, run: str) -> Standing:
-        """Return the state of a new run. A fork begins with the model that its base used at that entry."""
+        """Return the state of a run whose first row is read. A fork begins with its base's model."""
         line, found = [run], None
         while (base := self._bases.get(line[-1])) is not None and base.run not in line:
             found = self._runs.get(base.run)
@@ -214,7 +216,7 @@ class Stats:
         return found
 
     def _of(self, row: Row, model: str) -> list[Numbers]:
-        """Return the counters to which an entry about a model is added; an empty list if the groups are tools."""
+        """Return the counts of the group of an entry about a model; an empty list if the groups are tools."""
         names = {"day": row.at[:10], "agent": self._agents.get(row.run, UNKNOWN), "model": model}
         return [self.groups.setdefault(names[self.by], Numbers())] if self.by in names else []
 
@@ -281,26 +283,26 @@ class Stats:
 
 
 def _line(run: Standing | None) -> Iterator[Standing]:
-    """Yield the state of a run, of its base, of the base's base, and so on."""
+    """Yield the state of a run, then of its base, of the base's base, and so on."""
     while run is not None:
         yield run
         run = run.base
 
 
 def _holder(run: Standing, seq: int) -> Standing:
-    """Return the state of the run that wrote an entry: the run itself, or one of its bases."""
+    """Return the state of the run that wrote the entry `seq` of a run: the run itself or one of its bases."""
     while run.base is not None and seq <= run.shared:
         run = run.base
     return run
 
 
 def _header(run: Standing, seq: Any) -> str:
-    """Return the model that the request header with a seq names."""
+    """Return the model that the request header `seq` names."""
     return _holder(run, seq).models.get(seq, UNKNOWN) if isinstance(seq, int) else UNKNOWN
 
 
 def _model(run: Standing, seq: int) -> str:
-    """Return the model that a run used at a seq."""
+    """Return the model that a run used at the entry `seq`."""
     run = _holder(run, seq)
     return next((model for since, model in reversed(run.spoke) if since <= seq), "")
 
@@ -312,7 +314,7 @@ def _speaks(run: Standing, seq: int, model: str) -> None:
 
 
 def _marked(said: str | msgspec.Raw | None) -> bool:
-    """Return whether an entry is a copy, because it names the entry that it was copied from."""
+    """Return whether annotations name another entry, which means that the entry is a copy of that one."""
     try:
         return said is not None and _MARK.decode(said).origin is not None
     except (msgspec.MsgspecError, RecursionError):
@@ -320,7 +322,7 @@ def _marked(said: str | msgspec.Raw | None) -> bool:
 
 
 def _known(run: Standing, seq: Any) -> Call | None:
-    """Return a call by its seq. For a shared call the fork gets a call of its own, linked to that of the base."""
+    """Return the call `seq` of a run or of its base; `None` if there is none."""
     if not isinstance(seq, int):
         return None
     found = run.calls.get(seq)
@@ -330,7 +332,7 @@ def _known(run: Standing, seq: Any) -> Call | None:
 
 
 def _call(run: Standing, told: Told) -> Call | None:
-    """Return the call of which this is the first result: by seq, by the provider's id, or else the oldest open call."""
+    """Return the call that a result belongs to, by seq or provider's id, else the oldest call without a result."""
     if told.outcome == "late":
         return None
     if isinstance(told.call, int):
@@ -342,7 +344,7 @@ def _call(run: Standing, told: Told) -> Call | None:
 
 
 def between_ms(began: str, ended: str) -> float | None:
-    """Return the milliseconds between two times in rows; `None` if one of them is missing or cannot be read."""
+    """Return the milliseconds between two stored times; `None` if one of them is missing or cannot be parsed."""
     try:
         return round((utc_time(ended) - utc_time(began)).total_seconds() * 1000, 3) if began else None
     except ValueError:
@@ -350,7 +352,7 @@ def between_ms(began: str, ended: str) -> float | None:
 
 
 def _row_time(at: datetime | str | None) -> str:
-    """Return a time in the form of rows; an empty text for no time."""
+    """Return a time in the form of stored entries; an empty text for no time. Raises ValueError."""
     if not at:
         return ""
     found = datetime.fromisoformat(at) if isinstance(at, str) else at
@@ -369,12 +371,15 @@ async def stats(
     until: datetime | str | None = None,
     session: str | None = None,
 ) -> dict[str, Numbers]:
-    """Return the statistics of a record, by group. Cost: reads all entries of the kinds that count, page by page.
+    """Return the statistics of a record, by the name of the group.
+
+    Cost: reads all entries of the counted kinds, in pages.
 
     Args:
-        since: requests and calls before this time are not counted; a text is a day or a time, by default in UTC.
-        until: requests and calls from this time on are not counted; written as `since`.
-        session: only the runs of this session are counted, with the runs below them.
+        by: what to group by.
+        since: requests and calls before it are not counted; a text is a day or a time in ISO format, UTC by default.
+        until: requests and calls at this time or later are not counted; same form as `since`.
+        session: only the runs of this session are counted, including child runs; `None` for all sessions.
 
     Raises:
         ValueError: a text is not a time.

@@ -1,8 +1,8 @@
-"""The time of a run as bars: turns, spans, model calls, tool calls, waits, and processes. One fold over its entries.
+"""Shows the time of a run as bars: turns, spans, model calls, tool calls, waits, and processes.
 
-A bar belongs to the span around it, so the bars of a run are a tree. Gesta writes an entry before each model call and
-each tool call, and one after it; the bar lies between them. For a conversation that was imported, there is often one
-entry alone: then the bar has the length that the source wrote down, or it is an instant.
+Each bar belongs to the span around it, so the bars of a run are a tree. Gesta writes an entry before each model call
+and each tool call, and another one after it; the bar goes from one to the other. An imported conversation often has
+only one entry for a call. Then the bar has the duration that the source recorded, or it is an instant.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,10 +17,11 @@ from gesta.model.usage import tokens
 from gesta.state.calls import LOST, UNKNOWN_END, WAITING
 
 Lane = Literal["turn", "span", "model", "tools", "waiting", "process"]
+"""Row of the picture in which a bar is drawn."""
 LONGEST_MS = 1e9
-"""Longest duration of one model call that is believed, in milliseconds."""
+"""Greatest recorded duration of a model call, in milliseconds, that is believed."""
 ABOUT = 40
-"""Greatest number of characters of arguments."""
+"""Greatest number of characters of a call's arguments in a bar."""
 NAME = 80
 """Greatest number of characters of a label."""
 
@@ -30,51 +31,51 @@ class Bar(Struct, omit_defaults=True):
 
     lane: Lane
     seq: int
-    """Seq of the entry with which the bar begins."""
+    """Seq of the entry at which the bar begins."""
     start: datetime
     end: datetime | None = None
-    """Time at which the bar ends; `None` while it has not ended."""
+    """Time at which the bar ends; `None` if it has not ended."""
     label: str = ""
     about: str = ""
     """Beginning of the arguments of a call."""
     tone: str = ""
-    """`fault`, `lost` (its process died), `settled` or `waiting`; empty for an ordinary bar."""
+    """`fault`, `lost` (the process died), `settled` or `waiting`; empty for an ordinary bar."""
     of: int | None = None
     """Seq of the call that the bar belongs to."""
     span: int = 0
-    """Seq of the begin of the span around the bar; 0 if there is none."""
+    """Seq of the `begin` of the span around the bar; 0 if there is none."""
     role: str | None = None
     """Role of a span."""
     said: bool = False
-    """Whether the source of an imported run wrote down how long it took. Else the times of entries say it."""
+    """Whether the duration was recorded by the source of an imported run, and not computed from entries."""
     model: str | None = None
     tokens: tuple[int, int, int] | None = None
-    """Tokens that a model read, those of them that the provider had in its cache, and tokens that it wrote."""
+    """Numbers of tokens that the model read, that it read from the provider's cache, and that it wrote."""
     usd: float | None = None
-    """Cost in US dollars; `None` if no account was kept."""
+    """Cost in US dollars; `None` if it was not recorded."""
 
 
 class Timeline(Struct):
-    """The bars of a run, updated with each entry."""
+    """The bars of a run, in the entries read so far."""
 
     bars: list[Bar] = field(default_factory=list)
     last: int = 0
     """Seq of the last entry."""
     open: dict[tuple[str, int], Bar] = field(default_factory=dict)
-    """Bars that have not ended, by lane and a seq that identifies the bar."""
+    """Bars that have not ended, by their lane and a seq."""
     calls: dict[int, Bar] = field(default_factory=dict)
-    """The calls, each as a bar that ends at its first attempt, or else at its result."""
+    """For each call, a bar from the call to its first attempt, or else to its result."""
     attempts: dict[int, int] = field(default_factory=dict)
-    """The call of each attempt."""
+    """Seq of the call of each attempt, by the attempt's seq."""
     asked: dict[int, Bar] = field(default_factory=dict)
     """Bars of model calls, by the seq of the request."""
     edges: dict[int, int] = field(default_factory=dict)
-    """The span of each entry from which another run was started."""
+    """Seq of the span in which each child run was started, by the seq of the `edge` entry."""
     before: datetime | None = None
     """Time of the previous entry."""
 
     def begin(self, key: tuple[str, int], bar: Bar) -> Bar:
-        """Begin a bar, and return it. A bar under the same key that has not ended ends at this time."""
+        """Add a bar that has not ended, and return it. An open bar with the same key ends at its start."""
         if (last := self.open.pop(key, None)) is not None:
             last.end = bar.start
         bar.label = bar.label[:NAME]
@@ -83,32 +84,37 @@ class Timeline(Struct):
         return bar
 
     def close(self, key: tuple[str, int], at: datetime, tone: str = "") -> None:
-        """End a bar, if it has not ended. `tone` is used if the bar has no tone."""
+        """End an open bar. Do nothing if there is none.
+
+        Args:
+            key: lane and seq of the bar.
+            tone: used if the bar has no tone.
+        """
         bar = self.open.pop(key, None)
         if bar is not None:
             bar.end, bar.tone = at, bar.tone or tone
 
     def instant(self, bar: Bar) -> Bar:
-        """Add a bar that has ended, and return it."""
+        """Add a bar that has ended, and return it. Without an end, it is an instant."""
         bar.label, bar.end = bar.label[:NAME], bar.end or bar.start
         self.bars.append(bar)
         return bar
 
     def tool(self, call: int) -> str:
-        """Return the name of a call's tool; an empty text if the call is not known, or has a result."""
+        """Return the name of a call's tool; an empty text if the call is not known."""
         found = self.calls.get(call)
         return found.label if found is not None else ""
 
 
 class TimelineView:
-    """The fold that computes a timeline."""
+    """Computes the timeline of a run from its entries."""
 
     def start(self) -> Timeline:
-        """Return the timeline of a run without entries."""
+        """Return the timeline before the first entry."""
         return Timeline()
 
     def apply(self, state: Timeline, entry: Entry) -> Timeline:
-        """Add one entry."""
+        """Add one entry to the timeline, and return it."""
         state.last = entry.seq
         content, span, at = entry.content, entry.span, entry.at
         self._process(state, entry)
@@ -154,7 +160,7 @@ class TimelineView:
     def _process(self, state: Timeline, entry: Entry) -> None:
         """Update the lane of processes.
 
-        After a death there is a gap, from the entry before to the entry that reports it.
+        If a process died, its bar ends at the entry before the fault that reports the death.
         """
         content, key = entry.content, ("process", 0)
         bar = state.open.get(key)
@@ -170,7 +176,7 @@ class TimelineView:
         own = state.open.get(("span", entry.span))
         if own is None:
             return
-        if own.lane == "turn":  # whatever is still open in it has no end of its own
+        if own.lane == "turn":  # bars that are still open end with the turn
             for each in [*state.open]:
                 if each != ("span", entry.span):
                     state.close(each, entry.at)
@@ -238,18 +244,18 @@ class TimelineView:
 
 
 def _brief(args: Any) -> str:
-    """Return the beginning of the arguments of a call, without their names."""
+    """Return the beginning of the values of a call's arguments, without their names."""
     values = args.values() if isinstance(args, dict) else [args]
     return ", ".join(str(each)[:ABOUT] for each, _ in zip(values, range(3), strict=False))[:ABOUT]
 
 
 def _death(entry: Entry, content: kinds.FaultContent) -> bool:
-    """Return whether a fault says that the process of a turn died. Its turn is the span around it."""
+    """Return whether a fault reports the death of a process that worked on a turn."""
     return content.error.type == LOST and content.of == entry.span
 
 
 def busy_ms(bars: Iterable[Bar], lanes: Sequence[str] = ("model", "tools", "waiting")) -> dict[str, float]:
-    """Return for each lane how long at least one of its bars was at work, in milliseconds. Open bars are left out."""
+    """Return for each lane the milliseconds in which at least one of its bars was running. Open bars are left out."""
     found = dict.fromkeys(lanes, 0.0)
     reached = dict[str, datetime]()
     timed = [bar for bar in bars if bar.lane in found and bar.end is not None]

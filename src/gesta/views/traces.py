@@ -1,8 +1,8 @@
-"""Folds the entries of one turn into spans. Each span is returned, complete, as soon as it has ended.
+"""Turns the entries of one turn into trace spans. Each span is returned, complete, as soon as it has ended.
 
-A turn is a span `invoke_agent`. Below it is a span for each completion (`chat`), tool call (`execute_tool`), wait for a
-person, retrieval, and span of a program. A fact with a time and no duration is an event of the span around it. The same
-entries always give the same spans with the same ids, in any process.
+A turn is a span `invoke_agent`. Below it is a span for each model request (`chat`), tool call (`execute_tool`), wait
+for a person, retrieval, and span of a program. A fact with a time and no duration becomes an event of the span around
+it. The same entries always give the same spans with the same ids, in any process.
 """
 
 from collections.abc import Iterator
@@ -31,49 +31,55 @@ from gesta.views.span_messages import Conversation, Reply, call_part, words_of
 from gesta.views.spans import SHORT, Above, Notes, TraceSpan, as_json, name_of, shown
 
 UNENDED = "unended"
-"""The error of a span that was open when the span around it ended."""
+"""Type of the error of a span that was still open when the span around it ended."""
 
 
 class Open(Struct, kw_only=True):
-    """A span that has not ended."""
+    """A trace span that has not ended."""
 
     seq: int
+    """Seq of the entry with which it began."""
     at: datetime
     parent: int | None
-    """Seq of the begin of the span around it; `None` for the turn itself."""
+    """Seq of the entry with which the span around it began; `None` for the turn itself."""
     name: str
     content: Any
+    """Content of that entry."""
     notes: Notes = field(default_factory=Notes)
     last: int = 0
-    """For a chat: seq of the last request. For a call: seq of the last attempt."""
+    """For a request to a model: seq of its last try. For a tool call: seq of its last attempt."""
     reply: Reply | None = None
-    """For a chat: the reply, once it is known."""
+    """For a request to a model: the reply, once it was read."""
     replied: datetime | None = None
+    """Time of that reply."""
 
 
 class Turn:
-    """The spans of one turn, or of another span at the root of a run."""
+    """Makes the trace spans of one turn, or of another span at the root of a run."""
 
     def __init__(
         self, begin: Entry, above: Above, *, content: bool = False, earlier: list[Entry] | None = None
     ) -> None:
-        """Start a fold with the begin of a turn.
+        """Begin with the entry that opens the turn.
 
         Args:
-            content: whether spans hold the texts of messages, calls and answers.
-            earlier: entries of the run before the begin, for the prompts of the turn.
+            begin: the `begin` entry of the turn.
+            above: where the turn belongs in a trace.
+            content: whether spans include the texts of messages, calls and answers.
+            earlier: entries of the run before the begin, which are part of the prompts of the turn.
         """
         self.run, self.begin, self.above = begin.run, begin.seq, above
         self.known = {begin.seq}
-        """Seqs of the begins of the turn and of the spans in it."""
+        """Seqs of the `begin` entries of the turn and of the spans in it."""
         self.over = False
-        """Whether the root span has ended."""
+        """Whether the root span of the turn has ended."""
         self.header: RequestHeaderContent | None = None
-        """The header of the last request. The caller sets it with `know` if `lacks` returns a seq."""
+        """Header of the next request. The caller sets it by `know` if `lacks` returned its seq."""
         self.headed = 0
+        """Seq of that header."""
         self._conversation = Conversation() if content else None
         self._spans: dict[int, Open] = {}
-        self._chats: dict[int, Open] = {}  # by the seq of the span around them: a span asks one model at a time
+        self._chats: dict[int, Open] = {}  # by the seq of the span around, which has one at a time
         self._calls: dict[int, Open] = {}
         self._waits: dict[int, Open] = {}
         self._attempts: dict[int, int] = {}
@@ -85,17 +91,17 @@ class Turn:
         self._started(begin)
 
     def lacks(self, entry: Entry) -> int | None:
-        """Return the seq of the request-header that an entry names, if the header is not known yet."""
+        """Return the seq of the header that a request names, if it must be passed to `know` first; else `None`."""
         content = entry.content
         return content.header if isinstance(content, kinds.RequestContent) and content.header != self.headed else None
 
     def know(self, header: Entry | None) -> None:
-        """Set the request-header, which may be before the turn."""
+        """Set the header of the next request. It may be an entry from before the turn."""
         if header is not None and isinstance(header.content, RequestHeaderContent):
             self.header, self.headed = header.content, header.seq
 
     def add(self, entry: Entry) -> list[TraceSpan]:
-        """Fold the next entry of the turn, and return the spans that have ended. Never raises."""
+        """Add the next entry of the turn. Return the spans that ended with it. Never raises."""
         if self.over or (entry.span not in self.known and not isinstance(entry.content, BeginContent)):
             return []
         done = list(self._settled(entry))
@@ -160,7 +166,7 @@ class Turn:
         yield self._span(one, entry.at, failure=failure)
 
     def _unended(self, at: datetime) -> Iterator[TraceSpan]:
-        """Yield the spans below the root that are open when the turn ends."""
+        """Yield the spans that are still open when the turn ends, without the turn's own span."""
         for chat in self._chats.values():
             yield self._chat(chat, at)
         for call in self._calls.values():
@@ -184,7 +190,7 @@ class Turn:
     def _asked(self, entry: Entry, content: kinds.RequestContent) -> Iterator[TraceSpan]:
         before = self._chats.get(entry.span)
         if before is not None and content.number > 1:
-            before.last = entry.seq  # the same request once more
+            before.last = entry.seq  # another try of the same request
             return
         if before is not None:
             yield self._chat(self._chats.pop(entry.span), entry.at)
@@ -197,7 +203,7 @@ class Turn:
 
     def _answered(self, entry: Entry, content: kinds.ChatCompletionContent) -> None:
         one = self._chats.get(entry.span)
-        if one is None:  # an imported reply, whose request nobody recorded
+        if one is None:  # an imported reply without a recorded request
             known = asked_of(None, self.above.session, content=False, model=content.model)
             at = entry.at - timedelta(milliseconds=max(0.0, min(content.latency_ms or 0.0, 1e8)))
             one = Open(seq=entry.seq, at=at, parent=entry.span, name=known.name, content=content, last=entry.seq)
@@ -214,7 +220,11 @@ class Turn:
         )
 
     def _settled(self, entry: Entry) -> Iterator[TraceSpan]:
-        """Yield the chat before an entry, once it is complete. Its calls, thoughts and costs come directly after it."""
+        """Yield the span of the last request once it is complete.
+
+        The reasoning, calls and cost of a reply directly follow it and are added to its span. Any other entry completes
+        it.
+        """
         one = self._chats.get(entry.span)
         if one is None or one.reply is None or one.replied is None:
             return
@@ -231,7 +241,7 @@ class Turn:
                 yield self._chat(self._chats.pop(entry.span), one.replied)
 
     def _chat(self, one: Open, at: datetime, failure: str | None = None, type_: str = "lost") -> TraceSpan:
-        """Return the span of a chat. Without a reply, it failed."""
+        """Return the ended span of a request to a model. A request without a reply has failed."""
         if one.reply is not None and self._conversation is not None:
             one.notes.attributes["gen_ai.output.messages"] = one.reply.text()
             self._said(one, "output", one.reply.words or as_json(one.reply.calls))
@@ -253,7 +263,7 @@ class Turn:
     def _attempted(self, entry: Entry, one: Open) -> None:
         assert isinstance(entry.content, kinds.AttemptContent)
         if not one.last:
-            one.at = entry.at  # a call that waited for a person is shown from when its tool began
+            one.at = entry.at  # not when a person was asked, but when the tool began
         one.last = entry.seq
         self._attempts[entry.seq] = one.seq
         one.notes.attributes["gesta.attempts"] = entry.content.number
@@ -277,7 +287,7 @@ class Turn:
         one = self._calls.get(of) if of is not None else chat or self._around(entry)
         if one is not None:
             one.notes.fail(entry.at, error, {"wait_s": content.wait_s, "http_status": error.http_status})
-        if chat is not None and content.wait_s is None:  # nobody asks that model once more
+        if chat is not None and content.wait_s is None:  # there is no further try with that model
             self._chats.pop(chat.parent or 0, None)
             yield self._chat(chat, entry.at, error.message, str(error.http_status or error.type))
 
@@ -314,7 +324,7 @@ class Turn:
         return self._span(one, at)
 
     def _noted(self, entry: Entry) -> None:
-        """Add an entry without a duration to the span of its call, or else to the span around it."""
+        """Add an entry without a duration to the span of the call that it is about, or else to the span around it."""
         of = getattr(entry.content, "of", None)
         call = self._calls.get(self._attempts.get(of, of)) if isinstance(of, int) else None
         one = call or self._around(entry)
@@ -335,7 +345,7 @@ class Turn:
                     note(one.notes, entry, content=self._conversation is not None)
 
     def _message(self, one: Open | None, side: str, text: str, parts: list[dict[str, Any]]) -> None:
-        """Set the input or output message of a span: the first question, and the last answer."""
+        """Set the input or output message of a span. The first input and the last output win."""
         name = f"gen_ai.{side}.messages"
         if one is None or self._conversation is None or (side == "input" and name in one.notes.attributes):
             return
@@ -346,7 +356,12 @@ class Turn:
         self._said(one, side, text)
 
     def _said(self, one: Open, side: str, text: str | None, *, json: bool = False) -> None:
-        """Set the text that a backend shows as the input or output of a span, under the names of OpenInference."""
+        """Set the text that backends show as the input or output of a span, in OpenInference's attributes.
+
+        Args:
+            side: `input` or `output`.
+            json: whether the text is JSON.
+        """
         if self._conversation is None or not text:
             return
         one.notes.attributes[f"{side}.value"] = shown(text, 4 * 16384)

@@ -1,9 +1,9 @@
-"""Plan, then execute: a planner writes steps, each step is a child run, and the answer is made from their results.
+"""Plans, then executes: a planner writes steps, a child run carries out each step, and the results make the answer.
 
 A step begins as soon as the steps that it depends on are done, so independent steps run at the same time. If a step
-fails, its error is the result that later steps and the author of the answer read. A bad plan goes back to the planner.
-If the last try is bad too, a plan that cannot be read becomes one step, the question itself; a plan whose dependencies
-cannot be followed runs in order, step after step; and a plan that is too long is cut.
+fails, later steps and the author of the answer read its error as its result. A bad plan goes back to the planner with
+the problem. If the last try is bad too: an unreadable plan becomes one step, the question itself; a plan with
+impossible dependencies is run in order, step after step; a plan that is too long is cut.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ from gesta.workflow.verbs import Result, Verbs
 
 
 class Planned(Struct, frozen=True):
-    """The answer of a planner."""
+    """The form in which the model writes a plan."""
 
     steps: list[Step]
 
@@ -37,12 +37,14 @@ def plan_then_execute(
     executor: Agent | None = None,
     prompts: Prompts | None = None,
 ) -> Agent:
-    """Make an agent that plans before it acts.
+    """Return an agent that writes a plan first, then carries out its steps, and answers from the results.
 
     Args:
+        name: name of the agent.
+        model: the model of the agent, which its planner and executor use too.
         tools: the tools of the executor.
-        max_steps: most steps of a plan; a longer plan goes back to the planner, and is cut after the last try.
-        executor: the agent that runs each step; by default an agent with the tools and the prompt `execute`.
+        max_steps: greatest number of steps; a longer plan goes back to the planner, and is cut after the last try.
+        executor: the agent that carries out a step; by default an agent with `tools` and the prompt `execute`.
         prompts: texts that replace the prompts `plan`, `execute` and `synthesise`.
     """
 
@@ -61,11 +63,12 @@ def plan_then_execute(
 
 
 async def carry_out(verbs: Verbs, worker: Agent, steps: Sequence[Step], plan: int) -> list[Result]:
-    """Run each step once the steps that it depends on are done; return the results in the order of the steps.
+    """Run each step as soon as the steps that it depends on are done. Return the results in the order of the steps.
 
     Args:
-        steps: the steps of the plan. Their dependencies must have no circle.
-        plan: seq of the entry that holds the plan.
+        worker: the agent that carries out a step.
+        steps: the steps of the plan. Their dependencies must not form a circle.
+        plan: seq of the entry that contains the plan.
     """
     results: dict[int, Result] = {}
     done = [anyio.Event() for _ in steps]
@@ -87,7 +90,7 @@ async def carry_out(verbs: Verbs, worker: Agent, steps: Sequence[Step], plan: in
 
 
 def _task(step: Step, used: Sequence[tuple[str, Result]]) -> dict[str, Any]:
-    """Return the input of the agent that runs a step: its goal, its hint, and the results of the steps before it."""
+    """Return the input of the agent that carries out a step: goal, tool hint, and results of the steps in `used`."""
     task: dict[str, Any] = {"goal": step.goal}
     if step.tool_hint:
         task["tool_hint"] = step.tool_hint
@@ -97,7 +100,11 @@ def _task(step: Step, used: Sequence[tuple[str, Result]]) -> dict[str, Any]:
 
 
 def read_plan(text: str, *, most: int) -> list[Step]:
-    """Read a plan from a text. Raises BadAnswer: no steps, too many steps, or dependencies that cannot be followed."""
+    """Return the steps in a model's answer. Empty steps are skipped.
+
+    Raises:
+        BadAnswer: there are no steps, too many steps, or dependencies that cannot be followed.
+    """
     try:
         given: Planned | list[Step] = take(text, Planned | list[Step])  # type: ignore[arg-type]
     except BadAnswer as wrong:
@@ -114,7 +121,7 @@ def read_plan(text: str, *, most: int) -> list[Step]:
 
 
 def _wrong(steps: Sequence[Step]) -> str | None:
-    """Return why the dependencies of a plan cannot be followed; `None` if they can be followed."""
+    """Return why the dependencies of a plan cannot be followed; `None` if they can."""
     for place, step in enumerate(steps):
         for other in step.depends_on or ():
             if not 0 <= other < len(steps):
@@ -127,7 +134,7 @@ def _wrong(steps: Sequence[Step]) -> str | None:
 
 
 def in_order(steps: Sequence[Step]) -> list[Step]:
-    """Return the steps with new dependencies: each step depends on the step before it."""
+    """Return the steps with new dependencies, so that each step depends on the step before it."""
     return [
         Step(goal=step.goal, tool_hint=step.tool_hint, depends_on=[n - 1] if n else None)
         for n, step in enumerate(steps)
@@ -135,7 +142,7 @@ def in_order(steps: Sequence[Step]) -> list[Step]:
 
 
 def _cut(steps: Sequence[Step], most: int) -> list[Step]:
-    """Return the first `most` steps, without their dependencies on steps that are cut."""
+    """Return the first `most` steps, without dependencies on the steps that are dropped."""
     return [
         Step(
             goal=step.goal, tool_hint=step.tool_hint, depends_on=[n for n in step.depends_on or () if n < most] or None

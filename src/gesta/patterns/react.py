@@ -1,4 +1,4 @@
-"""ReAct: the agent thinks, calls tools and reads their results until it has the answer, as all agents here do."""
+"""ReAct: an agent that thinks, calls tools and reads their results in a loop, until it has the answer."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -16,9 +16,13 @@ def react(
     instructions: str = "",
     form: Literal["tool-calls", "react-text"] = "tool-calls",
 ) -> Agent:
-    """Make an agent that reasons and acts.
+    """Return an agent that reasons and calls tools in turn.
 
     Args:
+        name: name of the agent.
+        model: the model that is asked.
+        tools: the tools that it may call.
+        instructions: instructions of the agent.
         form: how the model writes its tool calls: natively, or as `Thought:`, `Action:` and `Args:` in its text.
     """
     return Agent(name, model=model, tools=tuple(tools), instructions=instructions, formatter=form)

@@ -1,10 +1,10 @@
-"""A role is an agent made from a prompt: a planner, decomposer, router or synthesiser, or a worker of a pattern.
+"""A role is a helper agent in a pattern, such as a planner, a router, or a worker.
 
-The instructions of a role are a text file in `prompts/`, or the text that the caller passes in its place, followed by
-the instructions of the pattern's own agent. Each request-header holds the digest of the prompt. The model, the groups,
-the state and the policy of a role are those of the pattern's agent, so a change to that agent changes all its roles.
-A role has only the tools that the pattern passes on to it. An answer that cannot be read goes back to its model with
-the problem, at most twice; each of these requests is a workflow step of its own on the record.
+The instructions of a role are a text file in `prompts/`, or the caller's replacement for it, followed by the
+instructions of the pattern's own agent. Each request header records the digest of the prompt. A role has the model,
+groups, state and policy of the pattern's agent, but only the tools that the pattern passes to it. If the answer of a
+role cannot be read, the role is asked again with the problem, at most twice. Each of these requests is a workflow step
+of its own on the record.
 """
 
 import hashlib
@@ -25,42 +25,43 @@ from gesta.workflow.verbs import Result, Verbs
 
 T = TypeVar("T")
 Prompts = Mapping[str, str]
-"""Texts by name. Each replaces the text of that name in `prompts/`."""
+"""Texts by name. Each replaces the prompt of that name in `prompts/`."""
 TRIES = 3
-"""How many times at most a role is asked for an answer that can be read."""
+"""Greatest number of times that a role is asked for an answer that can be read."""
 DECODER = JSONDecoder(strict=False)
 
 
 class BadAnswer(ValueError):
-    """The answer of a model cannot be used as it is. The message of this error is sent back to the model."""
+    """A model's answer that cannot be used as it is. The message of this error is sent back to the model."""
 
     def __init__(self, problem: str, instead: Any = None) -> None:
         super().__init__(problem)
         self.instead = instead
-        """The value that is used if no later answer can be read; `None` if there is no such value."""
+        """The value to use if no later answer can be read either; `None` if there is no such value."""
 
 
 class Asked(Struct, Generic[T], frozen=True):
-    """The answer of a role."""
+    """The answer of a role, and the entries that it comes from."""
 
     value: T | None
     """The value that was read from the answer; `None` if no answer could be used."""
     causes: tuple[Cause, ...]
-    """The causes of every entry that is made from this answer."""
+    """Entries to name as causes of each entry that is made from this answer."""
     problem: str | None = None
     """What was wrong with the last answer; `None` if it could be read."""
 
 
 class Part(Struct, frozen=True):
-    """One finding, as the agent that writes the answer reads it."""
+    """One finding, as the agent that writes the final answer reads it."""
 
     goal: str
     result: str
     ok: bool = True
+    """Whether the result is an answer and not an error."""
 
 
 def prompt(name: str, prompts: Prompts | None = None) -> str:
-    """Read the text of a prompt, without the blanks around it. Raises LookupError if there is no such prompt."""
+    """Return the text of a prompt, without white space around it. Raises LookupError if there is no such prompt."""
     if prompts is not None and name in prompts:
         return prompts[name].strip()
     text = files("gesta.patterns").joinpath("prompts", f"{name}.txt")
@@ -71,7 +72,14 @@ def prompt(name: str, prompts: Prompts | None = None) -> str:
 
 
 def role(verbs: Verbs, name: str, prompts: Prompts | None = None, tools: Sequence[Tool] = ()) -> Agent:
-    """Return the agent of a role, made from the agent of the pattern that these verbs belong to."""
+    """Return the agent for a role: the pattern's own agent with another name, other instructions and other tools.
+
+    Args:
+        verbs: the verbs of the running pattern.
+        name: name of the role and of its prompt.
+        prompts: texts that replace prompts.
+        tools: the tools of the role.
+    """
     own, text = verbs.agent, prompt(name, prompts)
     return msgspec.structs.replace(
         own,
@@ -86,24 +94,27 @@ def role(verbs: Verbs, name: str, prompts: Prompts | None = None, tools: Sequenc
 
 
 def heir(agent: Agent, own: Agent) -> Agent:
-    """Return an agent with the groups and the state of the pattern's agent, where the pattern's agent has them."""
+    """Return a copy of `agent` with the tool groups and the state of the pattern's agent `own`, where `own` has any."""
     groups = own.groups if own.groups is not None else agent.groups
     return msgspec.structs.replace(agent, groups=groups, state=own.state or agent.state)
 
 
 def offer(agent: Agent) -> list[dict[str, str]]:
-    """Return the name and the description of each tool that an agent may use, for its planner to read."""
+    """Return the name and the description of each tool that an agent may use, to be shown to its planner."""
     return [{"name": tool.name, "description": tool.description} for tool in agent.offering("").tools]
 
 
 async def ask(
     verbs: Verbs, agent: Agent, input: dict[str, Any], name: str, read: Callable[[str], T], causes: Sequence[Cause] = ()
 ) -> Asked[T]:
-    """Ask a role until its answer can be read, at most `TRIES` times.
+    """Ask a role until its answer can be read, at most `TRIES` times. Return what was read, or the problem.
 
     Args:
+        agent: the role.
+        input: what the role is asked, as JSON.
         name: name of the workflow step of the first try; later tries are named `name (2)` and so on.
-        read: reads the text of an answer; it raises BadAnswer for a text that it cannot read.
+        read: returns the value in the text of an answer, or raises BadAnswer.
+        causes: entries that the input was made from.
     """
     told, made, wrong = input, tuple(causes), BadAnswer("")
     for number in range(1, TRIES + 1):
@@ -119,7 +130,11 @@ async def ask(
 
 
 def take(text: str, type: type[T]) -> T:
-    """Return the first JSON value of a type in a model's text, whatever words are around it. Raises BadAnswer."""
+    """Return the first JSON value in a model's text that has the given type. Other words around it are ignored.
+
+    Raises:
+        BadAnswer: the text contains no such value.
+    """
     problem = None
     for value in _values(text):
         try:
@@ -130,7 +145,7 @@ def take(text: str, type: type[T]) -> T:
 
 
 def _values(text: str) -> list[Any]:
-    """Return the JSON values in a text: first a list, if it begins before every object, then the objects."""
+    """Return the JSON values in a text: first a list if one begins before every object, then all objects."""
     found: list[Any] = [each.value for each in objects(text) if each.value is not None]
     start, brace = text.find("["), text.find("{")
     if start >= 0 and (brace < 0 or start < brace):
@@ -140,7 +155,10 @@ def _values(text: str) -> list[Any]:
 
 
 async def synthesise(verbs: Verbs, question: str, found: Sequence[tuple[str, Result]], prompts: Prompts | None) -> str:
-    """Ask an agent to write the answer from the findings. Its words are streamed as the answer of this run.
+    """Ask an agent to write the answer from the findings, and return it. It is streamed as the answer of this run.
+
+    Args:
+        found: each goal with its result.
 
     Raises:
         Unanswered: the agent could not write the answer.

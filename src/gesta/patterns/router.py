@@ -1,9 +1,9 @@
-"""A router chooses the pattern that fits a question, writes down why, and calls that pattern.
+"""A router chooses the pattern (a ready-made agent) that suits a question, records why, and calls that pattern.
 
-The router first asks a model for the kind of task, and then for one of the patterns that suit this kind. If there is
-only one option, no model is asked. If no answer names an option, the kind is `general`, and the pattern is the first
-of those that suit. Both choices are decision entries on the record with all their candidates, and the run of the
-chosen pattern derives from them.
+The router first asks a model for the type of the task, and then for one of the patterns that suit this type. If there
+is only one option, no model is asked. If no usable answer comes, the type is `general`, and the pattern is the first
+one that suits. Both choices are `decision` entries on the record with all their candidates, and the run of the chosen
+pattern names its decision as a cause.
 """
 
 import json
@@ -23,13 +23,14 @@ from gesta.patterns.roles import Asked, BadAnswer, Prompts, answer_of, ask, heir
 from gesta.workflow.verbs import Verbs
 
 GENERAL = "general"
-"""The kind of task that fits every message. It is used if no other kind could be chosen."""
+"""The type of task that fits every message. It is used if no other type could be chosen."""
 
 
 class TaskType(Struct, frozen=True):
-    """A kind of task."""
+    """A type of task, from which a router chooses."""
 
     description: str = ""
+    """Text that tells the model which messages are of this type."""
     valid_patterns: list[str] = []
     """Names of the patterns that suit this kind of task; an empty list means all patterns."""
     framing: str = ""
@@ -37,10 +38,11 @@ class TaskType(Struct, frozen=True):
 
 
 class Choice(Struct, frozen=True):
-    """The answer of a router."""
+    """The answer of the model that chooses: one of the options."""
 
     choice: str
     rationale: str | None = None
+    """Why it was chosen, in the model's words."""
 
 
 def router(
@@ -52,13 +54,15 @@ def router(
     task_types: Mapping[str, Any] | None = None,
     prompts: Prompts | None = None,
 ) -> Agent:
-    """Make an agent that chooses one of several patterns to answer.
+    """Return an agent that answers by choosing one of several patterns and calling it.
 
     Args:
-        patterns: the agents to choose from, by name; the first agent is the fallback.
-        descriptions: texts by name of a pattern, which say what questions the pattern suits.
-        task_types: kinds of task by name, each a `TaskType`, a dict of its fields, or JSON text; of a value that cannot
-            be read, only the name is used.
+        name: name of the agent.
+        model: the model that chooses.
+        patterns: the agents to choose from, by name. The first one is used if no choice could be made.
+        descriptions: for names of patterns, texts that say which questions the pattern suits.
+        task_types: types of tasks by name; each a `TaskType`, a dict of its fields, or JSON text. Of a value in another
+            form, only the name is used.
         prompts: texts that replace the prompts `classify` and `route`.
 
     Raises:
@@ -85,12 +89,12 @@ def router(
 
 
 def framed(agent: Agent, framing: str) -> Agent:
-    """Return an agent with a text added to its instructions."""
+    """Return a copy of the agent with `framing` added to its instructions."""
     return msgspec.structs.replace(agent, instructions=joined(agent.instructions, framing))
 
 
 def task_type(value: Any) -> TaskType:
-    """Return the kind of task that a value describes; an empty `TaskType` if the value cannot be read."""
+    """Return the type of task that a value describes; an empty `TaskType` if the value cannot be read."""
     if isinstance(value, TaskType):
         return value
     try:
@@ -104,7 +108,13 @@ def task_type(value: Any) -> TaskType:
 async def _chosen(
     verbs: Verbs, prompt: str, input: dict[str, Any], options: list[str], prompts: Prompts | None, cause: int = 0
 ) -> Asked[Choice]:
-    """Ask a model to choose one of the options. If there is only one option, no model is asked."""
+    """Ask a model to choose one of the options. If there is only one option, choose it without a model.
+
+    Args:
+        prompt: name of the prompt, and of the workflow step.
+        input: what the model is shown.
+        cause: seq of the entry that the choice is made from; 0 for the question.
+    """
     causes = [cause or verbs.question]
     if len(options) == 1:
         return Asked(Choice(options[0], "the only one"), tuple(causes))
@@ -114,11 +124,15 @@ async def _chosen(
 def _decide(
     verbs: Verbs, name: str, known: tuple[list[str], str], asked: Asked[Choice], task_type: str | None = None
 ) -> tuple[str, Entry]:
-    """Write the entry of a decision, and return the choice that is on record, with its entry.
+    """Write a `decision` entry.
+
+    Return the choice that is on record, which is an earlier one after a restart, and the entry.
 
     Args:
-        known: the options, and the option that is chosen if no answer could be used.
-        task_type: the kind of task that the decision is made for.
+        name: name of the note in the workflow.
+        known: the options, and the option to use if no answer could be read.
+        asked: the answer of the model.
+        task_type: the type of task that the decision is made for; `None` if the decision chooses the type.
     """
     options, fallback = known
     choice = asked.value or Choice(fallback, f"fallback: {asked.problem}")
@@ -128,7 +142,11 @@ def _decide(
 
 
 def read_choice(text: str, *, options: list[str]) -> Choice:
-    """Read a choice: a JSON object, or a name alone in any case or in quotes. Raises BadAnswer if it is no option."""
+    """Return the choice in a model's answer: a JSON object, or only a name, in any case or in quotes.
+
+    Raises:
+        BadAnswer: the name is not among the options.
+    """
     try:
         given = take(text, Choice)
     except BadAnswer:

@@ -1,4 +1,4 @@
-"""An agent that summarises the entries that a compaction hides from another agent; see `gesta.policy.Compact`."""
+"""An agent that writes the summary when a compaction hides entries from another agent; see `gesta.policy.Compact`."""
 
 import hashlib
 
@@ -10,11 +10,11 @@ NAME = "summarise"
 
 
 def summariser(model: Model | str, prompts: Prompts | None = None) -> Agent:
-    """Make an agent that sums up a conversation.
+    """Return an agent that summarises a conversation.
 
     Args:
-        model: the model that writes the summary; a small model will do.
-        prompts: texts by name; the text `summarise` replaces the prompt of this agent.
+        model: the model that writes the summary. A small model is enough.
+        prompts: texts by name; the text `summarise` replaces the agent's prompt.
     """
     text = prompt(NAME, prompts)
     meta = {"prompt": {"name": NAME, "digest": hashlib.sha256(text.encode()).hexdigest()}}

@@ -1,8 +1,8 @@
-"""A supervisor divides a question into goals, runs a worker for each goal, and answers from the findings.
+"""A supervisor divides a question into goals, runs a worker agent for each goal, and answers from their findings.
 
-Each goal has its own child run, which is found by the place of the goal in the list. So nothing is done twice after a
-restart, and two equal goals are kept apart. A goal that fails is a finding that says so. If the question cannot be
-divided, the question is the only goal.
+Each goal has its own child run, which is found by the index of the goal in the list. So no goal is pursued twice after
+a restart, and two equal goals are kept apart. If a worker fails, its finding is the error. If the question cannot be
+divided, the whole question is the only goal.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from gesta.workflow.verbs import Result, Verbs
 
 
 class Goals(Struct, frozen=True):
-    """The answer of a decomposer."""
+    """The form in which the model lists the goals."""
 
     goals: list[Any]
 
@@ -35,12 +35,14 @@ def supervisor(
     worker: Agent | None = None,
     prompts: Prompts | None = None,
 ) -> Agent:
-    """Make an agent that divides a question among workers.
+    """Return an agent that divides a question among worker agents and answers from their findings.
 
     Args:
+        name: name of the agent.
+        model: the model of the agent, which its workers use too.
         tools: the tools of the workers.
-        max_subagents: how many goals are pursued at most; further goals are dropped.
-        worker: the agent that pursues a goal; by default an agent with the tools and the prompt `research`.
+        max_subagents: greatest number of goals; further goals are dropped.
+        worker: the agent that pursues a goal; by default an agent with `tools` and the prompt `research`.
         prompts: texts that replace the prompts `decompose`, `research` and `synthesise`.
     """
 
@@ -60,10 +62,10 @@ def supervisor(
 
 
 async def fan_out(verbs: Verbs, worker: Agent, goals: Sequence[str], plan: int) -> list[tuple[str, Result]]:
-    """Run a worker for each goal, all at once, and return each goal with its finding, in order.
+    """Run a worker for each goal, all at the same time. Return each goal with its result, in the order of the goals.
 
     Args:
-        plan: seq of the entry that holds the goals.
+        plan: seq of the entry that contains the goals.
     """
     found: dict[int, Result] = {}
 
@@ -77,7 +79,11 @@ async def fan_out(verbs: Verbs, worker: Agent, goals: Sequence[str], plan: int) 
 
 
 def read_goals(text: str, *, most: int) -> list[str]:
-    """Return the first `most` goals of an answer, without values that are no text. Raises BadAnswer."""
+    """Return the first `most` goals in a model's answer. Values that are no text are skipped.
+
+    Raises:
+        BadAnswer: the answer contains no list of goals, or no goal in it is a text.
+    """
     try:
         value: Goals | list[Any] = take(text, Goals | list[Any])  # type: ignore[arg-type]
     except BadAnswer as wrong:

@@ -72,9 +72,7 @@ class Coming(Struct):
 
 
 async def ask(agent: Agent, live: LiveRun, *, smaller: bool = False) -> None:
-    """Ask the model once, offering it the tools that are allowed in the current tool state.
-
-    Write the request and its reply.
+    """Ask the model once. Write the request, and afterwards the reply or a fault.
 
     Args:
         smaller: whether the prompt is too large. If a part of it could be left out, the model is not asked this time.

@@ -1,7 +1,7 @@
-"""Agents behind HTTP: sessions, messages, streams, approvals, and OpenAI's chat completions for other programs.
+"""Serves agents over HTTP: sessions, messages, streams, approvals, and OpenAI's chat completions for other programs.
 
-The server keeps its state on the record. So open turns are continued after a restart, also by another server. Needs the
-extra `serve`.
+The server keeps its state on the record only. So open turns are continued after a restart, also by another server.
+Needs the extra `serve`.
 """
 
 from gesta.serve.access import Access

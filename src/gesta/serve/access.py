@@ -1,7 +1,7 @@
-"""The access to the server: bearer tokens, the hosts and origins that a request may name, and bounds on requests.
+"""Decides who may send requests to the server: by bearer tokens, host names, origins, and the size of requests.
 
-A server without tokens answers only requests that name this machine, so that no page of another site reaches it through
-a browser that runs here.
+A server without tokens answers only requests that name this machine as their host. So no page of another site can reach
+it through a browser that runs on this machine.
 """
 
 import hmac
@@ -20,27 +20,31 @@ from gesta.text.redactor import LEAST, SECRETS
 OPEN = ("/health",)
 """Paths that need no token."""
 ANYBODY = "http"
-"""Name of the client if the server has no tokens."""
+"""Name of every client of a server without tokens."""
 
 
 class Access(Struct, frozen=True, kw_only=True, metaclass=Spelled):
-    """The rules of access: tokens, origins, hosts, and bounds on requests."""
+    """The rules of access: tokens, origins, hosts, and limits."""
 
     tokens: Mapping[str, str] = {}
-    """Bearer token of each client by its name; without tokens everybody on this machine may send requests."""
+    """Bearer token of each client, by the client's name. Without tokens, everybody on this machine may send requests.
+    """
     origins: Collection[str] = ()
-    """Sites whose pages may send requests from a browser, as `https://shop.example`."""
+    """Origins of web pages that may send requests from a browser, such as `https://shop.example`."""
     hosts: Collection[str] = ()
-    """Further host names of this server that requests may name if the server has no tokens."""
+    """For a server without tokens: further host names of the server that requests may name."""
     body_bytes: int = 8 * 2**20
-    """Greatest number of bytes of one request's body."""
+    """Greatest number of bytes of a request's body."""
     turns: int = 64
-    """Greatest number of turns at once; a further request is refused with status 429."""
+    """Greatest number of turns at the same time; a further request is refused with status 429."""
     followers: int = 1000
-    """Greatest number of open streams of events; a further request is refused with status 429."""
+    """Greatest number of open event streams; a further request is refused with status 429."""
 
     def __post_init__(self) -> None:
-        """Add the tokens to the secrets, which are on no record. Raises AgentError for a token that is too short."""
+        """Add the tokens to this process's secrets, which are never recorded.
+
+        Raises AgentError if a token is too short.
+        """
         for name, token in self.tokens.items():
             if len(token) < LEAST:
                 found = f"The token of {name!r} has {len(token)} characters, expected at least {LEAST}."
@@ -48,18 +52,18 @@ class Access(Struct, frozen=True, kw_only=True, metaclass=Spelled):
             SECRETS.add(f"token of {name}", token)
 
     def client(self, headers: Headers) -> str | None:
-        """Return the name of the client of a request; `None` if the token is missing or wrong."""
+        """Return the name of the client that sent a request; `None` if its token is missing or wrong."""
         if not self.tokens:
             return ANYBODY
         scheme, _, given = headers.get("authorization", "").partition(" ")
         found = None
-        for name, token in self.tokens.items():  # all of them: the time says nothing of which
+        for name, token in self.tokens.items():  # all are compared, so that the time does not show which one fits
             if hmac.compare_digest(token.encode(), given.strip().encode()) and scheme.lower() == "bearer":
                 found = name
         return found
 
     def refuses(self, headers: Headers) -> str | None:
-        """Return why a request with this host or origin is refused; `None` if it is not."""
+        """Return why a request is refused for its host or origin; `None` if it is allowed."""
         host = headers.get("host", "")
         if not self.tokens and not local(host) and _name(host) not in self.hosts:
             return f"The request names the host {host!r}. Without tokens only requests to this machine are answered."
@@ -70,7 +74,7 @@ class Access(Struct, frozen=True, kw_only=True, metaclass=Spelled):
 
 
 def local(host: str) -> bool:
-    """Return whether a host, with or without a port, is this machine by its loopback interface."""
+    """Return whether a host name, with or without a port, means this machine by its loopback interface."""
     name = _name(host)
     if name == "localhost" or name.endswith(".localhost"):
         return True
@@ -87,13 +91,13 @@ def _name(host: str) -> str:
 
 
 class Guard:
-    """Refuses requests that break the rules of access, and bounds the bodies of all others."""
+    """ASGI middleware that refuses requests against the rules of access, and limits the bodies of all others."""
 
     def __init__(self, app: ASGIApp, access: Access) -> None:
         self._app, self._access = app, access
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on with the name of its client in `scope["state"]["client"]`."""
+        """Pass a request on with the name of its client in `scope["state"]["client"]`, or refuse it."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -114,7 +118,7 @@ class Guard:
 
 
 def _bounded(receive: Receive, most: int) -> Receive:
-    """Return a receiver that raises BodyTooLarge if a body grows beyond the bound."""
+    """Return a `receive` function that raises BodyTooLarge once more than `most` bytes of the body were received."""
     came = 0
 
     async def bounded() -> Message:
@@ -129,7 +133,7 @@ def _bounded(receive: Receive, most: int) -> Receive:
 
 
 class BodyTooLarge(Exception):
-    """The body of a request grew beyond the bound while it was received."""
+    """The body of a request grew beyond the limit while it was received."""
 
     def __init__(self, most: int) -> None:
         self.most = most

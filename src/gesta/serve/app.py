@@ -1,4 +1,4 @@
-"""The ASGI application: it runs by itself, or inside another one, as in FastAPI or Starlette."""
+"""Makes the ASGI application, which can run alone or be mounted in another one, such as a FastAPI application."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -19,24 +19,24 @@ from gesta.serve.routes import routes
 from gesta.serve.service import Service
 
 OF_MCP = ("Mcp-Session-Id", "Mcp-Protocol-Version", "Mcp-Method", "Mcp-Name")
-"""Headers that requests of the protocol MCP may have."""
+"""Headers that requests by the Model Context Protocol (MCP) may have."""
 Source = Record | Address | AbstractAsyncContextManager[Record]
-"""An open record, the address of a record, or the context manager that `gesta.open(...)` returns."""
+"""An opened record, the address of a record, or the context manager that `gesta.open(...)` returns."""
 
 
 def app(record: Source, agents: Sequence[Agent], access: Access | None = None, *, work: bool = True) -> Starlette:
-    """Make an ASGI application that serves agents.
+    """Return an ASGI application that serves agents over HTTP.
 
     Args:
-        record: an opened record, which the application uses until it is closed; or an address or `gesta.open(...)`,
-            which the application opens when it starts and closes when it ends. An application that is mounted in
+        record: an opened record, which the application uses until it is closed. Or an address or `gesta.open(...)`,
+            which the application opens when it starts and closes when it ends; an application that is mounted in
             another one needs an opened record.
         agents: the agents, which must have different names.
         access: the rules of access; by default everybody on this machine may send requests.
         work: whether this server also continues turns that were left open, answered or resumed, as `gesta work` does.
 
     Raises:
-        AgentError: there is no agent, or two have one name.
+        AgentError: there is no agent, or two agents have the same name.
     """
     made, _ = assembled(record, agents, access or Access(), work=work)
     return made
@@ -50,10 +50,10 @@ def assembled(
     work: bool,
     beside: Callable[[Service], BaseRoute] | None = None,
 ) -> tuple[Starlette, Service]:
-    """Return the application, and its service, which has the method `drain`. See `app`.
+    """Return the application that `app` returns, and its service, whose method `drain` prepares the end of the server.
 
     Args:
-        beside: makes one more route, given the service.
+        beside: returns one more route, given the service.
     """
     service = Service(agents, turns=access.turns, followers=access.followers)
 
@@ -81,7 +81,7 @@ def assembled(
 
 
 def crossing(access: Access) -> list[Middleware]:
-    """Return the middleware for requests from pages of other sites; an empty list if no site may send any."""
+    """Return the middleware that allows requests from pages of other sites; an empty list if no site may send them."""
     if not access.origins:
         return []
     allowed = Middleware(
@@ -99,7 +99,7 @@ async def _described(_request: Request) -> Response:
 
 
 async def _unknown(request: Request, raised: Exception) -> Response:
-    """Return the error for a path or a method that does not exist."""
+    """Return the error response for a path or a method that does not exist."""
     status = getattr(raised, "status_code", 404)
     what = "No such path" if status == 404 else "No such method for this path"
     return failed(status, "NotFound", f"{what}: {request.method} {request.url.path}. GET /openapi.json lists them.")

@@ -1,4 +1,4 @@
-"""The bodies of requests, read into structs; answers as JSON; and the status of each error."""
+"""Reads the bodies of requests into structs, writes JSON responses, and chooses the HTTP status of each error."""
 
 import json
 from collections.abc import Mapping
@@ -33,11 +33,18 @@ STATUS: tuple[tuple[type[BaseException], int], ...] = (
     (errors.MissingExtra, 500),
     (errors.AgentError, 400),
 )
-"""Status of each class of errors. The first class that fits decides; the status of any other error is 500."""
+"""HTTP status for each class of errors. The first class that matches decides. Any other error has status 500."""
 
 
 class Refused(Exception):
-    """The server answers a request with this error."""
+    """Raised to answer a request with an error.
+
+    Args:
+        status: HTTP status.
+        type_: name of the error, for programs.
+        message: text for people.
+        headers: further headers of the response.
+    """
 
     def __init__(self, status: int, type_: str, message: str, headers: Mapping[str, str] | None = None) -> None:
         self.status, self.type, self.message, self.headers = status, type_, message, headers
@@ -48,7 +55,7 @@ Failed = TypeVar("Failed", bound=msgspec.Struct)
 
 
 def shown(value: Failed) -> Failed:
-    """Return an outcome or a content without the traceback of its error. Only the record holds the traceback."""
+    """Return an outcome or a content without the traceback of its error. Tracebacks stay on the record only."""
     error = getattr(value, "error", None)
     if not isinstance(error, Error) or error.traceback is None:
         return value
@@ -59,28 +66,28 @@ def json_bytes(value: Any) -> bytes:
     """Return a value as JSON in one line, without the secrets of this process."""
     try:
         return SECRETS.bytes(msgspec.json.encode(value))
-    except UnicodeEncodeError:  # half a surrogate pair, which JSON can hold as an escape only
+    except UnicodeEncodeError:  # half a surrogate pair, which JSON can contain only as an escape
         return SECRETS.bytes(json.dumps(msgspec.to_builtins(value)).encode())
 
 
 def answered(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """Return an answer in JSON. Secrets of this process are replaced by their names."""
+    """Return a response with a JSON value. Secrets of this process are replaced by their names."""
     return Response(json_bytes(plain(value)), status, dict(headers or {}), "application/json")
 
 
 def failed(status: int, type_: str, message: str, headers: Mapping[str, str] | None = None) -> Response:
-    """Return an error in the form that clients of OpenAI read too."""
+    """Return an error response, in the form that OpenAI's clients read too."""
     error = {"message": SECRETS.message(message), "type": type_, "param": None, "code": None}
     return answered({"error": error}, status, headers)
 
 
 def too_large(most: int) -> Response:
-    """Return the error for a body that is larger than the bound."""
+    """Return the error response to a request whose body is larger than `most` bytes."""
     return failed(413, "BodyTooLarge", f"The body has more than {most} bytes. Raise body_bytes= or --body-bytes.")
 
 
 def failure(raised: BaseException) -> Response:
-    """Return the response to a request whose handling raised this exception."""
+    """Return the error response to a request whose handling raised this exception."""
     if isinstance(raised, Refused):
         return failed(raised.status, raised.type, raised.message, raised.headers)
     status = next((status for type_, status in STATUS if isinstance(raised, type_)), 500)
@@ -91,15 +98,19 @@ def failure(raised: BaseException) -> Response:
 
 
 def caller(request: Request) -> str | None:
-    """Return the W3C trace context in a request's header; `None` if there is none, or if it is malformed."""
+    """Return the W3C trace context in the header of a request; `None` if it is missing or malformed."""
     header = request.headers.get("traceparent")
     return header if trace_context(header) is not None else None
 
 
 async def read(request: Request, form: type[Body]) -> Body:
-    """Read a JSON body as a struct of the given form. Raises Refused."""
+    """Return the JSON body of a request as a struct of the type `form`.
+
+    Raises:
+        Refused: the content type is not JSON, or the body does not fit the type.
+    """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json":  # a page of another site can send any other without being asked first
+    if kind != "application/json":  # browsers let pages of other sites send other types without asking the server first
         raise Refused(415, "UnsupportedMediaType", f"Content-Type is {kind!r}, expected application/json.")
     raw = await request.body()
     try:
@@ -111,7 +122,10 @@ async def read(request: Request, form: type[Body]) -> Body:
 
 
 def near(said: str, form: type[msgspec.Struct]) -> str:
-    """Return a hint with the nearest known member if an error is about an unknown member; else an empty text."""
+    """Return a hint for an error about an unknown member: the most similar known member, and all known members.
+
+    For any other error, return an empty text.
+    """
     if "unknown field" not in said:
         return ""
     known = [field.encode_name for field in msgspec.structs.fields(form)]
@@ -119,56 +133,59 @@ def near(said: str, form: type[msgspec.Struct]) -> str:
 
 
 class Received(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A body that is refused if it has an unknown member."""
+    """Base of all request bodies: a body with an unknown member is refused."""
 
 
 class NewMessage(Received, frozen=True, kw_only=True):
-    """A message of a person to an agent."""
+    """Body of a request that sends a person's message to an agent."""
 
     message: str
     agent: str | None = None
-    """Name of the agent; required if the server has several."""
+    """Name of the agent; required if the server has several agents."""
     key: str | None = None
-    """Key of the message: a message that is sent twice under one key counts once."""
+    """Key of the message: if a message is sent twice with the same key, the second one begins no turn."""
     user: str | None = None
-    """The person who sends the message."""
+    """Name of the person who sends the message."""
 
 
 class Approval(Received, frozen=True, kw_only=True):
-    """A person's approval or denial of a call."""
+    """Body of a request in which a person approves or denies a tool call."""
 
     call: int | None = None
-    """Seq of the call; required if several calls wait."""
+    """Seq of the call; required if several calls wait for approval."""
     by: str | None = None
-    """The person who decides."""
+    """Name of the person who decides."""
     args: dict[str, Any] | None = None
-    """Arguments that replace those of the call."""
+    """Arguments to run the call with, in place of the model's."""
     reason: str | None = None
     token: str | None = None
-    """Proof of the person's identity, for the approver of the record."""
+    """Proof of the person's identity, for the record's `approver`."""
 
 
 class Answer(Received, frozen=True, kw_only=True):
-    """A person's answer to a question."""
+    """Body of a request in which a person answers a question."""
 
     value: Any
+    """The answer: any JSON value that fits the question's schema."""
     question: int | None = None
     """Seq of the question; required if several questions wait."""
     by: str | None = None
 
 
 class Resolution(Received, frozen=True, kw_only=True):
-    """What a person found out about a call whose outcome was unknown."""
+    """Body of a request in which a person says what became of a tool call whose outcome is unknown."""
 
     verdict: str
-    """`done`, `failed` or `retry`."""
+    """`done`, `failed` or `retry`; see `Record.resolve`."""
     call: int | None = None
+    """Seq of the call; required if several calls are in doubt."""
     result: Any = None
+    """What the tool would have returned, for `done`."""
     by: str | None = None
 
 
 class Cancellation(Received, frozen=True, kw_only=True):
-    """A person's cancellation of a turn."""
+    """Body of a request in which a person cancels a turn."""
 
     by: str | None = None
     reason: str | None = None

@@ -1,7 +1,7 @@
-"""OpenAI's chat completions, for its clients and for chat front ends: each agent is a model.
+"""OpenAI's chat completions API, for its clients and for chat front ends. Each agent is a model of this API.
 
-If the turn waits for a person, the answer is a text that says so; if it waits for a tool of the client, the answer is a
-call of that tool. A text of the model before its calls is streamed as part of the answer.
+If the turn waits for a person, the answer is a text that says so. If it waits for a tool of the client, the answer is a
+call of that tool. Text that the model writes before its own tool calls is streamed as part of the answer.
 """
 
 import json
@@ -26,8 +26,9 @@ from gesta.serve.service import Service
 from gesta.serve.sse import EventStream, encoded, line
 
 FINISH = {"answered": "stop", "limit": "length", "budget": "length", "cancelled": "stop"}
-"""The finish reason for the client, by the reason of the turn."""
+"""Finish reason that the client reads, by the reason of the turn's end. For all other reasons it is `stop`."""
 DONE = b"data: [DONE]\n\n"
+"""Last line of a stream."""
 ID = "call_"
 """Prefix of the id of a call of a client's tool. The run and the seq of the call follow it."""
 ANY_OBJECT: dict[str, Any] = {"type": "object"}
@@ -42,7 +43,8 @@ async def models(_request: Request, service: Service) -> Response:
 async def completions(request: Request, service: Service) -> Response:
     """Answer a conversation with the agent that `model` names.
 
-    The session whose record holds the conversation so far is continued. The member `session` of the body names another.
+    The session on record that contains the conversation so far is continued. The member `session` of the body names a
+    session explicitly.
     """
     body = chat_request(await request.body())
     agent, asked = service.agent(body.model), conversation(body)
@@ -55,7 +57,7 @@ async def completions(request: Request, service: Service) -> Response:
 
 
 def with_tools(agent: Agent, tools: Sequence[ClientTool]) -> Agent:
-    """Return the agent with tools that its client carries out. Raises Refused for a name that it has already."""
+    """Return a copy of the agent with added tools that its client runs. Raises Refused if a name is taken."""
     made = []
     for each in tools:
         told = each.function
@@ -85,7 +87,7 @@ def _elsewhere() -> None:
 
 
 class Exchange:
-    """One request for a chat completion, and its answer."""
+    """One request for a chat completion, and the response to it."""
 
     def __init__(self, service: Service, agent: Agent, body: ChatRequest, asked: Asked, request: Request) -> None:
         self._service, self._agent, self._body, self._asked = service, agent, body, asked
@@ -97,10 +99,10 @@ class Exchange:
         self._created = int(time.time())
 
     async def whole(self) -> Response:
-        """Return the answer as a whole, when the turn has ended or waits."""
+        """Return the response as one JSON object, after the turn has ended or waits."""
         words, outcome = "", None
         with self._service.turns:
-            async for event in self._events():  # to its end, where the session is given back
+            async for event in self._events():  # read to the end, which frees the session
                 if isinstance(event, Outcome):
                     outcome = event
                 else:
@@ -109,7 +111,7 @@ class Exchange:
         return await self._completion(outcome, words)
 
     def streamed(self) -> Response:
-        """Return the answer as a stream of events, which are sent as the model writes."""
+        """Return the response as a stream of events, which are sent while the model writes."""
         self._service.turns.occupy()
         return EventStream(self._lines(), self._service.draining, failing=_error, leave=self._service.turns.free)
 
@@ -135,7 +137,7 @@ class Exchange:
         yield DONE
 
     async def _events(self) -> AsyncIterator[Event | Outcome]:
-        """Run the turn, and yield its events and its outcome. Raises Refused if it failed."""
+        """Run the turn, and yield its events and at last its outcome. Raises Refused if the turn failed."""
         record, asked, agent = self._service.record, self._asked, self._agent
         if asked.results:
             yield checked(await self._resumed())
@@ -165,7 +167,11 @@ class Exchange:
         yield checked(stream.outcome)
 
     async def _resumed(self) -> Outcome:
-        """Send the results of the client's tools to the record, and continue the turn that waits for them."""
+        """Record the results of the client's tools, and continue the turn that waits for them. Return its outcome.
+
+        Raises:
+            Refused: an id is none of a call that this agent made.
+        """
         record, results, run = self._service.record, self._asked.results, ""
         for id_, result in results.items():
             run, _, seq = id_.removeprefix(ID).rpartition("_")
@@ -178,7 +184,7 @@ class Exchange:
         return await record.resume(run, self._agent, by=None)
 
     async def _client_calls(self, outcome: Outcome) -> list[dict[str, Any]]:
-        """Return the calls of the client's tools that the turn waits for."""
+        """Return the calls of the client's tools that the turn waits for, in OpenAI's form."""
         own = {each.function.name for each in self._body.tools or ()}
         waits = [
             each for each in outcome.waiting if each.what == "question" and each.tool in own and each.run == outcome.run
@@ -218,19 +224,19 @@ class Exchange:
 
 
 def _error(raised: BaseException) -> bytes:
-    """Return the last line of a stream that failed, which the client reads as an error."""
+    """Return the last line of a stream that failed. Clients read it as an error."""
     return line(bytes(failure(raised).body))
 
 
 def shown(event: Event) -> str:
-    """Return the text that an event adds to a streamed answer."""
+    """Return the text that an event adds to a streamed answer; an empty text if it adds none."""
     if event.type == "retract":
         return "\n\n"
     return event.content if event.type == "answer" and not event.end_of_dialog else ""
 
 
 def checked(outcome: Outcome) -> Outcome:
-    """Return the outcome of a turn. Raises Refused if the turn failed."""
+    """Return the outcome unchanged. Raises Refused with status 502 if the turn failed."""
     if outcome.reason == "failed":
         said = f"{outcome.error.type}: {outcome.error.message}" if outcome.error is not None else "no reason is known"
         raise Refused(502, "TurnFailed", f"The turn failed: {said}. It is run {outcome.run} on the record.")
@@ -238,7 +244,7 @@ def checked(outcome: Outcome) -> Outcome:
 
 
 def said_of(outcome: Outcome) -> str:
-    """Return the text of an outcome for a client: the answer, or why there is no answer."""
+    """Return the text of an outcome for the client: the answer, or else why there is no answer."""
     if outcome.answer is not None:
         return outcome.answer
     if outcome.reason == "waiting":
@@ -250,7 +256,7 @@ def said_of(outcome: Outcome) -> str:
 
 
 def usage(outcome: Outcome) -> dict[str, Any]:
-    """Return the numbers of tokens of a turn."""
+    """Return the token counts of a turn in OpenAI's form."""
     total = outcome.tokens_in + outcome.tokens_out
     return {
         "prompt_tokens": outcome.tokens_in,

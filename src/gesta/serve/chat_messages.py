@@ -1,7 +1,7 @@
-"""Reads the messages of a chat completion as a conversation.
+"""Parses requests for chat completions into a conversation: instructions, history, new message, and tool results.
 
-The form is that of OpenAI's chat completions, https://platform.openai.com/docs/api-reference/chat/create. Members that
-set how a model samples are accepted and ignored: the agent has its own settings.
+Source: OpenAI's chat completions, https://platform.openai.com/docs/api-reference/chat/create. Members that set how a
+model samples are accepted and ignored, because the agent has its own settings.
 """
 
 import base64
@@ -16,11 +16,12 @@ from gesta.kinds import Part
 from gesta.serve.bodies import Refused
 
 Content = str | list[dict[str, Any]] | None
+"""The member `content` of a message: a text, a list of parts, or null."""
 DATA_URL = re.compile(r"data:([\w.+-]+/[\w.+-]+);base64,(.*)", re.DOTALL)
 
 
 class Function(Struct, frozen=True):
-    """A function of the client, or a call of it."""
+    """A function of the client, or a call of one: the members `function` of OpenAI's tools and tool calls."""
 
     name: str
     description: str = ""
@@ -29,14 +30,14 @@ class Function(Struct, frozen=True):
 
 
 class ClientTool(Struct, frozen=True):
-    """A tool that the client carries out."""
+    """A tool that the client runs itself."""
 
     function: Function
     type: str = "function"
 
 
 class ChatMessage(Struct, frozen=True):
-    """One message of the client's."""
+    """One message of the conversation that the client sends."""
 
     role: str
     content: Content = None
@@ -45,13 +46,13 @@ class ChatMessage(Struct, frozen=True):
 
 
 class StreamOptions(Struct, frozen=True):
-    """Options of a stream: whether the numbers of tokens come at its end."""
+    """Options of a stream: whether token counts are sent at its end."""
 
     include_usage: bool = False
 
 
 class ChatRequest(Struct, frozen=True):
-    """A request for a chat completion."""
+    """The body of a request for a chat completion."""
 
     model: str
     messages: list[ChatMessage]
@@ -61,21 +62,21 @@ class ChatRequest(Struct, frozen=True):
     user: str | None = None
     n: int | None = None
     session: str | UnsetType = UNSET
-    """Session of the last message, whose history is on record. This member is Gesta's; OpenAI's clients send it by
-    `extra_body`."""
+    """Name of the session to continue with the last message; its history is read from the record. This member is not
+    OpenAI's; OpenAI's clients can send it by `extra_body`."""
 
 
 class Asked(Struct, frozen=True, kw_only=True):
     """The conversation in a request."""
 
     system: str
-    """Instructions of the client, beside the agent's own."""
+    """Instructions that the client adds to the agent's own."""
     history: tuple[tuple[str, str], ...]
     """Role and text of each earlier message, without tool calls and their results."""
     words: list[str | Part]
-    """The new message."""
+    """The new message: texts and images."""
     results: dict[str, str]
-    """Results of the client's tools, by the id of the call; with results there is no new message."""
+    """Results of the client's tools, by the id of the call. If there are results, there is no new message."""
 
     @property
     def text(self) -> str:
@@ -84,7 +85,11 @@ class Asked(Struct, frozen=True, kw_only=True):
 
 
 def conversation(request: ChatRequest) -> Asked:
-    """Read the messages of a request. Raises Refused."""
+    """Return the conversation in a request.
+
+    Raises:
+        Refused: the messages are not in a form that an agent can answer; the error says what is wrong.
+    """
     if request.n not in (None, 1):
         raise Refused(400, "BadRequest", f"n is {request.n}, and an agent answers once: leave it out.")
     system = [_text(each) for each in request.messages if each.role in ("system", "developer")]
@@ -111,7 +116,7 @@ def conversation(request: ChatRequest) -> Asked:
 
 
 def _joined(told: list[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
-    """Return the messages, with successive messages of one role joined into one, as on the record."""
+    """Return the messages with successive messages of one role joined into one, as on the record."""
     joined: list[tuple[str, str]] = []
     for role, text in told:
         if joined and joined[-1][0] == role:
@@ -142,7 +147,7 @@ def _part(given: dict[str, Any]) -> str | Part:
         url = str(image.get("url"))
         found = DATA_URL.fullmatch(url)
         if found is None and url.startswith(("https://", "http://")):
-            return Part(type="image", url=url)  # the model's provider fetches it, if it can
+            return Part(type="image", url=url)  # the model's provider may fetch it
         if found is None:
             raise Refused(400, "BadRequest", "The address of an image is no http address and no data: URL in base64.")
         try:
@@ -153,7 +158,7 @@ def _part(given: dict[str, Any]) -> str | Part:
 
 
 def chat_request(raw: bytes) -> ChatRequest:
-    """Read the body of a request for a chat completion. Raises Refused."""
+    """Return the parsed body of a request for a chat completion. Raises Refused if it has another form."""
     try:
         return msgspec.json.decode(raw, type=ChatRequest)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as wrong:

@@ -1,8 +1,9 @@
-"""Finds the session of a chat completion, whose client sends the whole conversation and names no session.
+"""Finds the session that a chat completion continues. Its client sends the whole conversation and names no session.
 
-An earlier conversation of the same client is found by its first message, and continued if the record holds the messages
-that the client sends. Any other conversation begins a new session, with its earlier messages on record as history. So
-no client reads the conversation of another, and an edited message begins a new session.
+Earlier conversations of the same client are found by their first message. One of them is continued if the record
+contains the messages that the client sends. Any other conversation begins a new session, and its earlier messages are
+recorded as history. So no client can read the conversation of another client, and an edited message begins a new
+session.
 """
 
 import hashlib
@@ -22,23 +23,23 @@ from gesta.serve.chat_messages import Asked
 from gesta.state.run import RunState
 
 LATEST = 16
-"""Greatest number of conversations with the same first message that are compared, from the latest on."""
+"""Greatest number of conversations with the same first message that are compared; the latest come first."""
 WAITS = "⏳ "
-"""Prefix of the text that a client reads if a turn waits or has no answer: that text is on no record."""
+"""Prefix of the text that a client is sent if a turn waits or ended without an answer. This text is on no record."""
 GIVEN = "given"
-"""Name of the span that holds the earlier messages of a conversation that began elsewhere."""
+"""Name of the span that contains the earlier messages of a conversation that began elsewhere."""
 
 
 class Place(Struct, frozen=True):
-    """The session and the key of a message."""
+    """The session for a message, and the key of the message."""
 
     session: str
     key: str
-    """Key of the message: a request that is sent again with this key counts once."""
+    """Key of the message: if it is sent again with this key, no new turn begins."""
 
 
 class Conversations:
-    """The sessions of the clients of chat completions in one record."""
+    """Finds and begins the sessions of chat completions in one record."""
 
     def __init__(self, record: Record) -> None:
         self._record = record
@@ -46,12 +47,14 @@ class Conversations:
 
     @asynccontextmanager
     async def place(self, agent: Agent, asked: Asked, *, whose: str, again: str, retried: bool) -> AsyncIterator[Place]:
-        """Return an old or a new session for a request, and mark it as in use inside the block.
+        """Yield the session for a request, an earlier or a new one. It is marked as in use inside the block.
 
         Args:
-            whose: the client, and the person for whom it sends the request.
-            again: the client's own key for this request; empty if it has none.
-            retried: whether the client sent the same request before and got no answer.
+            agent: the agent that answers.
+            asked: the conversation in the request.
+            whose: name of the client, and of the person that it sends the request for.
+            again: the client's own key for this request; empty if it sent none.
+            retried: whether the client says that it sends the same request again.
         """
         place = await self._place(agent, asked, whose, again, retried=retried)
         mine = place.session not in self._busy
@@ -76,7 +79,7 @@ class Conversations:
     async def _fitting(
         self, session: str, agent: Agent, asked: Asked, key: str | None, *, retried: bool
     ) -> Place | None:
-        """Return the place in a session for a request; `None` if the session holds another conversation."""
+        """Return the place for a request in a session; `None` if the session contains another conversation."""
         run = await self._run(session, agent)
         if run is None:
             return None
@@ -91,7 +94,10 @@ class Conversations:
         return Place(session, key or _new_key())
 
     async def _count(self, base: str, agent: Agent) -> int:
-        """Return how many sessions begin with the same message. They are numbered from 1."""
+        """Return the number of sessions whose names are `base` and a number; they are numbered from 1 without gaps.
+
+        Cost: grows with the logarithm of that number.
+        """
         below, above = 0, 1
         while await self._run(f"{base}{above}", agent) is not None:
             below, above = above, above * 2
@@ -108,16 +114,16 @@ class Conversations:
         return next((row.run for row in rows if row.parent_run is None and row.name == agent.name), None)
 
     async def _begin(self, base: str, there: int, agent: Agent, asked: Asked, key: str) -> Place:
-        """Begin the next session with the earlier messages that the client sent, and return the place in it.
+        """Begin a new session with the earlier messages that the client sent, and return the place in it.
 
         Args:
-            there: the number of sessions that begin with the same message.
+            there: number of sessions that exist with this `base`.
         """
         while True:
             there += 1
             session = f"{base}{there}"
             async with writing(self._record, session, agent.name) as (journal, opened):
-                if journal.head:  # another process was first
+                if journal.head:  # another process began this session first
                     continue
                 log = open_root(journal, BeginContent(name=GIVEN), opened)
                 with closing(log, None):
@@ -128,7 +134,10 @@ class Conversations:
 
 
 def spoken(entries: Iterable[Entry]) -> list[tuple[str, str]]:
-    """Return role and text of each message from persons and to them in a run."""
+    """Return role and text of each message between persons and the agent in a run.
+
+    Successive texts of one role are joined.
+    """
     said: list[tuple[str, str]] = []
     for entry in entries:
         match entry.content:
@@ -146,11 +155,10 @@ def spoken(entries: Iterable[Entry]) -> list[tuple[str, str]]:
 
 
 def alike(said: Iterable[tuple[str, str]], shown: Iterable[tuple[str, str]]) -> bool:
-    """Return whether a client's conversation is the conversation on record.
+    """Return whether the conversation that a client sends (`shown`) is the conversation on record (`said`).
 
-    The client may have been shown other words of the model before an answer, so it is enough that an answer ends as on
-    record. After a turn that waited, any answer or none is accepted, because the client's text about the wait is not on
-    record.
+    The client may have been shown further words before an answer, so it is enough that its answer ends with the
+    recorded one. A text about a wait is on no record, so it matches any answer or none.
     """
     left = list(said)
     for role, text in shown:

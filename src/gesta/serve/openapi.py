@@ -1,4 +1,4 @@
-"""The description of the server in OpenAPI 3.1, made from the table of its paths and the types of its bodies."""
+"""Describes the server in OpenAPI 3.1. The description is made from the table of paths and the types of the bodies."""
 
 import re
 from typing import Any
@@ -10,7 +10,7 @@ from gesta.serve.routes import PLACES, Place
 
 
 def description() -> dict[str, Any]:
-    """Return the description of the server."""
+    """Return the OpenAPI document as JSON values."""
     forms = [place.body for place in PLACES if place.body is not None]
     _, schemas = msgspec.json.schema_components(forms, ref_template="#/components/schemas/{name}")
     paths: dict[str, Any] = {}

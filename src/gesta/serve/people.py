@@ -1,4 +1,4 @@
-"""The requests by which persons approve or deny a call, answer a question, resolve a doubt, or cancel a turn.
+"""Answers requests in which people approve or deny calls, answer questions, resolve doubts, or cancel turns.
 
 The client names the person. The record gets that name, together with the name of the client's token.
 """
@@ -17,7 +17,7 @@ VERDICTS = ("done", "failed", "retry")
 
 
 def who(request: Request, by: str | None) -> str:
-    """Return the name on record for a request: the person, and the client that names the person."""
+    """Return the name to record for a request: the person, and the client that names the person."""
     client: str = request.state.client
     if by is None or client == ANYBODY:
         return by or client
@@ -54,7 +54,7 @@ async def answer(request: Request, service: Service) -> Response:
 
 
 async def resolve(request: Request, service: Service) -> Response:
-    """Settle a call whose outcome is unknown, and continue the run."""
+    """Settle a tool call whose outcome is unknown, and continue the run."""
     said, run = await read(request, Resolution), await found(request, service)
     if said.verdict not in VERDICTS:
         raise Refused(400, "BadRequest", f"verdict is {said.verdict!r:.40}, expected one of {', '.join(VERDICTS)}.")
@@ -64,18 +64,18 @@ async def resolve(request: Request, service: Service) -> Response:
 
 
 async def cancel(request: Request, service: Service) -> Response:
-    """End the open turn of a run. A running turn ends at its next step; then the outcome in the reply is null."""
+    """End the open turn of a run. If the turn is running now, it ends at its next step, and `outcome` is null."""
     said, run = await read(request, Cancellation), await found(request, service)
     outcome = await service.record.cancel(run, by=who(request, said.by), reason=said.reason)
     return answered({"run": run, "outcome": shown(outcome) if outcome is not None else None})
 
 
 async def found(request: Request, service: Service) -> str:
-    """Return the id of the run that the path names by its id, a unique prefix or its session."""
+    """Return the id of the run that the path names by its id, a unique prefix of it, or its session."""
     return (await service.record.find(request.path_params["run"])).run
 
 
 def _heard(service: Service, run: str, receipt: Receipt) -> Response:
-    """Continue the root run in the background, and return the reply that the answer was received."""
+    """Continue the root run in the background. Return the response that says that the answer was received."""
     service.go_on(receipt.root)
     return answered({"run": run, "new": not receipt.again}, 202)

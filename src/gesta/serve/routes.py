@@ -1,4 +1,4 @@
-"""The table of all paths of the server, from which the routes and their description are made."""
+"""The table of all paths of the server. The routes and the OpenAPI description are made from it."""
 
 from collections.abc import Awaitable, Callable
 from typing import Literal
@@ -14,22 +14,24 @@ from gesta.serve.bodies import failure, too_large
 from gesta.serve.service import LOGGER, Service
 
 Answering = Callable[[Request, Service], Awaitable[Response]]
+"""A function that answers the requests for a path."""
 Method = Literal["GET", "POST"]
 
 
 class Place(Struct, frozen=True):
-    """A path, and the function that answers its requests."""
+    """A path of the server, and the function that answers its requests."""
 
     method: Method
     path: str
     answers: Answering
     body: type[Struct] | None = None
+    """Form of the JSON body of a request; `None` if there is no body."""
     streams: bool = False
-    """Whether the answer may be server-sent events."""
+    """Whether the response may be server-sent events."""
 
     @property
     def summary(self) -> str:
-        """What a request for this path does, in one sentence."""
+        """What a request for this path does, in one sentence: the first line of the function's docstring."""
         return (self.answers.__doc__ or "").partition("\n")[0].rstrip(".")
 
 
@@ -54,7 +56,7 @@ PLACES = (
 
 
 def routes(service: Service) -> list[Route]:
-    """Return the routes of a service."""
+    """Return the Starlette routes for all paths. Exceptions become error responses."""
     return [Route(place.path, _answering(place, service), methods=[place.method]) for place in PLACES]
 
 

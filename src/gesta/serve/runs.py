@@ -1,4 +1,7 @@
-"""Sessions and runs: messages to agents, the history of a session, the state of a run, and its events."""
+"""Answers requests about sessions and runs: messages to agents, the history of a session, a run's state and events.
+
+The first line of each function that answers a path is the summary of that path in OpenAPI.
+"""
 
 import re
 from collections.abc import AsyncIterator
@@ -21,8 +24,9 @@ from gesta.serve.sse import EventStream, encoded, line
 LOOK_S = 0.25
 """Seconds between two checks whether a session has begun."""
 LIMIT = re.compile(r"[0-9]{1,9}")
+"""Form of the query parameter `limit`."""
 AFTER = re.compile(r"\d{1,18}(-\d{1,9})?")
-"""Pattern of the id of an event, or of a pos."""
+"""Form of the id of an event, or of a pos (place in the record)."""
 
 
 async def health(_request: Request, service: Service) -> Response:
@@ -39,7 +43,7 @@ async def agents(_request: Request, service: Service) -> Response:
 
 
 async def message(request: Request, service: Service) -> Response:
-    """Send a message to an agent. Replies with the outcome, or with a stream of events if the request accepts one."""
+    """Send a message to an agent. The response is the outcome, or a stream of events if the request accepts one."""
     said, header = await read(request, NewMessage), request.headers.get("idempotency-key")
     if header and said.key not in (None, header):
         raise Refused(400, "BadRequest", "The body and the header Idempotency-Key name two keys. Leave one out.")
@@ -64,7 +68,7 @@ async def message(request: Request, service: Service) -> Response:
 
 
 async def sessions(request: Request, service: Service) -> Response:
-    """List the sessions, beginning with the last active one; `limit` is the greatest number of them."""
+    """List the sessions, the most recently active first. The query parameter `limit` is the greatest number of them."""
     limit = request.query_params.get("limit", "")
     if limit and not (LIMIT.fullmatch(limit) and int(limit) > 0):
         raise Refused(400, "BadRequest", f"limit is {limit!r:.40}, expected a whole number from 1 on.")
@@ -72,7 +76,7 @@ async def sessions(request: Request, service: Service) -> Response:
 
 
 async def session(request: Request, service: Service) -> Response:
-    """Show the messages of a session and what it waits for; with `calls=1` also its calls."""
+    """Show the messages of a session and what it waits for; with `calls=1` also its tool calls."""
     record, name = service.record, request.path_params["session"]
     said = await record.history(name, calls=request.query_params.get("calls") in ("1", "true"))
     run = (await record.find(name)).run
@@ -80,7 +84,7 @@ async def session(request: Request, service: Service) -> Response:
 
 
 async def run(request: Request, service: Service) -> Response:
-    """Show the state of a run."""
+    """Show the state of a run: its session, parent run and turns, whether a turn is open, and what it waits for."""
     record, name = service.record, await found(request, service)
     row, state = await record.find(name), await record.state(name)
     turn = state.turn
@@ -99,7 +103,7 @@ async def run(request: Request, service: Service) -> Response:
 
 
 async def waiting(_request: Request, service: Service) -> Response:
-    """List what open turns of all sessions wait for."""
+    """List what the open turns of all sessions wait for."""
     return answered([wait for each in await service.record.sessions() for wait in each.waiting])
 
 
@@ -109,12 +113,16 @@ async def run_events(request: Request, service: Service) -> Response:
 
 
 async def session_events(request: Request, service: Service) -> Response:
-    """Stream the events of a session, which may not have begun yet. See the events of a run."""
+    """Stream the events of a session, which need not have begun yet. Parameters are those for the events of a run."""
     return _events(request, service, request.path_params["session"])
 
 
 def _events(request: Request, service: Service, name: str) -> Response:
-    """Return a stream of the events of a run or a session. With `until=end` it ends when no turn is open."""
+    """Return a stream of the events of a run or a session. With `until=end` in the query, it ends when no turn is open.
+
+    Raises:
+        Refused: the parameter `after` is malformed, or too many streams are open.
+    """
     record, query = service.record, request.query_params
     after = request.headers.get("last-event-id") or query.get("after") or "0"
     if not AFTER.fullmatch(after):
@@ -123,7 +131,7 @@ def _events(request: Request, service: Service, name: str) -> Response:
         )
 
     async def lines() -> AsyncIterator[bytes]:
-        while not await record.store.runs(name):  # of a session: a run was found before
+        while not await record.store.runs(name):  # wait for a session to begin; a run exists already
             if await _is_run(record, name):
                 break
             await anyio.sleep(LOOK_S)
@@ -142,7 +150,7 @@ async def _is_run(record: Record, name: str) -> bool:
 
 
 def told(event: Event) -> bytes:
-    """Return the bytes of an event, without tracebacks."""
+    """Return the bytes of an event for the stream, without tracebacks of errors."""
     if event.type == "explain" and event.explain_graph.holds is not None:
         event = replace(event, explain_graph=replace(event.explain_graph, holds=shown(event.explain_graph.holds)))
     elif event.type == "end":

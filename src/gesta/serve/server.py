@@ -1,4 +1,4 @@
-"""Runs the application with uvicorn. When the server is asked to end, open turns are left for the next start."""
+"""Runs the application with uvicorn. If the server is asked to end, open turns are left for its next start."""
 
 import signal
 from collections.abc import Callable
@@ -14,28 +14,33 @@ DRAIN_S = 10
 
 
 class Drains(Protocol):
-    """An object that can be told to refuse new requests."""
+    """A service that can be prepared for the end of its server."""
 
     def drain(self) -> None:
         """Refuse new requests, and end open streams."""
 
 
 class Server(uvicorn.Server):
-    """A server that tells its service to drain as soon as it is asked to end."""
+    """A uvicorn server that drains its service as soon as it is asked to end.
+
+    Args:
+        service: refuses new requests once its method `drain` was called.
+        ready: called with the address of the server, once it listens.
+    """
 
     def __init__(self, config: uvicorn.Config, service: Drains, ready: Callable[[str], None]) -> None:
         super().__init__(config)
         self._service, self._ready = service, ready
 
     async def startup(self, sockets: list[socket] | None = None) -> None:
-        """Start to listen, and call `ready` with the address."""
+        """Start to listen, and then call `ready` with the address."""
         await super().startup(sockets)
         if self.started:
             host, port = self.servers[0].sockets[0].getsockname()[:2]
             self._ready(f"http://{f'[{host}]' if ':' in host else host}:{port}")
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Begin to end the server, which exits with 0; a second Ctrl-C ends it at once."""
+        """Begin to end the server, which then exits with code 0. A second Ctrl-C ends it at once."""
         del frame
         if self.servers:
             self.servers[0].get_loop().call_soon_threadsafe(self._service.drain)
@@ -47,9 +52,10 @@ async def serve(app: Starlette, service: Drains, listens: socket, *, ready: Call
     """Serve an application until SIGTERM or Ctrl-C.
 
     Args:
-        app: the application that `assembled` made of an opened record, with its service.
+        app: the application that `assembled` returned for an opened record.
+        service: the service that `assembled` returned with it.
         listens: the socket at which requests arrive.
-        ready: is called with the address, once requests are answered.
+        ready: called with the address, once requests are answered.
     """
     config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=DRAIN_S)
     await Server(config, service, ready).serve([listens])

@@ -1,4 +1,4 @@
-"""The service behind the server: its agents, the turns in the background, and its end."""
+"""The state of a running server: its agents, its record, its limits, and whether it is about to end."""
 
 import logging
 from collections.abc import Callable, Coroutine, Sequence
@@ -20,17 +20,18 @@ LOGGER = logging.getLogger("gesta")
 
 
 class Service:
-    """The agents of a server, and their record."""
+    """The agents of a server, the record that it serves, and its limits."""
 
     def __init__(self, agents: Sequence[Agent], *, turns: int, followers: int) -> None:
-        """Prepare a service.
+        """Prepare a service. It can answer requests after `begin`.
 
         Args:
-            turns: greatest number of turns at once; a further request is refused with status 429.
-            followers: greatest number of open streams; a further request is refused with status 429.
+            agents: the agents, which must have different names.
+            turns: greatest number of turns at the same time; a further request is refused with status 429.
+            followers: greatest number of open event streams; a further request is refused with status 429.
 
         Raises:
-            AgentError: there is no agent, or two have one name.
+            AgentError: there is no agent, or two agents have the same name.
         """
         names = [agent.name for agent in agents]
         if not agents or len(set(names)) < len(names):
@@ -41,7 +42,7 @@ class Service:
         self.turns = Places(turns, "turns at work", "turns= or --turns")
         self.followers = Places(followers, "streams open", "followers= or --followers")
         self.draining = anyio.Event()
-        """Set when the server is about to end: streams end, and turns are left open."""
+        """Set when the server is about to end: then streams end, and running turns are left open."""
         self.beside: list[Callable[[], Coroutine[Any, Any, None]]] = []
         """Further functions that run as long as the record is served."""
         self._record: Record | None = None
@@ -49,13 +50,13 @@ class Service:
 
     @property
     def conversations(self) -> Conversations:
-        """The sessions of chat completions."""
+        """Finds and begins the sessions of chat completions."""
         assert self._conversations is not None
         return self._conversations
 
     @property
     def record(self) -> Record:
-        """The record. Raises Refused before the server has opened it and after it has ended."""
+        """The record. Raises Refused if the server has not opened it yet, or is about to end."""
         self.check()
         assert self._record is not None
         return self._record
@@ -66,7 +67,11 @@ class Service:
             raise Refused(503, "Draining", "This server is starting or ending. Ask again.", {"Retry-After": "1"})
 
     def agent(self, name: str | None) -> Agent[Any]:
-        """Return the agent with this name; without a name, the only agent. Raises Refused."""
+        """Return the agent with this name. Without a name, return the only agent.
+
+        Raises:
+            Refused: there is no agent with this name, or no name was given and there are several agents.
+        """
         if name is None and len(self.agents) == 1:
             return next(iter(self.agents.values()))
         if name is None:
@@ -77,10 +82,10 @@ class Service:
         return self.agents[name]
 
     def begin(self, record: Record, *, work: bool) -> None:
-        """Serve a record until it is closed.
+        """Begin to serve a record, until it is closed.
 
         Args:
-            work: whether turns that were left open, answered or resumed are continued here, as `gesta work` does.
+            work: whether this server continues turns that were left open, answered or resumed, as `gesta work` does.
         """
         self._record, self._conversations = record, Conversations(record)
         for each in self.beside:
@@ -97,7 +102,7 @@ class Service:
                 self._record.close()
 
     def go_on(self, run: str) -> None:
-        """Continue a root run in the background, after somebody answered one of its waits."""
+        """Continue the root run above a run in the background, because a person answered one of its waits."""
         self.record.start(partial(self._go_on, run))
 
     async def _go_on(self, run: str) -> None:
@@ -108,7 +113,7 @@ class Service:
                 row = await record.find(row.parent_run)
             if row.name in self.agents:
                 await record.resume(row.run, self.agents[row.name], by=None)
-        except RunHeld:  # whoever holds it takes in what was said
+        except RunHeld:  # the process that holds the run reads the answer from the inbox
             return
         except BaseException as raised:
             if breaks_off(raised):
@@ -122,7 +127,13 @@ def _went(outcome: Outcome) -> None:
 
 
 class Places:
-    """Limits the number of turns, or of streams, at the same time."""
+    """Limits the number of turns, or of streams, at the same time.
+
+    Args:
+        most: the limit.
+        what: what is limited, for the error message.
+        raised_by: the options that raise the limit, for the error message.
+    """
 
     def __init__(self, most: int, what: str, raised_by: str) -> None:
         self.most, self._what, self._raised_by = most, what, raised_by
@@ -137,7 +148,7 @@ class Places:
         self.free()
 
     def occupy(self) -> None:
-        """Occupy a place. Raises Refused if all places are occupied."""
+        """Count one more turn or stream. Raises Refused with status 429 if the limit is reached."""
         if self.taken >= self.most:
             found = f"There are {self.taken} {self._what}, and no more are taken at once."
             found = f"{found} Ask again, or raise {self._raised_by}."
@@ -145,5 +156,5 @@ class Places:
         self.taken += 1
 
     def free(self) -> None:
-        """Free a place."""
+        """Count one turn or stream less."""
         self.taken -= 1

@@ -1,6 +1,6 @@
-"""Server-sent events. The id of an event is its place in the record, by which a browser continues after a break.
+"""Server-sent events. The id of an event is its place in the record, from which a browser continues after a break.
 
-The form is that of the WHATWG HTML standard, section "Server-sent events".
+Source: WHATWG HTML standard, section "Server-sent events".
 """
 
 import logging
@@ -15,12 +15,12 @@ from gesta.serve.bodies import failure, json_bytes
 
 LOGGER = logging.getLogger("gesta")
 BEAT_S = 15.0
-"""Seconds of silence after which a comment is sent, so that no proxy closes the stream."""
+"""Seconds without an event after which a comment is sent, so that no proxy closes the stream."""
 HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
 def line(data: bytes, *, event: str | None = None, id_: str | None = None) -> bytes:
-    """Return the bytes of one event."""
+    """Return the bytes of one event with the given data, which must be in one line."""
     head = f"id: {id_}\n".encode() if id_ is not None else b""
     head += f"event: {event}\n".encode() if event is not None else b""
     return head + b"data: " + data + b"\n\n"
@@ -32,7 +32,7 @@ def encoded(value: Any) -> bytes:
 
 
 class EventStream(Response):
-    """Sends the lines of an iterator, until it ends, the client leaves or the server is about to end."""
+    """Response that sends the lines of an iterator until it ends, the client leaves, or the server is about to end."""
 
     media_type = "text/event-stream"
 
@@ -44,12 +44,13 @@ class EventStream(Response):
         failing: Callable[[BaseException], bytes] | None = None,
         leave: Callable[[], None] = lambda: None,
     ) -> None:
-        """Prepare the answer.
+        """Prepare the response.
 
         Args:
-            lines: the lines to send.
-            failing: makes the last line if the iterator raises.
-            leave: is called when the stream has ended.
+            lines: yields the bytes of each event.
+            draining: set when the server is about to end.
+            failing: returns the last line if the iterator raises an exception.
+            leave: called when the stream has ended.
         """
         super().__init__(headers=HEADERS)
         self.raw_headers = [pair for pair in self.raw_headers if pair[0] != b"content-length"]
@@ -57,7 +58,7 @@ class EventStream(Response):
         self._failing, self._leave = failing or _failed, leave
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the lines, and a comment after each `BEAT_S` seconds of silence."""
+        """Send the events, and a comment after each `BEAT_S` seconds without an event."""
         del scope
         heard = anyio.Event()
 
@@ -101,5 +102,5 @@ class EventStream(Response):
 
 
 def _failed(raised: BaseException) -> bytes:
-    """Return the last line of a stream that failed."""
+    """Return the last line of a stream whose iterator raised an exception."""
     return line(bytes(failure(raised).body), event="failed")

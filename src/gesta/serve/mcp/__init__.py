@@ -1,6 +1,6 @@
-"""Agents as tools of the Model Context Protocol (MCP); and a record that an assistant may read by MCP.
+"""Serves agents as tools of the Model Context Protocol (MCP). Also serves a record for reading by MCP.
 
-Over streamable HTTP, MCP is one more path of `gesta.serve`, with the same tokens and bounds. Over stdio, the server is
+Over streamable HTTP, MCP is one more path of `gesta.serve`, with the same tokens and limits. Over stdio, the server is
 a child process of its client. Needs the extra `mcp`.
 """
 

@@ -1,7 +1,7 @@
-"""Elicitation: shows the waits of a turn as forms to the person at the client, and puts the answers on record.
+"""Elicitation: shows what a turn waits for as forms to the person at the client, and records the person's answers.
 
-A form of MCP has only plain values at one level. For a question whose answer has other values, the form asks for JSON
-in a text.
+A form of MCP can contain only plain values at one level. If the answer to a question has another form, the person is
+asked for JSON in a text field.
 """
 
 import json
@@ -19,31 +19,33 @@ from gesta.text.visible import visible
 
 VERDICTS = ("done", "failed", "retry")
 PLAIN = ("string", "number", "integer", "boolean")
-"""The types of values that a form may ask for."""
+"""JSON types that a form may ask for."""
 LONGEST = 1000
 """Greatest number of characters of a reason."""
 BY_JSON = "The answer as JSON that fits this schema: "
+"""Description of a text field that takes JSON; the schema follows."""
 
 
 class Form(Struct, frozen=True):
-    """A form that asks a person about one wait."""
+    """A form that asks a person about one wait of a turn."""
 
     waiting: Waiting
     params: ElicitRequestFormParams
+    """The form, as the protocol sends it."""
 
     @property
     def name(self) -> str:
-        """The name of the form, the same for every process that reads the record."""
+        """Name of the form, the same in every process that reads the record."""
         return f"{self.waiting.what}-{self.waiting.run}-{self.waiting.of}"
 
 
 def forms(waits: tuple[Waiting, ...] | list[Waiting], agent: str) -> list[Form]:
-    """Return a form for each wait that an answer of a person can end."""
+    """Return a form for each wait that a person can end by filling in a form."""
     return [Form(each, params) for each in waits if (params := _form(each, agent)) is not None]
 
 
 def _form(waiting: Waiting, agent: str) -> ElicitRequestFormParams | None:
-    if waiting.refused:  # it needs a proof, which no form asks for
+    if waiting.refused:  # another approval needs a proof (token), which no form can ask for
         return None
     match waiting.what:
         case "approval":
@@ -74,7 +76,7 @@ def _object(properties: dict[str, Any], *required: str) -> dict[str, Any]:
 
 
 def _asked(schema: dict[str, Any] | None) -> dict[str, Any]:
-    """Return the schema of the form for a question."""
+    """Return the schema of the form for a question, given the schema of the answer."""
     if schema is None:
         return _object({"answer": {"type": "string"}}, "answer")
     if _flat(schema):
@@ -86,15 +88,18 @@ def _asked(schema: dict[str, Any] | None) -> dict[str, Any]:
 
 
 def _flat(schema: dict[str, Any]) -> bool:
-    """Return whether a schema describes an object whose members are all plain values."""
+    """Return whether a schema describes an object with only plain members."""
     parts = schema.get("properties") if schema.get("type") == "object" else None
     return bool(parts) and isinstance(parts, dict) and all(each.get("type") in PLAIN for each in parts.values())
 
 
 async def take_in(record: Record, form: Form, result: ElicitResult, by: str) -> bool:
-    """Put a person's answers in a form on record. Returns False if the person did not answer.
+    """Record the answers that a person gave in a form. Return False if the person gave none.
 
-    The answer is ignored if somebody else has settled the wait meanwhile.
+    If somebody else has ended the wait in the meantime, the answers are ignored.
+
+    Args:
+        by: name of the person.
 
     Raises:
         AgentError: the answer does not fit the question.
@@ -136,7 +141,7 @@ async def _say(record: Record, waiting: Waiting, said: dict[str, Any], by: str) 
 
 
 def _read(text: str) -> Any:
-    """Return the value if a text is JSON, else the text."""
+    """Return the parsed value if a text is JSON, else the text."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):

@@ -1,7 +1,8 @@
-"""A call of an agent as a tool. Its turn runs in a task of the record, so it outlives the client's connection.
+"""A client's call of an agent as a tool. Its turn runs in a task of the record, so it outlives the client's connection.
 
-If a client sends a cancellation, the turn ends `cancelled`. If the connection ends, the agent's policy decides whether
-the turn stops. A client of version 2026-07-28 over HTTP can only end its connection.
+If a client sends a cancellation, the turn ends with the reason `cancelled`. If the connection ends, the agent's policy
+`when_left` decides whether the turn stops. A client of protocol version 2026-07-28 over HTTP has no cancellation: it
+can only end its connection.
 """
 
 import os
@@ -25,9 +26,9 @@ from gesta.state.turn import Turn
 from gesta.text.visible import call_text
 
 HEARD = 256
-"""Greatest number of texts about progress that wait for a slow client. Further texts are dropped."""
+"""Greatest number of progress texts that wait for a slow client. Further texts are dropped."""
 WIDTH = 200
-"""Greatest number of characters of a text about progress."""
+"""Greatest number of characters of a progress text."""
 CLOSED = (
     "The server is about to end, and left the turn open. Send the same message again under its session and key: it "
     "goes on, and nothing is done twice."
@@ -39,12 +40,12 @@ class Running:
 
     def __init__(self) -> None:
         self.none = anyio.Event()
-        """Set while there are no such calls."""
+        """Set while all calls are answered."""
         self.none.set()
         self._count = 0
 
     def __enter__(self) -> None:
-        """Count one call more."""
+        """Count one more call."""
         if not self._count:
             self.none = anyio.Event()
         self._count += 1
@@ -57,27 +58,28 @@ class Running:
 
 
 class Call:
-    """One message of a client to an agent."""
+    """One message of a client to an agent, and the turn that answers it."""
 
     def __init__(self, record: Record, agent: Agent[Any], message: str, options: MessageOptions) -> None:
-        """Prepare a call.
+        """Prepare a call. The turn begins with `start`.
 
         Args:
-            options: session and key of the message, and its trace context.
+            options: session, key and trace context of the message.
         """
         self.record, self.agent, self.message, self._options = record, agent, message, options
         self.session, self.key = options.get("session") or "", options.get("key") or ""
         self.outcome: Outcome[Any] | None = None
-        """The outcome of the turn after its last run; `None` before."""
+        """Outcome of the turn when it last ended or waited; `None` before."""
         self.ended = anyio.Event()
+        """Set once the turn has ended, waits, or was interrupted."""
         self.told = 0
-        """Number of messages about progress that were sent to the client."""
+        """Number of progress messages that were sent to the client."""
         self._told = Told()
         self._failure: BaseException | None = None
         self._scope = anyio.CancelScope()
 
     def start(self) -> MemoryObjectReceiveStream[str]:
-        """Start or continue the turn in a task of the record. Returns a stream of texts about its progress."""
+        """Start or continue the turn in a task of the record. Return a stream of texts about its progress."""
         self.ended, self._scope, self._failure = anyio.Event(), anyio.CancelScope(), None
         tell, heard = anyio.create_memory_object_stream[str](HEARD)
         self.record.start(partial(self._drive, tell))
@@ -101,7 +103,7 @@ class Call:
                 self.ended.set()
 
     async def _taken(self, hear: Listener) -> Outcome[Any] | None:
-        """Run the turn. If it runs elsewhere and the agent accepts no message meanwhile, follow it instead."""
+        """Run the turn, and return its outcome. If another process runs it already, follow it there."""
         agent, message = self.agent, self.message
         try:
             return await self.record.run(agent, message, listener=hear, **self._options)
@@ -119,7 +121,7 @@ class Call:
         return (await self.record.state(run)).turns.get(self.key)
 
     def given(self) -> Outcome[Any]:
-        """Return the outcome, after the stream of progress has ended. Raises the exception that ended the turn."""
+        """Return the outcome, once the stream of progress has ended. Raises the exception that ended the turn."""
         if self._failure is not None:
             raise self._failure
         if self.outcome is None:
@@ -127,21 +129,23 @@ class Call:
         return self.outcome
 
     def leave(self) -> None:
-        """Stop following the turn.
-
-        The turn continues, unless the agent's policy says that it stops without a reader.
-        """
+        """Stop following the turn. The turn continues, unless the agent's policy says `when_left="stop"`."""
         if self.agent.policy.when_left == "stop" and not self.ended.is_set():
             self.stop()
 
     def stop(self) -> None:
-        """Stop the turn before its next step. A turn that has not begun does not begin."""
+        """Stop the turn before its next step. If the turn has not begun, it does not begin."""
         self._scope.cancel()
 
     async def cancel(self, by: str, reason: str | None) -> None:
-        """End the turn of this message, and no other turn."""
+        """End the turn of this message, and no other turn, with the reason `cancelled`.
+
+        Args:
+            by: name of the person who cancels.
+            reason: why, in the client's words.
+        """
         self.stop()
-        await self._end(by, reason)  # on record at once: this process may die while a tool is seen through
+        await self._end(by, reason)  # recorded at once, because this process may die before a running tool has ended
         await self.ended.wait()
         await self._end(by, reason)
 
@@ -152,30 +156,30 @@ class Call:
         try:
             run = await self.record.turns.run_of(self.session, self.agent.name)
             await self.record.cancel(run, by=by, reason=reason)
-        except NotWaiting:  # it ended meanwhile
+        except NotWaiting:  # the turn ended in the meantime
             return
         except GestaError as failure:
             LOGGER.warning("The turn of session %s could not be cancelled.", self.session, exc_info=failure)
 
 
 def new_key() -> str:
-    """Return a new key for a message to which the client gave none."""
+    """Return a new key, for a message that the client sent without a key."""
     return f"mcp-{os.urandom(8).hex()}"
 
 
 def session_of(client: str, key: str) -> str:
-    """Return the session for a message whose client names none. It depends on the client and the key only."""
+    """Return the session for a message that names none. The same client and key always have the same session."""
     return f"mcp-{digest_of([client, key])[:16]}"
 
 
 class Told:
-    """Texts for a client about the progress of a turn, each of them once."""
+    """Makes the progress texts of a turn, each text once."""
 
     def __init__(self) -> None:
         self._seen = set[str | int]()
 
     def words(self, event: Event) -> str | None:
-        """Return the text about an event; `None` if the event has none, or if it was returned before."""
+        """Return the text about an event; `None` if the event has no text, or if its text was returned before."""
         match event.type:
             case "call":
                 text = f"calls {call_text(event.tool, event.arguments)}"

@@ -1,4 +1,4 @@
-"""Describes an agent as a tool of MCP: name, text, schemas of arguments and results, and hints on its effects."""
+"""Describes an agent as a tool of MCP: name, text, schemas of arguments and results, and hints about its effects."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ from gesta.agent import Agent
 from gesta.errors import AgentError, nearest
 
 LONGEST = 200
-"""Greatest number of characters of a session's name or of a key."""
+"""Greatest number of characters of a session's name or of a message's key."""
 TAKES = {
     "type": "object",
     "properties": {
@@ -39,7 +39,7 @@ TAKES = {
 
 
 class AgentTool(Struct, frozen=True):
-    """An agent, and its description as a tool."""
+    """An agent, and its description as a tool of MCP."""
 
     agent: Agent[Any]
     tool: Tool
@@ -49,10 +49,10 @@ def agent_tools(agents: Sequence[Agent[Any]], texts: Mapping[str, str]) -> dict[
     """Return the tools for agents, by the names of the tools.
 
     Args:
-        texts: descriptions by the names of agents, in place of the first lines of their instructions.
+        texts: descriptions by agent name, used in place of the first lines of the agents' instructions.
 
     Raises:
-        AgentError: two agents have the same name as tools, or a description names no agent.
+        AgentError: two agents have the same tool name, or a description names no agent.
     """
     known = [agent.name for agent in agents]
     for name in texts:
@@ -87,7 +87,7 @@ def _tool(name: str, agent: Agent[Any], text: str | None) -> Tool:
 
 
 def _text(agent: Agent[Any]) -> str:
-    """Return the first line of an agent's instructions or of its program's docstring."""
+    """Return the first line of an agent's instructions, or of the docstring of its program."""
     told = agent.instructions.strip() if isinstance(agent.instructions, str) else ""
     if not told and agent.program is not None:
         told = (getattr(agent.program, "__doc__", None) or "").strip()
@@ -95,7 +95,7 @@ def _text(agent: Agent[Any]) -> str:
 
 
 def effects(agent: Agent[Any]) -> set[str]:
-    """Return the effects that an agent may have by its tools and by the agents below it.
+    """Return the effect policies of an agent's tools, including the tools of agents that it calls.
 
     An agent that is a program, and a tool without a declared effect, count as `once`.
     """

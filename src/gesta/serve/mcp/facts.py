@@ -1,4 +1,7 @@
-"""The tools that read a record. They return the rows that the commands of the same names print with `--json`."""
+"""The tools by which an assistant reads a record. They return the rows that the commands of these names print as JSON.
+
+The docstring of each class below is the description of the tool that the assistant's model reads.
+"""
 
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, Literal, TypeVar
@@ -29,19 +32,19 @@ Kinds = Annotated[str, Meta(max_length=1000, description="Only entries of these 
 
 
 class Sessions(Received, frozen=True, kw_only=True):
-    """List the sessions, the one that was active last first: who took part, when, and what each waits for."""
+    """List the sessions, the most recently active first: who took part, when, and what each waits for."""
 
     limit: Most = 20
 
 
 class Runs(Received, frozen=True, kw_only=True):
-    """List the runs, newest first: agent, session, times, tokens, cost, and how each stands."""
+    """List the runs, newest first: agent, session, times, tokens, cost, and status."""
 
     limit: Most = 20
 
 
 class Log(Received, frozen=True, kw_only=True):
-    """Read the entries of a run in their order: what was said, asked, called, answered and decided."""
+    """Read the entries of a run in order: what was said, asked, called, answered and decided."""
 
     run: Run = "last"
     after: Annotated[int, Meta(ge=0, description="Only entries after this seq; the seq of the last one goes on.")] = 0
@@ -50,14 +53,14 @@ class Log(Received, frozen=True, kw_only=True):
 
 
 class Show(Received, frozen=True, kw_only=True):
-    """Show one entry of a run; without an entry, the last request as the model was sent it."""
+    """Show one entry of a run. Without an entry, show the last request as it was sent to the model."""
 
     run: Run = "last"
     entry: Annotated[int, Meta(ge=1, description="Seq of the entry.")] | None = None
 
 
 class Why(Received, frozen=True, kw_only=True):
-    """Show what an answer rests on, back to its question: calls, results, passages, approvals, decisions."""
+    """Show what an answer was made from, back to its question: calls, results, passages, approvals, decisions."""
 
     run: Run = "last"
     entry: Annotated[int, Meta(ge=1, description="Seq of an entry; by default the last answer.")] | None = None
@@ -81,7 +84,7 @@ class Find(Received, frozen=True, kw_only=True):
 
 
 class Sql(Received, frozen=True, kw_only=True):
-    """Ask the record in SQL; only one reading query is answered.
+    """Query the record with SQL; one SELECT at a time.
 
     Tables: entries (run, seq, kind, at, span, causes, content as JSON, annotations, pos), runs (run, session, name,
     parent_run, at, last_at, head), blobs.
@@ -96,12 +99,12 @@ async def sessions(record: Record, asked: Sessions) -> list[Row]:
 
 
 async def runs(record: Record, asked: Runs) -> list[Row]:
-    """Return facts about the newest runs."""
+    """Return facts about the newest runs, the newest first."""
     return await newest(record, asked.limit)
 
 
 async def log(record: Record, asked: Log) -> list[Row]:
-    """Return entries of a run."""
+    """Return entries of a run, in order, as `gesta log --json` prints them."""
     row, wanted = await record.find(asked.run), kinds_of(asked.kinds)
     found, after = list[Row](), asked.after
     while len(found) < asked.limit and (stored := await rows_of(record.store, row.run, after, limit=asked.limit)):
@@ -112,7 +115,7 @@ async def log(record: Record, asked: Log) -> list[Row]:
 
 
 async def show(record: Record, asked: Show) -> list[Row]:
-    """Return an entry, or the last request. Raises GestaError if there is none."""
+    """Return one entry, or the last request. Raises GestaError if there is none."""
     row = await record.find(asked.run)
     if asked.entry is not None:
         found = await rows_of(record.store, row.run, asked.entry - 1, limit=1)
@@ -124,18 +127,18 @@ async def show(record: Record, asked: Show) -> list[Row]:
 
 
 async def why(record: Record, asked: Why) -> list[Row]:
-    """Return the nodes of an explanation."""
+    """Return the nodes of an explanation, each with its sources."""
     return nodes(await explained(record, asked.run, asked.entry))
 
 
 async def find(record: Record, asked: Find) -> list[Row]:
-    """Return the entries that hold the words."""
+    """Return the entries that contain the words."""
     given = {name: getattr(asked, name) for name in asked.__struct_fields__}
     return [hit_facts(hit) for hit in await matches(record, FindOptions(**given))]
 
 
 async def sql(record: Record, asked: Sql) -> list[Row]:
-    """Return the rows of a query."""
+    """Return the rows of a query, each as a dict."""
     return table_rows(await record.store.sql(asked.query))
 
 
@@ -155,4 +158,4 @@ QUESTIONS: dict[Literal["sessions", "runs", "log", "show", "why", "find", "sql"]
     "find": Question(Find, find),
     "sql": Question(Sql, sql),
 }
-"""The tools, by their names."""
+"""The tools, by name."""

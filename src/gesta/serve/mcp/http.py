@@ -1,8 +1,8 @@
-"""MCP over streamable HTTP: one path of the application, under the same rules of access as all others.
+"""Serves MCP over streamable HTTP: at one path of the application, with the same rules of access as all others.
 
-Clients of version 2026-07-28 need no session. Older clients have a session in the memory of this server. After a
-restart such a client is told that its session is gone, and begins another. The turns are on the record, so none is
-lost.
+Clients of protocol version 2026-07-28 need no session. Older clients have a session in the memory of this server; after
+a restart the client is told that the session is gone, and begins another one. Turns are on the record, so none of them
+is lost.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -32,11 +32,11 @@ from gesta.serve.mcp.server import AgentServer
 from gesta.serve.service import Service
 
 PATH = "/mcp"
-"""The path of MCP."""
+"""The path at which MCP is served."""
 
 
 class Served(Protocol):
-    """The service or the record that the server serves."""
+    """The service, or the record server, that the path belongs to."""
 
     draining: anyio.Event
 
@@ -45,7 +45,7 @@ class Served(Protocol):
 
 
 class Busy(Protocol):
-    """A server of MCP that counts its running calls."""
+    """An MCP server that counts the calls that it has not answered yet."""
 
     server: Server[Any]
 
@@ -53,7 +53,12 @@ class Busy(Protocol):
 
 
 class Endpoint:
-    """The path of MCP, as an ASGI application."""
+    """The path of MCP, as an ASGI application.
+
+    Args:
+        made: the MCP server.
+        served: says whether the server accepts requests.
+    """
 
     def __init__(self, made: Busy, served: Served, access: Access) -> None:
         self._made, self._served, self._access = made, served, access
@@ -63,14 +68,14 @@ class Endpoint:
         self._ready = anyio.Event()
 
     async def run(self) -> None:
-        """Keep the sessions of clients, until the server is about to end and all calls are answered."""
+        """Keep the sessions of clients until the server is about to end and all calls are answered."""
         async with self._manager.run():
             self._ready.set()
             await self._served.draining.wait()
-            await self._made.running.none.wait()  # they end by themselves, for their turns are left
+            await self._made.running.none.wait()  # they end by themselves, because their turns were asked to stop
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request. A session can be used only with the token that began it."""
+        """Answer a request. A session can be used only with the token with which it began."""
         try:
             self._served.check()
             await self._ready.wait()
@@ -93,13 +98,14 @@ def app(
     work: bool = True,
     descriptions: Mapping[str, str] | None = None,
 ) -> Starlette:
-    """Make an ASGI application that serves agents as `gesta.serve.app` does, and as tools of MCP at `/mcp`.
+    """Return an ASGI application that serves agents as `gesta.serve.app` does, and also as tools of MCP at `/mcp`.
 
     Args:
-        descriptions: descriptions by the names of agents, in place of the first lines of their instructions.
+        record, agents, access, work: see `gesta.serve.app`.
+        descriptions: descriptions by agent name, used in place of the first lines of the agents' instructions.
 
     Raises:
-        AgentError: there is no agent, two have the same name, or a description names no agent.
+        AgentError: there is no agent, two agents have the same name, or a description names no agent.
     """
     made, _ = agents_app(record, agents, access or Access(), work=work, texts=descriptions or {})
     return made
@@ -108,7 +114,7 @@ def app(
 def agents_app(
     record: Source, agents: Sequence[Agent[Any]], access: Access, *, work: bool, texts: Mapping[str, str]
 ) -> tuple[Starlette, Service]:
-    """Return the application of `app`, and its service."""
+    """Return the application that `app` returns, and its service. `texts` are the descriptions."""
 
     def beside(service: Service) -> Route:
         endpoint = Endpoint(AgentServer(service, texts, local=not access.tokens), service, access)
@@ -119,17 +125,19 @@ def agents_app(
 
 
 def reader(record: Source, access: Access | None = None, *, bounds: Bounds | None = None) -> Starlette:
-    """Make an ASGI application at whose path `/mcp` an assistant may read a record.
+    """Return an ASGI application through which an assistant can read a record, by MCP at `/mcp`.
 
     Args:
         record: a record that was opened with `readonly=True`, its address, or `gesta.open(..., readonly=True)`.
+        access: the rules of access; by default everybody on this machine may send requests.
+        bounds: limits of each answer.
     """
     made, _ = record_app(record, access or Access(), bounds or Bounds())
     return made
 
 
 def record_app(record: Source, access: Access, bounds: Bounds) -> tuple[Starlette, RecordServer]:
-    """Return the application of `reader`, and its server, which has the method `drain`."""
+    """Return the application that `reader` returns, and its server, whose method `drain` prepares the end."""
     made = RecordServer(bounds)
     endpoint = Endpoint(made, made, access)
 

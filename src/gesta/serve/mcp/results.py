@@ -1,7 +1,7 @@
-"""Results for the client: the outcome of a turn as the result of a tool, and errors as plain text.
+"""Makes the results of tool calls for the client: from the outcome of a turn, or from an error.
 
-Only an answer is a result. Any other outcome, also that of a turn that waits, has `isError`, so that no client takes it
-for an answer. Its text says what to do, and its structured content holds the same for programs.
+Only an answer is a plain result. Any other outcome, including that of a turn that waits, has `isError`, so that no
+client takes it for an answer. Its text says what to do, and its structured content says the same for programs.
 """
 
 from typing import Any
@@ -21,7 +21,12 @@ META = "gesta/"
 
 
 def errored(text: str, structured: Any = None, meta: dict[str, Any] | None = None) -> CallToolResult:
-    """Return an error for the model of the client."""
+    """Return an error result, which the client's model reads.
+
+    Args:
+        structured: the same facts as JSON, for programs.
+        meta: facts for `_meta`.
+    """
     return CallToolResult(
         content=[TextContent(text=harmless(SECRETS.message(text)))],
         structured_content=cleaned(structured),
@@ -31,14 +36,14 @@ def errored(text: str, structured: Any = None, meta: dict[str, Any] | None = Non
 
 
 def cleaned(value: Any) -> Any:
-    """Return a JSON value that can be sent, without the secrets of this process."""
+    """Return a JSON value that is safe to send: see `sendable`; and without the secrets of this process."""
     if value is None:
         return None
     return msgspec.json.decode(SECRETS.bytes(msgspec.json.encode(sendable(plain(value)))))
 
 
 def sendable(value: Any) -> Any:
-    """Return a JSON value with escapes for control characters and for text that is not valid Unicode.
+    """Return a JSON value in which control characters and invalid Unicode are escaped.
 
     An unpaired surrogate would break the connection for all requests.
     """
@@ -52,11 +57,12 @@ def sendable(value: Any) -> Any:
 
 
 def result_of(agent: Agent[Any], outcome: Outcome[Any], key: str, named: str) -> CallToolResult:
-    """Return the outcome of a turn as the result of a tool.
+    """Return the outcome of a turn as the result of a tool call.
 
     Args:
+        agent: the agent that answered.
         key: the key of the message.
-        named: the option ` --record FILE` for the commands that settle a wait, or an empty text.
+        named: the option ` --record FILE` to be appended to commands that the result names; or an empty text.
     """
     facts = {"run": outcome.run, "session": outcome.session, "turn": outcome.turn, "reason": outcome.reason}
     facts |= {"key": key}
@@ -74,7 +80,7 @@ def result_of(agent: Agent[Any], outcome: Outcome[Any], key: str, named: str) ->
 
 
 def _structured(agent: Agent[Any], outcome: Outcome[Any]) -> Any:
-    """Return the answer in the form of the agent's output schema; `None` if the agent has none."""
+    """Return the answer in the form of the agent's output schema; `None` if the agent has no output type."""
     if agent.answer_type is None:
         return None
     return cleaned({"value": outcome.given} if agent.answer_type.wrapped else outcome.given)

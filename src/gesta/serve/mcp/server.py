@@ -1,4 +1,4 @@
-"""The server of MCP for agents: lists them as tools, and answers calls of them."""
+"""The MCP server for agents: it lists them as tools, runs a turn for each call, and reports progress."""
 
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -45,21 +45,22 @@ from gesta.text.tracing import trace_context
 
 Context = ServerRequestContext[Any, Any]
 Place = tuple[str, str]
-"""A request, named by the id of its HTTP session and the id of the request in it."""
+"""Names a request: the id of its HTTP session, and the id of the request in the session."""
 
 TOLD = (
     "Each tool is an agent that keeps a record. A message under a key runs once, however often it is sent. If a tool "
     "says that its turn waits for a person, tell the person what for, and call it again afterwards with the same key."
 )
+"""Instructions of the server, which the client's model reads."""
 BEAT_S = 15.0
 """Seconds without progress after which the client is told that the turn is still running."""
 LEFT = 1000
-"""Greatest number of calls without a connection that are kept for a cancellation that comes later."""
+"""Greatest number of calls whose connection has ended that are remembered, because a cancellation may still come."""
 FAILED = "The server failed; its log says why. What is on the record is safe."
 
 
 class Said(Received, frozen=True, kw_only=True):
-    """The arguments of an agent's tool."""
+    """The arguments of an agent's tool; see `described.TAKES`."""
 
     message: str
     session: str | None = None
@@ -67,14 +68,14 @@ class Said(Received, frozen=True, kw_only=True):
 
 
 class AgentServer:
-    """Serves the agents of a service as tools."""
+    """MCP server that offers the agents of a service as tools."""
 
     def __init__(self, service: Service, texts: Mapping[str, str], *, local: bool) -> None:
         """Prepare the server.
 
         Args:
-            texts: descriptions by the names of agents; see `agent_tools`.
-            local: whether the clients are on this machine, so that they can use the path of the record.
+            texts: descriptions by agent name; see `agent_tools`.
+            local: whether all clients are on this machine, so that they can open the file of the record.
         """
         self._service, self._local = service, local
         self._tools = agent_tools(list(service.agents.values()), texts)
@@ -146,7 +147,7 @@ class AgentServer:
             self._now.pop(place, None)
 
     async def _drive(self, ctx: Context, call: Call) -> Outcome[Any]:
-        """Run a turn until it ends or waits, and report its progress to the client."""
+        """Run a turn until it ends or waits, report its progress to the client, and return its outcome."""
         async with call.start() as heard:
             try:
                 while True:
@@ -161,7 +162,7 @@ class AgentServer:
                 call.leave()
 
     async def _take_in(self, call: Call, given: Mapping[str, Any], by: str) -> bool:
-        """Put a person's answers in the forms of an earlier result on record. Returns whether there were any."""
+        """Record the answers in the forms that an earlier result asked for. Return whether there were any."""
         record, took = call.record, False
         with suppress(NoRun):
             run = await record.turns.run_of(call.session, call.agent.name)
@@ -172,7 +173,7 @@ class AgentServer:
         return took
 
     async def _elicited(self, ctx: Context, form: Form, by: str, record: Record) -> bool:
-        """Show a form to the person at the client. Returns False if the person did not answer it.
+        """Show a form to the person at the client, and record the answer. Return False if there is none.
 
         Raises:
             Refused: the server is about to end.
@@ -202,14 +203,14 @@ class AgentServer:
             self._service.record.start(partial(call.cancel, person(ctx), reason))
 
     def _named(self, ctx: Context, record: Record) -> str:
-        """Return the option that names the record; an empty text if the client must not see the path."""
+        """Return the command-line option that names the record; an empty text if the client must not see the path."""
         address = record.info.address
         shown = self._local and client_of(ctx) == ANYBODY and "://" not in address and address != ":memory:"
         return f" --record {quoted(str(Path(address).resolve()))}" if shown else ""
 
 
 def _said(params: CallToolRequestParams) -> Said:
-    """Read the arguments of a call. Raises Refused."""
+    """Return the arguments of a call. Raises Refused if they do not fit."""
     try:
         said = msgspec.convert(params.arguments or {}, Said)
     except msgspec.ValidationError as wrong:
@@ -222,9 +223,9 @@ def _said(params: CallToolRequestParams) -> Said:
 
 
 def _key(ctx: Context, params: CallToolRequestParams) -> str | None:
-    """Return the key of a message that is not among the arguments: from a header, `_meta` or an earlier result.
+    """Return the key of a message that is not among the arguments: from a header, `_meta`, or an earlier result.
 
-    Without one, the id of the request within its HTTP session serves as the key.
+    If there is none, the key is made from the HTTP session and the id of the request; `None` without a session.
     """
     given = (cast("dict[str, Any]", params.meta or {}).get(f"{META}key"), params.request_state)
     header = ctx.request.headers.get("idempotency-key") if ctx.request is not None else None
@@ -235,7 +236,7 @@ def _key(ctx: Context, params: CallToolRequestParams) -> str | None:
 
 
 def _may_ask(ctx: Context, outcome: Outcome[Any]) -> bool:
-    """Return whether the client can ask its person the questions that a turn waits for."""
+    """Return whether the client can show forms to its person for what a turn waits for."""
     able = ctx.session.client_capabilities
     if outcome.reason != "waiting" or outcome.queued or able is None or able.elicitation is None:
         return False
@@ -253,23 +254,23 @@ def caller_of(ctx: Context) -> str | None:
 
 
 def client_of(ctx: Context) -> str:
-    """Return the client's name, which its token determines; over stdio and without tokens, `ANYBODY`."""
+    """Return the name of the client to which the token belongs; `ANYBODY` over stdio or without tokens."""
     return getattr(ctx.request.state, "client", ANYBODY) if ctx.request is not None else ANYBODY
 
 
 def connection_of(ctx: Context) -> str:
-    """Return the id of an HTTP session; an empty text if there is none."""
+    """Return the id of the HTTP session of a call; an empty text if there is none."""
     return ctx.request.headers.get("mcp-session-id", "") if ctx.request is not None else ""
 
 
 def place_of(ctx: Context) -> Place:
-    """Return the place of a request. If no cancellation can name the request, the place is unique."""
+    """Return the name under which a cancellation finds a call; a unique name if no cancellation can come."""
     connection = connection_of(ctx)
     return (connection, str(ctx.request_id)) if connection or ctx.request is None else ("alone", new_key())
 
 
 def person(ctx: Context) -> str:
-    """Return the name on record for the person at a client: the client's name for itself, and that of its token."""
+    """Return the name to record for the person at a client: the client's own name, and the name of its token."""
     about = ctx.session.client_params
     name = short(about.client_info.name, 80) if about is not None else "mcp"
     client = client_of(ctx)

@@ -1,7 +1,7 @@
-"""MCP over standard input and output, for a client that starts the server as its child process.
+"""Serves MCP over standard input and output, for a client that starts the server as its child process.
 
-The server ends when the client closes the input, at SIGTERM and at Ctrl-C. Running turns are left open, and continue at
-its next start. Standard output is for MCP only, so all other output goes to standard error.
+The server ends when the client closes the input, at SIGTERM, and at Ctrl-C. Running turns are left open, and continue
+when the server is started again. Standard output is used for MCP only, so all other output goes to standard error.
 """
 
 import os
@@ -26,7 +26,9 @@ async def serve(server: Server[Any], served: Drains, ready: Callable[[], None]) 
     """Answer the client until it closes the input, or until this process is asked to end.
 
     Args:
-        ready: is called once this process may be asked to end.
+        server: the MCP server that answers.
+        served: the service that is drained at the end.
+        ready: called once this process handles signals.
     """
     async with anyio.create_task_group() as group:
 
@@ -47,7 +49,7 @@ async def serve(server: Server[Any], served: Drains, ready: Callable[[], None]) 
 
 
 class Lines:
-    """The lines of the input. A reader that is cancelled does not wait for the next line, which may never come."""
+    """The lines of the input. A reader that is cancelled stops at once, even if no further line ever comes."""
 
     def __init__(self, file: TextIO) -> None:
         self._file = file
@@ -60,12 +62,12 @@ class Lines:
 
 @contextmanager
 def _input() -> Iterator[Lines]:
-    """Reserve the input for MCP in this block. Tools and child processes read an empty input instead."""
+    """Reserve standard input for MCP in this block. Tools and child processes read an empty input instead."""
     own = os.dup(STDIN)
     empty = os.open(os.devnull, os.O_RDONLY)
     os.dup2(empty, STDIN)
     os.close(empty)
-    try:  # a thread may still read it when the block ends, so the number must not become that of another file
+    try:  # not closed: a thread may still read it, and its number must not be reused for another file
         yield Lines(os.fdopen(own, encoding="utf-8", errors="replace", closefd=False))
     finally:
         os.dup2(own, STDIN)
@@ -73,7 +75,7 @@ def _input() -> Iterator[Lines]:
 
 @contextmanager
 def _apart() -> Iterator[None]:
-    """Redirect printed text to standard error in this block, also text that was printed before but not written."""
+    """Send printed text to standard error in this block, including text printed before that is still buffered."""
     with redirect_stdout(sys.stderr):
         out = sys.__stdout__
         try:

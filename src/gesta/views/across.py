@@ -1,7 +1,7 @@
-"""Explains an entry, including the entries of other runs that it was made from.
+"""Explains an entry together with the entries of other runs that it was made from.
 
-The sources of an entry may be in other runs, such as a child run, or the run with the plan from which a task came. Only
-runs to which causes lead are read.
+The sources of an entry may be in other runs, such as a child run, or the run in which a task was planned. Only runs
+that causes lead to are read.
 """
 
 from collections.abc import Awaitable, Callable
@@ -16,16 +16,17 @@ from gesta.views.lineage import Explanation, Lineage, Node, State, explanation, 
 
 T = TypeVar("T")
 Call = Callable[..., Awaitable[Any]]
-"""A function that calls another with its arguments."""
+"""A function that calls another function with the given arguments, possibly in another thread."""
 ReadRun = Callable[[str], Awaitable[list[Entry]]]
-"""A function that returns the entries of a run."""
+"""A function that returns all entries of the run with the given id."""
 
 
 async def explain(record: Record, entry: Entry | str | Key) -> Explanation:
-    """Return the explanation of an entry, with its sources in other runs.
+    """Return the explanation of an entry, including its sources in other runs.
 
     Args:
-        entry: the entry itself, its id, or its run and seq.
+        record: the opened record.
+        entry: the entry itself, its id (`run.seq`), or its run and seq.
 
     Raises:
         NoRun: there is no such run.
@@ -37,12 +38,17 @@ async def explain(record: Record, entry: Entry | str | Key) -> Explanation:
 
 
 async def here(work: Callable[..., T], *args: Any) -> T:
-    """Call a function in this thread."""
+    """Call a function in this thread, and return its value."""
     return work(*args)
 
 
 async def explain_run(record: Record, run: str, seq: int | None = None) -> Explanation:
-    """Return the explanation of one entry of a run: by default its last answer, else its last node or entry.
+    """Return the explanation of one entry of a run: by default its last answer, or else its last node or entry.
+
+    Args:
+        record: the opened record.
+        run: id of the run.
+        seq: seq of the entry; `None` for the default.
 
     Raises:
         GestaError: the run has no such entry.
@@ -52,12 +58,15 @@ async def explain_run(record: Record, run: str, seq: int | None = None) -> Expla
 
 
 async def explain_from(state: State, run: str, seq: int | None, read_run: ReadRun, call: Call = here) -> Explanation:
-    """Return the explanation of one entry of a run, as `explain_run` does, from entries that were folded before.
+    """Return the explanation of one entry of a run, as `explain_run` does, from entries that were read before.
 
     Args:
-        state: the folded entries of the run, at least up to the entry. Entries of other runs are added to it.
-        read_run: reads all entries of another run.
-        call: calls what takes long in a long run; a server passes a function that does so in another thread.
+        state: the state that `Lineage` made of the run's entries, at least up to the entry. Entries of other runs are
+            added to it.
+        run: id of the run.
+        seq: seq of the entry; `None` for the default, see `explain_run`.
+        read_run: returns all entries of another run.
+        call: calls functions that take long in a long run. A server passes a function that uses another thread.
 
     Raises:
         GestaError: the run has no such entry.
@@ -76,7 +85,7 @@ async def explain_from(state: State, run: str, seq: int | None, read_run: ReadRu
 
 
 async def all_nodes(record: Record, run: str | None = None) -> tuple[tuple[Node, ...], State]:
-    """Return the nodes of a run, or of all runs, with their sources in other runs, and the folded state."""
+    """Return the nodes of a run (`None` for all runs) with their sources in other runs, and the state behind them."""
     state = State()
     for each in [run] if run is not None else [row.run for row in await record.store.runs()]:
         fold(Lineage(), await record.read(each), state)
@@ -87,7 +96,7 @@ async def all_nodes(record: Record, run: str | None = None) -> tuple[tuple[Node,
 
 
 async def _read_more(state: State, elsewhere: tuple[Key, ...], read_run: ReadRun) -> bool:
-    """Fold the entries of the runs with these causes, and return whether any of them were on record."""
+    """Read the runs that contain these causes, and add them to the state. Return whether any entries were found."""
     known = len(state.entries)
     for run in sorted({run for run, _ in elsewhere}):
         fold(Lineage(), await read_run(run), state)
@@ -95,7 +104,7 @@ async def _read_more(state: State, elsewhere: tuple[Key, ...], read_run: ReadRun
 
 
 def _key(entry: Entry | str | Key) -> Key:
-    """Return the run and the seq of an entry."""
+    """Return the run and the seq of an entry. Raises GestaError for a text that is no id of an entry."""
     if isinstance(entry, Entry):
         return entry.run, entry.seq
     if isinstance(entry, str):

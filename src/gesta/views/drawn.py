@@ -1,8 +1,8 @@
 """Finds which values, names and passages of its sources an answer repeats.
 
-The causes of an answer show everything that a model was sent: the whole conversation. This module finds which parts of
-it the answer repeats. It compares words and not their meaning, so rephrased content is not found. If several sources
-hold a value, it is found in the first of them, and in the sources of the answer's own turn.
+The causes of an answer show everything that the model was sent: the whole conversation. This module finds the parts
+that the answer repeats. It compares words, not meaning, so rephrased content is not found. If several sources contain a
+repeated passage, the first of them is named, and in addition those in the answer's own turn.
 """
 
 import re
@@ -15,18 +15,19 @@ from msgspec import Struct
 from gesta.views.lineage import Explanation, Node
 
 SOURCES = frozenset({"Question", "Observation", "Retrieval", "Instructions", "Resolution", "Artifact", "Summary"})
-"""Types of nodes that bring in new content. All other nodes are made from these."""
+"""Types of nodes that bring in new content. All other nodes are made from them."""
 LONGEST = 200_000
 """Greatest number of characters of a text that are compared."""
 KEPT = 1_000_000
-"""Greatest number of characters whose words are kept for other explanations, in some 50 MB."""
+"""Greatest number of characters of texts whose words are kept in memory for other explanations, which takes about 50
+MB."""
 WORDS, LETTERS = 3, 4
-"""Smallest number of words in a passage, and the smallest number of letters in one of these words."""
+"""Smallest number of words in a passage, and smallest number of letters that one of its words must have."""
 ALONE = 5
-"""Smallest number of letters of a word that is enough for a passage, if no other source has the word."""
+"""Smallest number of letters of a single word that counts as a passage, if no other source contains the word."""
 WORD = re.compile(r"\d+(?:[.,:/-]\d+)*|\w+(?:[@.'\u2019_-]\w+)*")
 QUOTES = ("'", '"')
-"""Quotation marks. A capitalised word after one of them counts as a name, even at the beginning of a text."""
+"""Quotation marks. A capitalised word after one of them counts as a name, even at the beginning of a sentence."""
 COMMON = """
     a about after again all also am an and any anything are aren as at back be because been before being below
     between both but by can cannot could couldn did didn do does doesn doing don done down during each either else
@@ -37,57 +38,64 @@ COMMON = """
     under until up us very want wanted was wasn we well were what when where which while who why will with won would
     wouldn yes yet you your yours
 """
-"""English words that are too frequent to identify a source; of `don't` and the like, the part before the mark."""
+"""English words that are too frequent to identify a source. For words such as `don't`, only the part before the
+apostrophe is listed."""
 COMMON_WORDS = frozenset(COMMON.split())
 
 
 class Drawn(Struct, frozen=True):
-    """A passage of an answer that repeats words of a source."""
+    """A passage of an answer that repeats words of a source. Positions count characters."""
 
     id: str
-    """Id of the source, `run.seq`."""
+    """Id of the source's entry, `run.seq`."""
     start: int
+    """Beginning of the passage in the source's text."""
     end: int
-    """End of the passage in the source's text; `start` is its beginning."""
+    """End of the passage in the source's text, not included."""
     at: int
+    """Beginning of the passage in the answer's text."""
     to: int
-    """End of the passage in the answer's text; `at` is its beginning."""
+    """End of the passage in the answer's text, not included."""
 
 
 class Word(Struct, frozen=True):
-    """A word of a text."""
+    """A word of a text, with its position in characters."""
 
     key: str
-    """The form in which words are compared. It is equal for words that mean the same number or name."""
+    """Form in which words are compared: lower case, and one form for equal numbers."""
     start: int
     end: int
     value: bool = False
-    """Whether the word is a number, an id, an address or has a capital inside. Such a word is enough for a passage."""
+    """Whether the word is a number, an id or an address, or has a capital inside. Such a word counts as a passage
+    alone."""
     capital: bool = False
-    """Whether the word begins with a capital, in a text that is not written in capitals."""
+    """Whether the word begins with a capital, in a text that is not written in capitals throughout."""
     name: bool = False
-    """Whether the capital is not that of the beginning of a sentence."""
+    """Whether it begins with a capital for another reason than being the first word of a sentence."""
 
 
 class Text(Struct, frozen=True):
-    """The text of a node, split into words."""
+    """The words of a node's text, and where each of them occurs."""
 
     words: list[Word]
     places: dict[str, list[int]]
-    """The places of each word in `words`, by its key."""
+    """Indexes in `words` at which each word occurs, by the word's key."""
     small: set[str]
-    """Keys of the words that are somewhere in the text written without a capital."""
+    """Keys of the words that occur somewhere in the text without a capital."""
 
 
 class Texts:
-    """Splits the texts of nodes into words, and keeps the words for the explanations of other answers."""
+    """Splits the texts of nodes into words, and keeps the words in memory for the explanations of other answers."""
 
     def __init__(self) -> None:
         self._kept: dict[str, Text] = {}
         self._room = KEPT
 
     def of(self, node: Node) -> Text:
-        """Return the text of a node."""
+        """Return the words of a node's text.
+
+        They are split only once, as long as no more than `KEPT` characters are kept.
+        """
         found = self._kept.get(node.id)
         if found is None:
             found = _split(node.text)
@@ -98,19 +106,19 @@ class Texts:
 
 
 class Known(Struct, frozen=True):
-    """The words of all sources and of the answer."""
+    """Facts about the words of all sources and of the answer."""
 
     held: Counter[str]
-    """Number of sources that have each word."""
+    """Number of sources that contain each word."""
     small: set[str]
-    """Words that are somewhere written without a capital, so that one with a capital is no name."""
+    """Words that occur somewhere without a capital; with a capital they are no names."""
 
 
 def drawn(found: Explanation, texts: Texts | None = None) -> tuple[Drawn, ...]:
-    """Return the passages that the last node of an explanation repeats from its sources, in the order of its words.
+    """Return the passages that the last node of an explanation repeats from its sources, in the order of its text.
 
     Args:
-        texts: the split texts of the nodes of other explanations; the texts of this explanation are added to them.
+        texts: words of nodes that were split for earlier explanations. Those of this explanation are added to it.
 
     Cost: linear in the length of usual texts.
     """
@@ -130,6 +138,9 @@ def narrowed(found: Explanation, passages: Sequence[Drawn]) -> set[str]:
 
     These are the answer, its questions, the instructions, the sources of the passages with the calls that led to them,
     and the decisions of people in the answer's own turn.
+
+    Args:
+        passages: what `drawn` returned for the explanation.
     """
     nodes, own = {node.id: node for node in found.nodes}, _own_turn(found)
     kept = {found.nodes[-1].id, *found.questions, *(each.id for each in passages)}
@@ -146,7 +157,7 @@ def narrowed(found: Explanation, passages: Sequence[Drawn]) -> set[str]:
 
 
 def words(text: str) -> list[Word]:
-    """Return the words of a text."""
+    """Return the words of a text, in order. Only the first `LONGEST` characters are read."""
     found, begins = [], True
     shouted = _shouted(text[:LONGEST])
     for match in WORD.finditer(text, 0, LONGEST):
@@ -164,7 +175,7 @@ def words(text: str) -> list[Word]:
 
 
 def _shouted(text: str) -> bool:
-    """Return whether a text is written in capitals: most of its letters, and common words too."""
+    """Return whether a text is written in capitals throughout: most of its letters, including common words."""
     upper, lower = sum(each.isupper() for each in text), sum(each.islower() for each in text)
     return upper > 2 * lower and any(len(word) > 1 and _common(word.lower()) for word in WORD.findall(text))
 
@@ -175,16 +186,19 @@ def _common(key: str) -> bool:
 
 
 def _number(word: str) -> str:
-    """Return a number in one form: 64.9 and 64.90 are equal, and so are 1,000 and 1000."""
+    """Return a number in one form: 64.9 equals 64.90, and 1,000 equals 1000.
+
+    Dates and versions are returned unchanged.
+    """
     plain = word.replace(",", "") if re.fullmatch(r"\d{1,3}(,\d{3})+(\.\d+)?", word) else word
     try:
         return str(Decimal(plain).normalize())
-    except InvalidOperation:  # a date, a time, a version
+    except InvalidOperation:  # not a number but a date, a time or a version
         return word
 
 
 def _own_turn(found: Explanation) -> set[str]:
-    """Return the ids of the nodes of the answer's turn, from its first question on, and of all nodes in other runs."""
+    """Return the ids of the nodes in the answer's own turn, and of all nodes in other runs."""
     target = found.nodes[-1]
     first = min((node.seq for node in found.nodes if node.id in found.questions), default=0)
     return {node.id for node in found.nodes if node.run != target.run or node.seq >= first}
@@ -200,7 +214,13 @@ def _split(text: str) -> Text:
 
 
 def _runs(said: list[Word], text: Text, node: Node, known: Known) -> Iterator[Drawn]:
-    """Yield the longest sequences of words that an answer shares with a source, unless they are too common."""
+    """Yield the longest sequences of words that an answer shares with a source, except those that are too common.
+
+    Args:
+        said: words of the answer.
+        text: words of the source.
+        node: the source.
+    """
     told, places = text.words, text.places
     here = 0
     while here < len(said):
@@ -224,7 +244,12 @@ def _runs(said: list[Word], text: Text, node: Node, known: Known) -> Iterator[Dr
 
 
 def _names(run: list[Word], there: list[Word], known: Known) -> bool:
-    """Return whether one of some shared words is a value, or a name in both texts."""
+    """Return whether one of the shared words is a value, or is a name in both texts.
+
+    Args:
+        run: the shared words as they are in the answer.
+        there: the same words as they are in the source.
+    """
     return any(
         here.value
         or other.value
@@ -241,7 +266,9 @@ def _tells(run: list[Word], held: Counter[str], *, alone: bool) -> bool:
     """Return whether shared words show that one text was made from the other.
 
     Args:
-        alone: whether a single long word is enough, if no other source has it.
+        run: the shared words.
+        held: number of sources that contain each word.
+        alone: whether a single long word is enough, if only one source contains it.
     """
     content = [word for word in run if len(word.key) >= LETTERS and not _common(word.key)]
     if len(run) >= WORDS and content:
@@ -250,11 +277,12 @@ def _tells(run: list[Word], held: Counter[str], *, alone: bool) -> bool:
 
 
 def _nearest(runs: Iterable[Drawn], own: set[str]) -> Iterator[Drawn]:
-    """Yield the longest of overlapping passages.
+    """Yield the passages that overlap no longer passage. Of equally long ones, yield the first and those in `own`.
 
-    Of equally long passages, yield the first and those of the answer's turn.
+    Args:
+        own: ids of the nodes in the answer's own turn.
     """
-    every = sorted(runs, key=lambda each: each.at - each.to)  # the longest first, and else in the order of the record
+    every = sorted(runs, key=lambda each: each.at - each.to)  # the longest first; equal ones stay in order
     kept: list[Drawn] = []
     for each in every:
         over = [other for other in kept if other.at < each.to and each.at < other.to]

@@ -1,6 +1,7 @@
 """Asks hooks and records their verdicts.
 
-A hook is a function of the program that checks a message, request, call or answer.
+An entry is one recorded fact of a run; its seq is its number there. A fault is an entry about a try that failed or was
+lost. A hook is a function of the program that checks a message, request, call or answer.
 
 A verdict is committed together with the entries that follow from it. If a hook allows something, nothing is recorded
 unless the hook called an agent; only the folded state notes it. So the process that continues the turn asks a hook

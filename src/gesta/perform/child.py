@@ -1,7 +1,7 @@
 """Makes the context of a tool call: facts about the call, and functions that send words to listeners or call an agent.
 
-An agent that a tool calls works in a child run: a run of its own, which names the calling run as its parent. An attempt
-is one execution of a tool call.
+An entry is one recorded fact of a run; its seq is its number there. An agent that a tool calls works in a child run: a
+run of its own, which names the calling run as its parent. An attempt is one execution of a tool call.
 """
 
 import hashlib

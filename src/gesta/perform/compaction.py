@@ -1,7 +1,8 @@
 """Makes a prompt that has grown too large smaller before it is sent.
 
-A `compaction` entry names the range of entries that the model is no longer shown. Nothing is deleted. `decide` chooses
-these entries. If the agent's policy names an agent to summarise them, that agent is asked once, in a child run.
+An entry is one recorded fact of a run; its seq is its number there. A `compaction` entry names the range of entries
+that the model is no longer shown. Nothing is deleted. `decide` chooses these entries. If the agent's policy names an
+agent to summarise them, that agent is asked once, in a child run.
 """
 
 from collections.abc import Sequence

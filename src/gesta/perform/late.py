@@ -1,8 +1,9 @@
 """Sends the result of an attempt that nobody waits for any more as a letter. It counts for that attempt only.
 
-An attempt is one execution of a tool call. A letter is content in the inbox of a run; the process that holds the run
-turns it into an entry. The letter's key names the attempt and the first characters of its idempotency key. Both are
-needed: a run that was pruned and begun anew has the same id, and its entries have the same numbers.
+A fault is an entry about an attempt that failed or did not begin. An attempt is one execution of a tool call. A letter
+is content in the inbox of a run; the process that holds the run turns it into an entry. The letter's key names the
+attempt and the first characters of its idempotency key. Both are needed: a run that was pruned and begun anew has the
+same id, and its entries have the same numbers.
 """
 
 from typing import get_args

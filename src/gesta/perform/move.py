@@ -1,9 +1,10 @@
 """Carries out moves and records the results. All effects outside of this process are caused here.
 
-A move is what `decide` chose as the next thing to do. Each effect is announced on the record before it begins: by a
-`request` entry before a model is asked, by an `attempt` entry before a tool runs. So after a crash at any point, the
-log says whether something had not begun, is done, or is in doubt (may have happened or not). A failure of a model or a
-tool becomes an entry, which the model or `decide` reads. It is never raised out of the run.
+An entry is one recorded fact of a run. A move is what `decide` chose as the next thing to do. Each effect is announced
+on the record before it begins: by a `request` entry before a model is asked, by an `attempt` entry before a tool runs.
+So after a crash at any point, the log says whether something had not begun, is done, or is in doubt (may have happened
+or not). A failure of a model or a tool becomes an entry, which the model or `decide` reads. It is never raised out of
+the run.
 """
 
 from datetime import timedelta

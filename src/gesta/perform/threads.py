@@ -1,10 +1,10 @@
 """A tool's thread may outlive the turn that called it. It still counts as running, and its result is not lost.
 
-An attempt is one execution of a tool call. Python cannot stop a thread from outside. Code that stops waiting for a
-thread, after a timeout or a cancellation, calls `ThreadCall.leave`. It returns the result if there is one; otherwise
-the thread hands over its result when it ends. The threads and tasks of an attempt refer to its `Mark`, and its
-subprocesses are listed here, so that this process knows when the last of them has ended. Threads are daemons: they do
-not keep the process from ending.
+A turn is one message to an agent and all the work up to its answer. An attempt is one execution of a tool call. Python
+cannot stop a thread from outside. Code that stops waiting for a thread, after a timeout or a cancellation, calls
+`ThreadCall.leave`. It returns the result if there is one; otherwise the thread hands over its result when it ends. The
+threads and tasks of an attempt refer to its `Mark`, and its subprocesses are listed here, so that this process knows
+when the last of them has ended. Threads are daemons: they do not keep the process from ending.
 """
 
 import math

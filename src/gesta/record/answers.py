@@ -1,8 +1,9 @@
 """Finds the wait that a person's answer is about. An answer is an approval, the answer to a question, or a resolution.
 
-A wait is one thing that an open turn cannot go on without. A resolution says what became of a call in doubt. Of two
-answers to one wait the first one counts. The same answer again changes nothing; a different answer is refused, with the
-name of the person who answered first. If several waits fit, the error lists for each the arguments that choose it.
+A run is a list of entries, and the seq of an entry is its number in it. A wait is one thing that an open turn cannot go
+on without. A resolution says what became of a call in doubt. Of two answers to one wait the first one counts. The same
+answer again changes nothing; a different answer is refused, with the name of the person who answered first. If several
+waits fit, the error lists for each the arguments that choose it.
 """
 
 from collections.abc import Sequence

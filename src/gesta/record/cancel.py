@@ -1,7 +1,8 @@
 """Ends the open turns of child runs when the turn of their parent run ends or no longer waits for them.
 
-Otherwise a late approval could continue a turn whose answer nobody waits for. If another process holds the child run, a
-letter is sent to that run, and the other process ends the turn at its next step.
+A turn is one message to an agent and all the work up to its answer. Otherwise a late approval could continue a turn
+whose answer nobody waits for. If another process holds the child run, a letter is sent to that run, and the other
+process ends the turn at its next step.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,7 @@
 """Remembers the words that a listener was sent before they were on record, so that the listener gets no word twice.
 
-When the entry with these words is written, its event contains only the words that were not sent yet.
+Words are pieces of text that a model is writing. When the entry with these words is written, its event contains only
+the words that were not sent yet.
 """
 
 from collections.abc import Iterator

@@ -1,6 +1,7 @@
 """Reads what an open turn waits for.
 
-The waits of a turn include the waits of its child runs, where a person must answer.
+A turn is one message to an agent and all the work up to its answer. The waits of a turn include the waits of its child
+runs, where a person must answer.
 
 A wait is one thing that an open turn cannot go on without, such as an approval.
 """

@@ -1,4 +1,7 @@
-"""One watch reads each newly committed entry of a record once and passes it to the followers of its run."""
+"""One watch reads each newly committed entry of a record once and passes it to the followers of its run.
+
+An entry is one recorded fact of a run.
+"""
 
 from contextlib import aclosing
 from typing import Protocol

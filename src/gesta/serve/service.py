@@ -1,4 +1,7 @@
-"""The state of a running server: its agents, its record, its limits, and whether it is about to end."""
+"""The state of a running server: its agents, its record, its limits, and whether it is about to end.
+
+A turn is one message to an agent and all the work up to its answer.
+"""
 
 import logging
 from collections.abc import Callable, Coroutine, Sequence

@@ -1,7 +1,7 @@
 """Explains an entry together with the entries of other runs that it was made from.
 
-The sources of an entry may be in other runs, such as a child run, or the run in which a task was planned. Only runs
-that causes lead to are read.
+The seq of an entry is its number in its run. The sources of an entry may be in other runs, such as a child run, or the
+run in which a task was planned. Only runs that causes lead to are read.
 """
 
 from collections.abc import Awaitable, Callable

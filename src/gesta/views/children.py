@@ -1,7 +1,8 @@
 """Lists the child runs of a run: what each was called for, what it answered, and what it cost.
 
-A child run that a tool call started has the seq of the call in its name. A child run that a program started is found
-through the `edge` entry that its first message names as a cause.
+An entry is one recorded fact of a run; its seq is its number there. A child run that a tool call started has the seq of
+the call in its name. A child run that a program started is found through the `edge` entry that its first message names
+as a cause.
 """
 
 import re

@@ -1,4 +1,8 @@
-"""Lists the requests of a run, each with its reply: the model, tokens, latency, and how the request ended."""
+"""Lists the requests of a run, each with its reply: the model, tokens, latency, and how the request ended.
+
+An entry is one recorded fact of a run; its seq is its number there. A fault is an entry about a try that failed or was
+lost.
+"""
 
 from msgspec import Struct, field
 

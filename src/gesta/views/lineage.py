@@ -1,10 +1,11 @@
 """Explains answers: the recorded causes of an answer show what it was made from, back to the question.
 
-A cause is an entry that another entry was made from. `explain` follows causes from an entry to all entries that were in
-its prompts. Only some entries are shown as nodes, such as Question, Analysis (a model reply), ToolUse, Observation (a
-tool result) and Conclusion (an answer); entries between two nodes, such as requests and attempts, are left out. The
-table in `gesta.lineage` says how each kind of entry is shown. `unexplained` finds entries for which this fails. Causes
-that an importer inferred, and answers without a question, are counted separately.
+The seq of an entry is its number in its run. A cause is an entry that another entry was made from. `explain` follows
+causes from an entry to all entries that were in its prompts. Only some entries are shown as nodes, such as Question,
+Analysis (a model reply), ToolUse, Observation (a tool result) and Conclusion (an answer); entries between two nodes,
+such as requests and attempts, are left out. The table in `gesta.lineage` says how each kind of entry is shown.
+`unexplained` finds entries for which this fails. Causes that an importer inferred, and answers without a question, are
+counted separately.
 """
 
 from collections.abc import Iterable, Iterator

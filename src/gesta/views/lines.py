@@ -1,7 +1,8 @@
 """Turns entries into lines for people: each entry becomes one line with a speaker, a text, and the call it belongs to.
 
-The viewer shows these lines. A line about a call (attempt, result, approval, fault) holds the seq of that call in `of`.
-So a page can group the lines of a call in any order, even if it has only a part of the run.
+An entry is one recorded fact of a run; its seq is its number there. The viewer shows these lines. A line about a call
+(attempt, result, approval, fault) holds the seq of that call in `of`. So a page can group the lines of a call in any
+order, even if it has only a part of the run.
 """
 
 from collections.abc import Iterable, Mapping

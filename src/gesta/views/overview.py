@@ -1,8 +1,9 @@
 """An overview of a run: its turns, its effects, what they cost, and when a process died or a call was in doubt.
 
-It is computed in one pass over the entries. A call is in doubt if nobody knows whether it had its effect. The doubt
-begins with the death of the process, the timeout or the fault of the call. It ends with a person's resolution, or with
-the result of the call itself.
+An entry is one recorded fact of a run; its seq is its number there. A fault is an entry about a try that failed or was
+lost. It is computed in one pass over the entries. A call is in doubt if nobody knows whether it had its effect. The
+doubt begins with the death of the process, the timeout or the fault of the call. It ends with a person's resolution, or
+with the result of the call itself.
 """
 
 from datetime import datetime

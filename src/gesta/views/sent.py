@@ -1,8 +1,9 @@
 """Builds a recorded request to a model again from the entries before it, as it was sent or in another format.
 
-A request is recorded as the blocks (encoded messages) that it adds to the request before it, and the digest of its
-body. Here its blocks are encoded again, by the model and the formatter that the caller chooses. If the digest of the
-new body is the recorded one, its bytes are the bytes that were sent.
+An entry is one recorded fact of a run; its seq is its number there. A request is recorded as the blocks (encoded
+messages) that it adds to the request before it, and the digest of its body. Here its blocks are encoded again, by the
+model and the formatter that the caller chooses. If the digest of the new body is the recorded one, its bytes are the
+bytes that were sent.
 """
 
 import json

@@ -1,8 +1,9 @@
 """Turns the entries of one turn into trace spans. Each span is returned, complete, as soon as it has ended.
 
-A turn is a span `invoke_agent`. Below it is a span for each model request (`chat`), tool call (`execute_tool`), wait
-for a person, retrieval, and span of a program. A fact with a time and no duration becomes an event of the span around
-it. The same entries always give the same spans with the same ids, in any process.
+An entry is one recorded fact of a run; its seq is its number there. A turn is a span `invoke_agent`. Below it is a span
+for each model request (`chat`), tool call (`execute_tool`), wait for a person, retrieval, and span of a program. A fact
+with a time and no duration becomes an event of the span around it. The same entries always give the same spans with the
+same ids, in any process.
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Ready-made agents in which several models work together, written as workflows with the verbs of `gesta.workflow`."""
+"""Ready-made agents: workflows in which several agents work together, written with the verbs of `gesta.workflow`."""
 
 ORDER = ("roles", "summariser", "react", "plan", "supervisor", "router")
 """Files in reading order: each imports only files before it."""

@@ -41,7 +41,7 @@ def plan_then_execute(
 
     Args:
         name: name of the agent.
-        model: the model of the agent, which its planner and executor use too.
+        model: the model of the agent and of its helper agents.
         tools: the tools of the executor.
         max_steps: greatest number of steps; a longer plan goes back to the planner, and is cut after the last try.
         executor: the agent that carries out a step; by default an agent with `tools` and the prompt `execute`.

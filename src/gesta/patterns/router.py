@@ -89,7 +89,7 @@ def router(
 
 
 def framed(agent: Agent, framing: str) -> Agent:
-    """Return a copy of the agent with `framing` added to its instructions."""
+    """Return a copy of the agent whose instructions end with `framing`."""
     return msgspec.structs.replace(agent, instructions=joined(agent.instructions, framing))
 
 
@@ -124,9 +124,9 @@ async def _chosen(
 def _decide(
     verbs: Verbs, name: str, known: tuple[list[str], str], asked: Asked[Choice], task_type: str | None = None
 ) -> tuple[str, Entry]:
-    """Write a `decision` entry.
+    """Write a `decision` entry. Return the choice on record, and the entry.
 
-    Return the choice that is on record, which is an earlier one after a restart, and the entry.
+    If the turn was interrupted after an earlier decision, that decision is returned.
 
     Args:
         name: name of the note in the workflow.

@@ -39,7 +39,7 @@ def supervisor(
 
     Args:
         name: name of the agent.
-        model: the model of the agent, which its workers use too.
+        model: the model of the agent and of its helper agents.
         tools: the tools of the workers.
         max_subagents: greatest number of goals; further goals are dropped.
         worker: the agent that pursues a goal; by default an agent with `tools` and the prompt `research`.

@@ -46,7 +46,7 @@ BY = "check"
 
 
 class HookAnswer(Struct, frozen=True):
-    """The answer of a hook, and the child runs of the agents that it called."""
+    """The verdict of a hook, and the child runs of the agents that the hook called."""
 
     verdict: Verdict | None
     """`None` if the hook allows what it was asked about."""
@@ -54,7 +54,7 @@ class HookAnswer(Struct, frozen=True):
 
 
 async def check(agent: Agent, move: Check, live: LiveRun) -> None:
-    """Ask the agent's hook for the point that the move names, and write its verdict and what follows from it."""
+    """Ask the agent's hook about what the move names, and write its verdict and the entries that follow from it."""
     turn = live.state.turn
     assert turn is not None and agent.hooks is not None
     if move.point == "call":
@@ -166,7 +166,7 @@ def _fitting(agent: Agent, point: Point, given: Any) -> None:
 async def _judged(live: LiveRun, child: str, of: int, children: Children, agent: Agent, input: str) -> Outcome:
     """Call another agent for a hook, in a child run, and return its outcome.
 
-    It runs once, however often the hook is asked.
+    If the hook is asked again, it does not run again.
 
     Args:
         child: name of the hook's first child run; later ones get a number.
@@ -201,7 +201,7 @@ def _write(agent: Agent, live: LiveRun, point: Point, of: int, said: HookAnswer)
 
 
 def _name(agent: Agent, point: Point) -> str:
-    """Return the name of the agent's hook at a point."""
+    """Return the name of the agent's hook at a point, such as `message` or `call`."""
     return hook_name(getattr(agent.hooks, point))
 
 

@@ -34,7 +34,7 @@ class Children(Struct):
     """The child runs that a tool starts in one attempt."""
 
     begun: int = 0
-    """Number of child runs started without a name of their own."""
+    """Number of child runs started so far, without those that `Context.call_as` named."""
     ends: list[Cause] = field(default_factory=list)
     """Run and seq of the `end` of each child run that has ended; they are causes of the tool's result."""
     at_work: list[str] = field(default_factory=list)
@@ -51,7 +51,7 @@ class ChildWaits(BaseException):
 
 
 class TooDeep(GestaError):
-    """Agents call agents deeper than the policy allows. The model reads this error."""
+    """Raised when agents would call each other more deeply than the policy allows. The model reads this error."""
 
 
 def idempotency_key(call: OpenCall, record: str, run: str) -> str:
@@ -136,10 +136,7 @@ def _header(live: LiveRun, seq: int) -> str | None:
 
 
 def turn_context(live: LiveRun) -> Context:
-    """Return the context for a function that is called for a turn, such as a hook.
-
-    It has no key: there is no tool call.
-    """
+    """Return the context for a function that is called for a turn, such as a hook. Its key is empty."""
     opened, turn = live.state.opened, live.state.turn
     assert opened is not None and turn is not None
     return Context(
@@ -238,9 +235,9 @@ class ChildTask(Struct, frozen=True):
 
 
 async def hand_over(live: LiveRun, agent: Agent, task: ChildTask) -> Outcome:
-    """Call another agent in a child run and return its outcome.
+    """Call another agent in a child run, and return its outcome.
 
-    Write an `edge` entry first, and its spending afterwards.
+    The call is recorded as an `edge` entry before it is made. What the child run spent is recorded afterwards.
 
     Raises:
         ChildWaits: the child run cannot continue now, or waits for somebody.

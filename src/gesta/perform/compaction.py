@@ -45,9 +45,9 @@ async def compact(agent: Agent, live: LiveRun) -> bool:
 
 
 async def _leave_out(agent: Agent, live: LiveRun, made: CompactionContent) -> None:
-    """Write the compaction of old turns.
+    """Write that old turns are left out, and the summary of them.
 
-    It holds a summary, or else a sentence and an error that says why there is none.
+    If the summarising agent wrote no summary, a sentence takes its place, and an error says why.
     """
     rule, first, last = agent.policy.compact, made.from_seq, made.to_seq
     assert rule is not None

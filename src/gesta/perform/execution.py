@@ -29,7 +29,7 @@ from gesta.text.redactor import SECRETS
 from gesta.text.tracing import TraceContext, span_id, trace_context, trace_id
 
 GONE_OPTION = "gone= of gesta.open"
-"""Name under which the record notes that `gesta.open(gone=...)`, and not a person, said that a process has ended."""
+"""Name that the record notes when `gesta.open(gone=...)`, and not a person, said that a process has ended."""
 
 
 class TurnCaller(msgspec.Struct, eq=False):
@@ -126,7 +126,7 @@ USUAL = Limits()
 
 
 class Heading(msgspec.Struct, frozen=True):
-    """The part of a request that all requests of an agent share: the header entry and the envelope. It is made once."""
+    """The part of a request that all requests of an agent share: the header entry, and what is around the messages."""
 
     agent: Agent
     header: RequestHeaderContent
@@ -217,10 +217,7 @@ class LiveRun:
         return entries
 
     def head(self, agent: Agent) -> Heading:
-        """Return the part of a request that all requests of an agent share.
-
-        It is made again only for another agent object.
-        """
+        """Return the part of a request that all requests of an agent share. It is made once for each agent object."""
         if self.heading is None or self.heading.agent is not agent:
             header = agent.formats().dress(agent.header())
             if self.made is not None and self.made[2] is agent:
@@ -245,7 +242,12 @@ class LiveRun:
         return agent
 
     def write(self, content: Content, *causes: Cause) -> Entry:
-        """Write an entry in the span of the turn, with the entries that caused it."""
+        """Write `content` as an entry in the span of the turn, and return the entry.
+
+        Args:
+            content: what happened.
+            causes: entries that this one is made from: their seqs, or (run, seq) for entries of other runs.
+        """
         return self.log.journal.write(content, self.log.span_seq, causes)
 
     def tell(self, type_: Telling, content: str, message: int = 0, *, last: bool = False) -> None:
@@ -266,7 +268,7 @@ class LiveRun:
     def take_back(self, message: int) -> None:
         """Send a `retract` event: the words that were streamed for a request are not the answer.
 
-        Do nothing if none were.
+        Do nothing if no words were streamed.
         """
         if self.streamed:
             self.streamed = False

@@ -1,6 +1,6 @@
-"""Sends the result of an attempt that nobody waits for any more as a letter. It counts for that attempt only.
+"""Sends the result of an attempt that nobody waits for any more as a letter. The result counts for that attempt only.
 
-A fault is an entry about an attempt that failed or did not begin. An attempt is one execution of a tool call. A letter
+An attempt is one execution of a tool call. A fault is an entry about an attempt that failed or did not begin. A letter
 is content in the inbox of a run; the process that holds the run turns it into an entry. The letter's key names the
 attempt and the first characters of its idempotency key. Both are needed: a run that was pruned and begun anew has the
 same id, and its entries have the same numbers.

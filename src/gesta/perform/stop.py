@@ -46,13 +46,13 @@ class Stop:
             above.join(self)
 
     def join(self, below: "Stop") -> None:
-        """Add a turn that is asked to stop whenever this turn is."""
+        """Add the turn of a child run, which is asked to stop whenever this turn is."""
         self._below.append(below)
         if self.asked:
             below.ask(now=self._now)
 
     def part(self, below: "Stop") -> None:
-        """Remove a turn that `join` added. Do nothing if it is not there."""
+        """Remove the turn of a child run that `join` added. Do nothing if it is not there."""
         if below in self._below:
             self._below.remove(below)
 
@@ -71,7 +71,7 @@ class Stop:
             below.ask(now=now)
 
     def done(self) -> None:
-        """Remove this turn from its calling turn's request, because this turn has ended."""
+        """Remove this turn from the stop request of its calling turn. Called when this turn has ended."""
         if self._above is not None:
             self._above.part(self)
 

@@ -323,7 +323,7 @@ def _no_return(work: ReadyCall, *, late: bool) -> Error:
 
 
 def _told(live: LiveRun, work: ReadyCall, attempt: Entry, trial: Trial, returned: Returned) -> None:
-    """Write how a tool's function ended: its result, or a fault if nobody knows whether the effect happened."""
+    """Write how a tool's function ended: its result, or a fault if nobody knows whether its effect happened."""
     over = not runs_subprocess(attempt_name(live, attempt.seq))
     content = _outcome(work, attempt.seq, returned, over=over)
     if isinstance(content, FaultContent):
@@ -351,7 +351,7 @@ def _outcome(work: ReadyCall, attempt: int, returned: Returned, *, over: bool) -
 
 
 def _below(stop: BaseException) -> BaseException | None:
-    """Return the exception by which a tool says that it waits for a child run or a person; `None` if there is none."""
+    """Return the exception by which a tool says that it waits for a child run or a person; `None` for any other."""
     if isinstance(stop, BaseExceptionGroup):
         return next((found for each in stop.exceptions if (found := _below(each)) is not None), None)
     return stop if isinstance(stop, ChildWaits | NeedsAnswer | TurnLeft) else None

@@ -119,7 +119,7 @@ async def said(store: Store, run: str, of: int | None) -> Word | None:
 async def sent_as(store: Store, about: Waiting, key: str) -> Word | None:
     """Return the answer that was sent with a key; `None` if there is none.
 
-    It is in the inbox, or on the record if a turn has read it since.
+    It is read from the inbox, or from the record if a turn has taken it from the inbox since.
     """
     for letter in await store.inbox(about.run):
         if letter.key == key and isinstance(content := decode_content(letter.content, {}), WORDS):
@@ -210,10 +210,7 @@ async def _root(store: Store, about: Waiting) -> str:
 
 
 def _meaning(word: Word) -> str:
-    """Return an answer as text without the person, reason and token.
-
-    Two answers say the same if these texts are equal.
-    """
+    """Return a text for comparing answers: two answers of different people say the same if these texts are equal."""
     bare: dict[str, Any] = {"by": ""}
     if isinstance(word, ApprovalContent):
         bare |= {"reason": None, "sent_at": None, "token": None, "refused": None}

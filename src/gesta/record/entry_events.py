@@ -152,7 +152,7 @@ def _beside(reply: Entry, run: Followed) -> Iterator[Event]:
 
 
 def _of_entry(entry: Entry, run: Followed, asked: int) -> Iterator[Event]:
-    """Yield the events that follow from the content of an entry alone.
+    """Yield the events that can be made from the content of an entry without waiting for later entries.
 
     Args:
         run: what is known of the run, including the entry.

@@ -75,11 +75,12 @@ class OpenedTurn:
 
 
 class Follower:
-    """A queue of events for one listener.
+    """Yields events to one listener, and keeps the entries and words that the listener has not read yet in a queue.
 
     Args:
         watch: reads new entries of the record.
         broadcast: returns the broadcast of a root run, which sends words that are not on record yet.
+        target: the runs, or the turn, to follow.
         after: `id` of the last event that the listener read, or a pos; later events are yielded.
         most: greatest number of entries and words in the queue.
     """
@@ -147,7 +148,7 @@ class Follower:
         self._ring()
 
     def finish(self) -> None:
-        """End the follower once it has yielded all events that are on record now."""
+        """End the follower after it has yielded the events of all entries that are on record now."""
         self._put(None, always=True)
 
     async def events(self, tasks: TaskGroup) -> AsyncGenerator[Event, None]:
@@ -178,7 +179,7 @@ class Follower:
                 broadcast.leave(self._say)
 
     def _done(self) -> bool:
-        """Return whether the follower ends now."""
+        """Return whether the follower has nothing more to yield."""
         if self._over or not self._target.until_end or self._waiting:
             return self._over
         roots = (
@@ -218,7 +219,7 @@ class Follower:
                 return reached
 
     def _add(self, rows: Iterable[RunRow]) -> bool:
-        """Follow those of the given runs that belong to the target, and child runs.
+        """Follow those of the given runs that the target includes, and their child runs.
 
         Return whether any run was added.
         """
@@ -245,10 +246,7 @@ class Follower:
                 await _advance(order, run, source)
 
     async def _missed(self, before: Entry) -> list[Event]:
-        """Return the events of earlier entries of the same run that the watch did not pass on.
-
-        Entries that a fork shares with another run have no events here.
-        """
+        """Return the events of earlier entries of the run that the watch did not pass on, without entries of a base."""
         told: list[Event] = []
         async for page in pages(self._watch.store, before.run, self.runs[before.run]):
             for entry in page:

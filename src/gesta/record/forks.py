@@ -28,7 +28,7 @@ CallDigest = tuple[str, str]
 async def advance(agent: Agent, live: LiveRun) -> Outcome:
     """Run a turn until it ends or waits, and return its outcome.
 
-    In a fork, calls that its base made get the base's results.
+    In a fork, calls that the base made get their old results.
     """
     opened, take = live.state.opened, turn if agent.program is None else play
     base = opened.base if opened is not None else None
@@ -44,7 +44,7 @@ async def advance(agent: Agent, live: LiveRun) -> Outcome:
 
 
 async def base_below(name: str, live: LiveRun) -> Forked | None:
-    """Return the base for a child run of a fork: the child run of the same name in the base of the parent run.
+    """Return the base for a child run of a fork: the child run of the same name that the fork's own base has.
 
     Return `None` if the parent run is no fork. The child run shares no entries with its base, but its calls get the
     results of the base's calls.

@@ -188,7 +188,7 @@ class Inbox:
         by: str,
         result: Any = None,
     ) -> Receipt:
-        """Record what a person found out about a call in doubt: nobody knows whether its effect happened.
+        """Record what a person found out about a call of which nobody knew whether its effect happened.
 
         Args:
             waiting: see `approve`.
@@ -224,9 +224,9 @@ class Inbox:
         return name if RUN_ID.fullmatch(name) is not None else (await self.find(name)).run
 
     async def _directly(self, name: str) -> RunRow | None:
-        """Return the run of a whole id, or the newest root run of a session, without reading the list of all runs.
+        """Return the run whose id is `name`, or the newest root run of the session `name`; `None` if there is none.
 
-        Return `None` if the name is neither.
+        Cost: does not read the list of all runs, as `find` may.
         """
         if RUN_ID.fullmatch(name) is None:
             rows = [row for row in await self.store.runs(name) if row.parent_run is None] if name != "last" else []
@@ -289,7 +289,7 @@ class Inbox:
     async def _key(self, run: str, word: Word) -> str:
         """Return the key of the letter with an answer.
 
-        Two answers to one wait have the same key, so the first one counts.
+        Two answers to one wait have the same key, so only the first one counts.
 
         An approval gets another key if its token differs, or if an earlier approval was refused. A resolution gets
         another key once the attempt in doubt has certainly ended.

@@ -79,7 +79,7 @@ class Conversations:
     async def _fitting(
         self, session: str, agent: Agent, asked: Asked, key: str | None, *, retried: bool
     ) -> Place | None:
-        """Return the place for a request in a session; `None` if the session contains another conversation."""
+        """Return the place for a request in a session; `None` if the session has another conversation or is in use."""
         run = await self._run(session, agent)
         if run is None:
             return None

@@ -37,7 +37,7 @@ async def health(_request: Request, service: Service) -> Response:
 
 
 async def agents(_request: Request, service: Service) -> Response:
-    """List the agents."""
+    """List the agents: the name of each, and the names of its tools."""
     return answered(
         [{"name": each.name, "tools": [tool.name for tool in each.tools]} for each in service.agents.values()]
     )

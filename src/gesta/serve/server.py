@@ -14,7 +14,7 @@ DRAIN_S = 10
 
 
 class Drains(Protocol):
-    """A service that can be prepared for the end of its server."""
+    """Protocol of the service that a server drains before it ends."""
 
     def drain(self) -> None:
         """Refuse new requests, and end open streams."""

@@ -105,7 +105,7 @@ class Service:
                 self._record.close()
 
     def go_on(self, run: str) -> None:
-        """Continue the root run above a run in the background, because a person answered one of its waits."""
+        """Continue the root run above a run in the background. Called after a person answered one of its waits."""
         self.record.start(partial(self._go_on, run))
 
     async def _go_on(self, run: str) -> None:
@@ -130,11 +130,11 @@ def _went(outcome: Outcome) -> None:
 
 
 class Places:
-    """Limits the number of turns, or of streams, at the same time.
+    """Counts running turns, or open streams, and refuses more than a limit.
 
     Args:
         most: the limit.
-        what: what is limited, for the error message.
+        what: what is counted, for the error message.
         raised_by: the options that raise the limit, for the error message.
     """
 
@@ -143,11 +143,11 @@ class Places:
         self.taken = 0
 
     def __enter__(self) -> None:
-        """Occupy a place; see `occupy`."""
+        """Count one more turn or stream; see `occupy`."""
         self.occupy()
 
     def __exit__(self, *_: object) -> None:
-        """Free the place."""
+        """Count one turn or stream less."""
         self.free()
 
     def occupy(self) -> None:

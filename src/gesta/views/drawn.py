@@ -205,7 +205,7 @@ def _own_turn(found: Explanation) -> set[str]:
 
 
 def _split(text: str) -> Text:
-    """Return a text split into words."""
+    """Return the words of a text, and where each of them occurs."""
     found = words(text)
     places: dict[str, list[int]] = {}
     for place, word in enumerate(found):

@@ -20,7 +20,7 @@ from gesta.prompt.formatter import given_text, observation_text
 
 
 class Node(Struct, frozen=True):
-    """One entry in an explanation."""
+    """An entry that an explanation shows, with the entries that it was made from."""
 
     type: NodeType
     id: str
@@ -39,7 +39,7 @@ class Node(Struct, frozen=True):
 
 
 class Explanation(Struct, frozen=True):
-    """An explanation of an entry: the nodes that it was made from."""
+    """The explanation of one entry: the nodes that it was made from."""
 
     id: str
     """Id of the entry that is explained."""
@@ -55,7 +55,7 @@ class Explanation(Struct, frozen=True):
 
 
 class Unexplained(Struct, frozen=True):
-    """What `unexplained` found in the entries of some runs."""
+    """The entries of some runs that cannot be explained, as `unexplained` returns them."""
 
     entries: dict[str, str]
     """For each entry that cannot be explained, by id, what is missing: a place in the table of kinds, or a cause that
@@ -168,7 +168,11 @@ def unexplained(entries: Iterable[Entry]) -> Unexplained:
 
 
 def _instructions(state: State, wanted: set[Key]) -> Iterator[Node]:
-    """Yield a node for the instructions in each request header that the wanted entries used."""
+    """Yield a node for the instructions in each request header that the requests in an explanation used.
+
+    Args:
+        wanted: the entries of the explanation.
+    """
     headers = {
         (run, content.header)
         for run, seq in wanted

@@ -129,7 +129,7 @@ def lines(entries: Iterable[Entry], known: Mapping[int, Entry]) -> list[Line]:
 
     Args:
         entries: in the order of the run.
-        known: the entries that `needed` names, by seq. Entries of `entries` may be in it too.
+        known: other entries by seq: those that `needed` returns for `entries`. It may contain more.
     """
     return [line(entry, known) for entry in entries]
 

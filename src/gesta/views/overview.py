@@ -1,9 +1,9 @@
-"""An overview of a run: its turns, its effects, what they cost, and when a process died or a call was in doubt.
+"""Computes an overview of a run: its turns, effects, costs and errors, and when a process died or a call was in doubt.
 
 An entry is one recorded fact of a run; its seq is its number there. A fault is an entry about a try that failed or was
-lost. It is computed in one pass over the entries. A call is in doubt if nobody knows whether it had its effect. The
-doubt begins with the death of the process, the timeout or the fault of the call. It ends with a person's resolution, or
-with the result of the call itself.
+lost. A call is in doubt if nobody knows whether it had its effect. The doubt begins with the death of the process, the
+timeout or the fault of the call. It ends with a person's resolution, or with the result of the call itself. One pass
+over the entries is enough.
 """
 
 from datetime import datetime
@@ -86,7 +86,7 @@ class Doubt(Struct):
 
 
 class Call(Struct):
-    """What the overview needs to know of a call."""
+    """What the overview remembers of a call."""
 
     tool: str
     effect: str | None = None
@@ -122,13 +122,13 @@ class Overview(Struct):
     """Time of the previous entry."""
 
     def doubt(self, call: int, entry: Entry) -> None:
-        """Store that a call is in doubt since this entry, unless this is known already."""
+        """Note that a call is in doubt since this entry. Do nothing if it was in doubt before."""
         if call not in self.doubts:
             tool = self.calls[call].tool if call in self.calls else ""
             self.doubts[call] = Doubt(call=call, tool=tool, seq=entry.seq, at=entry.at)
 
     def settle(self, call: int, entry: Entry, verdict: str, by: str) -> None:
-        """Store which entry settled the doubt of a call, with which verdict, and by whom."""
+        """Note that this entry settled the doubt of a call, with which verdict, and who settled it."""
         self.doubt(call, entry)
         found = self.doubts[call]
         found.by, found.verdict, found.settled, found.settled_at = by, verdict, entry.seq, entry.at

@@ -79,7 +79,11 @@ def quads(nodes: Sequence[Node], state: State) -> Iterator[Quad]:
 
 
 def _derivations(nodes: Sequence[Node], names: Mapping[str, str]) -> Iterator[Quad]:
-    """Yield the statements that entities derive from their sources."""
+    """Yield the statements that say from which sources each entity derives.
+
+    Args:
+        names: IRI of each node's entity, by node id.
+    """
     types: dict[str, frozenset[str]] = {}
     sources: dict[str, list[str]] = {}
     for node in nodes:

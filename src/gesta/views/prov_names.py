@@ -162,7 +162,7 @@ def way_to(hit: kinds.Hit) -> list[tuple[str, str]]:
 
 
 def is_task_type(state: State, key: Key) -> bool:
-    """Return whether a decision chose the type of the task, and not a pattern."""
+    """Return whether a decision entry chose the type of the task. If not, it chose a pattern."""
     own = state.entries[key].content
     later = (state.entries[other].content for other in state.followers.get(key, ()))
     return isinstance(own, kinds.DecisionContent) and any(
@@ -171,9 +171,7 @@ def is_task_type(state: State, key: Key) -> bool:
 
 
 def maker_of(state: State, entry: Entry) -> str:
-    """Return the id of the analysis that made a call or thought.
-
-    For any other entry, return the id of what it is about.
+    """Return the id of the analysis that made a call or thought, or of the entry that any other entry is about.
 
     Return an empty text if there is none.
     """

@@ -97,7 +97,9 @@ class Overheard:
 
 
 def request_of(entries: Sequence[Entry], seq: int | None, *, anew: bool = False) -> int:
-    """Return the seq of the last request up to the entry `seq`; of the run's last request if `seq` is `None`.
+    """Return the seq of the last request up to the entry `seq`.
+
+    If `seq` is `None`, return that of the run's last request.
 
     Args:
         entries: all entries of a run.
@@ -196,7 +198,7 @@ def _noted(messages: Mapping[Made, Message]) -> Counter[str]:
 
 
 def _settings(header: RequestHeaderContent, model: Model) -> Counter[str]:
-    """Return the number of settings in the header if they were meant for another provider than that of `model`."""
+    """Return the number of settings in the header that were meant for another provider than that of `model`."""
     meta = header.meta or {}
     own, made_for = meta.get("settings"), str(meta.get("model") or "").partition(":")[0]
     other = made_for not in ("", model.name.partition(":")[0])
@@ -204,7 +206,7 @@ def _settings(header: RequestHeaderContent, model: Model) -> Counter[str]:
 
 
 def counted(entries: Sequence[Entry], seq: int) -> Tokens | None:
-    """Return the tokens of the reply to a request and of the request; `None` if they are not on record."""
+    """Return the token counts of a request and its reply; `None` if they are not on record."""
     answers = (entry.content for entry in entries if seq in entry.causes)
     return next((tokens(each.usage) for each in answers if isinstance(each, ChatCompletionContent)), None)
 

@@ -109,7 +109,7 @@ def _steps(one: Sent[Model], before: Sent[Model] | None, kept: int) -> Iterator[
 
 
 def _pairs(before: Sent[Model], was: range, one: Sent[Model], now: range) -> dict[int, int]:
-    """Return which message of the earlier request each message of the later one replaces, by their indexes.
+    """Return which earlier message each changed message replaces: earlier indexes by later indexes.
 
     A message replaces another one if both answer the same call, or were made from the same entries.
     """

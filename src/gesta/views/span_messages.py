@@ -64,7 +64,7 @@ def call_part(seq: int, content: ToolCallContent) -> dict[str, Any]:
 
 
 class Conversation:
-    """The newest messages of a run, in the form in which its model was shown them."""
+    """The newest messages of a run, as its model was shown them. Older ones are dropped beyond `CONTENT` characters."""
 
     def __init__(self) -> None:
         self._said: list[Spoken] = []

@@ -74,7 +74,7 @@ class TraceSpan(Struct, frozen=True, kw_only=True):
 
 
 class Above(Struct, frozen=True, kw_only=True):
-    """Where a turn belongs in a trace: the trace, the parent span, and the root run."""
+    """Where a turn belongs in a trace: id of the trace, parent span, and root run."""
 
     trace: str
     """Id of the trace."""
@@ -91,7 +91,7 @@ class Above(Struct, frozen=True, kw_only=True):
 
 
 def above_of(run: str, begin: int, session: str, message: Entry | None) -> Above:
-    """Return where a turn of a root run belongs in a trace.
+    """Return where a turn of a root run belongs in a trace: below the caller's span if its message names one.
 
     Args:
         run: id of the run.
@@ -150,7 +150,7 @@ def whole(text: str) -> str:
 
 
 def name_of(*words: str) -> str:
-    """Return the name of a span: the words that are not empty, in one line of bounded length."""
+    """Return the name of a span: the words that are not empty, in one line of at most `NAME` characters."""
     said = " ".join(word for word in words if word)
     return shown("".join(each if each.isprintable() else " " for each in said[: 2 * NAME]), NAME) or "span"
 

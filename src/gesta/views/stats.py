@@ -302,7 +302,7 @@ def _header(run: Standing, seq: Any) -> str:
 
 
 def _model(run: Standing, seq: int) -> str:
-    """Return the model that a run used at the entry `seq`."""
+    """Return the model that a run used when it wrote the entry `seq`."""
     run = _holder(run, seq)
     return next((model for since, model in reversed(run.spoke) if since <= seq), "")
 

@@ -76,7 +76,7 @@ class Timeline(Struct):
     """Time of the previous entry."""
 
     def begin(self, key: tuple[str, int], bar: Bar) -> Bar:
-        """Add a bar that has not ended, and return it. An open bar with the same key ends at its start."""
+        """Add a bar that has not ended, and return it. An open bar with the same key ends where this bar begins."""
         if (last := self.open.pop(key, None)) is not None:
             last.end = bar.start
         bar.label = bar.label[:NAME]
@@ -96,7 +96,7 @@ class Timeline(Struct):
             bar.end, bar.tone = at, bar.tone or tone
 
     def instant(self, bar: Bar) -> Bar:
-        """Add a bar that has ended, and return it. Without an end, it is an instant."""
+        """Add a bar that has ended, and return it. A bar without an end ends at its start: it is an instant."""
         bar.label, bar.end = bar.label[:NAME], bar.end or bar.start
         self.bars.append(bar)
         return bar

@@ -223,8 +223,8 @@ class Turn:
     def _settled(self, entry: Entry) -> Iterator[TraceSpan]:
         """Yield the span of the last request once it is complete.
 
-        The reasoning, calls and cost of a reply directly follow it and are added to its span. Any other entry completes
-        it.
+        Directly after a reply come its reasoning, its calls and its cost, which belong to its span. Any other entry
+        completes the span.
         """
         one = self._chats.get(entry.span)
         if one is None or one.reply is None or one.replied is None:
@@ -346,7 +346,7 @@ class Turn:
                     note(one.notes, entry, content=self._conversation is not None)
 
     def _message(self, one: Open | None, side: str, text: str, parts: list[dict[str, Any]]) -> None:
-        """Set the input or output message of a span. The first input and the last output win."""
+        """Set the input or output message of a span. An input that is set already is kept; an output is replaced."""
         name = f"gen_ai.{side}.messages"
         if one is None or self._conversation is None or (side == "input" and name in one.notes.attributes):
             return

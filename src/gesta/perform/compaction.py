@@ -20,7 +20,7 @@ from gesta.perform.child import ChildTask, ChildWaits, hand_over
 from gesta.perform.execution import LiveRun
 
 LEFT_OUT = "(Earlier messages were left out here to save space, and there is no summary of them.)"
-"""Text that replaces left out turns when the summarising agent wrote no summary."""
+"""Text in place of turns that were left out, if the summarising agent wrote no summary."""
 LONGEST = 8_000
 """Greatest number of characters of one tool result that the summarising agent is shown."""
 CHILD = "compact"

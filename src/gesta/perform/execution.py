@@ -38,7 +38,7 @@ class TurnCaller(msgspec.Struct, eq=False):
     broadcast: Broadcast | None
     """Sends the words of the turn to listeners; `None` if nobody can listen."""
     stop: Stop
-    """Through this object the caller asks the turn to stop."""
+    """The caller's means to ask the turn to stop."""
     deps: Any = None
     """Object that tools get as `Context.deps`; it is never on record."""
     trace: TraceContext | None = None

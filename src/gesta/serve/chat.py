@@ -43,8 +43,8 @@ async def models(_request: Request, service: Service) -> Response:
 async def completions(request: Request, service: Service) -> Response:
     """Answer a conversation with the agent that `model` names.
 
-    The session on record that contains the conversation so far is continued. The member `session` of the body names a
-    session explicitly.
+    The session on record that contains the conversation so far is continued. If the body has a member `session`, the
+    session of that name is continued instead.
     """
     body = chat_request(await request.body())
     agent, asked = service.agent(body.model), conversation(body)
@@ -170,7 +170,7 @@ class Exchange:
         """Record the results of the client's tools, and continue the turn that waits for them. Return its outcome.
 
         Raises:
-            Refused: an id is none of a call that this agent made.
+            Refused: the id of a result is not the id of a call that this agent made.
         """
         record, results, run = self._service.record, self._asked.results, ""
         for id_, result in results.items():

@@ -50,7 +50,7 @@ class Exchange(Struct, kw_only=True, omit_defaults=True):
 
 
 class Exchanges(Struct):
-    """The requests of a run in the entries read so far."""
+    """The requests of a run that are in the entries read so far."""
 
     last: int = 0
     """Seq of the last entry read."""

@@ -192,7 +192,7 @@ def _inferred(entry: Entry) -> bool:
 
 
 def _missing(state: State, entry: Entry, place: Place | None) -> str | None:
-    """Return what an entry lacks to be explained; `None` if it lacks nothing."""
+    """Return what is missing to explain an entry, such as a cause; `None` if nothing is missing."""
     if place is None:
         return "a place in the table of kinds"
     known = {state.kind(link) for link in state.links((entry.run, entry.seq))}

@@ -280,7 +280,7 @@ def _offered(state: State, completion: Entry) -> Iterator[str]:
 
 
 def _goal(entry: Entry, state: State) -> str:
-    """Return the goal of the span that an entry ends: the recorded goal, else the task that was handed over in it.
+    """Return the goal of the span that an entry ends: the recorded goal, or the task that it passed to another agent.
 
     If there is neither, return the span's name.
     """

@@ -150,7 +150,7 @@ def document_iri(hit: kinds.Hit) -> str:
 
 
 def way_to(hit: kinds.Hit) -> list[tuple[str, str]]:
-    """Return class and IRI of a passage's document, of its page, and of the passage, in this order, as far as known."""
+    """Return pairs of class and IRI: of a passage's document, its page and the passage, as far as they are known."""
     document = hit.document if IRI.fullmatch(hit.document) else f"urn:gesta:document:{quoted(hit.document)}"
     way, mark = [("Document", document)], "/" if "#" in document else "#"
     if hit.page is not None:

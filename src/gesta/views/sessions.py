@@ -43,7 +43,7 @@ class Session(Struct, frozen=True, kw_only=True):
     name: str
     stands: Standing
     """Status. `open`: a turn is running, or was left open. `waiting`: a turn waits, see `waiting`. `ended`: the last
-    turn has ended. `recorded`: there is no turn, because a program only recorded spans."""
+    turn has ended. `recorded`: there is no turn, for example because a program only recorded spans."""
     reason: str | None
     """For an ended session: the reason with which its last turn ended."""
     running: bool

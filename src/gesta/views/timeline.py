@@ -57,7 +57,7 @@ class Bar(Struct, omit_defaults=True):
 
 
 class Timeline(Struct):
-    """The bars of a run, in the entries read so far."""
+    """The bars of a run, made from the entries read so far."""
 
     bars: list[Bar] = field(default_factory=list)
     last: int = 0

@@ -36,7 +36,7 @@ def errored(text: str, structured: Any = None, meta: dict[str, Any] | None = Non
 
 
 def cleaned(value: Any) -> Any:
-    """Return a JSON value that is safe to send: see `sendable`; and without the secrets of this process."""
+    """Return a JSON value that is safe to send (see `sendable`), without the secrets of this process."""
     if value is None:
         return None
     return msgspec.json.decode(SECRETS.bytes(msgspec.json.encode(sendable(plain(value)))))
@@ -62,7 +62,7 @@ def result_of(agent: Agent[Any], outcome: Outcome[Any], key: str, named: str) ->
     Args:
         agent: the agent that answered.
         key: the key of the message.
-        named: the option ` --record FILE` to be appended to commands that the result names; or an empty text.
+        named: the option ` --record FILE` for the commands in the result that a person can run; may be empty.
     """
     facts = {"run": outcome.run, "session": outcome.session, "turn": outcome.turn, "reason": outcome.reason}
     facts |= {"key": key}

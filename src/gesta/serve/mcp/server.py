@@ -162,7 +162,7 @@ class AgentServer:
                 call.leave()
 
     async def _take_in(self, call: Call, given: Mapping[str, Any], by: str) -> bool:
-        """Record the answers in the forms that an earlier result asked for. Return whether there were any."""
+        """Record the answers that a person gave in the forms of an earlier result. Return whether there were any."""
         record, took = call.record, False
         with suppress(NoRun):
             run = await record.turns.run_of(call.session, call.agent.name)
@@ -173,7 +173,7 @@ class AgentServer:
         return took
 
     async def _elicited(self, ctx: Context, form: Form, by: str, record: Record) -> bool:
-        """Show a form to the person at the client, and record the answer. Return False if there is none.
+        """Show a form to the user of the client, and record the answer. Return False if the user did not answer.
 
         Raises:
             Refused: the server is about to end.
@@ -236,7 +236,7 @@ def _key(ctx: Context, params: CallToolRequestParams) -> str | None:
 
 
 def _may_ask(ctx: Context, outcome: Outcome[Any]) -> bool:
-    """Return whether the client can show forms to its person for what a turn waits for."""
+    """Return whether the client can ask its user, by forms, for what the turn waits for."""
     able = ctx.session.client_capabilities
     if outcome.reason != "waiting" or outcome.queued or able is None or able.elicitation is None:
         return False

@@ -51,7 +51,7 @@ class ChildWaits(BaseException):
 
 
 class TooDeep(GestaError):
-    """Raised when agents would call each other more deeply than the policy allows. The model reads this error."""
+    """Agents call agents deeper than the policy allows. The model reads this error."""
 
 
 def idempotency_key(call: OpenCall, record: str, run: str) -> str:

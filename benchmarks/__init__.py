@@ -1,1 +1,1 @@
-"""Benchmarks: worlds, recorded runs and measurements that exercise the library from outside."""
+"""Benchmarks: measurements, recorded runs and simulated worlds that use the library from outside."""

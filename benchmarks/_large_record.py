@@ -1,8 +1,7 @@
-"""Makes a record of any size from the imported corpus: its runs, again and again under other session names.
+"""Makes a record of any size by copying the runs of the imported corpus again and again under new session names.
 
-Each file of the corpus is imported by Gesta's importers. The copies are encoded anew, with ids, times and digests of
-their own, so `gesta verify` finds them sound. A long run, runs that wait for a person, a run with children and runs
-with an account of their cost are added.
+Gesta's own importers import each file of the corpus. Each copy is encoded anew, with its own ids, times and digests, so
+`gesta verify` finds no flaw in it. One long run, runs that wait for a person, and runs with child runs are added.
 """
 
 import json
@@ -26,23 +25,28 @@ from gesta.kinds import BeginContent, Content, Opened, ToolResultContent
 from gesta.store import Batch, BlobRow, Store, first_lease
 
 A_FOLDER = 5_000
-"""Number of entries of one folder of the corpus after which no further file of it is imported."""
-LARGEST = 3_000_000  # bytes, packed, of a file that is imported
+"""Number of entries after which no further file of the same corpus folder is imported."""
+LARGEST = 3_000_000  # greatest size in bytes of a compressed file that is imported
 TALK = ("user", "assistant", "tool-call", "tool-result")
-TOGETHER = 40  # runs in one commit
+TOGETHER = 40  # number of runs in one commit
 NEWEST = datetime(2026, 11, 20, 12, tzinfo=UTC)
 A_RUN = timedelta(minutes=11)
-"""Time between the ends of two copies."""
+"""Time between the ends of two successive copies."""
 
 
 class Template:
-    """A run of the corpus, as it is copied."""
+    """A run of the corpus, in the form from which copies are made."""
 
     def __init__(self, session: str, name: str, entries: list[Whole], blobs: list[BlobRow]) -> None:
         self.session, self.name, self.entries, self.blobs = session, name, entries, blobs
 
     def copy(self, record: str, session: str, ends: datetime, times: int = 1) -> Batch:
-        """Return a batch that writes the run under another session name, some times over if it is to be long."""
+        """Return a batch that writes the run under another session name.
+
+        Args:
+            ends: time of the last entry of the copy.
+            times: how often the entries are repeated inside the copy, to make a long run.
+        """
         opened = Opened(session=session, name=self.name, record=record)
         run, shift, blobs = run_id(record, session, self.name), ends - self.entries[-1][4], Blobs()
         whole: list[Whole] = []
@@ -57,7 +61,7 @@ class Template:
 
 
 def _moved(content: Content, by: int, opened: Opened) -> Content:
-    """Return a content whose links point so many entries further."""
+    """Return a content with its links to other entries moved `by` entries further."""
     match content:
         case BeginContent(opened=Opened()):
             return replace(content, opened=opened)
@@ -70,7 +74,7 @@ def _moved(content: Content, by: int, opened: Opened) -> Content:
 
 
 def make(path: Path | str, entries: int, corpus: Path) -> None:
-    """Make the record, and print what it holds."""
+    """Make a record with about `entries` entries at `path`, and print its size on standard error."""
     anyio.run(_make, str(path), entries, corpus)
 
 
@@ -98,7 +102,7 @@ async def _make(path: str, entries: int, corpus: Path) -> None:
 
 
 def _long(templates: list[Template], record: str) -> Batch:
-    """Return a batch with a conversation of 10,000 entries: one of the corpus, again and again."""
+    """Return a batch with a conversation of about 10,000 entries, which repeats one run of the corpus."""
     talk = max(templates, key=lambda each: sum(said[0].kind in TALK for said in each.entries))
     return talk.copy(record, "long/10000", NEWEST, -(-10_000 // len(talk.entries)))
 
@@ -157,7 +161,7 @@ def look(order: int) -> str:
 
 
 async def _others(record: gesta.Record) -> None:
-    """Add runs that the corpus has none of: runs that wait, and runs with a run below them."""
+    """Add runs of kinds that the corpus does not have: runs that wait for approval, and runs with a child run."""
     for number in range(20):
         asks = gesta.Agent("desk", model=gesta.scripted(gesta.call("pay", order=number), "Paid."), tools=[pay])
         await record.run(asks, f"Pay order {number} back", session=f"waits/{number}")

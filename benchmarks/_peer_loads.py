@@ -1,7 +1,7 @@
-"""What a step takes in another system: N calls of one small tool by a scripted model, then an answer; no network.
+"""Measures a step in other systems: N calls of one small tool by a scripted model, then an answer, without a network.
 
-Run by `benchmarks._peers` with the interpreter of the environment that has them: `python _peer_loads.py NAME N`.
-It prints one JSON object: microseconds of CPU a step, and kB on disk a step where something is kept.
+`benchmarks._peers` runs this file with the Python of an environment that has those systems: `python _peer_loads.py NAME
+N`. It prints one JSON object: microseconds of CPU time per step, and kB on disk per step if the system stores anything.
 """
 
 import asyncio
@@ -145,7 +145,7 @@ def openai_agents(steps: int, folder: Path, *, keeps: bool) -> float:
 
 
 def timed(do: Any) -> float:
-    """Return the CPU seconds of one call."""
+    """Return the CPU seconds of one call of `do`."""
     start = time.process_time()
     do()
     return time.process_time() - start

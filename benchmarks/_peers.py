@@ -1,4 +1,4 @@
-"""Other systems beside Gesta: installed by `just peers` into an environment of their own, measured one by one."""
+"""Measures other systems beside Gesta, one by one. `just peers` installs them into an environment of their own."""
 
 import json
 import subprocess
@@ -16,12 +16,12 @@ PEERS = {
 }
 SIZES = (10, 100, 300, 1000)
 SECONDS = 180.0
-"""A measurement that takes longer is left out, and said to be."""
+"""A measurement that takes more seconds is stopped, and a note says so."""
 LOADS = Path(__file__).with_name("_peer_loads.py")
 
 
 def side_by_side(environment: Path) -> tuple[list[dict[str, Any]], list[str]]:
-    """Measure each peer at each size; give what was found, and why something was not."""
+    """Measure each system at each size. Return the figures, and notes about what could not be measured."""
     python = environment / "bin" / "python"
     if not python.exists():
         return [], [f"No peers: {environment} is no environment. Make it with `just peers`."]

@@ -1,4 +1,4 @@
-"""How the viewer scrolls in a real browser: time to the first page, bytes, long tasks, and what is in the page."""
+"""Measures the viewer in a real browser: time to the first page, bytes, long tasks, and number of items in the page."""
 
 import shutil
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ Figure = tuple[str, float, str, float | None]
 
 
 def scrolled(address: str, token: str, run: str, steps: int = 400) -> Iterator[Figure]:
-    """Yield what a browser measures; nothing if Playwright or Chromium is missing."""
+    """Yield figures that a browser measures; nothing if Playwright or Chromium is missing."""
     try:
         from playwright.sync_api import sync_playwright
     except ModuleNotFoundError:
@@ -53,7 +53,7 @@ def scrolled(address: str, token: str, run: str, steps: int = 400) -> Iterator[F
 
 
 def first_page(browser: Any, page: Any, address: str, what: str, name: str) -> Iterator[Figure]:
-    """Yield the time until something is shown by a browser that has nothing of it yet, and the bytes."""
+    """Yield the seconds until an element is shown by a browser with an empty cache, and the kB that it loads."""
     cookies = page.context.cookies()
     took = []
     for _ in range(3):

@@ -1,8 +1,8 @@
-"""Many processes write one file: do all of their runs end, and does nobody starve? `python -m benchmarks.contention`.
+"""Many processes write one file: do all of their runs end, and does none starve? `python -m benchmarks.contention`.
 
-Each process takes runs of an agent that pays four times (a `once` tool), all in one record. Told are the
-time, what became of the runs, how often the tool fired, and how far the slowest process was when half of them had
-ended: with N runs each, no process may have ended fewer than N / 2 by then.
+Each process runs an agent that pays four times (with a `once` tool), and all processes use one record. The table shows
+the time, how the runs ended, how often the tool ran, and how far the slowest process was when half of the processes
+were done: with N runs each, no process may have ended fewer than N / 2 runs by then.
 """
 
 import argparse
@@ -65,15 +65,16 @@ print(fired, flush=True)
 """
 
 
-PAYS = 4  # times in each run
+PAYS = 4  # payments in each run
 
 
 def contend(folder: Path, processes: int, runs: int, durability: str, opening: str) -> dict[str, Any]:
-    """Have processes write one file in `folder`, and tell what came of it.
+    """Run processes that write one file in `folder`, and return the figures.
 
     Args:
-        opening: `once`, each process opens the record once; `each`, anew for each run; `together`, once, and all of
-            its runs are under way at once.
+        opening: `once`: each process opens the record once. `each`: it opens the record for each run. `together`: it
+            opens
+            the record once, and all of its runs run at the same time.
     """
     address = str(folder / "contended.gesta")
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, [Path(next(iter(gesta.__path__))).parent]))}
@@ -111,7 +112,7 @@ def contend(folder: Path, processes: int, runs: int, durability: str, opening: s
 
 
 def main() -> int:
-    """Run the benchmark, and print its figures; return 1 if a run did not end, or a process starved."""
+    """Run the benchmark and print its figures. Return 1 if a run did not end or a process starved, otherwise 0."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--processes", type=int, default=20)
     parser.add_argument("--runs", type=int, default=50)

@@ -1,8 +1,8 @@
-"""Every file of the corpus of recorded runs comes in, and what came in is counted beside what the corpus says itself.
+"""Imports every file of the corpus of recorded runs, and compares the counts of what was imported with those stated.
 
-Run `python -m benchmarks.corpus [FOLDER…] [--corpus PATH] [--files] [--json]`. Each folder becomes a temporary record;
-each file is imported, read back and counted, or stands in `DATA` with the reason why it is no run. Counts that differ
-from those of MANIFEST.json belong to a class of `CLASSES`. It ends with 1 if a file is of no known format or cannot be
+Run `python -m benchmarks.corpus [FOLDER…] [--corpus PATH] [--files] [--json]`. Each folder becomes a temporary record.
+Each file is imported, read back and counted, unless `DATA` gives the reason why it contains no run. Counts that differ
+from those of MANIFEST.json are put into the classes of `CLASSES`. The command fails if a file cannot be imported or
 read, a record is not sound, a difference has no class, a count is not known, or more than 1 % differs in all.
 """
 
@@ -46,25 +46,25 @@ DATA = (
     ("documents/*.jsonl.*", "documents to be looked up"),
     ("sqlite/*.sqlite", "data that tools work on"),
 )
-"""Files that are data, not runs: what their path is like, and why."""
+"""Files that contain no runs: a pattern for their path, and the reason."""
 
 LIMIT = 0.01
 """Share of all counts that may differ."""
 
 
 class Class(Struct, frozen=True):
-    """Differences that have one reason."""
+    """A class of differences between counts that have the same reason."""
 
     name: str
     files: str
-    """What the path is like."""
+    """Pattern for the path of the file."""
     counts: tuple[str, ...]
-    """What their names are like."""
+    """Patterns for the names of the counts."""
     why: str
     most: int
-    """How many things of one file may differ for it."""
+    """Greatest difference of a count that belongs to this class."""
     unsaid: bool = False
-    """Whether only what the corpus does not count of a file belongs here."""
+    """Whether the class is only for counts that the corpus does not state for the file."""
 
 
 CLASSES = (
@@ -97,26 +97,26 @@ CLASSES = (
         most=18,
     ),
 )
-"""Why counts differ; the first that fits is taken."""
+"""The reasons why counts differ; a difference belongs to the first class that fits."""
 
 UNCOMPARED = (
     ("args.*", "how the source writes arguments; they are an object in every call"),
     ("content.list", "how the source writes a text"),
     ("types.*", "the role of a span follows from more than the type of an observation"),
 )
-"""Counts of the corpus that are not compared, and why."""
+"""Counts of the corpus that are not compared, with the reason."""
 SAME = {
     "content.null.assistant": "content.empty.assistant",
     "content.null.user": "content.empty.user",
     "odd.assistant_null_content_no_calls": "odd.assistant_empty_content_no_calls",
 }
-"""Counts that are taken together: a text that is null is an empty one here."""
+"""Counts that are added to another one, because a missing text is imported as an empty text."""
 UNSAID = ("tool_errors", "parallel_turns", "turns_text_and_calls", "traj_without_calls", "odd.*", "content.*")
-"""Counts that the corpus leaves out where they are 0, if it counts roles."""
+"""Counts that the corpus leaves out if they are 0, in files for which it states roles."""
 SIZES = ("chars", "max.*")
-"""Compared, but no number of things: they are not in the share that may differ."""
+"""Counts that are compared, but are left out of the share that may differ, because they do not count things."""
 SAID = {"tau-bench/few_shot-retail.jsonl.gz": {"traj": 69}}
-"""Counts that SOURCES.md alone has."""
+"""Counts that are stated only in SOURCES.md."""
 
 ODD = {
     "missing-call-id": "odd.call_id_missing",
@@ -124,84 +124,84 @@ ODD = {
     "repeated-call-id": "odd.duplicate_call_id",
     "unanswered-call": "odd.unanswered_call",
 }
-"""Oddities that the corpus counts too."""
+"""Oddities that the importer reports, with the names under which the corpus counts them."""
 KNOWN = ("role.*", "starts_with.*", "ends_with.*", "suite.*", "attack.*", "term.*", "odd.*", "content.*")
-"""Counts of which only those above 0 are made."""
+"""Counts that are made only if they are above 0."""
 BESIDE = {
     "runs": ("traj", "traj"),
     "messages": ("messages",) * 2,
     "calls": ("tool_calls",) * 2,
     "errors": ("errors", "tool_errors"),
 }
-"""Columns with counts that the corpus has too: the name of what came in, and what it is called there."""
+"""Columns of the table that the corpus states too: the name of our count, and its name in the corpus."""
 BESIDE_US = Path(__file__).resolve().parents[1] / "../shared/corpus"
 
 
 class File(Struct):
-    """One file of the corpus."""
+    """One file of the corpus: its counts after the import, and those that the corpus states."""
 
     path: str
     data: str | None = None
-    """Why it is no run."""
+    """The reason why it contains no run; `None` for a file with runs."""
     format: str | None = None
     problem: str | None = None
     runs: int = 0
     entries: int = 0
     calls: int = 0
     errors: int = 0
-    """Results with status error, also where that is inferred."""
+    """Number of results with the status error, including those whose status was inferred."""
     oddities: dict[str, int] = field(default_factory=dict)
     seconds: float = 0
-    """Of the import."""
+    """Duration of the import."""
     mb: float = 0
-    """Unpacked."""
+    """Size before compression, in MB."""
     counts: dict[str, int] = field(default_factory=dict)
-    """What came in, by the names of MANIFEST.json."""
+    """Counts of what was imported, by the names of MANIFEST.json."""
     stated: dict[str, int] = field(default_factory=dict)
-    """What MANIFEST.json says."""
+    """Counts that MANIFEST.json states."""
 
 
 class Difference(Struct, frozen=True):
-    """A count that is not what the corpus says."""
+    """A count that differs from what the corpus states."""
 
     path: str
     count: str
     stated: int
     found: int
     kind: str | None
-    """Name of its class."""
+    """Name of its class; `None` if no class fits."""
 
 
 class Folder(Struct):
-    """One folder of the corpus, as one record."""
+    """One folder of the corpus, imported into one record."""
 
     name: str
     files: list[File] = field(default_factory=list)
     flaws: list[str] = field(default_factory=list)
-    """What is not sound in its record."""
+    """What `verify` found wrong in the record."""
     record_mb: float = 0
 
 
 class Report(Struct):
-    """What came of all folders."""
+    """The result for all folders."""
 
     folders: list[Folder] = field(default_factory=list)
     differences: list[Difference] = field(default_factory=list)
     whole: bool = False
-    """Whether it is about all folders."""
+    """Whether all folders were imported."""
     unknown: list[str] = field(default_factory=list)
-    """Counts of the corpus that nobody here knows."""
+    """Counts of the corpus for which there is no count here."""
     compared: int = 0
-    """Things that were compared, as the corpus counts them."""
+    """Number of things compared, as the corpus counts them."""
 
     @property
     def differing(self) -> int:
-        """How many of these differ."""
+        """Number of these things that differ."""
         return sum(abs(one.stated - one.found) for one in self.differences if not like(one.count, SIZES))
 
     @property
     def problems(self) -> list[str]:
-        """Everything for which the command fails."""
+        """The reasons why the command fails; empty if it succeeds."""
         files = [file for folder in self.folders for file in folder.files]
         return [
             *(f"{file.path}: {file.problem}" for file in files if file.problem),
@@ -213,7 +213,7 @@ class Report(Struct):
 
 
 def stated(entry: dict[str, Any], path: str) -> dict[str, int]:
-    """Read the counts of MANIFEST.json about one file."""
+    """Return the counts that MANIFEST.json states about one file."""
     given: dict[str, int] = {}
     for name, count in (entry.get("stats") or {}).items():
         given |= {f"{name}.{part}": each for part, each in count.items()} if isinstance(count, dict) else {name: count}
@@ -224,7 +224,7 @@ def stated(entry: dict[str, Any], path: str) -> dict[str, int]:
 
 
 def compare(report: Report, file: File) -> None:
-    """Compare the counts of a file."""
+    """Compare the counts of a file with the stated ones, and add the differences to the report."""
     names = {name for name in file.stated if not like(name, [pattern for pattern, _ in UNCOMPARED])}
     if any(name.startswith("role.") for name in file.stated):
         names |= {name for name, count in file.counts.items() if count and like(name, UNSAID)}
@@ -238,7 +238,7 @@ def compare(report: Report, file: File) -> None:
 
 
 def classified(file: File, name: str, size: int) -> str | None:
-    """Find the class of a difference in a file."""
+    """Return the name of the class of a difference; `None` if no class fits."""
     for one in CLASSES:
         if like(file.path, [one.files]) and like(name, one.counts) and size <= one.most:
             return None if one.unsaid and name in file.stated else one.name
@@ -246,7 +246,7 @@ def classified(file: File, name: str, size: int) -> str | None:
 
 
 async def imported(record: Record, file: File, root: Path) -> None:
-    """Import a file and count what it became."""
+    """Import a file, and count what is in the record then."""
     before, started, shown = {row.run for row in await record.store.runs()}, time.perf_counter(), [time.perf_counter()]
 
     def progress(entries: int) -> None:
@@ -274,17 +274,17 @@ async def imported(record: Record, file: File, root: Path) -> None:
 
 
 def reason(path: str) -> str | None:
-    """Return why a file is no run."""
+    """Return the reason why a file contains no run; `None` if it contains runs."""
     return next((why for pattern, why in DATA if fnmatchcase(path, pattern)), None)
 
 
 def files_of(root: Path, name: str) -> list[Path]:
-    """List the files of a folder, or those beside the folders."""
+    """Return the files of a folder; for an empty name, those directly in the corpus."""
     return sorted(path for path in ((root / name).rglob("*") if name else root.glob("*")) if path.is_file())
 
 
 async def taken(root: Path, name: str, manifest: dict[str, Any]) -> Folder:
-    """Import a folder into a record of its own."""
+    """Import a folder into a record of its own, and return the result."""
     folder = Folder(name or "(top)")
     with tempfile.TemporaryDirectory() as place:
         address = Path(place) / "corpus.gesta"
@@ -302,7 +302,7 @@ async def taken(root: Path, name: str, manifest: dict[str, Any]) -> Folder:
 
 
 def shown(file_or_folder: Sequence[File]) -> list[str]:
-    """Lay out the numbers of one line: of the counts that the corpus has too, what came in and what it says."""
+    """Return the cells of one line of the table. Where the corpus states a count, a cell is `imported/stated`."""
     files = [file for file in file_or_folder if file.data is None]
     formats = ",".join(dict.fromkeys(file.format or "?" for file in files)) or "-"
     cells = [formats, str(sum(file.entries for file in files))]
@@ -318,13 +318,13 @@ def shown(file_or_folder: Sequence[File]) -> list[str]:
 
 
 def row(name: str, cells: Sequence[str]) -> str:
-    """Lay out one line of the table."""
+    """Return one line of the table."""
     first, *rest = cells
     return f"{name:<36.36} {first:<28.28}" + "".join(cell.rjust(17) for cell in rest)
 
 
 def table(report: Report, *, files: bool) -> Iterator[str]:
-    """Write a report as people read it."""
+    """Yield the lines of a report for people."""
     yield row(
         "folder",
         ("formats", "entries", *(f"{word}/stated" for word in BESIDE), "oddities", "seconds", "MB", "record MB"),
@@ -353,7 +353,7 @@ def table(report: Report, *, files: bool) -> Iterator[str]:
 
 
 async def reported(root: Path, names: Sequence[str]) -> Report:
-    """Import folders of the corpus, one after the other."""
+    """Import folders of the corpus, one after another, and return the report."""
     listed = json.loads((root / "MANIFEST.json").read_text(encoding="utf-8"))["files"]
     manifest = {entry["path"]: entry for entry in listed}
     report = Report(whole="" in names)

@@ -1,7 +1,8 @@
-"""Random agents whose processes are killed, at write points and at any instruction, while others send them letters.
+"""Kills the processes of random agents, at writes and at random instants, while other processes send messages to them.
 
-Each agent has a record, or a session of one PostgreSQL record, that is taken up until its turn has ended or waits for a
-doubt that it names. What became of it is held against the harness's own log, and against the world that it acted on.
+Each agent has its own record, or a session of one PostgreSQL record. New processes continue its turn until the turn has
+ended, or waits for a doubt (a call that may or may not have happened) that it names. The record is then compared with
+a log of the harness, and with the world that the tools changed.
 
 python -m benchmarks.crashes --agents 200 --kills 1000 [--record postgres://...] [--json] [--seed 1]
 """
@@ -28,11 +29,11 @@ from gesta.testing.crashes.life import Scene, ended, fork, judged, lived, ready
 from gesta.testing.crashes.report import Report
 
 OUTSIDERS = 3
-LIVES = 12  # of one agent that are killed, at most
+LIVES = 12  # greatest number of processes of one agent that are killed
 
 
 def campaign(agents: int, kills: int, record: str | None = None, seed: int = 1) -> Report:
-    """Kill so many agents at least, at least so often in all; the rest of an agent's lives are not killed."""
+    """Run at least so many agents, with at least so many kills in all. The last process of each agent is not killed."""
     total = Report()
     with tempfile.TemporaryDirectory() as folder:
         ready(Path(folder))
@@ -47,7 +48,7 @@ def campaign(agents: int, kills: int, record: str | None = None, seed: int = 1) 
 
 
 def one(seed: int, folder: Path, record: str | None, kills: int) -> Report:
-    """Kill one agent, at about so many points, and say what became of it."""
+    """Run one agent with about `kills` kills, and return what was found."""
     lot, session = random.Random(seed), f"crashes-{os.getpid()}-{seed}"
     scene = Scene(
         agent=partial(agent, seed, folder),
@@ -82,7 +83,7 @@ def one(seed: int, folder: Path, record: str | None, kills: int) -> Report:
 
 
 def twice_booked(record: Path) -> list[str]:
-    """Count in the table of the transactional tool, which is in the record's own file."""
+    """Return a sentence for each booking that the transactional tool made twice in its table in the record's file."""
     booked = "SELECT count(*) FROM sqlite_schema WHERE name = 'bookings'"
     query = "SELECT key, count(*) FROM bookings GROUP BY key HAVING count(*) > 1"
     with closing(sqlite3.connect(record)) as file:

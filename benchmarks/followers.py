@@ -1,9 +1,9 @@
-"""Do all who follow hear every event once and in order, while what writes is killed? `python -m benchmarks.followers`.
+"""Do all followers receive every event once and in order while the writer is killed? `python -m benchmarks.followers`.
 
-Another process takes turns in many sessions at once. It is killed three times (kill -9) and begun again, and goes on
-with the same turns. In this process each session is followed several times. Some followers stay; the others leave
-after a number of events and follow again after the last one that they heard, as a browser does. In the end each must
-have heard what is on record: every event once, in the order of the record. `--full` is 200 followers of 50 sessions.
+Another process takes turns in many sessions at once. It is killed three times (kill -9) and started again, and it
+continues the same turns. In this process each session is followed several times. Some followers stay; the others leave
+after a number of events and follow again after the last event that they received, as a browser does. In the end each
+must have received what is on record: every event once, in order. `--full` has 200 followers of 50 sessions.
 """
 
 import argparse
@@ -53,7 +53,7 @@ anyio.run(main)
 
 
 class Size(Struct, frozen=True):
-    """How much is followed."""
+    """The size of a campaign."""
 
     sessions: int
     followers: int
@@ -62,20 +62,20 @@ class Size(Struct, frozen=True):
 
 
 class Campaign:
-    """Followers of sessions that a process writes which is killed."""
+    """Followers of sessions whose writing process is killed again and again."""
 
     def __init__(self, address: str, size: Size, seed: int) -> None:
         self.address, self.size = address, size
         self.heard: list[list[Event]] = [[] for _ in range(size.followers)]
         self.again = 0
-        """How often somebody followed again."""
+        """Number of times that a follower left and followed again."""
         self.killed = 0
         self._lot = random.Random(seed)
         self._calls = anyio.Event()
         self._told = 0
 
     async def run(self) -> list[str]:
-        """Run it. Returns what was wrong; an empty list if all heard all."""
+        """Run the campaign. Return a sentence for each follower that did not receive every event once and in order."""
         self._begin("hello").wait()
         async with gesta.open(self.address, readonly=True) as record:
             async with anyio.create_task_group() as tasks:
@@ -90,11 +90,13 @@ class Campaign:
         return wrong
 
     async def _write(self) -> None:
-        """Have the turns taken, by a process that is killed now and then."""
+        """Run the process that takes the turns; kill it `kills` times and start it again."""
         total = self.size.steps * self.size.followers
         for kill in range(self.size.kills):
             process = self._begin("look")
-            bound = total * (kill + 1) // (5 * (self.size.kills + 1))  # the followers are behind
+            bound = (
+                total * (kill + 1) // (5 * (self.size.kills + 1))
+            )  # early, because the followers are behind the writer
             while self._told < bound and process.poll() is None:
                 self._calls = anyio.Event()
                 with anyio.move_on_after(1):
@@ -145,7 +147,7 @@ class Campaign:
 
 
 def main() -> int:
-    """Follow both stores, and print what was found."""
+    """Run a campaign on each store, and print the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--full", action="store_true", help="200 followers of 50 sessions; else 40 of 10")
     parser.add_argument("--store", choices=["file", "postgres", "both"], default="both")

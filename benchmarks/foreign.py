@@ -1,9 +1,10 @@
-"""Conversations of other agents, with many models, through Gesta's own loop: none may stop it.
+"""Runs recorded conversations of other agents, with many models, through Gesta's own loop: none may stop it.
 
-Run `python -m benchmarks.foreign [all]`. The model says what was recorded, tools answer from the record: by the order
-of calls with the same name and arguments. A line for each file; it ends with 1 if something was raised, a history was
-refused, a call had not exactly one result, or a result is not the recorded one. Files of AgentDojo (8,062 runs of 11
-models, without ids, with repeated ids, with 26 calls at once), tau2's without ids; with `all` mini-swe-agent's too.
+Run `python -m benchmarks.foreign [all]`. The model repeats what was recorded. The tools return the recorded results, in
+the order of the calls with the same name and arguments. The table has a line for each file. The exit code is 1 if an
+exception was raised, a history was refused, a call had not exactly one result, or a result differs from the recorded
+one. The files are those of AgentDojo (8,062 runs of 11 models, some without call ids, some with repeated ids or 26
+calls at once) and those of tau2 without ids; with `all` those of mini-swe-agent, too.
 """
 
 import gzip
@@ -59,19 +60,22 @@ MINI_SWE = tuple(
 
 
 class Conversation(Struct, frozen=True):
-    """A recorded conversation as Chat Completions messages; results follow their calls in order, whatever the ids."""
+    """A recorded conversation as Chat Completions messages.
+
+    Results follow their calls in order, whatever their ids are.
+    """
 
     id: str
     messages: list[Message]
     tools: tuple[str, ...]
-    """Names that the agent had; a model may have called others."""
+    """Names of the tools that the agent had. The model may have called others."""
 
     def texts(self, role: str) -> list[str]:
-        """Return what a role said."""
+        """Return the texts of the messages of a role."""
         return [message["content"] for message in self.messages if message["role"] == role]
 
     def answered(self) -> list[tuple[Message, str | None]]:
-        """Return every call with its result as text, or none where the recording was cut."""
+        """Return every call with its result as text; the result is `None` if the recording ended before it."""
         found: list[tuple[Message, str | None]] = []
         open_from = 0
         for message in self.messages:
@@ -90,25 +94,28 @@ class Tally(Check):
     file: str = ""
     conversations: int = 0
     compared: int = 0
-    """Calls that were made, have a result on record and were not refused; `equal` of them have that result here."""
+    """Number of calls that ran and have a recorded result. `equal` of them returned the same result here."""
     equal: int = 0
     refused: int = 0
-    """Calls that Gesta answered itself: no such tool, or arguments that fit none."""
+    """Number of calls that Gesta answered itself, because the tool is unknown or the arguments do not fit."""
     left: int = 0
-    """Messages of the recorded model that nobody asked for, as a turn had ended before them."""
+    """Number of recorded messages of the model that were not asked for, because the turn had ended before."""
     raised: int = 0
     seconds: float = 0.0
     expected: Counter[str] = field(default_factory=Counter)
-    """How turns must end: with each message of the recorded model that has no calls; where those are out, it is."""
+    """How often each reason is expected as the end of a turn.
+
+    A turn ends with each recorded message of the model that has no calls; when there is none left, it fails.
+    """
 
     def good(self) -> bool:
-        """Whether all holds that must hold."""
+        """Return whether the counts are as they must be."""
         return self.sound() and not self.raised and self.equal == self.compared and self.reasons == self.expected
 
 
 # ----------------------------------------------------------------------------------------------------------- reading
 def unpacked(path: Path) -> bytes | None:
-    """Read a zstd file by whatever there is: Python 3.14, the zstandard package, the zstd program. None: nothing."""
+    """Return the decompressed data of a zstd file; `None` if neither Python nor a program here can read zstd."""
     for name in ("compression.zstd", "zstandard"):
         try:
             module: Any = importlib.import_module(name)
@@ -124,7 +131,7 @@ def unpacked(path: Path) -> bytes | None:
 
 
 def load(file: str) -> Iterator[Conversation] | None:
-    """Load the conversations of a file; None if nothing here reads zstd."""
+    """Return the conversations of a file; `None` if nothing here reads zstd."""
     if file == MISSING_IDS:
         return _tau2(json.loads(gzip.decompress((corpus_folder() / file).read_bytes())))
     data = unpacked(corpus_folder() / file)
@@ -135,13 +142,13 @@ def load(file: str) -> Iterator[Conversation] | None:
 
 
 def suite_tools(suite: str) -> tuple[str, ...]:
-    """Read the names of the tools of an AgentDojo suite."""
+    """Return the names of the tools of an AgentDojo suite."""
     tools = json.loads((corpus_folder() / f"agentdojo/env/{suite}/tools.json").read_bytes())
     return tuple(tool["function"]["name"] for tool in tools)
 
 
 def _agentdojo(document: dict[str, Any]) -> Conversation:
-    """Convert one run of AgentDojo; a failed call has its text in `error`."""
+    """Return one run of AgentDojo as a conversation. There, a failed call has its text in `error`."""
     messages = [
         {
             "role": it["role"],
@@ -154,14 +161,14 @@ def _agentdojo(document: dict[str, Any]) -> Conversation:
 
 
 def _mini_swe(document: dict[str, Any]) -> Conversation:
-    """Convert one trajectory of mini-swe-agent, whose only tool is `bash`."""
+    """Return one trajectory of mini-swe-agent as a conversation. Its only tool is `bash`."""
     kept = ("role", "content", "tool_calls", "reasoning_content")
     messages = [{name: it.get(name) for name in kept} for it in document["data"]["messages"]]
     return Conversation(document["path"], messages, ("bash",))
 
 
 def _tau2(data: dict[str, Any]) -> Iterator[Conversation]:
-    """Convert simulations of tau2 in which no user spoke: the ticket is the message that the agent was given."""
+    """Yield simulations of tau2 in which no user spoke, as conversations whose user message is the ticket."""
     tickets = {task["id"]: task["ticket"] for task in data["tasks"]}
     for run in data["simulations"]:
         messages: list[Message] = [{"role": "user", "content": tickets[run["task_id"]]}]
@@ -173,19 +180,19 @@ def _tau2(data: dict[str, Any]) -> Iterator[Conversation]:
 
 
 def _call(call: dict[str, Any], name: str, args: Any) -> Message:
-    """Write a call with arguments as text; its id stays as it is, null, empty or missing."""
+    """Return a call with its arguments as text. Its id stays as it is, even if it is null, empty or missing."""
     kept = {"id": call["id"]} if "id" in call else {}
     return kept | {"type": "function", "function": {"name": name, "arguments": json.dumps(args)}}
 
 
 def _text(content: Any) -> str:
-    """Join a content that is a list of parts."""
+    """Return a message's content as one text, joining its parts if it is a list."""
     return "".join(part["content"] for part in content) if isinstance(content, list) else content or ""
 
 
 # ----------------------------------------------------------------------------------------------------------- driving
 class Replies:
-    """Recorded results by tool and arguments, each given once, in order."""
+    """The recorded results by tool and arguments. Each is used once, in order."""
 
     def __init__(self, conversation: Conversation) -> None:
         self._left: dict[tuple[str, bytes], deque[str | None]] = defaultdict(deque)
@@ -194,7 +201,7 @@ class Replies:
             self._left[call["function"]["name"], canonical(args)].append(result)
 
     def tool(self, name: str) -> gesta.Tool:
-        """Make a tool that takes any arguments."""
+        """Return a tool that accepts any arguments and returns the next recorded result."""
 
         async def answer(**args: Any) -> str:
             result = self._left[name, canonical(args)].popleft()
@@ -206,7 +213,10 @@ class Replies:
 
 
 def agent(conversation: Conversation, *, stream: bool = False) -> gesta.Agent:
-    """Make the agent of one conversation. An empty reply ends its turn, as the recorded one was not asked again."""
+    """Return the agent of one conversation.
+
+    An empty reply ends its turn, because the recorded model was not asked again.
+    """
     answers = Replies(conversation)
     return address.bind(
         gesta.Agent(
@@ -220,7 +230,7 @@ def agent(conversation: Conversation, *, stream: bool = False) -> gesta.Agent:
 
 
 async def converse(record: gesta.Record, conversation: Conversation, tally: Tally, *, stream: bool) -> None:
-    """Send every user message, each under its own key, and count what came of it."""
+    """Send every user message under a key of its own, and add the results to the counts."""
     tally.conversations += 1
     acting, said = agent(conversation, stream=stream), conversation.texts("user")
     if not said:
@@ -245,7 +255,10 @@ async def converse(record: gesta.Record, conversation: Conversation, tally: Tall
 
 
 async def drive(file: str, *, sample: int | None = None, stream: bool = False) -> Tally | None:
-    """Drive the conversations of a file, or the first of them, on one record; None if the file cannot be read."""
+    """Run the conversations of a file, or the first `sample` of them, on one record.
+
+    Return `None` if it cannot be read.
+    """
     conversations = load(file)
     if conversations is None:
         return None
@@ -255,7 +268,7 @@ async def drive(file: str, *, sample: int | None = None, stream: bool = False) -
             for conversation in islice(conversations, sample):
                 try:
                     await converse(record, conversation, tally, stream=stream)
-                except Exception:  # noqa: BLE001 - one that stops the loop is what is looked for
+                except Exception:  # noqa: BLE001 - a conversation that stops the loop is the failure to find
                     tally.raised += 1
                     print(f"RAISED {conversation.id}: {traceback.format_exc(limit=-3) if tally.raised < 4 else '...'}")
             tally.flaws = len(await record.verify())
@@ -268,14 +281,14 @@ MORE = ("kept", "derived", "flaws", "left", "raised", "seconds")
 
 
 def row(name: str, cells: Sequence[object]) -> str:
-    """Lay out one line of the table."""
+    """Return one line of the table."""
     shown = (f"{cell:.1f}" if isinstance(cell, float) else str(cell) for cell in cells)
     columns = zip(shown, (*COLUMNS, *MORE), strict=True)
     return name.ljust(40) + "".join(cell.rjust(max(6, len(column)) + 2) for cell, column in columns)
 
 
 def main() -> int:
-    """Print the table, a line per file."""
+    """Print the table with a line for each file. Return 0 if all counts are as they must be."""
     if not corpus_folder().is_dir():
         print(f"SKIPPED: no corpus at {corpus_folder()}; set GESTA_CORPUS to its folder")
         return 0

@@ -1,1 +1,1 @@
-"""A campaign of faults: random agents are struck in many ways, and what they did is counted outside of the record."""
+"""A campaign of faults: random agents meet many kinds of faults, and their effects are counted outside the record."""

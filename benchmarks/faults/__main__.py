@@ -1,7 +1,7 @@
-"""`python -m benchmarks.faults`: strike random agents in every way at every place, and count what they did.
+"""`python -m benchmarks.faults` causes every kind of fault at every place in random agents, and counts their effects.
 
---quick is for CI and takes less than a minute; --full goes on until each kind of fault met each place 30 times on each
-store, and there were 3,000 faults. It ends with 1 if a promise was broken.
+`--quick` is for CI and takes less than a minute. `--full` goes on until each kind of fault occurred at each place 30
+times on each store, and there were 3,000 faults. The exit code is 1 if a promise of Gesta was broken.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from benchmarks.faults.mends import MENDS
 
 QUICK_S, FULL_S = 40.0, 40 * 60.0
 SHOWN = 40
-"""Wrongs that are printed."""
+"""Greatest number of broken promises that are printed."""
 ROWS = {
     "before the intent is durable": ("before the intent",),
     "request durable, no completion": ("model call",),
@@ -33,7 +33,7 @@ ROWS = {
     "transactional": ("transactional",),
     "result durable": ("result",),
 }
-"""Rows of the crash table, by the places that they are about."""
+"""Rows of the crash table in the documentation, with the places that each row is about."""
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -56,7 +56,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def read(words: Sequence[str] | None) -> argparse.Namespace:
-    """Read the command line."""
+    """Return the options of the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.faults", description=__doc__.partition("\n")[0])
     length = parser.add_mutually_exclusive_group()
     length.add_argument("--quick", action="store_true", help="each cell once, at most 40 s (the default)")
@@ -78,7 +78,7 @@ def read(words: Sequence[str] | None) -> argparse.Namespace:
 
 
 def unmended_shown(given: argparse.Namespace, words: Sequence[str]) -> int:
-    """Remove mends, one at a time, and return 0 if each is missed."""
+    """Remove mends (fixes of earlier faults), one at a time. Return 0 if the campaign notices each removal."""
     names = list(MENDS) if given.unmend == "all" else [given.unmend]
     if given.tests:
         return max(map(unmended.by_tests, names))
@@ -88,7 +88,7 @@ def unmended_shown(given: argparse.Namespace, words: Sequence[str]) -> int:
 
 
 def found_again(given: argparse.Namespace, plan: Plan, stores: Sequence[str]) -> int:
-    """Carry out cases until one finds what is looked for; 0 if one did."""
+    """Run cases until one breaks a promise that matches `--until`. Return 0 if one did."""
     looked_for: Callable[[str], Any] = re.compile(given.until).search
 
     def stop(total: Total) -> bool:
@@ -102,7 +102,7 @@ def found_again(given: argparse.Namespace, plan: Plan, stores: Sequence[str]) ->
 
 
 def table(total: Total, stores: Sequence[str]) -> str:
-    """Write what was found, for people."""
+    """Return the result of a campaign as text."""
     parts = [
         f"{total.cases} cases, {total.faults} faults, {total.runs} runs, {total.seconds:.0f} s",
         "effects: " + ", ".join(f"{effect} {times}" for effect, times in sorted(total.effects.items())),
@@ -121,7 +121,7 @@ def table(total: Total, stores: Sequence[str]) -> str:
 
 
 def crash_rows(total: Total, store: str) -> list[list[str]]:
-    """Count the kills in each row of the crash table."""
+    """Return each row of the crash table with its number of kills."""
     kills = ("kill", "second kill")
     counts = {
         row: sum(total.cells.get(f"{store}/{kill}/{place}", 0) for place in places for kill in kills)
@@ -131,7 +131,7 @@ def crash_rows(total: Total, store: str) -> list[list[str]]:
 
 
 def matrix(total: Total, store: str) -> list[list[str]]:
-    """Count each kind of fault at each place."""
+    """Return a table of the number of faults of each kind at each place."""
     faults = [fault for fault in FAULTS[store] if fault not in CROWDS]
     rows = [["", *faults]]
     rows += [[place, *(str(total.cells.get(f"{store}/{fault}/{place}", 0)) for fault in faults)] for place in WHERE]
@@ -139,7 +139,7 @@ def matrix(total: Total, store: str) -> list[list[str]]:
 
 
 def laid(rows: Sequence[Sequence[str]]) -> str:
-    """Lay rows out in columns."""
+    """Return rows as lines of text with aligned columns."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
     return "\n".join(f"  {line}" for line in lines)

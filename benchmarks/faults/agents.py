@@ -1,7 +1,8 @@
-"""Agents drawn by lot: what each does follows from the seed in its task alone, so every process makes the same agent.
+"""Random agents. What an agent does follows only from the seed in its task, so every process makes the same agent.
 
-A model is a function of the conversation. It calls each order of its plan again, with the same arguments, for as long
-as no result says that the order is carried out: it repeats itself as models do.
+A model is a function of the conversation. It repeats each call of its plan with the same arguments until a result says
+that the order was carried out, because real models repeat themselves too. An order is one action with a number, which
+the tools write to the witness file.
 """
 
 import json
@@ -24,48 +25,54 @@ from gesta.workflow.verbs import Verbs
 TASK = re.compile(r"task=(\d+) base=(\d+) depth=(\d+)")
 OK = re.compile(r"\bok (\d+)\.")
 BELOW = ("clerk", "scout")
-"""Agents that are called as tools."""
+"""Names of the agents that other agents call as tools."""
 REPEATS = 4
-"""Calls of one order before the model gives it up."""
+"""Number of calls of one order after which the model gives it up."""
 STRIDES = (6000, 600, 80)
-"""Orders that belong to one task, by depth: those of the tasks that it hands on lie among them."""
+"""Number of orders reserved for one task, by depth. A task that it passes on uses a part of this range."""
 ASKS = {"approval": "sign", "question": "ask_person", "doubt": "wrap", "child": "clerk"}
-"""Tool by which a run comes to wait so."""
+"""For each kind of wait, the tool that makes a run wait so."""
 
 
 class Scene(Struct, frozen=True, kw_only=True):
-    """What all processes of a case know."""
+    """The settings of a case, the same in all of its processes."""
 
     seed: int
     record: str
-    """Address."""
+    """Address of the record."""
     witness: str
     """Path of the witness file."""
     sessions: int = 2
     turns: int = 1
     wants: str = ""
-    """Tool that is among those of the first session's plan for certain."""
+    """Name of a tool that is certain to be in the first session's plan."""
     backend: str = "asyncio"
     stream: bool = False
     programs: bool = False
-    """Whether the sessions are taken by a program that calls the agents."""
+    """Whether each session runs a workflow that calls the agents."""
     durability: str = "normal"
     manner: str = ""
-    """How that tool behaves for certain."""
+    """How that tool is certain to behave."""
     rest_s: float = 0.02
-    """How long programs sleep; a second or more is a wait, a shorter one is slept out."""
+    """Seconds for which workflows sleep.
+
+    A run waits for a sleep of a second or more; a shorter sleep blocks the turn.
+    """
     busy_s: float = 3.0
-    """How long others that write are waited for."""
+    """Seconds to wait for other writers of the record."""
     skipped: tuple[int, ...] = ()
-    """Sessions whose first turn was pruned, so that nobody sends it again."""
+    """Sessions whose first turn was pruned, so that its message is not sent again."""
     fresh: int = 0
-    """Turns of sessions that nobody has used before, beside the others."""
+    """Number of turns in sessions that nobody has used before, in addition to the others."""
     copied: bool = False
-    """Whether the record came from elsewhere: its processes cannot be looked up, people say that they are gone."""
+    """Whether the record was copied from elsewhere.
+
+    Gesta cannot look up its processes then, so a person declares that they have ended.
+    """
     lossy: bool = False
-    """Whether the server may lose its last commits when it ends: then a turn that was told to have ended is open."""
+    """Whether the server may lose its last commits when it crashes, so that an answered turn may be open again."""
     marked: bool = False
-    """Whether the record was restored: orders and keys of messages are others than before."""
+    """Whether the record was restored from a backup, so that new orders and message keys are used."""
 
 
 class Cast:
@@ -84,10 +91,10 @@ class Cast:
             when_busy=lot.choice(("queue", "raise", "raise")),
         )
         self.eager = lot.random() < 0.8
-        """Whether models repeat what was not said to be done, whatever else they read."""
+        """Whether models repeat a call until a result reports success, even if its outcome is said to be unknown."""
 
     def root(self) -> gesta.Agent:
-        """Make the agent that takes the sessions."""
+        """Return the agent that gets the messages of the sessions."""
         scout = self._agent("scout")
         clerk = self._agent("clerk", scout)
         if not self.scene.programs:
@@ -95,7 +102,7 @@ class Cast:
         return gesta.Agent("desk", program=self._program(scout, clerk), policy=self.policy)
 
     def task(self, session: int, turn: int) -> str:
-        """Write the message of a turn."""
+        """Return the message of a turn."""
         base = (session * 4 + turn + 1 + (400 if self.scene.marked else 0)) * STRIDES[0]
         return f"task={self.scene.seed} base={base} depth=0"
 
@@ -137,7 +144,7 @@ class Cast:
         return f"All is done: {bases}"
 
     def plan(self, seed: int, base: int, depth: int, below: list[str]) -> list[list[tuple[str, dict[str, Any]]]]:
-        """Draw what a task asks for: a few rounds of calls at once."""
+        """Return what a task asks for: a few rounds, each a list of calls to make at once."""
         lot, order, rounds = random.Random(f"{seed} {base} {depth}"), base, []
         wants, handed = self.scene.wants if depth == 0 and base <= STRIDES[0] else "", 0
         for turn in range(lot.randint(1, 2) if depth else lot.randint(2, 3)):
@@ -189,12 +196,12 @@ class Cast:
 
 
 def order_of(call: tuple[str, dict[str, Any]]) -> int:
-    """Return the order number of a planned call; of a task that is handed on, its base."""
+    """Return the order number of a planned call; for a task that is passed on, its first order number."""
     return _order(call[1])
 
 
 def order_in(call: dict[str, Any]) -> int:
-    """Return the order number of a call as Chat Completions has it."""
+    """Return the order number of a call in the form of Chat Completions; -1 if it has none."""
     try:
         return _order(json.loads(call["function"]["arguments"]))
     except (ValueError, TypeError):
@@ -209,17 +216,17 @@ def _order(args: dict[str, Any]) -> int:
 
 
 def order_of_args(args: dict[str, Any]) -> int:
-    """Return the order number in the arguments of a call on record."""
+    """Return the order number in the arguments of a recorded call."""
     return _order(args)
 
 
 def asked_of(messages: list[dict[str, Any]], words: str) -> list[int]:
-    """Return the orders whose results hold some words."""
+    """Return the order numbers of the calls whose results contain some words."""
     calls = {call["id"]: order_in(call) for each in messages for call in each.get("tool_calls") or ()}
     told = [each for each in messages if each["role"] == "tool" and words in str(each["content"])]
     return [calls[each["tool_call_id"]] for each in told if each.get("tool_call_id") in calls]
 
 
 def text_of(message: dict[str, Any]) -> str:
-    """Return the text of a message of a person."""
+    """Return the text of a person's message."""
     return str(message["content"])

@@ -1,4 +1,7 @@
-"""Case after case on several workers, those first whose cells were met least, until each was met often enough."""
+"""Runs case after case on several workers, first those that were tried least, until each was tried often enough.
+
+A cell is a kind of fault at one place, on one store. A job is one case that a worker runs.
+"""
 
 import multiprocessing
 import os
@@ -25,17 +28,17 @@ from benchmarks.faults.server import Server
 SMALL_BYTES = 16_000_000
 NOWHERE = ""
 TRIES = 12
-"""A cell that was aimed at so many times as often as it has to be met, and was not, is left alone."""
+"""A cell is given up after this many times as many tries as it has to be met."""
 ELSEWHERE = {"threads", "contention"}
-"""Crowds that need no server: they are about one file."""
+"""Kinds of crowd cases that need no database server, because they are about one file."""
 CANNOT = {("restore", "before the intent")}
-"""A run that has not begun is in no copy that could be restored."""
+"""Pairs of fault and place that cannot occur: a run that has not begun is in no copy that could be restored."""
 Cell = tuple[str, str, str]
-"""Store, fault, place."""
+"""Store, kind of fault, and place."""
 
 
 class Job(Struct, frozen=True, kw_only=True):
-    """One case that a worker is to carry out."""
+    """One case that a worker is to run."""
 
     number: int
     store: str
@@ -44,14 +47,14 @@ class Job(Struct, frozen=True, kw_only=True):
 
 
 class Total(Struct, kw_only=True):
-    """What came of all cases."""
+    """The sums over all cases."""
 
     cases: int = 0
     faults: int = 0
-    """Strikes, and what tools raised."""
+    """Number of faults, including exceptions that tools raised."""
     runs: int = 0
     cells: dict[str, int] = field(default_factory=dict)
-    """By `store/fault/place`."""
+    """Number of faults by `store/fault/place`."""
     effects: dict[str, int] = field(default_factory=dict)
     manners: dict[str, int] = field(default_factory=dict)
     skipped: dict[str, int] = field(default_factory=dict)
@@ -59,7 +62,7 @@ class Total(Struct, kw_only=True):
     seconds: float = 0.0
 
     def add(self, job: Job, found: Found) -> None:
-        """Add what came of a case."""
+        """Add the result of a case."""
         self.cases += 1
         self.faults += found.strikes
         self.runs += found.runs
@@ -75,7 +78,7 @@ class Total(Struct, kw_only=True):
 
 
 class Plan:
-    """Which case comes next."""
+    """Decides which case comes next."""
 
     def __init__(self, stores: Sequence[str], only: Sequence[str], seed: int, target: int, faults: int) -> None:
         self.lot = random.Random(seed)
@@ -94,11 +97,13 @@ class Plan:
                 self.cells += [(store, fault, place) for place in places if (fault, place) not in CANNOT]
 
     def next(self, total: Total) -> Job | None:
-        """Choose the next case; None when every cell was met often enough, and there were faults enough."""
+        """Return the next case; `None` if every cell was met often enough and there were enough faults."""
         open_ = [cell for cell in self.cells if self.needs(cell, total)]
         if not open_ and total.faults >= self.faults:
             return None
-        first = [cell for cell in open_ if cell[2] == NOWHERE and not self.aimed[cell]]  # quick, and told nowhere else
+        first = [
+            cell for cell in open_ if cell[2] == NOWHERE and not self.aimed[cell]
+        ]  # quick, and not covered by other cells
         least = first or open_ or self.cells
         least = self.lot.sample(least, min(len(least), 12))
         cell = min(least, key=lambda each: total.cells.get("/".join(each), 0) + self.aimed[each])
@@ -107,19 +112,19 @@ class Plan:
         return Job(number=self.number, store=cell[0], fault=cell[1], place=cell[2])
 
     def needs(self, cell: Cell, total: Total) -> bool:
-        """Return whether a cell has to be met more often, and can be."""
+        """Return whether a cell has to be met more often, and has not been given up."""
         met = total.cells.get("/".join(cell), 0)
         return met < self.target and self.aimed[cell] < max(TRIES, self.target * TRIES / 3)
 
 
 def mounts() -> bool:
-    """Return whether a small disk can be made."""
+    """Return whether this process may mount a small disk."""
     return sys.platform == "linux" and not os.geteuid()
 
 
 @contextmanager
 def small_disk(folder: Path) -> Iterator[Path | None]:
-    """Make a disk that is full soon; None where that cannot be done."""
+    """Mount a small disk, which is soon full, and yield its folder; `None` if it cannot be mounted."""
     folder.mkdir()
     options = f"size={SMALL_BYTES}"
     command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)]
@@ -133,7 +138,7 @@ def small_disk(folder: Path) -> Iterator[Path | None]:
 
 
 def work(pipe: Connection, stores: Sequence[str], keep: Path | None) -> None:
-    """Carry out cases as they come."""
+    """Run the cases that arrive through a pipe, until it sends `None`. This is the body of a worker process."""
     with tempfile.TemporaryDirectory(prefix="gesta-faults-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         folder.chmod(0o777)
@@ -151,7 +156,7 @@ def work(pipe: Connection, stores: Sequence[str], keep: Path | None) -> None:
 
 
 def carried_out(job: Job, folder: Path, server: Server | None, small: Path | None, keep: Path | None) -> Found:
-    """Carry out one case; what the harness itself fails at is wrong, too."""
+    """Run one case and return what was found. A failure of the harness itself is reported as wrong, too."""
     place = folder / f"case-{job.number}"
     place.mkdir()
     lives.SAYS[:] = [place / "said.txt"]
@@ -165,7 +170,7 @@ def carried_out(job: Job, folder: Path, server: Server | None, small: Path | Non
     )
     try:
         found = case.run()
-    except Exception as error:  # noqa: BLE001 - one case ends no campaign
+    except Exception as error:  # noqa: BLE001 - a failing case must not end the campaign
         found = Found(wrong=[f"the harness failed: {type(error).__name__}: {error}"])
     if found.wrong and keep is not None:
         subprocess.run(["cp", "-r", str(place), str(keep)], check=False)
@@ -176,10 +181,10 @@ def carried_out(job: Job, folder: Path, server: Server | None, small: Path | Non
 def campaign(
     plan: Plan, stores: Sequence[str], *, jobs: int, seconds: float, keep: Path | None, stop: Any = None
 ) -> Total:
-    """Carry out cases until the plan is done or the time is over.
+    """Run cases until the plan is done or the time is over, and return the sums.
 
     Args:
-        stop: is asked after each case whether enough is known.
+        stop: called after each case; a true value ends the campaign.
     """
     total, began = Total(), time.monotonic()
     fork = multiprocessing.get_context("fork")
@@ -212,7 +217,7 @@ def campaign(
 
 
 def give(pipe: Any, plan: Plan, total: Total, busy: set[Any]) -> None:
-    """Hand the next case to a worker, if there is one."""
+    """Send the next case to a worker, if there is one."""
     job = plan.next(total)
     if job is not None:
         pipe.send(job)
@@ -220,7 +225,7 @@ def give(pipe: Any, plan: Plan, total: Total, busy: set[Any]) -> None:
 
 
 def progress(total: Total) -> None:
-    """Write on stderr how far it is."""
+    """Print the sums so far on standard error."""
     if sys.stderr.isatty() or not total.cases % 50:
         words = f"{total.cases} cases, {total.faults} faults, {len(total.wrong)} wrong, {total.seconds:.0f} s"
         print(words, file=sys.stderr, flush=True)

@@ -1,4 +1,7 @@
-"""One case: a record, a few processes that are struck, a last one that is not, and what was found then."""
+"""One case: a record, a few processes with faults, a last process without faults, and a judgement of the result.
+
+A strike is one fault that is caused at a planned place in a process.
+"""
 
 import os
 import random
@@ -46,12 +49,12 @@ WHERE: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "result": (("before a commit", "after a commit", "before a release"), ("",)),
     "between turns": (("at the end",), ("",)),
 }
-"""Where a strike is made, and for which tool or agent, so that it meets a run at that place."""
+"""For each place in a run, the points in the code at which a strike meets a run there, and the tools or agents."""
 WANTS = {"approval": "sign", "question": "ask_person", "doubt": "wrap", "child run": "clerk", "transactional": "book"}
 LIVING = ("cancel", "write", "full disk", "foreign write", "terminate", "restart")
-"""Strikes after which the same process goes on."""
+"""Kinds of faults after which the same process continues."""
 COPYING = ("prune", "restore", "push", "move", "fork")
-"""What is done to the record between two processes."""
+"""Operations on the record between two processes."""
 FAULTS = {
     "sqlite": (
         "kill",
@@ -83,23 +86,23 @@ FAULTS = {
 
 
 class Found(Struct, kw_only=True):
-    """What came of a case."""
+    """The result of a case."""
 
     wrong: list[str] = field(default_factory=list)
     cells: list[tuple[str, str, int]] = field(default_factory=list)
-    """Kind of fault, place, and how often."""
+    """Kind of fault, place, and how often that fault met a run there."""
     strikes: int = 0
     effects: dict[str, int] = field(default_factory=dict)
-    """By policy of the tool."""
+    """Number of effects by the tool's effect policy."""
     manners: dict[str, int] = field(default_factory=dict)
-    """What tools raised and timeouts, as the log names them."""
+    """Number of attempts and requests that failed, by the name in the log."""
     runs: int = 0
     skipped: str = ""
-    """Why it could not be tried."""
+    """The reason why the case could not be tried; empty if it was."""
 
 
 class Case:
-    """One case, in a folder of its own."""
+    """One case with its record, in a folder of its own."""
 
     def __init__(
         self, seed: int, fault: str, place: str, folder: Path, server: Server | None, small: Path | None
@@ -129,16 +132,16 @@ class Case:
         )
         self.scene = msgspec.structs.replace(self.scene, lossy=fault == "restart" and self.scene.durability == "normal")
         self.records = [record]
-        """Addresses that are judged."""
+        """Addresses of the records that are judged."""
         self.beside: list[Life] = []
-        """Processes that go on for a while beside those that are struck."""
+        """Processes that run for a while beside those with faults."""
         self.wrong: list[str] = []
         self.skipped = ""
         self.lost = self.scene.lossy
         """Whether answered turns may be missing: the record was pruned or restored, or a server crashed."""
 
     def run(self) -> Found:
-        """Carry the case out."""
+        """Run the case, and return what was found."""
         if self.fault in LIVING:
             self._living()
         elif self.fault in COPYING:
@@ -164,7 +167,7 @@ class Case:
         return self.lot.choice(tools) if tools else ""
 
     def at_place(self, fault: str, **others: Any) -> Strike:
-        """Plan a strike at the place of this case."""
+        """Return a strike at the place of this case."""
         names, tools = WHERE[self.place]
         place, tool = self.lot.choice(names), self.lot.choice(tools)
         if (place.startswith(("before a ", "after a ")) and tool != "attempt") or place.startswith("waiting"):
@@ -181,10 +184,10 @@ class Case:
         return Strike(fault=fault, place=place, tool=tool, count=count, **others)
 
     def anywhere(self, fault: str, most: int = 25, **others: Any) -> Strike:
-        """Plan a strike at any place."""
+        """Return a strike at a random place."""
         return Strike(fault=fault, count=self.lot.randint(1, most), **others)
 
-    # kinds of strikes
+    # kinds of faults
 
     def _kill(self) -> None:
         if self.lot.random() < 0.1:
@@ -222,7 +225,7 @@ class Case:
         self.final()
 
     def _fill(self) -> None:
-        """Fill the small disk, and make room again in a moment."""
+        """Fill the small disk, and make room again after a moment."""
         if self.small is None:
             return
         path = self.small / "fill"
@@ -234,7 +237,7 @@ class Case:
         threading.Timer(self.lot.uniform(0.02, 0.2), lambda: path.unlink(missing_ok=True)).start()
 
     def _block(self) -> None:
-        """Have another program write for a while."""
+        """Let another program hold the write lock of the record for a while."""
         wait_s, (ready, told) = self.lot.uniform(0.05, 0.4), os.pipe()
 
         def write() -> None:
@@ -260,9 +263,10 @@ class Case:
         self.final()
 
     def _files(self) -> None:
-        """Remove files beside the record, while it is written, and have another process open it.
+        """Move the files beside the record away while it is written, and let another process open it.
 
-        The process goes on and closes the record; or it is killed, and the log is put back by a person who is told.
+        The first process continues and closes the record, or it is killed. In that case the log file is put back
+        afterwards.
         """
         others: list[Life] = []
         path, taken = Path(self.scene.record), self.folder / "taken"
@@ -284,10 +288,10 @@ class Case:
         if not dies or not others:
             self.ended(code)
         for life in others:
-            life.follow()  # it is refused, and says so
+            life.follow()  # it is refused with an error
         if dies and (taken / log.name).exists():
             begin(self.scene, brief_s=0.5).follow()
-            if index.exists():  # else all was moved into the file before
+            if index.exists():  # otherwise the log was already merged into the file
                 (taken / log.name).rename(log)
         self.final()
 
@@ -303,17 +307,17 @@ class Case:
     # the end
 
     def ended(self, code: int) -> None:
-        """Note a process that did not end as it should."""
+        """Note as wrong that a process ended with an exit code other than 0."""
         if code:
             self.wrong.append(f"a process ended with {code}")
 
     def final(self, scene: Scene | None = None, **options: Any) -> None:
-        """Have a fresh process bring every run to its end, where nothing is struck any more."""
+        """Let a new process without faults bring every run to its end."""
         chosen = msgspec.structs.replace(scene or self.scene, backend="asyncio")
         self.ended(begin(chosen, final=True, **options).follow())
 
     def judged(self) -> Found:
-        """Judge the records, in a process of its own."""
+        """Judge the records in a process of its own, and return what was found."""
         path = self.folder / "found.json"
 
         def work() -> None:
@@ -324,7 +328,7 @@ class Case:
         return msgspec.json.decode(path.read_bytes(), type=Found)
 
     def clean(self) -> None:
-        """Remove what the case left."""
+        """Remove the files and schemas of the case."""
         shutil.rmtree(self.folder, ignore_errors=True)
         if self.server is not None:
             self.server.drop(self.schema)
@@ -335,7 +339,7 @@ class Case:
 
 
 def judge(case: Case) -> Found:
-    """Find what must not be, and where each strike met each run."""
+    """Return which promises were broken, and where each strike met which run."""
     lines = witness_of(case.scene).lines()
     found = Found(wrong=list(case.wrong), skipped=case.skipped)
     counts: Counter[tuple[str, str]] = Counter()
@@ -358,7 +362,7 @@ def judge(case: Case) -> Found:
 
 
 def missing(lines: Sequence[Line], runs: judging.Runs) -> list[str]:
-    """Find turns that were answered and are not on record."""
+    """Return a sentence for each turn that was answered but is not on record."""
     return [
         f"the answered turn {line.key} of {line.run} is not on record"
         for line in lines

@@ -1,4 +1,7 @@
-"""What is done to a record between two processes, with Gesta's own commands; sessions go on in what comes of it."""
+"""Cases in which Gesta's own commands change or copy a record between two processes.
+
+The sessions continue afterwards.
+"""
 
 import random
 import shutil
@@ -20,13 +23,13 @@ from gesta.kinds import ApprovalContent
 
 BRIEF_S = 1.5
 HELD_S = 5.0
-"""The longest that anything lives on that a tool started."""
+"""The longest time in seconds that a subprocess started by a tool lives on."""
 FORKED: Any = None
-"""The agent that goes on with a fork: commands find it here by its name."""
+"""The agent that continues a fork. The command finds it here by its name."""
 
 
 def command(*words: str) -> int:
-    """Run a command of `gesta` in a process of its own."""
+    """Run a command of `gesta` in a process of its own, and return its exit code."""
 
     def work() -> None:
         from gesta.cli import main
@@ -44,7 +47,7 @@ class Copying:
         self.case, self.scene, self.lot = case, case.scene, random.Random(case.scene.seed)
 
     def run(self) -> None:
-        """Carry the case out."""
+        """Kill a process at the place of the case, then carry out its operation on the record."""
         begin(self.scene, [self.case.at_place("kill")]).follow()
         getattr(self, f"_{self.case.fault}")()
 
@@ -52,11 +55,11 @@ class Copying:
         kill_note(self.scene, self.case.fault, self.case.place)
 
     def _later(self, **others: Any) -> Scene:
-        """Return the scene in which the sessions go on with another message."""
+        """Return the scene with one more message for each session."""
         return msgspec.structs.replace(self.scene, turns=self.scene.turns + 1, **others)
 
     def _prune(self) -> None:
-        """Remove what has ended; a session that goes on afterwards is another run, and its keys are others."""
+        """Remove ended sessions. A session that is used again afterwards is a new run with new keys."""
         if self.lot.random() < 0.3:
             begin(self.scene, final=True).follow()
         before = self._sessions()
@@ -67,13 +70,16 @@ class Copying:
         self.case.final(self._later(skipped=gone))
 
     def _known(self) -> Scene:
-        """Return the scene with only those sessions that are on record: the same message sent to two records is two."""
+        """Return the scene with only those sessions that are on record.
+
+        The others are left out, because the same message sent to two records is rightly carried out twice.
+        """
         known = {int(each[1:]) for each in self._sessions()}
         others = tuple(each for each in range(self.scene.sessions) if each not in known)
         return msgspec.structs.replace(self.scene, skipped=others)
 
     def _sessions(self) -> set[str]:
-        """Return the sessions on record."""
+        """Return the names of the sessions on record."""
 
         async def work() -> set[str]:
             async with gesta.open(self.scene.record, readonly=True) as record:
@@ -85,7 +91,10 @@ class Copying:
         return msgspec.json.decode(path.read_bytes(), type=set[str])
 
     def _restore(self) -> None:
-        """Put a backup back: what was done since is unknown to it, and its keys must never come again."""
+        """Restore a backup.
+
+        It knows nothing of what was done since, and the keys used since then must not be used again.
+        """
         copy, path = self.case.folder / "backup.gesta", Path(self.scene.record)
         self.case.ended(command("backup", str(copy), "--record", self.scene.record))
         known = self._known()
@@ -99,10 +108,10 @@ class Copying:
             Path(copy).replace(path)
         self.case.lost = True
         begin(msgspec.structs.replace(self.scene, turns=0, marked=True, fresh=1), brief_s=BRIEF_S).follow()
-        begin(known, brief_s=BRIEF_S / 3).follow()  # what was open at the copy: it may wait, and does nothing
+        begin(known, brief_s=BRIEF_S / 3).follow()  # turns that were open at the backup may wait, and must do nothing
 
     def _push(self) -> None:
-        """Copy it elsewhere: the copy is a mirror, and nothing is done twice though both are driven and approved."""
+        """Copy the record. The copy is a mirror, so nothing is done twice even if both are driven and approved."""
         self._approve()
         self._note()
         copy = self._copy()
@@ -117,7 +126,7 @@ class Copying:
             self._pushed(copy)
 
     def _move(self) -> None:
-        """Move it elsewhere: it goes on there, and there alone."""
+        """Move the runs to another record. They continue there, and only there."""
         if not moves():
             self.case.skipped = "push --move is not there"
             return
@@ -132,7 +141,7 @@ class Copying:
         begin(known, brief_s=0.3).follow()
 
     def _pushed(self, copy: str, *options: str) -> None:
-        """Push it; while a subprocess of a tool lives on, the run of its process is held, and the command says so."""
+        """Push the record. The command is repeated while a tool's subprocess that lives on still holds a run."""
         until, code = time.monotonic() + HELD_S, 1
         while code and time.monotonic() < until:
             code = command("push", *options, self.scene.record, copy)
@@ -147,7 +156,7 @@ class Copying:
         return str(copy)
 
     def _approve(self) -> None:
-        """Have a person approve what waits, before anybody goes on."""
+        """Approve the calls that wait for it, before any other process continues."""
         witness = witness_of(self.scene)
 
         async def work() -> None:
@@ -161,7 +170,7 @@ class Copying:
         done(lambda: anyio.run(work))
 
     def _fork(self) -> None:
-        """Fork a run that was broken off: the fork does nothing, whatever it shares."""
+        """Fork interrupted runs. A fork must not carry out anything, whatever entries it shares."""
         runs = self._shared()
         self._note()
         for run, at in runs:
@@ -169,7 +178,7 @@ class Copying:
         self.case.final()
 
     def _shared(self) -> list[tuple[str, int]]:
-        """Choose what to fork, and up to where: where a person approved, if anywhere."""
+        """Return the runs to fork, each with the last shared entry: an approval if there is one."""
         path = self.case.folder / "shared.json"
 
         def work() -> None:
@@ -186,7 +195,7 @@ class Copying:
         return msgspec.json.decode(path.read_bytes(), type=list[tuple[str, int]])
 
     def _forked(self, run: str, at: int) -> None:
-        """Fork a run, and let the agent go on with the fork; what it effects is written down as wrong."""
+        """Fork a run and let the agent continue the fork. Each effect that it has is noted as wrong."""
         global FORKED  # noqa: PLW0603 - commands find an agent by its name
         quiet = self.case.folder / "fork.jsonl"
         witness = witness_of(self.scene)
@@ -209,7 +218,7 @@ class Copying:
 
 
 def moves() -> bool:
-    """Return whether records can be moved."""
+    """Return whether this version of Gesta can move records."""
     from gesta.cli.options import PushOptions
 
     return "move" in PushOptions.__annotations__

@@ -1,4 +1,4 @@
-"""Cases in which many share a record, or one who behaves badly is among them: nobody else may lose anything by it."""
+"""Cases in which many users share a record, or one of them behaves badly. No other one may lose anything by that."""
 
 import os
 import threading
@@ -26,20 +26,23 @@ from gesta.worker import Worker
 KINDS = ("bad neighbour", "threads", "starved threads", "contention", "bad listener", "used key", "recursion")
 THREADS, PROCESSES, RUNS = 8, 16, 20
 BUSY_S = 10.0
-"""How long a writer waits for others there: enough for each of them to have its turn, not to be passed by others."""
+"""Seconds for which a writer waits for others in these cases.
+
+It is enough if each writer has one turn before any other has a second one.
+"""
 DEEP = 200
-"""Requests of an agent that calls itself, at most."""
+"""Greatest number of requests of an agent that calls itself."""
 
 
 class Crowd:
-    """A case of one of these kinds."""
+    """A case of one of the kinds in `KINDS`."""
 
     def __init__(self, case: Any) -> None:
         self.case, self.scene = case, case.scene
         self.witness = witness_of(case.scene)
 
     def run(self) -> None:
-        """Carry the case out."""
+        """Run the case."""
         kill_note(self.scene, self.case.fault, "")
         work = getattr(self, f"_{self.case.fault.replace(' ', '_')}")
         if self.case.fault == "contention":
@@ -50,7 +53,7 @@ class Crowd:
     def tool(
         self, name: str, order: int, *, wait_s: float = 0.0, raises: type[BaseException] | None = None, **options: Any
     ) -> Any:
-        """Make a tool that carries one order out."""
+        """Return a tool that carries out one order."""
 
         async def act(context: gesta.Context) -> str:
             line = self.line(name, order, context)
@@ -65,19 +68,19 @@ class Crowd:
         return gesta.tool(act, **({"effect": "once"} | options))
 
     def line(self, name: str, order: int, context: gesta.Context) -> Line:
-        """Write that a function began."""
+        """Return the line for the witness file which says that a function has begun."""
         attempt = int(context.explain_id.rpartition(".")[2])
         return Line(
             what="begun", order=order, tool=name, effect="once", key=context.key, run=context.run, attempt=attempt
         )
 
     def simple(self, name: str, order: int, **options: Any) -> gesta.Agent:
-        """Make an agent that carries one order out."""
+        """Return an agent that carries out one order."""
         tool = self.tool("act", order, **options)
         return gesta.Agent(name, model=gesta.scripted(gesta.call("act"), "Done.", stream=False), tools=[tool])
 
     def must(self, condition: object, text: str) -> None:
-        """Write down what must not be."""
+        """Note `text` as a broken promise unless the condition is true."""
         if not condition:
             self.witness.wrong(text)
 
@@ -87,7 +90,7 @@ class Crowd:
         anyio.run(self._worker)
 
     async def _worker(self) -> None:
-        """A worker has one run that raises: all others go on, and nobody's will is written into them."""
+        """One run of a worker raises. All others must continue, and no cancellation may be written into them."""
         good = [self.simple(f"good{order}", order, wait_s=0.03, approval=True) for order in range(3)]
         below = gesta.Agent("below", model=gesta.scripted("x"))
 
@@ -144,7 +147,7 @@ class Crowd:
         anyio.run(self._starve)
 
     async def _starve(self) -> None:
-        """More blocking tools at once than threads: waiting for a thread is no part of a tool's time."""
+        """More blocking tools run than there are threads. Waiting for a thread must not count as time of the tool."""
         to_thread.current_default_thread_limiter().total_tokens = 2
         outlive.THREADS = 2
 
@@ -164,14 +167,14 @@ class Crowd:
                 group.start_soon(partial(record.run, make(order), "Go.", session=f"s{order}", key="m"))
 
     def _contention(self) -> None:
-        """Many processes write one record: all come to their end, and the others leave none of them behind."""
+        """Many processes write one record. All of them must end, and none may be left far behind."""
         with gesta.open_sync(self.scene.record):
             pass
         start, go = os.pipe()
 
         def write(number: int) -> None:
             os.close(go)
-            os.read(start, 1)  # until the parent lets all of them go at once
+            os.read(start, 1)  # until the parent closes the pipe, which starts all processes at once
             self._writer(number)
 
         lives = [Life(lambda _, number=number: write(number)) for number in range(PROCESSES)]  # type: ignore[misc]
@@ -210,7 +213,10 @@ class Crowd:
             self.must(False, f"one stream's failure ended the program: {type(error).__name__}")  # noqa: FBT003
 
     async def _listeners(self) -> None:
-        """One stream's tool raises what is no Exception, one listener raises, one leaves: the others go on."""
+        """One stream's tool raises a BaseException, one listener raises, and one leaves.
+
+        All other streams must continue.
+        """
         ended: dict[str, str] = {}
 
         async def hear(record: Any, name: str, agent: gesta.Agent, *, leaves: bool = False) -> None:
@@ -221,7 +227,7 @@ class Crowd:
                         ended[name] = "left"
                         return
                 ended[name] = stream.outcome.reason if stream.outcome is not None else "nothing"
-            except (Exception, Panic) as error:  # noqa: BLE001 - it is judged below
+            except (Exception, Panic) as error:  # noqa: BLE001 - judged below
                 ended[name] = type(error).__name__
 
         def raising(_event: Any) -> None:
@@ -252,7 +258,7 @@ class Crowd:
                 self.must(outcome.reason == "answered", f"a turn whose listener left ended {outcome.reason}")
 
     def _used_key(self) -> None:
-        """Another message under a used key is an error."""
+        """Another message under a used key must be an error."""
         agent = self.simple("agent", 1)
         gesta.run_sync(agent, "Pay 5.", record=self.scene.record, session="s", key="m")
         with suppress(gesta.GestaError):
@@ -260,7 +266,7 @@ class Crowd:
             self.must(False, f"another message under a used key was answered {outcome.answer!r}")  # noqa: FBT003
 
     def _recursion(self) -> None:
-        """An agent that calls itself comes to an end soon."""
+        """An agent that calls itself must be stopped soon."""
         asked: list[int] = []
 
         def think(*_: Any) -> Any:
@@ -285,8 +291,8 @@ def fewest_ended(ended: Sequence[int], runs: int) -> int:
     """Return how many runs the slowest process had ended when half of the processes had ended all of theirs.
 
     Args:
-        ended: number of the process for each run, in the order of their ends.
-        runs: of each process.
+        ended: the process number of each run, in the order in which the runs ended.
+        runs: number of runs of each process.
     """
     counts = dict.fromkeys(range(PROCESSES), 0)
     for number in ended:

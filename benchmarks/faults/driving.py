@@ -1,7 +1,7 @@
-"""One process of a case: it takes every session to its end, answers for people by the witness file, and is struck.
+"""One process of a case: it brings every session to its end, answers in place of people, and meets the planned faults.
 
-People answer truthfully: whether an order was carried out stands in the witness file, and while something that may
-still carry it out is alive nobody answers. So whatever is carried out twice is nobody's fault but Gesta's.
+The answers are truthful: the witness file says whether an order was carried out. While something that may still carry
+it out is alive, no answer is given. So if an order is carried out twice, Gesta alone is at fault.
 """
 
 import asyncio
@@ -37,46 +37,46 @@ from gesta.kinds import (
 )
 
 RECOVERS_S = 5.0
-"""A run must go on, or wait on something named, so long after a fault at the latest."""
+"""Seconds after a fault within which a run must continue, or wait for something that it names."""
 COMES_BACK_S = 12.0
-"""One call of `record.run` that takes longer is stuck: all that its tools do takes less than half of it."""
+"""Seconds after which one call of `record.run` counts as stuck; its tools take less than half of that time."""
 LIVES_S = 40.0
-"""A session that takes longer is stuck."""
+"""Seconds after which a session counts as stuck."""
 LOOK_S = 0.01
 NAMED = {"approval", "doubt", "running", "child", "question", "timer", "resume", "deaths", "copy"}
 BY, LATE = "ann", "ann, too late"
 GONE_S = 0.3
-"""A process that the campaign knows to be dead, and a copied record cannot look up, is declared gone after so long."""
+"""Seconds after which a process is declared dead in a copied record, which cannot look it up."""
 
 
 class Stuck(Exception):
-    """A session that cannot be taken on."""
+    """A session did not come to its end."""
 
 
 class Driver:
-    """Drives the sessions of a case in this process."""
+    """Brings the sessions of a case to their ends in this process."""
 
     def __init__(
         self, scene: Scene, striker: Striker, *, version: int = 1, final: bool = False, brief_s: float | None = None
     ) -> None:
         self.scene, self.striker, self.witness = scene, striker, striker.witness
         self.final = final
-        """Whether nothing is struck any more, so that every run has to come to its end."""
+        """Whether there are no more faults, so that every run must come to its end."""
         self.until = time.monotonic() + brief_s if brief_s is not None else None
-        """When it gives up without a word: others are at work."""
+        """Time at which it gives up without a complaint, because other processes continue; `None` for never."""
         self.running: dict[tuple[str, int], float] = {}
-        """Since when calls are said to be at work."""
+        """For each call that was reported as running, the time of the first report."""
         self.cast = Cast(scene, self.witness, striker, version)
         self.lot = random.Random(f"{scene.seed} {time.time_ns()}")
         self.handles: set[Callable[[], object]] = set()
-        """Cancel what is at work."""
+        """Functions that cancel the work in progress."""
 
     def live(self) -> None:
-        """Be the process."""
+        """Run until the sessions have ended. This is the body of the process."""
         anyio.run(self.main, backend=self.scene.backend)
 
     async def main(self) -> None:
-        """Open the record, and take every session to its end."""
+        """Open the record, and bring every session to its end."""
         self.striker.cancel = self._canceller()
         original = address.store
         address.store = lambda *args, **options: Struck(original(*args, **options), self.striker)
@@ -94,7 +94,7 @@ class Driver:
         self.witness.tell(Line(what="done"))
 
     def _canceller(self) -> Callable[[Strike], None]:
-        """Make what cancels all that is at work, from any thread."""
+        """Return a function that cancels all work in progress and can be called from any thread."""
         if self.scene.backend == "trio":
             import trio
 
@@ -128,7 +128,7 @@ class Driver:
                 self.witness.wrong(str(stuck))
 
     async def _turn(self, record: Any, agent: gesta.Agent, session: int, turn: int) -> None:
-        """Send a message until it is answered; one whose turn ended otherwise is sent again under another key."""
+        """Send a message until it is answered. If its turn ended otherwise, send it again under another key."""
         text = self.cast.task(session, turn)
         outcome: Outcome | None = None
         for again in range(4):
@@ -143,7 +143,7 @@ class Driver:
             raise Stuck(f"the turn of s{session} ended {outcome.reason} again and again: {outcome.error}")
 
     async def _ended(self, record: Any, agent: gesta.Agent, session: str, text: str, key: str) -> Outcome | None:
-        """Run a turn to its end, and answer what it waits for."""
+        """Run a turn until it ends, and answer what it waits for. Return its outcome."""
         until, trouble_since = time.monotonic() + LIVES_S, 0.0
         outcome: Outcome | None = None
         while time.monotonic() < min(until, self.until or until):
@@ -190,7 +190,7 @@ class Driver:
                 self.witness.wrong(f"run {outcome.run} waits for {each.what!r}, which the campaign does not know")
 
     async def _cancellable(self, work: Callable[[], Any]) -> Any:
-        """Do a work that strikes may cancel: its value, or None where it was cancelled."""
+        """Do some work that a fault may cancel. Return its value, or `None` if it was cancelled."""
         fault = self.lot.choice(("cancel", "scope")) if self.scene.backend == "asyncio" else "scope"
         if fault == "scope":
             with anyio.CancelScope() as scope:
@@ -206,7 +206,7 @@ class Driver:
             await asyncio.wait([task])
         finally:
             self.handles.discard(task.cancel)
-            if not task.done():  # the whole process is being left
+            if not task.done():  # the whole process is ending
                 task.cancel()
         return None if task.cancelled() else task.result()
 
@@ -229,7 +229,7 @@ class Driver:
             for each in outcome.waiting:
                 self.striker.reach(f"waiting for {each.what}")
                 answered |= await self._answer(record, each)
-        except (RunHeld, LeaseLost, WriteFailed) as error:  # a person sees an error, and tries again
+        except (RunHeld, LeaseLost, WriteFailed) as error:  # a person would see the error and try again
             self.witness.tell(Line(what="told", run=outcome.run, text=f"{type(error).__name__}: {error!s:.200}"))
         kinds = {each.what for each in outcome.waiting}
         if "deaths" in kinds or "resume" in kinds:
@@ -240,7 +240,7 @@ class Driver:
             await anyio.sleep(LOOK_S)
 
     async def _answer(self, record: Any, waits: Waiting) -> bool:
-        """Answer one thing; returns whether anything was said."""
+        """Answer one wait. Return whether an answer was sent."""
         if waits.what == "question":
             found = waits.question.rpartition("order=")[2].rstrip("?")
             await record.send(
@@ -249,7 +249,7 @@ class Driver:
             return True
         if waits.call is None or waits.what not in ("approval", "doubt", "running"):
             return False
-        if waits.tool in BELOW:  # what a child run does is told by its own end
+        if waits.tool in BELOW:  # the end of the child run decides this call
             return False
         order = order_of_args(waits.args or {})
         truth = self.witness.truth(order)
@@ -274,7 +274,7 @@ class Driver:
         return True
 
     async def _declare(self, record: Any, waits: Waiting) -> None:
-        """Declare that the process of an attempt has ended, as a person does for a record from elsewhere."""
+        """Declare that the process of an attempt has ended, as a person does for a record copied from elsewhere."""
         since = self.running.setdefault((waits.run, waits.call or 0), time.monotonic())
         if time.monotonic() - since < GONE_S:
             return
@@ -284,7 +284,10 @@ class Driver:
             await record.store.declare_gone(process, BY)
 
     async def _may_act(self, record: Any, order: int, call: int) -> bool:
-        """Find out whether an attempt of another call for the same order may still act: nobody allows a second one."""
+        """Return whether an attempt of another call for the same order may still take effect.
+
+        While it may, no second attempt is allowed.
+        """
         for row in await record.store.runs():
             entries = await record.read(row.run)
             asked = {
@@ -321,14 +324,14 @@ class Driver:
 
 @asynccontextmanager
 async def watched_over(wait_s: float, backend: str) -> AsyncIterator[None]:
-    """Print where every task and thread is, if the block takes so long."""
+    """Print where every task and thread is if the block takes longer than `wait_s` seconds."""
 
     def tell() -> None:
         faulthandler.dump_traceback(all_threads=True)
         for task in asyncio.all_tasks(loop):
             print(task.get_name(), file=sys.stderr)
             waits: Any = task.get_coro()
-            while waits is not None:  # a task's own stack ends at its first await
+            while waits is not None:  # the task's own stack shows only the outermost coroutine
                 frame = (
                     getattr(waits, "cr_frame", None)
                     or getattr(waits, "gi_frame", None)
@@ -351,12 +354,12 @@ async def watched_over(wait_s: float, backend: str) -> AsyncIterator[None]:
 
 
 def outcome_text(outcome: Outcome | None) -> str:
-    """Return what a turn waits for."""
+    """Return the reason of an outcome and what it waits for, as text."""
     return (
         "no outcome" if outcome is None else f"{outcome.reason} {[(each.what, each.tool) for each in outcome.waiting]}"
     )
 
 
 def witness_of(scene: Scene) -> Witness:
-    """Open the witness file of a case."""
+    """Return the witness file of a case, opened."""
     return Witness(Path(scene.witness))

@@ -1,4 +1,4 @@
-"""What must not be, found in the witness file and the records; and where each strike met each run, found in the log."""
+"""Finds broken promises in the witness file and the records, and the place in a run that each fault met."""
 
 import math
 import sqlite3
@@ -55,7 +55,11 @@ PLACES = (
 
 
 def wrongs(lines: Sequence[Line], booked: dict[int, int]) -> list[str]:
-    """Find what must not be in the lines of a witness file and the tables of transactional tools."""
+    """Return a sentence for each broken promise in the lines of a witness file and in the tables of tools.
+
+    Args:
+        booked: for each order, the number of its rows in the tables of transactional tools.
+    """
     found = [line.text for line in lines if line.what == "wrong"]
     effects: dict[int, list[Line]] = defaultdict(list)
     keys: dict[str, set[int]] = defaultdict(set)
@@ -77,7 +81,7 @@ def wrongs(lines: Sequence[Line], booked: dict[int, int]) -> list[str]:
 
 
 def bookings(address: str) -> dict[int, int]:
-    """Count the rows of transactional tools by order."""
+    """Return the number of rows in the table of the transactional tool, by order."""
     if "://" in address:
         import psycopg
 
@@ -99,12 +103,12 @@ async def _read(address: str) -> tuple[Runs, list[str]]:
 
 
 def read(address: str) -> tuple[Runs, list[str]]:
-    """Read all runs of a record, and what `verify` finds wrong."""
+    """Return the entries of all runs of a record, and the flaws that `verify` finds."""
     return anyio.run(_read, address)
 
 
 def late_approvals(runs: Runs) -> list[str]:
-    """Find calls that were carried out on an approval that was sent after it had expired."""
+    """Return a sentence for each call that was carried out although its approval was sent after it had expired."""
     found = []
     for run, entries in runs.items():
         asked = {each.seq: each.content.of for each in entries if isinstance(each.content, ApprovalRequestContent)}
@@ -117,7 +121,7 @@ def late_approvals(runs: Runs) -> list[str]:
 
 
 def never_started(lines: Sequence[Line], runs: Runs) -> list[str]:
-    """Find doubts by timeout about calls whose function was never called."""
+    """Return a sentence for each attempt that timed out although its function was never called."""
     begun = {(line.run, line.attempt) for line in lines if line.what == "begun"}
     return [
         f"attempt {run}.{each.content.of} timed out and was never started"
@@ -130,7 +134,7 @@ def never_started(lines: Sequence[Line], runs: Runs) -> list[str]:
 
 
 def answered(entries: Iterable[Entry]) -> set[str | None]:
-    """Return the keys of the turns that were answered."""
+    """Return the message keys of the turns that were answered."""
     begun, ended = {}, set()
     for each in entries:
         if isinstance(each.content, BeginContent) and each.content.role == "turn":
@@ -141,16 +145,16 @@ def answered(entries: Iterable[Entry]) -> set[str | None]:
 
 
 def manners(runs: Runs) -> Counter[str]:
-    """Count what tools raised, by what the log says of it."""
+    """Return the number of failed attempts and requests, by the type of error on record."""
     faults = (each.content for entries in runs.values() for each in entries if isinstance(each.content, FaultContent))
     return Counter(each.error.type for each in faults)
 
 
-# where a run stands
+# the place of a run
 
 
 def places(entries: Sequence[Entry]) -> list[str]:
-    """Find where a run waits, or what it was at, from the entries that were written until then."""
+    """Return what a run waits for or does after the given entries, as places of `PLACES`."""
     turn = _open_turn(entries)
     if turn is None:
         return ["between turns"]
@@ -173,7 +177,7 @@ def _open_turn(entries: Sequence[Entry]) -> int | None:
 
 
 def _place(call: int, tool: str, here: Sequence[Entry]) -> str:
-    """Find where an open call stands."""
+    """Return the place of an open call."""
     approval = _last(here, ApprovalRequestContent, lambda each: each.of == call)
     if approval is not None and _last(here, ApprovalContent, lambda each: each.of == approval.seq) is None:
         return "approval"
@@ -193,7 +197,7 @@ def _place(call: int, tool: str, here: Sequence[Entry]) -> str:
 
 
 def _tail(here: Sequence[Entry]) -> str:
-    """Find what a run was at that has no open call."""
+    """Return the place of a run that has no open call."""
     last: Any = None
     for each in here:
         match each.content:
@@ -241,7 +245,7 @@ def cells(lines: Iterable[Line], runs: Runs) -> Counter[tuple[str, str]]:
         met: set[str] = {"transactional"} if still else set()
         for entries in runs.values():
             before = [each for each in entries if seconds(each.at) <= line.at]
-            if before and before[0].shared_from is None:  # a fork was not there yet
+            if before and before[0].shared_from is None:  # a fork did not exist yet
                 with suppress(IndexError):
                     met |= set(places(before))
         if len(met) > 1:
@@ -252,5 +256,5 @@ def cells(lines: Iterable[Line], runs: Runs) -> Counter[tuple[str, str]]:
 
 
 def seconds(at: datetime) -> float:
-    """Return a time as seconds since the epoch."""
+    """Return a time as seconds since 1970."""
     return at.timestamp()

@@ -1,4 +1,4 @@
-"""A process of a case as its parent sees it: forked, struck from outside at some moment, and waited for."""
+"""A process of a case, as its parent sees it: it is forked, meets faults from outside, and is waited for."""
 
 import os
 import select
@@ -16,14 +16,18 @@ from benchmarks.faults.striking import Strike, Striker
 from benchmarks.faults.witness import Line
 
 LIFE_S = 45.0
-"""A process that lives longer is killed, and counts as stuck."""
+"""Seconds after which a process is killed and counts as stuck."""
 
 
 class Life:
-    """One process of a case."""
+    """One forked process of a case."""
 
     def __init__(self, work: Callable[[tuple[int, int]], None]) -> None:
-        """Fork; `work` gets the pipe by which it asks for strikes from outside."""
+        """Fork the process, and run `work` in it.
+
+        Args:
+            work: gets the two ends of pipes by which the process asks its parent for faults and waits for them.
+        """
         up, down = os.pipe(), os.pipe()
         sys.stdout.flush()
         sys.stderr.flush()
@@ -37,10 +41,16 @@ class Life:
         self._asks, self._answers = up[0], down[1]
         self.code: int | None = None
         self.struck = 0
-        """Strikes that it asked for."""
+        """Number of faults that the process asked for."""
 
     def follow(self, strike: Callable[[], None] | None = None, kill_after_s: float | None = None) -> int:
-        """Wait until it ends, and make the strikes that it asks for; its exit code, below 0 for a signal."""
+        """Wait until the process ends, and call `strike` whenever it asks for a fault.
+
+        Return its exit code, negative for a signal.
+
+        Args:
+            kill_after_s: seconds after which the process is killed.
+        """
         began = time.monotonic()
         while True:
             left = LIFE_S - (time.monotonic() - began)
@@ -53,13 +63,13 @@ class Life:
                 self.struck += 1
                 if strike is not None:
                     strike()
-                with suppress(BrokenPipeError):  # the strike was a kill
+                with suppress(BrokenPipeError):  # the fault killed the process
                     os.write(self._answers, b".")
                 continue
             return self.wait()
 
     def stopped(self) -> bool:
-        """Wait until it stops itself or ends; returns whether it stopped."""
+        """Wait until the process stops itself or ends. Return whether it stopped."""
         _, status = os.waitpid(self.process, os.WUNTRACED)
         if os.WIFSTOPPED(status):
             return True
@@ -67,11 +77,11 @@ class Life:
         return False
 
     def wake(self) -> None:
-        """Make a stopped process go on."""
+        """Continue the stopped process."""
         os.kill(self.process, signal.SIGCONT)
 
     def wait(self) -> int:
-        """Wait until it ends."""
+        """Wait until the process ends, and return its exit code."""
         if self.code is None:
             self._ended(os.waitpid(self.process, 0)[1])
         assert self.code is not None
@@ -84,11 +94,11 @@ class Life:
 
 
 SAYS: list[Path] = []
-"""File that takes what processes of the case print; the worker sets it."""
+"""Files that get the output of the processes of a case; the last one is used. The worker sets it."""
 
 
 def _be(work: Callable[[], None]) -> None:
-    """Do a work as a process of its own, and end it."""
+    """Run `work` as the body of a forked process, and end the process."""
     code = 1
     try:
         if SAYS:
@@ -107,7 +117,7 @@ def _be(work: Callable[[], None]) -> None:
 
 
 def begin(scene: Scene, strikes: Sequence[Strike] = (), **options: Any) -> Life:
-    """Begin a process that drives the sessions of a case."""
+    """Start a process that drives the sessions of a case."""
 
     def work(pipe: tuple[int, int]) -> None:
         Driver(scene, Striker(witness_of(scene), strikes, pipe), **options).live()
@@ -116,10 +126,10 @@ def begin(scene: Scene, strikes: Sequence[Strike] = (), **options: Any) -> Life:
 
 
 def done(work: Callable[[], None]) -> int:
-    """Do something in a process of its own, and return its exit code."""
+    """Run `work` in a forked process, and return its exit code."""
     return Life(lambda _: work()).follow()
 
 
 def kill_note(scene: Scene, fault: str, place: str = "at any instruction") -> None:
-    """Write down that a process was struck from outside."""
+    """Note in the witness file that a process was killed from outside."""
     witness_of(scene).tell(Line(what="strike", fault=fault, place=place))

@@ -1,32 +1,32 @@
-"""The mend of each finding, what comes back without it, and the tests that hold it.
+"""The mends (fixes of earlier findings), what goes wrong without each of them, and the tests that hold it.
 
-`python -m benchmarks.faults --unmend P3` takes the mend of P3 out of a copy of the sources and has the campaign find
-what comes back, within 200 cases; with `--tests` the tests that are named here have to. A line that is no longer there
-is an error: the list has to follow the code.
+`python -m benchmarks.faults --unmend P3` removes the mend of P3 from a copy of the sources. The campaign has to find
+the fault again within 200 cases; with `--tests`, one of the named tests has to fail. If a line to remove is not there,
+that is an error: this list has to follow the code.
 """
 
 from msgspec import Struct
 
 
 class Change(Struct, frozen=True):
-    """A line of a function that is another one without a mend."""
+    """A piece of a function's text, and the text that takes its place when the mend is removed."""
 
     where: str
-    """`module:function` or `module:Class.method`."""
+    """The function, as `module:function` or `module:Class.method`."""
     old: str
     new: str
 
 
 class Mend(Struct, frozen=True, kw_only=True):
-    """A mend of one finding."""
+    """The mend of one finding, and how to remove it."""
 
     what: str
-    """What happens without it."""
+    """What goes wrong without the mend."""
     changes: tuple[Change, ...]
     found: str
-    """Pattern of what the campaign says."""
+    """Pattern of the sentence with which the campaign reports the fault."""
     tests: tuple[str, ...]
-    """Tests that hold it, of which some fail without these lines: some findings have several mends."""
+    """Tests of which at least one fails without the mend."""
 
 
 GONE = '(WriteFailed(str(self._path), "it was moved, deleted or replaced"), True)'

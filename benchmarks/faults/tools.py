@@ -1,7 +1,7 @@
-"""Tools of every kind, each of which acts on the witness file under the order number that the model chose.
+"""Tools of every kind. Each writes its effects to the witness file under the order number that the model chose.
 
-`manner` says how the first call of an order behaves; later calls of the same order behave well, so that a script ends.
-Only `mute` stays so under its key: whoever asks that often gives up, and what a model does then is seen.
+`manner` says how the first call of an order misbehaves. Later calls of the same order behave well, so that a case ends.
+The exception is the manner `mute`, which fails in each attempt under the same key, so that the model gives the call up.
 """
 
 import subprocess
@@ -34,16 +34,19 @@ if sys.stdin.read(1) == "g":
 
 
 class Panic(BaseException):
-    """What a library written in another language raises."""
+    """An exception like those that libraries in other languages raise: no subclass of `Exception`."""
 
 
 class Kind(Struct, frozen=True, kw_only=True):
-    """A kind of tool."""
+    """The options of a kind of tool."""
 
     effect: str = "once"
     threaded: bool = True
     reconciles: str = ""
-    """`looks`: NotDone means that nothing is there; `voids`: NotDone also makes the key void; empty: it cannot say."""
+    """What its `reconcile` function does if nothing was done; empty if there is no such function.
+
+    `looks`: it returns NotDone. `voids`: it also makes the key void, so that nothing can be done under it later.
+    """
     on_doubt: str = "ask"
     approval: bool = False
     expires_s: float | None = None
@@ -52,7 +55,7 @@ class Kind(Struct, frozen=True, kw_only=True):
 
 
 DOUBTFUL = ("plain", "plain", "reset", "late", "unsure", "panic", "exit")
-"""Raised after the effect: nobody can know."""
+"""Manners for tools whose failure comes after the effect, so that nobody knows whether it happened."""
 KINDS = {
     "look": Kind(effect="pure", manners=("plain", "plain", "panic")),
     "glance": Kind(effect="pure", threaded=False),
@@ -73,7 +76,7 @@ KINDS = {
     "book": Kind(effect="transactional", manners=("plain", "rollback", "plain", "rollback", "exit", "panic")),
 }
 VERSION_2 = {"pay": "pure", "wire": "idempotent", "cable": "pure", "store": "once", "put": "pure"}
-"""Policies that the next release of the agent declares: what was begun under the old ones stays as it was."""
+"""Effect policies that the next release of the agent declares. Calls begun under the old policies keep them."""
 
 
 class Tools:
@@ -83,7 +86,7 @@ class Tools:
         self.witness, self.striker, self.record, self.version = witness, striker, record, version
 
     def make(self, name: str) -> gesta.Tool:
-        """Make a tool of a kind."""
+        """Return a new tool of the kind with this name."""
         kind = KINDS[name]
         effect: Any = VERSION_2.get(name, kind.effect) if self.version > 1 else kind.effect
         function = self._spawning() if name == "spawn" else self._function(name, kind, effect)
@@ -180,7 +183,7 @@ class Tools:
                 schema = self.record.partition("&schema=")[2]
                 self.striker.pause("in a transaction", name)
                 if manner == "rollback" and not schema:
-                    with suppress(Exception):  # it goes on as if nothing had been, as careless tools do
+                    with suppress(Exception):  # ignores the error, as a careless tool does
                         context.sql("CREATE TABLE IF NOT EXISTS slots(slot INTEGER PRIMARY KEY)")
                         context.sql("INSERT INTO slots VALUES(1)")
                         context.sql("INSERT OR ROLLBACK INTO slots VALUES(1)")
@@ -233,5 +236,5 @@ class Tools:
 
 
 def changed(line: Line, what: Any, **others: Any) -> Line:
-    """Make another line about the same call."""
+    """Return a line about the same call with another `what`, without time and process."""
     return msgspec.structs.replace(line, what=what, at=0.0, **({"process": 0} | others))

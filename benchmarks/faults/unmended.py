@@ -1,6 +1,6 @@
-"""A copy of the sources without one mend: the cases have to find what comes back then, and so do its tests.
+"""Checks that a mend is needed: in a copy of the sources without it, the campaign or its tests have to find the fault.
 
-The copy is a tree of its own, so every process that a case or a test starts lacks the mend, too.
+The copy is a whole tree, so every process that a case or a test starts lacks the mend, too.
 """
 
 import ast
@@ -21,12 +21,12 @@ ROOT = Path(__file__).parents[2]
 COPIED = ("src", "tests", "benchmarks", "examples", "pyproject.toml")
 CASES, TIME_S = 200, 900
 RESULT = re.compile(r"^(PASSED|FAILED) ([^\s\[]+)", re.MULTILINE)
-"""Of a test; of one that is run for several parameters, by its name alone."""
+"""Matches the result of a test. Tests with several parameters count under their common name."""
 
 
 @contextmanager
 def tree_without(name: str) -> Iterator[Path]:
-    """Make a copy of the sources without a mend, until the block is left."""
+    """Yield the folder of a copy of the sources without a mend."""
     with tempfile.TemporaryDirectory(prefix=f"gesta-without-{name}-", ignore_cleanup_errors=True) as folder:
         for each in COPIED:
             source, copy = ROOT / each, Path(folder) / each
@@ -41,12 +41,12 @@ def tree_without(name: str) -> Iterator[Path]:
 
 
 def path_of(change: Change) -> Path:
-    """Return the file that a change is made in, below the folder of the package."""
+    """Return the file that a change is in, relative to the folder of the package."""
     return Path(change.where.partition(":")[0].replace(".", "/")).with_suffix(".py")
 
 
 def changed(text: str, change: Change) -> str:
-    """Change a line of one function in the text of a module."""
+    """Return the text of a module with one change made in one of its functions."""
     body: Sequence[ast.stmt] = ast.parse(text).body
     for part in change.where.partition(":")[2].split("."):
         named = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
@@ -64,7 +64,7 @@ def changed(text: str, change: Change) -> str:
 
 
 def by_cases(name: str, words: Iterable[str]) -> int:
-    """Have the campaign look for what comes back without a mend; 0 if it is found within 200 cases."""
+    """Let the campaign look for the fault without a mend. Return 0 if it is found within `CASES` cases."""
     mend = MENDS[name]
     limits = ("--until", mend.found, "--cases", str(CASES), "--seconds", str(TIME_S))
     with tree_without(name) as tree:
@@ -75,7 +75,7 @@ def by_cases(name: str, words: Iterable[str]) -> int:
 
 
 def by_tests(name: str) -> int:
-    """Run the tests that hold a mend where it is taken out; 0 if one of them fails then."""
+    """Run the tests of a mend without the mend. Return 0 if one of them fails."""
     mend = MENDS[name]
     options = ("-q", "-rA", "--tb=no", "--show-capture=no", "--no-header", "-p", "no:cacheprovider")
     with tree_without(name) as tree:

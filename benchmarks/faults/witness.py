@@ -1,7 +1,7 @@
-"""What really happened, in a file beside the record: an effect is counted by its order number, never by its key.
+"""The witness file says what really happened. It counts an effect by its order number, never by its key.
 
-Each line is one write to a file that is only appended to, and it is on the disk before anything follows. The order
-number stands in the arguments that the model chose, so a second call for the same order cannot hide behind a new key.
+Each line is one write to a file that is only appended to, and it is on the disk before the next step. The order number
+is in the arguments that the model chose, so a second call for the same order is noticed even under a new key.
 """
 
 import fcntl
@@ -18,39 +18,42 @@ import msgspec
 from msgspec import Struct
 
 What = Literal["begun", "effect", "over", "void", "strike", "answered", "told", "late", "wrong", "done"]
-"""`begun` and `over`: a function that may act began and ended; `told`: a person answered about an order."""
+"""Kinds of lines.
+
+`begun` and `over`: a function that may act began and ended. `told`: a person answered about an order.
+"""
 Truth = Literal["done", "not done", "unknown"]
 ALONE_S = 2.0
-"""How long a writer waits for another one, which may be standing still."""
+"""Seconds for which a writer waits for another one, which may be a stopped process."""
 
 
 class Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One thing that happened."""
+    """One thing that happened in a case."""
 
     what: What
     order: int = -1
     tool: str = ""
     effect: str = ""
-    """Policy of the tool when it acted."""
+    """Effect policy of the tool when it acted."""
     key: str = ""
-    """Idempotency key of the call; of an answered turn, that of its message."""
+    """Idempotency key of the call; for an answered turn, the key of its message."""
     run: str = ""
     attempt: int = 0
-    """Seq of the attempt; of a late approval, that of its request."""
+    """Seq of the attempt; for a late approval, seq of its request."""
     token: str = ""
-    """One call of a function: joins its lines."""
+    """Name of one call of a function, the same in all lines about it."""
     process: int = 0
-    """Number of the process that may act."""
+    """Id of the process that may act."""
     fault: str = ""
-    """Kind of the strike."""
+    """Kind of the fault."""
     place: str = ""
     text: str = ""
     at: float = 0.0
-    """Seconds since the epoch."""
+    """Time in seconds since 1970."""
 
 
 class Witness:
-    """The file, as one process writes and reads it."""
+    """The witness file, as one process writes and reads it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -59,22 +62,22 @@ class Witness:
         weakref.finalize(self, os.close, self._file).atexit = False
 
     def tell(self, line: Line) -> None:
-        """Write a line, and wait for the disk where others will count on it."""
+        """Write a line. If it is an effect, wait until it is on the disk."""
         told = msgspec.structs.replace(line, at=line.at or time.time(), process=line.process or os.getpid())
         os.write(self._file, msgspec.json.encode(told) + b"\n")
         if line.what == "effect":
             os.fsync(self._file)
 
     def wrong(self, text: str) -> None:
-        """Write down what must not be."""
+        """Note a broken promise."""
         self.tell(Line(what="wrong", text=text))
 
     def token(self) -> str:
-        """Make a name for one call of a function."""
+        """Return a new name for one call of a function."""
         return f"{os.getpid()}.{next(self._count)}"
 
     def act(self, line: Line) -> bool:
-        """Write an effect down, unless its key was made void before."""
+        """Note an effect unless its key was made void. Return whether it was noted."""
         with self._alone():
             if any(each.what == "void" and each.key == line.key for each in self.lines()):
                 return False
@@ -82,7 +85,7 @@ class Witness:
         return True
 
     def void(self, key: str) -> bool:
-        """Make a key void, unless it has acted before."""
+        """Make a key void unless there was an effect under it. Return whether it was made void."""
         with self._alone():
             if any(each.what == "effect" and each.key == key for each in self.lines()):
                 return False
@@ -91,7 +94,10 @@ class Witness:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Keep others out, but no longer than that: whoever has the lock may be standing still."""
+        """Hold the lock of the file for the block.
+
+        After `ALONE_S` seconds go on without it, as its holder may be stopped.
+        """
         until = time.monotonic() + ALONE_S
         while True:
             try:
@@ -108,7 +114,7 @@ class Witness:
             fcntl.flock(self._file, fcntl.LOCK_UN)
 
     def lines(self) -> list[Line]:
-        """Read all lines; one that a dying process had not written to its end is none."""
+        """Return all lines. A last line that a dying process did not finish is left out."""
         found = []
         for line in self.path.read_bytes().splitlines():
             with suppress(msgspec.DecodeError):
@@ -116,12 +122,12 @@ class Witness:
         return found
 
     def truth(self, order: int) -> Truth:
-        """Find out whether an order was carried out; not known while something that may act for it is alive."""
+        """Return whether an order was carried out; "unknown" while a process that may still carry it out is alive."""
         return truth(self.lines(), order)
 
 
 def truth(lines: Iterable[Line], order: int) -> Truth:
-    """Find out the same from lines."""
+    """Return whether the lines say that an order was carried out; see `Witness.truth`."""
     mine = [line for line in lines if line.order == order]
     if any(line.what == "effect" for line in mine):
         return "done"
@@ -131,7 +137,7 @@ def truth(lines: Iterable[Line], order: int) -> Truth:
 
 
 def alive(process: int) -> bool:
-    """Find out whether a process may still act; a dead one that nobody has waited for may not."""
+    """Return whether a process may still act. A dead process that nobody has waited for (a zombie) may not."""
     try:
         status = Path(f"/proc/{process}/stat").read_text()
     except OSError:

@@ -1,7 +1,8 @@
-"""`python -m benchmarks.fuzz`: give every reader what a stranger might give it, and count how it ends.
+"""`python -m benchmarks.fuzz` gives every reader of outside data hostile input, and counts how it ends.
 
---quick is for CI and takes less than twenty seconds; --full reads 50,000 inputs. It ends with 1 if a reader raised what
-is none of Gesta's errors, took longer than 10 s or more than 200 MB, or a command ended in a way that no page names.
+`--quick` is for CI and takes less than twenty seconds; `--full` reads 50,000 inputs. The exit code is 1 if a reader
+raised an error that is not one of Gesta's, took more than 10 s or 200 MB, or if a command ended with an undocumented
+exit code.
 """
 
 import argparse
@@ -16,13 +17,13 @@ from benchmarks.fuzz.readers import READERS
 
 QUICK, QUICK_S, FULL = 900, 12.0, 50_000
 SHOWN = 20
-"""Kinds of failures that are printed, the first of each."""
+"""Greatest number of kinds of failures that are printed, each with its first example."""
 TOLD = 4
-"""Outcomes of a reader that are printed, the most frequent first."""
+"""Number of outcomes printed for each reader, the most frequent ones."""
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Read the command line, run the campaign, and print what was found."""
+    """Read the command line, run the campaign, and print the result. Return 1 if there were failures."""
     given = read(words)
     readers = [reader for reader in READERS if not given.only or reader.name in given.only]
     if given.case is not None:
@@ -35,7 +36,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def read(words: Sequence[str] | None) -> argparse.Namespace:
-    """Read the command line."""
+    """Return the options of the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.fuzz", description=__doc__.partition("\n")[0])
     length = parser.add_mutually_exclusive_group()
     length.add_argument("--quick", action="store_true", help=f"{QUICK} inputs, at most {QUICK_S:g} s (the default)")
@@ -54,7 +55,7 @@ def read(words: Sequence[str] | None) -> argparse.Namespace:
 
 
 def again(readers: Sequence[Reader], seed: int, case: int) -> int:
-    """Read one input again, in this process."""
+    """Read one input again in this process, and print the outcome. Return 1 if it is a failure."""
     with tempfile.TemporaryDirectory() as folder:
         outcome, wrong = judged(readers[0], readers[0].samples(Path(folder)), seed, case)
     print(f"{readers[0].name} {case}: {outcome}")
@@ -64,7 +65,7 @@ def again(readers: Sequence[Reader], seed: int, case: int) -> int:
 
 
 def table(total: Total) -> str:
-    """Write what was found, for people."""
+    """Return the result of a campaign as text."""
     lines = [f"seed {total.seed}: {sum(total.inputs.values()):,} inputs, {total.seconds:.0f} s", ""]
     for name, count in total.inputs.items():
         outcomes = sorted(total.outcomes[name].items(), key=lambda each: -each[1])

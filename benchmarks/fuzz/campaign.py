@@ -1,7 +1,7 @@
-"""Reader after reader is given input after input, in worker processes that may take only so much time and memory.
+"""Runs readers on many inputs, in worker processes whose time and memory are limited.
 
-What an input is follows from the seed, the reader's name and the input's number alone, so each can be made again. The
-workers know nothing of each other; one that hangs or dies is replaced, and goes on behind the input that it died of.
+An input follows only from the seed, the reader's name and the input's number, so each can be made again. A worker that
+hangs or dies is replaced, and the new one continues after the input that caused it.
 """
 
 import faulthandler
@@ -26,34 +26,34 @@ from benchmarks.fuzz.commands import Wrong, where
 from gesta.errors import GestaError
 
 LONGEST_S = 10.0
-"""Time that one input may take."""
+"""Greatest time in seconds for one input."""
 MOST_BYTES = 200_000_000
-"""Memory by which a process may grow while it reads one input."""
+"""Number of bytes by which a process may grow while it reads one input."""
 SLACK = 2
-"""A process is refused more memory than so many times that."""
+"""A process is refused memory above this many times `MOST_BYTES`."""
 PIECE = 100
-"""Inputs that a worker takes at once, at most."""
+"""Greatest number of inputs that a worker gets at once."""
 FRESH = 5_000
-"""A worker is replaced after so many inputs, so that what many leave behind is not counted for one."""
+"""Number of inputs after which a worker is replaced, so that memory left by many inputs does not count for one."""
 
 
 class Reader(Struct, frozen=True):
-    """One way in which what others made is read."""
+    """One way in which Gesta reads data that others made."""
 
     name: str
     about: str
     share: int
-    """Of a hundred inputs, those that go to it."""
+    """Its share of all inputs in percent."""
     samples: Callable[[Path], Any]
-    """Makes what inputs are made of, once for each worker, in a folder of its own."""
+    """Makes the material for inputs in a folder, once for each worker."""
     read: Callable[[Random, Any], str]
-    """Makes an input, reads it, and says in a few words what came of it."""
+    """Makes an input, reads it, and returns the outcome in a few words."""
     allowed: tuple[type[BaseException], ...] = ()
-    """Errors of Python's own that a page names."""
+    """Errors of Python itself that the documentation names for this reader."""
 
 
 class Job(Struct, frozen=True):
-    """Some inputs of one reader."""
+    """A range of inputs of one reader, from `first` to before `end`."""
 
     reader: str
     first: int
@@ -61,23 +61,23 @@ class Job(Struct, frozen=True):
 
 
 class Failure(Struct, frozen=True):
-    """An input of which a reader did what it must not."""
+    """An input for which a reader did something that it must not do."""
 
     reader: str
     case: int
     what: str
 
     def again(self, seed: int) -> str:
-        """Return the command that runs it again."""
+        """Return the command that reads this input again."""
         return f"python -m benchmarks.fuzz --only {self.reader} --seed {seed} --case {self.case}"
 
 
 class Total(Struct, kw_only=True):
-    """What came of all inputs."""
+    """The sums over all inputs."""
 
     seed: int
     inputs: dict[str, int] = field(default_factory=dict)
-    """By reader."""
+    """Number of inputs by reader."""
     outcomes: dict[str, dict[str, int]] = field(default_factory=dict)
     slowest_s: dict[str, float] = field(default_factory=dict)
     largest_bytes: dict[str, int] = field(default_factory=dict)
@@ -85,7 +85,7 @@ class Total(Struct, kw_only=True):
     seconds: float = 0.0
 
     def add(self, found: "Found") -> None:
-        """Add what a worker found."""
+        """Add the result of a worker."""
         name = found.reader
         self.inputs[name] = self.inputs.get(name, 0) + found.inputs
         self.outcomes[name] = dict(Counter(self.outcomes.get(name, {})) + Counter(found.outcomes))
@@ -95,7 +95,7 @@ class Total(Struct, kw_only=True):
 
 
 class Found(Struct, kw_only=True):
-    """What came of a job, or of the part of it that was done."""
+    """The result of a job, or of the part of it that was done."""
 
     reader: str
     inputs: int = 0
@@ -106,12 +106,12 @@ class Found(Struct, kw_only=True):
 
 
 def lot_of(seed: int, reader: str, case: int) -> Random:
-    """Return the lot by which an input is made."""
+    """Return the random generator by which an input is made."""
     return Random(f"{seed}/{reader}/{case}")
 
 
 def judged(reader: Reader, samples: Any, seed: int, case: int) -> tuple[str, str]:
-    """Have one input read. Return what came of it, and what is wrong with that; empty if nothing is."""
+    """Read one input. Return the outcome, and what is wrong with it; empty if nothing is."""
     try:
         return reader.read(lot_of(seed, reader.name, case), samples), ""
     except Wrong as wrong:
@@ -120,12 +120,12 @@ def judged(reader: Reader, samples: Any, seed: int, case: int) -> tuple[str, str
         return type(error).__name__, ""
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # noqa: BLE001 - whatever it is, it is what is looked for
+    except BaseException as error:  # noqa: BLE001 - any exception is a failure to report
         return "wrong", f"{where(error)}\n{''.join(traceback.format_exception(error, limit=-3))[-1500:]}"
 
 
 def one(reader: Reader, samples: Any, seed: int, case: int, found: Found) -> None:
-    """Have one input read within its bounds, and count it."""
+    """Read one input within its limits, and count it."""
     faulthandler.dump_traceback_later(LONGEST_S, exit=True, file=2)
     before, began = peak(anew=True), time.perf_counter()
     outcome, wrong = judged(reader, samples, seed, case)
@@ -141,7 +141,11 @@ def one(reader: Reader, samples: Any, seed: int, case: int, found: Found) -> Non
 
 
 def peak(*, anew: bool = False) -> int:
-    """Return the most memory that this process had, in bytes, since it was measured anew; elsewhere since it began."""
+    """Return the greatest memory use of this process in bytes.
+
+    Args:
+        anew: whether to start a new measurement. Systems without /proc measure from the start of the process.
+    """
     try:
         if anew:
             Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
@@ -152,7 +156,10 @@ def peak(*, anew: bool = False) -> int:
 
 
 def work(pipe: Connection, readers: Sequence[Reader], seed: int) -> None:
-    """Carry out jobs as they come, each case announced before it is begun."""
+    """Run the jobs that arrive through a pipe, and announce each input before reading it.
+
+    This is the body of a worker.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     known = {reader.name: reader for reader in readers}
     made = dict[str, Any]()
@@ -173,7 +180,7 @@ def work(pipe: Connection, readers: Sequence[Reader], seed: int) -> None:
 
 
 def bounded() -> None:
-    """Refuse this process more memory than a few times what one input may take."""
+    """Limit the memory of this process to a few times what one input may take."""
     status = Path("/proc/self/status")
     if status.exists():
         size = int(status.read_text(encoding="ascii").partition("VmData:")[2].split()[0]) * 1024
@@ -181,7 +188,7 @@ def bounded() -> None:
 
 
 class Worker:
-    """A process, and what it is at."""
+    """A worker process and its present job."""
 
     def __init__(self, readers: Sequence[Reader], seed: int) -> None:
         self.pipe, theirs = multiprocessing.Pipe()
@@ -196,12 +203,15 @@ class Worker:
         self.done = 0
 
     def give(self, job: Job) -> None:
-        """Send it a job."""
+        """Send the process a job."""
         self.job, self.case = job, job.first
         self.pipe.send(job)
 
     def take(self) -> Found | None:
-        """Read what it says; None while it is at work. Raises EOFError where it died."""
+        """Return the result of the job; `None` if the process only announced an input.
+
+        Raises EOFError if the process died.
+        """
         said = self.pipe.recv()
         if isinstance(said, Found):
             self.job = None
@@ -211,13 +221,13 @@ class Worker:
         return None
 
     def last_words(self) -> str:
-        """Read what it wrote before it died."""
+        """Return what the process wrote to standard error before it died."""
         self.process.join(5)
         self.errors.seek(0)
         return self.errors.read().decode("utf-8", "replace")[:3000]
 
     def end(self) -> None:
-        """End it."""
+        """Kill the process, and close its pipe."""
         self.process.kill()
         self.process.join()
         self.pipe.close()
@@ -233,7 +243,7 @@ def _begun(pipe: Connection, other: Connection, readers: Sequence[Reader], seed:
 
 
 def jobs_of(readers: Sequence[Reader], inputs: int) -> list[Job]:
-    """Share inputs out among readers, in pieces."""
+    """Return the jobs that share a number of inputs among readers."""
     whole = sum(reader.share for reader in readers)
     found = []
     piece = max(1, min(PIECE, inputs // (len(readers) * 10)))
@@ -244,13 +254,13 @@ def jobs_of(readers: Sequence[Reader], inputs: int) -> list[Job]:
 
 
 def campaign(readers: Sequence[Reader], seed: int, inputs: int, *, jobs: int, seconds: float | None = None) -> Total:
-    """Have so many inputs read; begin no further piece after so many seconds."""
+    """Read `inputs` inputs, and return the sums. After `seconds` no further job is started."""
     total, waiting, began = Total(seed=seed), jobs_of(readers, inputs), time.monotonic()
     workers: list[Worker] = []
     try:
         while waiting or any(worker.job is not None for worker in workers):
             if seconds is not None and time.monotonic() - began > seconds:
-                waiting[:] = [job for job in waiting if job.first == 0]  # each reader has one
+                waiting[:] = [job for job in waiting if job.first == 0]  # each reader gets at least one job
             for worker in [each for each in workers if each.job is None and each.done >= FRESH]:
                 workers.remove(worker)
                 worker.end()
@@ -268,7 +278,7 @@ def campaign(readers: Sequence[Reader], seed: int, inputs: int, *, jobs: int, se
 
 
 def _listen(workers: list[Worker], total: Total, waiting: list[Job]) -> None:
-    """Read what workers say, and replace those that died."""
+    """Read the messages of the workers, and replace workers that died."""
     busy = {worker.pipe: worker for worker in workers if worker.job is not None}
     for pipe in wait(list(busy), timeout=1.0):
         worker = next(each for known, each in busy.items() if known is pipe)

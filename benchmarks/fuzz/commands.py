@@ -1,4 +1,4 @@
-"""Runs a command of `gesta` in this process, and says what is wrong with how it ended."""
+"""Runs a command of `gesta` in this process, and checks how it ended."""
 
 import contextlib
 import functools
@@ -20,11 +20,11 @@ GESTA = f"src{os.sep}gesta{os.sep}"
 
 
 class Wrong(Exception):
-    """Something that a reader must never do."""
+    """A reader did something that it must never do."""
 
 
 class Ended(NamedTuple):
-    """How a command ended."""
+    """How a command ended: its exit code and its output."""
 
     code: int
     out: str
@@ -33,13 +33,20 @@ class Ended(NamedTuple):
 
 @functools.cache
 def every_command() -> Any:
-    """Build the commands, once."""
+    """Return the commands of `gesta`, built once."""
     os.environ |= {"NO_COLOR": "1", "COLUMNS": WIDTH}
     return get_command(application())
 
 
 def command(*words: str, answer: str = "") -> Ended:
-    """Run a command. Raises Wrong: a traceback, an error that was not foreseen, or a code that no page names."""
+    """Run a command, and return how it ended.
+
+    Args:
+        answer: text on its standard input.
+
+    Raises:
+        Wrong: the command printed a traceback, failed in an unforeseen way, or ended with an undocumented exit code.
+    """
     code, out, err = 0, _Stream(), _Stream()
     known, stdin = every_command(), sys.stdin
     sys.stdin = io.TextIOWrapper(io.BytesIO(answer.encode()))
@@ -61,26 +68,26 @@ def command(*words: str, answer: str = "") -> Ended:
 
 
 def _where(words: tuple[str, ...]) -> str:
-    """Find where it happened, by running the command again."""
+    """Return where an error happened, found by running the command again."""
     try:
         with contextlib.redirect_stdout(_Stream()), contextlib.redirect_stderr(_Stream()):
             every_command().main(args=[*words, "--debug"], prog_name="gesta")
     except SystemExit:
         return ""
-    except BaseException as error:  # noqa: BLE001 - whatever it is, it is to be shown
+    except BaseException as error:  # noqa: BLE001 - any exception is shown
         return where(error)
     return ""
 
 
 def where(error: BaseException) -> str:
-    """Write an error with the last places of Gesta that it went through."""
+    """Return an error as text with the last places in Gesta that it passed through."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if GESTA in frame.filename]
     places = [f"{frame.filename.partition(GESTA)[2]}:{frame.lineno} {frame.name}" for frame in frames[-4:]]
     return f"{type(error).__name__}: {str(error)[:500]} ({' > '.join(places)})"
 
 
 class _Stream(io.TextIOWrapper):
-    """What a command writes to, as `main` sets it up."""
+    """Standard output or error of a command, set up as `main` does it."""
 
     def __init__(self) -> None:
         super().__init__(io.BytesIO(), encoding="utf-8", errors="backslashreplace")

@@ -1,4 +1,4 @@
-"""Files of every format that can be read in, spoilt, packed, and read into a record."""
+"""Files of every format that can be imported: damaged, compressed, and imported into a record."""
 
 import gzip
 import io
@@ -23,7 +23,7 @@ from gesta.importers.known import formats
 
 CORPUS = Path(__file__).resolve().parents[3] / "shared" / "corpus"
 FROM_CORPUS = 200_000
-"""Bytes of a file of the corpus that is taken, at most."""
+"""Greatest size in bytes of a file of the corpus that is used."""
 CALL = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"what": "one"}'}}
 CHAT: list[dict[str, Any]] = [
     {"role": "system", "content": "Be brief."},
@@ -60,7 +60,10 @@ TAU2 = {
 
 @cache
 def documents() -> dict[str, list[Any]]:
-    """Return documents of each format, by its name; those of one file together. From the tests of the importers."""
+    """Return documents by format.
+
+    Those of one format belong into one file. They come from the tests of the importers.
+    """
     from tests.ribs.test_import_activegraph import SIMULATION
     from tests.ribs.test_import_agentdojo import RUN
     from tests.ribs.test_import_inspect import DOCUMENT
@@ -90,7 +93,7 @@ def documents() -> dict[str, list[Any]]:
 
 
 class Files:
-    """Samples of all formats."""
+    """Samples of files in all formats."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -110,7 +113,7 @@ async def _exported(records: Samples) -> dict[str, bytes]:
 
 
 def data_of(lot: Random, files: Files, name: str) -> bytes:
-    """Return a file of a format, spoilt."""
+    """Return the data of a file in a format, with some damage."""
     if name in files.lines:
         lines = files.lines[name].splitlines()
         place = lot.randrange(len(lines))
@@ -138,7 +141,7 @@ def _archive(lot: Random, whole: dict[str, Any]) -> bytes:
 
 
 def imported(lot: Random, files: Files) -> str:
-    """Import a spoilt file, and read what came of it."""
+    """Import a damaged file, and read the record afterwards."""
     if files.corpus and lot.random() < 0.05:
         path = lot.choice(files.corpus)
         data = spoilt(lot, path.read_bytes())

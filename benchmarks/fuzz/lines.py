@@ -1,4 +1,4 @@
-"""Command lines that nobody would type: every command with odd words, on a record that is whole."""
+"""Unusual command lines: every command with strange words, on a record that is not damaged."""
 
 import os
 from random import Random
@@ -32,12 +32,12 @@ WORDS = (
     *("postgresql://", "postgresql://u:p@127.0.0.1:1/x?connect_timeout=1", "done", "retry", "activity", "steps"),
 )
 LEFT_OUT = {"demo", "work", "models", "serve", "view"}
-"""Commands that go on until they are stopped, play a play, or ask others."""
+"""Commands that run until they are stopped, or that contact other machines."""
 LASTING = {"--follow", "-f", "--port", "--debug"}
 
 
 def line(lot: Random, samples: Samples) -> list[str]:
-    """Make a command line."""
+    """Return a random command line."""
     known = every_command().commands
     name = lot.choice(sorted(set(known) - LEFT_OUT))
     options = [each for option in known[name].params for each in option.opts if each.startswith("-")]
@@ -57,7 +57,7 @@ def line(lot: Random, samples: Samples) -> list[str]:
 
 
 def typed(lot: Random, samples: Samples) -> str:
-    """Type a command line that a lot chooses."""
+    """Run a random command line, and return its exit code as text."""
     path = samples.copy()
     os.chdir(path.parent)
     (path.parent / "agent.py").write_text("import gesta\nagent = gesta.Agent('desk', model=gesta.scripted('Hello.'))\n")

@@ -1,4 +1,4 @@
-"""Spoils bytes, texts and JSON values, in ways that a lot chooses."""
+"""Damages bytes, texts and JSON values in random ways."""
 
 import json
 from collections.abc import Callable
@@ -12,7 +12,7 @@ CHUNKS = (
     *(b'{"$blob":', b'{"$int":"0x1"}', b'{"$dict":1}', b"$", b"\\u0000", b"data: ", b"[DONE]", b"\x1b[2J"),
     *(b"9" * 400, b"9" * 5000, b"A" * 3000, b"[" * 3000, b'{"a":' * 3000, b"%s%n", b"../" * 9, b"\xe2\x80\xae"),
 )
-"""Bytes that readers stumble over."""
+"""Pieces of bytes that often cause errors in readers."""
 ODD: tuple[Any, ...] = (
     *(None, True, False, 0, -1, 1, 2**31, 2**53 + 1, 2**63, -(2**63) - 1, 2**64, 10**400, 0.5, -0.0, 1e308, 5e-324),
     *(float("nan"), float("inf"), "", " ", "0", "-1", "\0", "\ud800", "\U0001f600", "x" * 2000, "\x1b[31m", "\u202e"),
@@ -29,11 +29,11 @@ ODD: tuple[Any, ...] = (
     *({"$json": "[[1"}, {"$secret": "KEY"}, {"$items": [[1, 2], [[], 3]]}, {"$cycle": True}, {"$py": ["T", "T()"]}),
     *("2026-01-01T00:00:00Z", "9999-12-31T23:59:59.999999-14:00", "0001-01-01T00:00:00+14:00", "NaN", "1e999"),
 )
-"""Values that stand where others were expected."""
+"""Values to put in places where other values are expected."""
 
 
 def spoilt(lot: Random, data: bytes) -> bytes:
-    """Change bytes in some places."""
+    """Return data with its bytes changed in some places."""
     for _ in range(lot.choice((1, 1, 1, 2, 4, 16))):
         place, size = lot.randrange(len(data) + 1), lot.choice((1, 1, 2, 8, 64, 1000))
         data = lot.choice(WAYS)(lot, data, place, size)
@@ -61,13 +61,13 @@ WAYS: tuple[Callable[[Random, bytes, int, int], bytes], ...] = (
 
 
 def cut(lot: Random, data: bytes) -> list[bytes]:
-    """Cut bytes into pieces, anywhere."""
+    """Return data cut into pieces at random places."""
     places = sorted(lot.randrange(len(data) + 1) for _ in range(lot.choice((0, 1, 2, 5, 20))))
     return [data[start:end] for start, end in zip([0, *places], [*places, len(data)], strict=True)]
 
 
 def odd(lot: Random) -> Any:
-    """Choose an odd value; seldom a deep one."""
+    """Return a random odd value; rarely one that is nested deeply."""
     if lot.random() < 0.02:
         value: Any = None
         for _ in range(lot.choice((70, 250))):
@@ -77,7 +77,7 @@ def odd(lot: Random) -> Any:
 
 
 def twisted(lot: Random, value: Any) -> Any:
-    """Change a JSON value in some places: other types, members gone, twice, or renamed."""
+    """Return a JSON value changed in some places: values of another type, or members removed, doubled or renamed."""
     for _ in range(lot.choice((1, 1, 1, 2, 3))):
         value = _twisted(lot, value)
     return value
@@ -106,7 +106,7 @@ def _twisted(lot: Random, value: Any) -> Any:
 
 
 def written(lot: Random, value: Any) -> bytes:
-    """Write a value as JSON in one of the ways in which others do; seldom what is hardly JSON."""
+    """Return a value as JSON in one of the styles in which others write it; rarely nested too deeply."""
     text = json.dumps(value, ensure_ascii=lot.random() < 0.5)
     data = text.encode("utf-8", "surrogatepass")
     if lot.random() < 0.05:
@@ -117,6 +117,6 @@ def written(lot: Random, value: Any) -> bytes:
 
 
 def hostile(lot: Random, value: Any) -> bytes:
-    """Return a JSON value spoilt in its members, in its bytes, or both."""
+    """Return a JSON value damaged in its members, in its bytes, or in both."""
     data = written(lot, twisted(lot, value) if lot.random() < 0.75 else value)
     return spoilt(lot, data) if lot.random() < 0.35 else data

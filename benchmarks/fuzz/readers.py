@@ -1,4 +1,4 @@
-"""Every way in which what others made is read."""
+"""The readers: every way in which Gesta reads data that others made."""
 
 from benchmarks.fuzz.campaign import Reader
 from benchmarks.fuzz.imports import Files, imported

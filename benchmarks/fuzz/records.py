@@ -1,4 +1,4 @@
-"""Records in files: one of every kind of entry, spoilt in its cells or its bytes, and read in every way."""
+"""Records in files with every kind of entry: damaged in their cells or bytes, and read in every way."""
 
 import os
 import random
@@ -36,11 +36,11 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     *(("answer", "{run}", "yes"), ("resolve", "{run}", "done"), ("prune", "--session", "desk", "--yes")),
     *(("adopt", "--by", "ann"), ("gone", "0" * 16, "--by", "ann"), ("case", "{run}"), ("prune", "--older", "1d")),
 )
-"""Every command that reads a record, and every one that writes to it without an agent."""
+"""Every command that reads a record, and every command that writes to a record without an agent."""
 
 
 def made(kind: Any, lot: Random) -> Any:
-    """Make a content of a kind with a value in each field, as plain JSON members would give it."""
+    """Return a content of a kind with a value in each field."""
     return msgspec.convert(_value(inspect.type_info(kind), lot), kind)
 
 
@@ -90,7 +90,7 @@ def pay(amount: int) -> str:
 
 
 def desk() -> gesta.Agent:
-    """Make the agent whose runs stand in the sample."""
+    """Return the agent whose runs are in the sample record."""
     said = (
         *(
             gesta.call("look", what="all"),
@@ -103,7 +103,7 @@ def desk() -> gesta.Agent:
 
 @contextmanager
 def without_chance() -> Iterator[None]:
-    """Have the system give the same random bytes each time, so that samples are the same but for times."""
+    """Make random bytes of the system the same each time, so that samples differ only in their times."""
     lot = Random(1)
     known = [(module, name, getattr(module, name)) for module, name in ((os, "urandom"), (random, "_urandom"))]
     try:
@@ -116,7 +116,7 @@ def without_chance() -> Iterator[None]:
 
 
 async def write_sample(path: Path) -> None:
-    """Write a record with turns, a turn that waits, a fork, letters, and every kind of content."""
+    """Write a record with turns, a turn that waits, a fork, a message in an inbox, and every kind of content."""
     lot = Random(1)
     async with gesta.open(str(path)) as record:
         first = await record.run(desk(), "Look everything up.", session="desk")
@@ -138,7 +138,7 @@ async def write_sample(path: Path) -> None:
 
 
 def loosened(path: Path) -> apsw.Connection:
-    """Connect to a record whose tables take anything in any cell, until `tightened`."""
+    """Return a connection to a record whose tables accept any value in any cell, until `tightened` is called."""
     connection = apsw.Connection(str(path))
     connection.execute("PRAGMA writable_schema = ON; PRAGMA ignore_check_constraints = ON")
     connection.execute(
@@ -150,14 +150,14 @@ def loosened(path: Path) -> apsw.Connection:
 
 
 def tightened(connection: apsw.Connection, schema: list[tuple[str, str]]) -> None:
-    """Put back the texts of the schema, so that nothing but the cells tells."""
+    """Restore the texts of the schema, so that only the cells differ from a sound record."""
     for name, text in schema:
         connection.execute("UPDATE sqlite_schema SET sql = ? WHERE name = ?", (text, name))
     connection.close()
 
 
 def spoilt_cells(lot: Random, path: Path) -> None:
-    """Put an odd value into some cells, whatever type they are declared with."""
+    """Put an odd value into some cells, regardless of the declared types."""
     with apsw.Connection(str(path)) as plain:
         schema = plain.execute("SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL").fetchall()
     plain.close()
@@ -182,7 +182,7 @@ def spoilt_cells(lot: Random, path: Path) -> None:
 
 
 def cell(lot: Random, old: bytes | None) -> tuple[Any, str]:
-    """Choose a value for a cell, and the SQL that puts it there."""
+    """Return a value for a cell, and the SQL expression that stores it."""
     way = lot.random()
     if way < 0.6 and old and old[:1] in b"{[":
         try:
@@ -202,7 +202,7 @@ def cell(lot: Random, old: bytes | None) -> tuple[Any, str]:
 
 
 class Samples:
-    """A record, and where its copies lie."""
+    """A sample record, of which damaged copies are made."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -215,7 +215,7 @@ class Samples:
         self.ids = [(str(run), int(seq)) for run, seq in rows]  # type: ignore[arg-type]
 
     def copy(self) -> Path:
-        """Return a fresh copy."""
+        """Return the path of a fresh copy, and remove earlier ones."""
         for path in self.folder.iterdir():
             if path != self.sample:
                 path.unlink() if path.is_file() else shutil.rmtree(path)
@@ -223,7 +223,7 @@ class Samples:
 
 
 def read(lot: Random, path: Path, samples: Samples) -> str:
-    """Read a record in one way that a lot chooses. Raises whatever the reader does wrong."""
+    """Read a record in a random way. Raises if the reader does something wrong."""
     (run, seq), (other, _) = lot.choice(samples.ids), lot.choice(samples.ids)
     if lot.random() < 0.15:
         return anyio.run(_through_the_door, path, run)
@@ -247,7 +247,7 @@ async def _through_the_door(path: Path, run: str) -> str:
 
 
 def cells(lot: Random, samples: Samples) -> str:
-    """Read a record with odd cells."""
+    """Read a record with odd values in its cells."""
     path = samples.copy()
     spoilt_cells(lot, path)
     return read(lot, path, samples)

@@ -1,4 +1,4 @@
-"""A server on loopback that answers as no provider should: in its statuses, headers, packings, sizes and streams."""
+"""A local server that answers as no provider should: wrong statuses, headers, compressions, sizes and streams."""
 
 import gzip
 import socket
@@ -50,7 +50,7 @@ BOMB = gzip.compress(b"data: " + b"x" * 20_000_000)
 
 
 class Server:
-    """One that gives each connection what it was told to give."""
+    """A server that sends `pieces` to every client."""
 
     def __init__(self, _folder: Path) -> None:
         self.pieces: list[bytes] = []
@@ -70,7 +70,7 @@ class Server:
 
 
 def answer(lot: Random, name: str) -> bytes:
-    """Make what the server sends: mostly a status, headers and a body."""
+    """Return what the server sends: mostly a status line, headers and a body."""
     _, events, whole = DIALECTS[name]
     way = lot.random()
     body = sent(lot, events, whole)
@@ -91,7 +91,7 @@ def answer(lot: Random, name: str) -> bytes:
 
 
 def served(lot: Random, server: Server) -> str:
-    """Ask a model whose server answers so; the turn must end, and no secret be on record."""
+    """Ask a model whose server answers with hostile data. The turn must end, and no secret may be on record."""
     provider, name = lot.choice(
         (("openai", "responses"), ("anthropic", "anthropic"), ("gemini", "gemini"), ("groq", "chat"))
     )

@@ -1,4 +1,4 @@
-"""Replies of models, whole and as streams: spoilt, cut anywhere, and read by every dialect."""
+"""Replies of models, whole and as streams: damaged, cut into random pieces, and read by every dialect."""
 
 import json
 from random import Random
@@ -121,7 +121,7 @@ DIALECTS: dict[str, tuple[Any, list[Any], Any]] = {
 
 
 def sent(lot: Random, events: list[Any], whole: Any) -> bytes:
-    """Write a reply as a server sends it, spoilt."""
+    """Return a reply as a server sends it, with some damage."""
     way = lot.random()
     if way < 0.25:
         data = json.dumps(twisted(lot, whole) if lot.random() < 0.7 else whole).encode("utf-8", "replace")
@@ -148,7 +148,7 @@ def _line(lot: Random, event: Any) -> bytes:
 
 
 def parsed(parser: Any, pieces: list[bytes]) -> tuple[str, Any]:
-    """Read a reply as `perform` does: until the parser says that it is over, then to its end."""
+    """Return how a parser reads a reply, fed as `perform` does it: until the parser says that the reply is complete."""
     try:
         for piece in pieces:
             parser.feed(piece)
@@ -160,7 +160,7 @@ def parsed(parser: Any, pieces: list[bytes]) -> tuple[str, Any]:
 
 
 def cut_anywhere(lot: Random, _samples: Any) -> str:
-    """Read a reply whole and cut; both must say the same."""
+    """Read a reply whole and in pieces. Both must have the same result."""
     parser, events, whole = DIALECTS[lot.choice(list(DIALECTS))]
     data = sent(lot, events, whole)
     once = parsed(parser(), [data])

@@ -1,4 +1,4 @@
-"""Texts that are read outside of a record: JSON of others, cases, agents' files, addresses, what models say."""
+"""Texts that are read outside a record: JSON of others, cases, agents' files, addresses, and replies of models."""
 
 import json
 import os
@@ -59,7 +59,7 @@ SPOKEN = {
     "codeact-text": 'I look.\n```python\nprint(look(what="one"))\n```\nThen more.\n',
     "json-text": 'I look. {"tool": "look", "args": {"what": "one"}} Then {"request": "look", "what": "one"}',
 }
-"""What models write that call tools in words."""
+"""Replies of models that write their tool calls as text, by formatter."""
 ADDRESSES = (
     "openai:gpt-4o",
     "anthropic:claude",
@@ -96,7 +96,7 @@ ARGS = {"name": "x", "at": {"city": "Rome", "floor": 2}, "limit": 4, "tags": ["a
 
 
 class Texts:
-    """Samples of texts that are made of a record."""
+    """Samples of texts, made from a record."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -114,7 +114,7 @@ async def _taken(records: Samples) -> tuple[list[str], bytes]:
 
 
 def _text(lot: Random, data: bytes) -> str:
-    """Return bytes as a text, now and then with lone surrogates in it."""
+    """Return bytes as a text, sometimes with lone surrogates."""
     return data.decode("utf-8", lot.choice(("replace", "surrogateescape")))
 
 
@@ -232,7 +232,7 @@ READ: tuple[Callable[[Random, Texts], str], ...] = (
 
 
 def text(lot: Random, texts: Texts) -> str:
-    """Read a text of one of the forms."""
+    """Read a damaged text in a random form, and return the outcome."""
     reader = lot.choice(READ)
     return f"{reader.__name__.strip('_')}: {reader(lot, texts)}"
 

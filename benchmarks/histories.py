@@ -1,13 +1,13 @@
-"""Every imported run of a corpus, cut after every entry, in every formatter and every dialect: would it be accepted?
+"""Would every request of an imported run be accepted, in every formatter and dialect, wherever its process had died?
 
-Run `python -m benchmarks.histories [FOLDER…] [--corpus PATH] [--every N] [--runs N] [--jobs N] [--json]`. A prefix is
-what a process had written that died there: its open calls are closed by the formatter, and the body of the request that
-comes next is judged by `tests/validators`, which know nothing of this code. A folder may be a file. Each body is whole
-and is judged once; a prefix that adds no message has the body of the one before. A prompt ends its segment where the
-source asked its model, so what is old is neither formatted nor encoded again; at the end of each run the same blocks
-have to come of a fresh prompt, and what would have been sent had a request followed every single entry is judged, too.
+Run `python -m benchmarks.histories [FOLDER…] [--corpus PATH] [--every N] [--runs N] [--jobs N] [--json]`; a FOLDER may
+be a file. A prefix of a run is what a process has written that died there. The formatter closes its open calls, and the
+body of the next request is checked by `tests/validators`, which know nothing of this code. A body that was checked
+before is not checked again. A prompt is closed where the source asked its model, so older entries are not formatted
+again. At the end of each run, a fresh prompt must have the same blocks, and the prompt of a run in which a request
+followed every single entry is checked, too.
 """
-# ruff: noqa: SLF001 - nobody but this goes on with a prompt as if it had not been ended
+# ruff: noqa: SLF001 - only this file copies a prompt to go on without closing it
 
 import argparse
 import copy
@@ -42,10 +42,10 @@ from gesta.prompt.blocks import SHOWN, Prompt
 from gesta.prompt.formatter import Formatter
 
 CHANGING = SHOWN | {Kind.Compaction}
-"""Kinds of entries after which another request may be due."""
+"""Kinds of entries that can change the next request."""
 ANEW = "formatted anew, its blocks are others"
 PART = 32_000
-"""Bytes of a packed file that are work enough for one piece."""
+"""Number of bytes of a compressed file that make one piece of work."""
 
 
 class Flaw(Struct):
@@ -57,26 +57,26 @@ class Flaw(Struct):
     file: str
     run: str
     seq: int
-    """The last entry of the prefix."""
+    """Seq of the last entry of the prefix."""
     violation: str
-    """What the validator says."""
+    """The sentence of the validator."""
     bodies: int = 1
 
 
 class Report(Struct):
-    """What came of some runs."""
+    """The result for some runs."""
 
     files: int = 0
     runs: int = 0
     entries: int = 0
     prefixes: int = 0
-    """That were looked at; each has a body for each formatter and dialect."""
+    """Number of prefixes that were checked. Each has a body for each formatter and dialect."""
     bodies: dict[str, int] = field(default_factory=dict)
-    """Those that were judged, by `formatter dialect`."""
+    """Number of bodies that were checked, by `formatter dialect`."""
     refused: dict[str, int] = field(default_factory=dict)
     flaws: dict[str, Flaw] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
-    """Files that did not come in."""
+    """Files that could not be imported."""
     cpu_s: float = 0
 
     @property
@@ -100,13 +100,13 @@ class Report(Struct):
 
 
 class Every(Unasked):
-    """A model that speaks every dialect at once: a block is the place of a message in `rows`."""
+    """A model that encodes in all dialects at once. A block is the index of a message in `rows`."""
 
     def __init__(self, dialects: Sequence[Spoken]) -> None:
         self._dialects = dialects
         self._known: dict[tuple[bytes, ...], bytes] = {}
         self.rows: list[tuple[bytes, ...]] = []
-        """Of each message, its block in each dialect."""
+        """For each message, its block in each dialect."""
         self.digests: list[bytes] = []
 
     def encode(self, message: Message) -> bytes:
@@ -119,7 +119,7 @@ class Every(Unasked):
 
 
 class Walk:
-    """One run in one formatter, entry by entry."""
+    """One run in one formatter, to which entries are added one by one."""
 
     def __init__(self, formatter: Formatter[Any], dialects: Sequence[Spoken]) -> None:
         self._formatter, self._dialects = formatter, dialects
@@ -131,7 +131,7 @@ class Walk:
         self.take_header(RequestHeaderContent())
 
     def take_header(self, header: RequestHeaderContent) -> None:
-        """Go on with other tools and instructions; settings are those of whoever was asked then."""
+        """Use the tools and instructions of another request header. Its model settings are ignored."""
         instructions = (header.meta or {}).get("instructions")
         meta = None if instructions is None else {"instructions": instructions}
         self._header = self._formatter.dress(RequestHeaderContent(tools=header.tools, output=header.output, meta=meta))
@@ -150,7 +150,7 @@ class Walk:
             self._open.add(entry.seq)
 
     def blocks(self) -> list[bytes]:
-        """Return the blocks of the request that would come next; the walk goes on as if none had been made."""
+        """Return the blocks of the request that would come next, without changing the state of the walk."""
         if not self._prompt._segment:
             return list(self._prompt.blocks)
         ended = copy.copy(self._prompt)
@@ -160,7 +160,7 @@ class Walk:
         return ended.blocks
 
     def digest(self, blocks: Sequence[bytes]) -> bytes:
-        """Return a digest that tells the requests of one formatter apart."""
+        """Return a digest that is different for different requests of one formatter."""
         heads = b"\0".join([self._formatter.name.encode(), *(envelope.head for envelope in self._envelopes)])
         return hashlib.blake2b(heads + b"".join(self.model.digests[int(block)] for block in blocks)).digest()
 
@@ -172,7 +172,7 @@ class Walk:
 
 
 class Judge:
-    """Judges runs; what it was shown before it does not judge again."""
+    """Checks runs. A request that it has checked before is not checked again."""
 
     formatter = staticmethod(address.formatter)
 
@@ -184,7 +184,7 @@ class Judge:
         self._known: set[bytes] = set()
 
     def take(self, entries: Sequence[Entry], file: str = "") -> None:
-        """Judge what would be sent after each entry of a run, and at its end."""
+        """Check what would be sent after each entry of a run, and at its end."""
         places = [place for place, entry in enumerate(entries) if entry.kind in CHANGING]
         chosen = {*places[self._every - 1 :: self._every], *places[-1:]}
         self.report.runs += 1
@@ -214,7 +214,7 @@ class Judge:
     def _judge(self, name: str, walk: Walk, blocks: list[bytes], flaw: Any) -> None:
         digest = walk.digest(blocks)
         if not blocks or digest in self._known:
-            return  # nobody has said anything yet, or the same was said before
+            return  # there is no message yet, or the request was checked before
         self._known.add(digest)
         for spoken, body in walk.bodies(blocks):
             cell = f"{name} {spoken.speaks}"
@@ -233,12 +233,12 @@ class Judge:
 
 
 def rule_of(violation: str) -> str:
-    """Return the class of a violation: the validator's words without their subject."""
+    """Return the class of a violation: the validator's sentence without names, values and numbers."""
     return re.sub(r"'[^']*'|\"[^\"]*\"|\[[^\]]*\]|\d+", "…", violation.partition(": ")[2] or violation)[:160]
 
 
 class Piece(Struct, frozen=True):
-    """Some runs of one file: every so many of them, from one on."""
+    """Some runs of one file: every `step`th run, beginning with number `first`."""
 
     path: Path
     name: str
@@ -249,7 +249,7 @@ class Piece(Struct, frozen=True):
 
 
 def judged(piece: Piece) -> Report:
-    """Import a file, and judge some runs of it."""
+    """Import a file, and check some of its runs."""
     began = time.process_time()
     judge = Judge(every=piece.every)
     try:
@@ -266,7 +266,7 @@ def judged(piece: Piece) -> Report:
 
 @functools.lru_cache(maxsize=1)
 def imported(path: Path) -> list[list[Entry]]:
-    """Import a file into a record that ends with this; give its runs. Raises GestaError."""
+    """Import a file into a temporary record, and return the entries of its runs. Raises GestaError."""
 
     async def read() -> list[list[Entry]]:
         async with gesta.open(":memory:") as record:
@@ -277,7 +277,7 @@ def imported(path: Path) -> list[list[Entry]]:
 
 
 def pieces(root: Path, names: Sequence[str], every: int, runs: int | None) -> list[Piece]:
-    """Cut the files that are runs into pieces, the largest first."""
+    """Return pieces of work for the files with runs, those of the largest file first."""
     found: dict[str, Path] = {}
     for name in names:
         paths = [root / name] if (root / name).is_file() else sorted((root / name).rglob("*"))
@@ -291,7 +291,7 @@ def pieces(root: Path, names: Sequence[str], every: int, runs: int | None) -> li
 
 
 def campaign(work: Sequence[Piece], jobs: int = 1) -> Report:
-    """Judge all pieces, so many at once."""
+    """Check all pieces in `jobs` processes, and return the sums."""
     total, shown, began = Report(), 0.0, time.monotonic()
     with ExitStack() as stack:
         if jobs > 1:
@@ -310,7 +310,7 @@ def campaign(work: Sequence[Piece], jobs: int = 1) -> Report:
 
 
 def table(report: Report) -> Iterator[str]:
-    """Write a report as people read it: refused / judged."""
+    """Yield the lines of a report for people. Each cell is `refused / checked`."""
     speaks = [each.speaks for each in STRICT]
     yield "".join(word.rjust(22) for word in ("", *speaks, "all"))
     for name in (*address.FORMATTERS, "all"):

@@ -1,7 +1,7 @@
-"""What an import of recorded conversations costs, beside `json.loads` of the same files and a floor, in one run.
+"""Measures the cost of importing recorded conversations, compared with `json.loads` of the same files and with a floor.
 
-Run `python -m benchmarks.imports [FOLDER…]`: folders of the corpus, by default all. Times are processor time, so read
-the ratios. The floor encodes, hashes and inserts the same entries as rows of a plain table, each conversation at once.
+Run `python -m benchmarks.imports [FOLDER…]` with folders of the corpus; by default all. Times are CPU time, so compare
+the ratios. The floor encodes, hashes and inserts the same entries as rows of a plain table, one conversation at a time.
 """
 
 import gzip
@@ -35,11 +35,11 @@ TABLE = (
 
 
 class Cost(Struct):
-    """What some files cost."""
+    """The cost of importing some files."""
 
     name: str
     mb: float = 0
-    """Unpacked."""
+    """Size of the files before compression, in MB."""
     loads_s: float = 0
     floor_s: float = 0
     import_s: float = 0
@@ -48,12 +48,12 @@ class Cost(Struct):
 
     @property
     def over(self) -> float:
-        """Bytes an entry of the record beyond 1.05 times the files."""
+        """Number of bytes per entry that the record has beyond 1.05 times the files."""
         return (self.record_mb - 1.05 * self.mb) * 1e6 / max(self.entries, 1)
 
 
 def texts(path: Path) -> list[bytes]:
-    """Read a file unpacked; of an archive, its members."""
+    """Return the decompressed data of a file; of an archive, the data of each member."""
     data = path.read_bytes()
     if path.suffix == ".eval":
         with zipfile.ZipFile(path) as archive:
@@ -67,7 +67,7 @@ def texts(path: Path) -> list[bytes]:
 
 
 def loads(data: bytes) -> None:
-    """Decode a document, or one a line."""
+    """Decode a JSON document, or one document a line."""
     try:
         json.loads(data)
     except ValueError:
@@ -77,7 +77,7 @@ def loads(data: bytes) -> None:
 
 
 def floor(path: Path, folder: str) -> float:
-    """Measure writing the same entries to a plain table."""
+    """Return the CPU seconds for writing the same entries to a plain table."""
     source = Source(path)
     read = find_format(source).read
     assert read is not None
@@ -103,7 +103,7 @@ def floor(path: Path, folder: str) -> float:
 
 
 async def taken(path: Path, address: str) -> tuple[float, int]:
-    """Import a file; return the processor time and how many entries it became."""
+    """Import a file. Return the CPU seconds and the number of entries."""
     async with gesta.open(address, durability="normal") as record:
         began = time.process_time()
         done = await import_file(record, path)
@@ -131,7 +131,7 @@ def cost(root: Path, name: str) -> Cost:
 
 
 def row(one: Cost) -> str:
-    """Lay out one line of the table."""
+    """Return one line of the table."""
     by_loads, by_floor = (one.import_s / max(each, 1e-9) for each in (one.loads_s, one.floor_s))
     us = one.import_s / max(one.entries, 1) * 1e6
     figures = f"{one.mb:8.1f} {one.entries:9,} {us:10.0f} {by_loads:9.1f} {by_floor:9.1f} {one.over:9.0f}"
@@ -139,7 +139,7 @@ def row(one: Cost) -> str:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Measure, and print the table."""
+    """Measure the folders, and print the table."""
     root = Path(os.environ.get("GESTA_CORPUS") or BESIDE_US).resolve()
     if not root.is_dir():
         print(f"SKIPPED: no corpus at {root}; set GESTA_CORPUS to its folder")

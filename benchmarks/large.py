@@ -1,8 +1,8 @@
-"""What a large record costs to open, to list, to look through, to copy and to prune.
+"""Measures how long it takes to open, list, search, copy and prune a large record.
 
     python -m benchmarks.large [ENTRIES] [--record FILE]
 
-It makes a record of 1,000,000 entries, 20 a run, and times each thing once, as somebody does it for the first time.
+It makes a record of 1,000,000 entries, 20 a run, and times each operation once, so nothing is cached by an earlier try.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from gesta.stores.sqlite_backup import backup
 from gesta.stores.words import Wanted, find
 from gesta.views.stats import stats
 
-A_RUN = 20  # entries
+A_RUN = 20  # number of entries in a run
 FIRST = datetime(2026, 1, 1, tzinfo=UTC)
 TEXT = "the customer asks whether order can be returned because lamp arrived broken and wants money back soon"
 WORDS = TEXT.split()
@@ -37,7 +37,10 @@ MAIN = [sys.executable, "-c", "from gesta.cli import main; main()"]
 
 
 def contents(number: int) -> Iterator[kinds.Content]:
-    """What a run of two tool calls holds, after the begin that opens it; texts of some 300 characters."""
+    """Yield the contents of a run with two tool calls, after the `begin` that opens it.
+
+    Texts have about 300 characters.
+    """
     said = " ".join(WORDS[(number * 7 + place * 5) % len(WORDS)] for place in range(50))
     usage = {"prompt_tokens": 400 + number % 100, "completion_tokens": 60}
     yield kinds.UserContent(value=f"{said} W{number:07}")
@@ -54,7 +57,7 @@ def contents(number: int) -> Iterator[kinds.Content]:
 
 
 async def make(store: Store, entries: int) -> None:
-    """Write the record, a commit for each run."""
+    """Write the record, with one commit for each run."""
     for number in range(entries // A_RUN):
         session, clock = f"s-{number:06}", partial(FIRST.__add__, timedelta(minutes=number))
         run = run_id(store.info.id, session, "desk")
@@ -72,7 +75,7 @@ async def make(store: Store, entries: int) -> None:
 
 @contextmanager
 def timed(what: str, note: Callable[[], str] = lambda: "") -> Iterator[None]:
-    """Print how long something took."""
+    """Print how long the block took, in wall and CPU time."""
     began, cpu = time.perf_counter(), time.process_time()
     yield
     took, spent = time.perf_counter() - began, time.process_time() - cpu
@@ -80,13 +83,13 @@ def timed(what: str, note: Callable[[], str] = lambda: "") -> Iterator[None]:
 
 
 def command(path: Path, *words: str) -> None:
-    """Run a command of `gesta` in a process of its own, and time it."""
+    """Run a command of `gesta` in a process of its own, and print how long it took."""
     with timed(f"gesta {' '.join(words)}"):
         subprocess.run([*MAIN, *words, "--record", str(path)], check=True, capture_output=True)
 
 
 async def look(path: Path) -> None:
-    """Time what only reads."""
+    """Time operations that only read."""
     for readonly in (True, False):
         with timed(f"open {'for reading' if readonly else 'for writing'}"):
             async with open_record(str(path), readonly=readonly):
@@ -105,7 +108,7 @@ async def look(path: Path) -> None:
 
 
 async def words(path: Path) -> None:
-    """Time the search, before and after there is an index."""
+    """Time the search, before and after its index exists."""
     async with open_record(str(path)) as record:
         size = path.stat().st_size  # noqa: ASYNC240
         looks: list[tuple[str, Coroutine[Any, Any, Any]]] = [
@@ -122,7 +125,7 @@ async def words(path: Path) -> None:
 
 
 async def thin(path: Path) -> None:
-    """Time what takes away."""
+    """Time operations that remove entries."""
     async with open_record(str(path)) as record:
         runs = await record.store.runs()
         with timed("say what a tenth of the runs would be"):
@@ -134,7 +137,7 @@ async def thin(path: Path) -> None:
 
 
 def main() -> None:
-    """Make the record, and time it all."""
+    """Make the record, and time all operations."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("entries", type=int, nargs="?", default=1_000_000)
     parser.add_argument("--record", type=Path, help="where it is made, and left")

@@ -1,7 +1,7 @@
-"""What a step costs with a model that reads its messages, beside the same rows in a record's own tables.
+"""Measures the cost of a step with a model that reads its messages, compared with writing the same rows directly.
 
-The floor writes the entries of that very turn once more: into the tables of an empty record, in as many transactions,
-and does nothing else. Run `python -m benchmarks.reading [N ...]`. Read the ratios: machines differ.
+The floor writes the entries of the same turn once more: into the tables of an empty record, in as many transactions,
+and does nothing else. Run `python -m benchmarks.reading [N ...]`. Compare the ratios, because machines differ.
 """
 
 import math
@@ -24,7 +24,7 @@ from gesta.stores.tables import ADD_ROW
 RUNS = 5
 TEXT = "On its way. " * 25
 CLOSING = frozenset({"request", "attempt", "end"})
-"""Kinds that a commit ends with."""
+"""Kinds of entries with which a commit ends."""
 
 
 @gesta.tool(effect="pure")
@@ -34,7 +34,7 @@ async def parcel(number: int) -> str:
 
 
 def agent(steps: int) -> gesta.Agent:
-    """Make an agent whose model reads how many calls it has made, makes `steps` of them, and answers."""
+    """Return an agent whose model counts its earlier calls in its messages, makes `steps` calls, and answers."""
 
     def choose(messages: list[Any], _header: Any) -> Any:
         done = (len(messages) - 1) // 2
@@ -46,7 +46,7 @@ def agent(steps: int) -> gesta.Agent:
 
 
 async def turn(address: str, steps: int, durability: Any) -> tuple[float, list[Row]]:
-    """Run one turn after a short one; return CPU seconds and its rows."""
+    """Run one turn after a short one. Return its CPU seconds and its rows."""
     async with gesta.open(address, durability=durability) as record:
         await record.run(agent(2), "Where are they?", session="warm")
         start = time.process_time()
@@ -57,7 +57,7 @@ async def turn(address: str, steps: int, durability: Any) -> tuple[float, list[R
 
 
 async def floor(path: Path, rows: list[Row], durability: Any) -> float:
-    """Write rows into the tables of an empty record, in as many transactions; return CPU seconds."""
+    """Write rows into the tables of an empty record, in as many transactions. Return the CPU seconds."""
     async with gesta.open(f"{path}"):
         pass
     db = apsw.Connection(f"{path}")
@@ -75,7 +75,7 @@ async def floor(path: Path, rows: list[Row], durability: Any) -> float:
 
 
 async def measured(steps: int, durability: str) -> tuple[float, float]:
-    """Return CPU microseconds a step, and those of the floor: medians of some runs, one after the other."""
+    """Return the CPU microseconds of a step, and those of the floor, as medians of some rounds."""
     found = []
     for _ in range(RUNS):
         with tempfile.TemporaryDirectory() as folder:

@@ -1,8 +1,8 @@
-"""What a step costs on PostgreSQL, beside a bare program that commits the same rows; alone, 200 at once, four workers.
+"""Measures a step on PostgreSQL: in one run alone, in 200 runs at once, and in four worker processes.
 
-The floor writes the entries of that very run once more: into the tables of an empty record on the same server, in as
-many transactions, over one connection of psycopg, and does nothing else. CPU is that of the client. Run
-`python -m benchmarks.server`; it needs the server of the test wheel. Read the ratios: machines differ.
+The floor writes the entries of the same run once more: into the tables of an empty record on the same server, in as
+many transactions, over one connection of psycopg, and does nothing else. CPU time is that of the client. Run
+`python -m benchmarks.server`; it needs the server from the tests' wheel. Compare the ratios, because machines differ.
 """
 
 import json
@@ -28,20 +28,20 @@ ADD = f"INSERT INTO entries(pos, {ROW}) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, 
 
 
 class Times(list[tuple[float, float]]):
-    """CPU and wall microseconds a step, of some rounds."""
+    """CPU and wall time of a step in microseconds, for some rounds."""
 
     def add(self, cpu_s: float, wall_s: float, steps: int) -> None:
-        """Add a round."""
+        """Add a round of so many steps."""
         self.append((cpu_s / steps * 1e6, wall_s / steps * 1e6))
 
     @property
     def medians(self) -> list[float]:
-        """Of both."""
+        """The medians of CPU and wall time."""
         return [statistics.median(column) for column in zip(*self, strict=True)]
 
 
 async def lone(record: gesta.Record, acting: gesta.Agent, times: Times) -> list[Row]:
-    """Run one turn of so many steps; return its rows."""
+    """Run one turn of `STEPS` steps, add its times, and return its rows."""
     cpu, wall = time.process_time(), time.perf_counter()
     outcome = await record.run(acting, "Where are my parcels?")
     times.add(time.process_time() - cpu, time.perf_counter() - wall, STEPS)
@@ -50,7 +50,7 @@ async def lone(record: gesta.Record, acting: gesta.Agent, times: Times) -> list[
 
 
 def floor(connection: Any, rows: list[Row], times: Times) -> None:
-    """Write rows in as many transactions as they came in."""
+    """Write rows in as many transactions as they were committed in, and add the times."""
     ((first,),) = connection.execute("SELECT coalesce(max(pos), 0) FROM entries").fetchall()
     connection.commit()
     values = [(first + place, *astuple(row)[:-1]) for place, row in enumerate(rows, 1)]
@@ -63,7 +63,7 @@ def floor(connection: Any, rows: list[Row], times: Times) -> None:
 
 
 async def alone(server: Server, durability: Any) -> dict[str, float]:
-    """Measure runs one after the other, each beside its floor."""
+    """Measure runs one after another, each with its floor."""
     import psycopg
 
     ours, floors, acting = Times(), Times(), agent(STEPS)
@@ -82,7 +82,7 @@ async def alone(server: Server, durability: Any) -> dict[str, float]:
 
 
 async def at_once(server: Server, durability: Any, runs: int) -> dict[str, float]:
-    """Run many turns at once; return CPU and wall microseconds a step."""
+    """Run many turns at once, and return the CPU and wall microseconds of a step."""
     times, acting = Times(), agent(STEPS)
     async with gesta.open(server.address(), durability=durability) as record:
         await record.run(acting, "Where are my parcels?")
@@ -95,7 +95,7 @@ async def at_once(server: Server, durability: Any, runs: int) -> dict[str, float
 
 
 async def work(address: str, first: int) -> list[float]:
-    """Run turns of sessions one after the other, as one worker; return the milliseconds of each."""
+    """Run turns in different sessions one after another, as one worker. Return the milliseconds of each."""
     took, acting = [], agent(2)
     async with gesta.open(address, durability="normal") as record:
         for number in range(TURNS):
@@ -106,7 +106,7 @@ async def work(address: str, first: int) -> list[float]:
 
 
 def workers(server: Server) -> dict[str, float]:
-    """Have processes take turns of 200 sessions; return turns a second, and the median and 99th percentile of them."""
+    """Run worker processes with 200 sessions. Return turns per second, and the median and 99th percentile of a turn."""
     address = server.address()
     anyio.run(work, address, 10 * RUNS)
     start = time.perf_counter()
@@ -124,7 +124,7 @@ def workers(server: Server) -> dict[str, float]:
 
 
 def measured(runs: int = RUNS) -> dict[str, dict[str, float]]:
-    """Measure all of it on a server of its own, which waits for the disk where it is asked to."""
+    """Measure everything on a server that really waits for its disk."""
     with running(fsync="on") as server:
         return {
             "synced": anyio.run(alone, server, "synced"),
@@ -136,7 +136,7 @@ def measured(runs: int = RUNS) -> dict[str, dict[str, float]]:
 
 
 def main() -> None:
-    """Print the table."""
+    """Print the figures."""
     if sys.argv[1:2] == ["work"]:
         print(json.dumps(anyio.run(work, sys.argv[2], int(sys.argv[3]))))
         return

@@ -1,10 +1,10 @@
-"""Is every span of every run there once, whatever is killed and whoever is away? `python -m benchmarks.tracing`.
+"""Does every span of every run arrive once, whatever is killed or unreachable? `python -m benchmarks.tracing`.
 
-Another process takes turns, with tools and agents below. A third one sends their spans to a receiver here, which
-decodes them with `opentelemetry-proto` and is away for the middle third of the runs. The exporter is killed (kill -9)
-at random instants and begun again. In the end the receiver must hold every span that the record has, by its id; a span
-that came twice must have come with the same bytes; and the metrics must count each once. `--full` is 100 runs, on both
-stores.
+One process takes turns with tools and child agents. Another one sends their spans to a receiver in this process, which
+decodes them with `opentelemetry-proto` and is not reachable during the middle third of the runs. The exporter is killed
+(kill -9) at random instants and started again. In the end the receiver must have every span of the record, by its id. A
+span that came twice must have the same bytes both times, and the metrics must count each span once. `--full` has 100
+runs, on both stores.
 """
 
 import argparse
@@ -55,11 +55,11 @@ anyio.run(main)
 """
 MAIN = "from gesta.cli import main; main()"
 SPANS = 9
-"""Spans of one run: two turns, four completions, three calls."""
+"""Number of spans of one run: two turns, four completions, three calls."""
 
 
 class Size(Struct, frozen=True):
-    """How much is sent, and how often the exporter is killed."""
+    """The number of runs, and how often the exporter is killed."""
 
     runs: int
     kills: int
@@ -69,26 +69,26 @@ SMALL, FULL = Size(12, 2), Size(100, 10)
 
 
 class Result(Struct, frozen=True):
-    """What came of it."""
+    """The result on one store."""
 
     store: str
     spans: int
     missing: int
     strange: int
-    """Spans that the receiver holds and the record does not."""
+    """Number of spans that the receiver has and the record has not."""
     again: int
-    """Spans that came more than once."""
+    """Number of spans that came more than once."""
     unequal: int
-    """Spans that came again with other bytes."""
+    """Number of spans that came again with different bytes."""
     kills: int
     counted: int
-    """Completions that the metrics count."""
+    """Number of completions that the metrics count."""
     seconds: float
 
 
 @contextmanager
 def exporting(address: str, to: str, place: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Run `gesta trace` in this block, and kill it at its end."""
+    """Run `gesta trace` during the block, and kill it at the end."""
     words = ["-c", MAIN, "trace", address, "--to", to, "--place", str(place), "--content"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
     process = subprocess.Popen([sys.executable, *words], stderr=subprocess.DEVNULL, env=environment)
@@ -100,7 +100,7 @@ def exporting(address: str, to: str, place: Path) -> Iterator[subprocess.Popen[b
 
 
 def play(address: str, size: Size, folder: Path, seed: int = 0) -> Result:
-    """Send the runs to the receiver through an outage and kills, and compare both."""
+    """Send the spans of runs to the receiver through an outage and kills, and return the result."""
     dice, receiver, begun = random.Random(seed), Receiver(), time.monotonic()
     place, first, second = folder / "place.json", size.runs // 3, 2 * size.runs // 3
     kills = sorted(dice.sample(range(1, size.runs), size.kills))
@@ -137,7 +137,7 @@ def play(address: str, size: Size, folder: Path, seed: int = 0) -> Result:
 
 
 def compared(address: str, receiver: Receiver, size: Size, seconds: float) -> Result:
-    """Compare what came with what the record has."""
+    """Return the differences between what the receiver got and what the record has."""
 
     async def recorded() -> set[bytes]:
         async with gesta.open(address) as record:
@@ -166,13 +166,13 @@ def compared(address: str, receiver: Receiver, size: Size, seconds: float) -> Re
 
 
 def failed(result: Result, size: Size) -> bool:
-    """Return whether something is missing, strange, unequal or counted wrongly."""
+    """Return whether spans are missing, strange or unequal, or were counted wrongly."""
     wrong = result.missing + result.strange + result.unequal
     return bool(wrong) or result.spans != size.runs * SPANS or result.counted != 4 * size.runs
 
 
 def told(result: Result, size: Size) -> str:
-    """Return a result in words."""
+    """Return a result as a sentence."""
     spans = f"{result.spans} spans of {size.runs} runs, {result.missing} missing, {result.strange} strange"
     again = f"{result.again} came again, {result.unequal} of them with other bytes"
     counted = f"{result.counted} completions counted of {4 * size.runs}"
@@ -180,7 +180,7 @@ def told(result: Result, size: Size) -> str:
 
 
 def main() -> int:
-    """Print what came of it on each store."""
+    """Run the benchmark on each store, and print the results. Return 1 if something was wrong."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--full", action="store_true", help="100 runs, on both stores")
     parser.add_argument("--seed", type=int, default=0)

@@ -1,10 +1,10 @@
-"""What the viewer costs on a large record: the list, each filter, a run of 10,000 entries, memory, and the browser.
+"""Measures the viewer on a large record: the list, each filter, a run of 10,000 entries, memory, and the browser.
 
     python -m benchmarks.viewer [--entries 1000000] [--record FILE] [--corpus PATH] [--postgres] [--json]
 
-The record is made of the imported corpus, once, in a folder under the folder of temporary files, and left there for the
-next time. `gesta view` runs in a process of its own; the browser is the Chromium of the system, through Playwright.
-It ends with 1 if a target is missed.
+The record is made from the imported corpus once, in a folder for temporary files, and kept there for the next time.
+`gesta view` runs in a process of its own. The browser is the Chromium of the system, controlled by Playwright. The exit
+code is 1 if a target is missed.
 """
 
 import argparse
@@ -47,14 +47,14 @@ FILTERS: tuple[tuple[str, dict[str, str]], ...] = (
 
 
 class Measured(Struct, frozen=True):
-    """One figure, and its target."""
+    """One figure and its target."""
 
     what: str
     value: float
     unit: str
     target: float | None = None
     cpu_s: float | None = None
-    """CPU of the server, which other programs on the machine do not change much."""
+    """CPU seconds of the server. Other programs on the machine change them less than the wall time."""
 
     def line(self) -> str:
         missed = self.target is not None and self.value > self.target
@@ -64,20 +64,20 @@ class Measured(Struct, frozen=True):
 
 
 class Report:
-    """The figures, printed as they come."""
+    """The figures, printed as they are measured."""
 
     def __init__(self, *, quiet: bool) -> None:
         self.quiet = quiet
         self.figures: list[Measured] = []
         self.process = 0
-        """Number of the process of the server."""
+        """Process id of the server."""
 
     def add(self, what: str, value: float, unit: str = "s", target: float | None = None) -> None:
-        """Keep a figure, and print it."""
+        """Store a figure, and print it."""
         self._add(Measured(what, value, unit, target))
 
     def time(self, what: str, work: Callable[[], Any], target: float | None = None, tries: int = TRIES) -> None:
-        """Time a function a few times, and keep the median; of the server, its CPU too."""
+        """Time a function a few times, and store the median, and the server's CPU seconds for one call."""
         took, cpu = [], cpu_s(self.process)
         for _ in range(tries):
             began = time.perf_counter()
@@ -94,7 +94,7 @@ class Report:
 
 @contextmanager
 def viewed(record: str) -> Iterator[tuple[int, str]]:
-    """Show a record in a process of its own, and yield its number and address with the token."""
+    """Run `gesta view` on a record, and yield its process id and its address with the token."""
     words = [sys.executable, "-m", "gesta", "view", record, "--no-open", "--port", "0"]
     process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     try:
@@ -106,19 +106,19 @@ def viewed(record: str) -> Iterator[tuple[int, str]]:
 
 
 def peak_mb(process: int) -> float:
-    """Return the greatest memory that a process had until now. Only on Linux."""
+    """Return the greatest memory use of a process so far, in MB. Only on Linux."""
     found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{process}/status").read_text())
     return int(found[1]) / 1024 if found else 0.0
 
 
 def cpu_s(process: int) -> float:
-    """Return the CPU that a process used until now, in seconds. Only on Linux."""
+    """Return the CPU seconds that a process has used so far. Only on Linux."""
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def asked(client: httpx2.Client, report: Report) -> str:
-    """Time what the server answers, and return the id of the long run."""
+    """Time the answers of the server, and return the id of the long run."""
 
     def listed(facts: dict[str, str]) -> dict[str, Any]:
         answer = client.get("/api/0/sessions", params={**facts, "limit": "50"})
@@ -147,7 +147,7 @@ def asked(client: httpx2.Client, report: Report) -> str:
 
 
 def measure(record: str, report: Report, *, browser: bool) -> None:
-    """Time the viewer on one record."""
+    """Measure the viewer on one record."""
     with viewed(record) as (process, opened):
         address, _, token = opened.partition("/?token=")
         with httpx2.Client(base_url=address, follow_redirects=True, timeout=600) as client:
@@ -160,7 +160,7 @@ def measure(record: str, report: Report, *, browser: bool) -> None:
 
 
 def main() -> int:
-    """Make the record, and measure."""
+    """Make the record if necessary, and measure. Return 1 if a target is missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--entries", type=int, default=1_000_000)
     parser.add_argument("--record", help="a file that is made, or is there; or the address of a record in PostgreSQL")

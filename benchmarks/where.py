@@ -1,9 +1,9 @@
-"""Where the time of a step goes, by sampling: on every so much CPU time, what the process is at.
+"""Where the time of a step goes, found by sampling: a signal interrupts the program after each short span of CPU time.
 
 python -m benchmarks.where [normal|synced] [STEPS]
 
-Each sample belongs to the innermost function of `PARTS` that is being called. What a thread does that commits is seen
-from the event loop, which waits for it; so its share stands there.
+Each sample counts for the innermost function of `PARTS` that is running. The work of a thread that commits counts for
+the event loop, which waits for that thread meanwhile.
 """
 
 import signal
@@ -48,11 +48,11 @@ PARTS = {
     "turn": "the rest of the loop",
     "BaseEventLoop._run_once": "the event loop, and a thread that it waits for",
 }
-"""Parts by function, as they are called in Gesta, its libraries and asyncio."""
+"""Parts of the work by function name, in Gesta, its libraries and asyncio."""
 
 
 def sampled(durability: Any, steps: int) -> tuple[float, Counter[str]]:
-    """Run some turns; return microseconds of CPU a step, and samples by part."""
+    """Run some turns. Return the CPU microseconds of a step, and the number of samples by part."""
     found: Counter[str] = Counter()
 
     def look(_signal: int, frame: FrameType | None) -> None:

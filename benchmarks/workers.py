@@ -1,9 +1,8 @@
-"""Four workers on one PostgreSQL record: one is killed every two seconds, and nothing is lost or done twice.
+"""Four workers use one PostgreSQL record. One is killed every two seconds, and nothing may be lost or done twice.
 
 python -m benchmarks.workers [--workers 4] [--sessions 200] [--seconds 120] [--every 2] [--record postgresql://...]
-
-Without --record a server of the test wheel is started. Each worker takes up whatever session it comes to: the next
-message of it, or the turn that a dead worker left open. Prints steps (answers of the model) a second.
+Without --record, a server from the tests' wheel is started. Each worker picks a random session, and sends its next
+message or continues the turn that a dead worker left open. It prints steps (answers of the model) per second.
 """
 
 import argparse
@@ -29,14 +28,14 @@ from gesta.stores.postgres import PostgresStore
 
 
 def think(messages: list[dict[str, Any]], _header: Any) -> Any:
-    """Use both tools, then answer."""
+    """Call both tools, then answer."""
     if messages[-1]["role"] == "tool":
         return "Done."
     return [gesta.call("look", at=len(messages)), gesta.call("pay", euros=len(messages))]
 
 
 def agent_of(effects: Path) -> gesta.Agent:
-    """Make the agent: one tool reads, one pays, and can say by the key of a call whether it did."""
+    """Return the agent. One tool reads; the other one pays, and can tell by the key of a call whether it has paid."""
 
     def paid(key: str) -> gesta.Done | gesta.NotDone:
         return gesta.Done("paid") if key in effects.read_text(encoding="utf-8") else gesta.NotDone()
@@ -60,7 +59,7 @@ def agent_of(effects: Path) -> gesta.Agent:
 
 
 async def work(options: argparse.Namespace, effects: Path, until: float) -> None:
-    """Work on session after session; when time is up, open turns are brought to their end."""
+    """Use one session after another. When the time is over, bring open turns to their end."""
     store = PostgresStore.open(options.record)
     record, agent, choose = Record(store, bind), agent_of(effects), random.Random()
 
@@ -88,12 +87,12 @@ async def work(options: argparse.Namespace, effects: Path, until: float) -> None
 
 
 def start(options: argparse.Namespace, effects: Path, until: float) -> int:
-    """Fork a worker."""
+    """Fork a worker, and return its process id."""
     child = os.fork()
     if not child:
         try:
             anyio.run(work, options, effects, until)
-        except BaseException as error:  # noqa: BLE001 - a worker's fault is the parent's to count
+        except BaseException as error:  # noqa: BLE001 - the parent counts failed workers
             print(f"worker: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
             os._exit(1)
         os._exit(0)
@@ -101,7 +100,7 @@ def start(options: argparse.Namespace, effects: Path, until: float) -> int:
 
 
 def campaign(options: argparse.Namespace, effects: Path) -> int:
-    """Start the workers, kill one again and again, and replace it; give the number of kills."""
+    """Start the workers, and kill and replace one again and again. Return the number of kills."""
     began, kills = time.time(), 0
     until, last = began + options.seconds, began
     workers = [start(options, effects, until) for _ in range(options.workers)]
@@ -120,11 +119,11 @@ def campaign(options: argparse.Namespace, effects: Path) -> int:
 
 
 async def report(options: argparse.Namespace, effects: Path, kills: int, took_s: float) -> bool:
-    """Print what came of it; return whether all is well."""
+    """Print the result. Return whether nothing was lost or done twice."""
     store = PostgresStore.open(options.record)
     record = Record(store, bind)
     agent = agent_of(effects)
-    for row in await store.runs():  # what the last kill left open
+    for row in await store.runs():  # turns that the last kill left open
         if (await record.state(row.run)).open:
             await record.resume(row.run, agent)
     flaws, rows = await record.verify(), await store.runs()
@@ -147,7 +146,7 @@ async def report(options: argparse.Namespace, effects: Path, kills: int, took_s:
 
 
 def main() -> None:
-    """Run the campaign; exit code 1 if anything was lost or done twice."""
+    """Run the campaign. The exit code is 1 if anything was lost or done twice."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--sessions", type=int, default=200)

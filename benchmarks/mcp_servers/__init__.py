@@ -1,1 +1,1 @@
-"""The example servers of the official `mcp` package, each tool, resource and prompt of them called by an agent."""
+"""Calls each tool, resource and prompt of the example servers of the official `mcp` package from an agent."""

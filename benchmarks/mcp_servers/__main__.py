@@ -1,10 +1,11 @@
-"""Drives the example servers of the official `mcp` package, from a checkout of it, by an agent with `gesta.mcp(...)`.
+"""Tries the example servers of the official `mcp` package, from a checkout of it, with an agent that uses `gesta.mcp`.
 
-Run `python -m benchmarks.mcp_servers FOLDER/examples [--python PYTHON] [NAME…] [--command COMMAND]`. PYTHON has the
-package that the examples are written for, and Pillow. Each server is started over stdio and over streamable HTTP.
-An agent calls every tool, reads every resource and gets every prompt, with arguments that fit the schemas; a person
-accepts what a server asks, and a model answers what it samples. The command prints a table, and ends with 1 if
-something was raised, or a call was in doubt or failed and is not in `FAILS`.
+Run `python -m benchmarks.mcp_servers FOLDER/examples [--python PYTHON] [NAME…] [--command COMMAND]`. PYTHON is a Python
+that has the version of the package for which the examples are written, and Pillow. Each server is started over stdio
+and over streamable HTTP. An agent calls every tool, reads every resource and gets every prompt, with arguments that fit
+the schemas. A simulated person accepts what a server asks, and a simulated model answers its sampling requests. The
+command prints a table. Its exit code is 1 if an exception was raised, a call was in doubt, or a call failed that is not
+in `FAILS`.
 """
 
 import argparse
@@ -58,11 +59,11 @@ GIVEN: dict[str, Any] = {
     "start-notification-stream": {"interval": 0.01, "count": 3, "caller": "gesta"},
     "process_batch": {"items": 3, "checkpoint_every": 2},
 }
-"""Arguments of a tool, or the value of one argument, where what only fits the schema would not do."""
+"""Arguments of a tool, or values of one argument, where an arbitrary value that fits the schema does not work."""
 PATIENCE = 5
-"""How often a person is asked by one call before they decline."""
+"""Number of questions of one call after which the person declines."""
 WITHIN = r"elicitation|snippets/servers/sampling|stories/sampling|everything|refund|dual_era|tool_progress"
-"""Servers that are tried with the protocol of 2025-11-25 too, most of them because they ask within a call."""
+"""Servers that are also tried with the protocol of 2025-11-25, most of them because they ask during a call."""
 FAILS = [
     ("error_handling|everything", "", "error_handling|restricted", "Error executing|this tool is gated"),
     ("everything", "", "list_roots|multiple_inputs", "roots/list is not supported here"),
@@ -77,11 +78,14 @@ FAILS = [
     ("embedded_resource|prompt_embedded|tool_errors", "", "", "codec can't decode|at least 3 characters|No such file"),
     ("simple-tool", "", "fetch", "Internal server error|missing an 'http"),
 ]
-"""Calls that fail by design of the example: its server, the version of the protocol, the tool, and what is said."""
+"""Calls that fail by design of the example.
+
+Patterns for the server, the protocol's version, the tool, and the message.
+"""
 
 
 class Row(Struct):
-    """What one server did over one transport."""
+    """The results of one server over one transport."""
 
     server: str
     transport: str
@@ -100,12 +104,12 @@ class Row(Struct):
 
     @property
     def cells(self) -> list[str]:
-        """The row of a table."""
+        """The cells of this row in the table."""
         return [str(getattr(self, name)) for name in self.__struct_fields__[:-1]]
 
 
 def sample(schema: Any, whole: Any = None) -> Any:
-    """Return a value that fits a JSON schema of the examples."""
+    """Return a value that fits a JSON schema."""
     whole = schema if whole is None else whole
     if not isinstance(schema, dict):
         return "x"
@@ -135,7 +139,7 @@ def sample(schema: Any, whole: Any = None) -> Any:
 
 
 def plan(tools: Sequence[dict[str, Any]]) -> list[tuple[str, dict[str, Any]]]:
-    """Return the calls of an agent that tries everything."""
+    """Return the calls of an agent that tries everything: name and arguments."""
     calls = list[tuple[str, dict[str, Any]]]()
     for tool in tools:
         name, listed = tool["name"], re.findall(r"^- (.*)$", tool["description"], re.MULTILINE)
@@ -153,7 +157,7 @@ def plan(tools: Sequence[dict[str, Any]]) -> list[tuple[str, dict[str, Any]]]:
 
 
 def answered(messages: Sequence[dict[str, Any]]) -> int:
-    """Return how many calls were answered."""
+    """Return the number of calls that have results."""
     return sum(message["role"] == "tool" for message in messages)
 
 
@@ -194,7 +198,7 @@ async def drive(row: Row, source: Any) -> None:
 
 
 def count(row: Row, contents: Sequence[Any]) -> None:
-    """Count what is on record."""
+    """Fill the row with counts of what is on record."""
     headers = [each for each in contents if isinstance(each, RequestHeaderContent)]
     row.asked = sum(isinstance(each, QuestionContent) for each in contents)
     row.lists = len(headers)
@@ -218,7 +222,7 @@ def count(row: Row, contents: Sequence[Any]) -> None:
 
 @contextmanager
 def over_http(python: str, path: Path, errors: Any, **options: Any) -> Iterator[Any]:
-    """Start a server over HTTP, and yield it as a source of tools once it listens."""
+    """Start a server over HTTP, and yield it as a source of tools when it accepts connections."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     command = [python, str(LAUNCH), str(path), str(port)]
@@ -238,7 +242,10 @@ def over_http(python: str, path: Path, errors: Any, **options: Any) -> Iterator[
 
 
 def tried(python: str, path: Path, row: Row) -> Row | None:
-    """Start a server, and have an agent try everything that it offers. `None` if it does not serve like that."""
+    """Start a server, and let an agent try everything that it offers.
+
+    Return `None` if it does not support the transport.
+    """
     name, transport = row.server, row.transport
     headers = next((each for part, each in HEADERS.items() if part in name), {})
     with tempfile.TemporaryFile("w+") as errors:
@@ -249,7 +256,7 @@ def tried(python: str, path: Path, row: Row) -> Row | None:
             else:
                 with over_http(python, path, errors, headers=headers, protocol=row.protocol) as source:
                     anyio.run(drive, row, source)
-        except Exception as failure:  # noqa: BLE001 - a line of the table
+        except Exception as failure:  # noqa: BLE001 - reported in the table
             errors.seek(0)
             told = errors.read()
             if NO_HTTP in told or NO_SERVER in f"{told}{failure}":
@@ -265,7 +272,7 @@ def tell(row: Row) -> None:
 
 
 def main() -> None:
-    """Print the table."""
+    """Try the servers, and print the table."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("folder", type=Path)
     options.add_argument("names", nargs="*")

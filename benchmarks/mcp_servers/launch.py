@@ -1,6 +1,7 @@
-"""Runs one example server: `python launch.py FILE [PORT]`, over stdio or over streamable HTTP. It needs `mcp` alone.
+"""Runs one example server: `python launch.py FILE [PORT]`, over stdio, or over streamable HTTP if there is a port.
 
-An example defines a server, a function that builds one, or a program with options of its own.
+It needs only the package `mcp`. An example defines a server, a function that builds one, or a program with options of
+its own.
 """
 
 import importlib.util
@@ -13,7 +14,7 @@ NO_HTTP, NO_SERVER = "is not made for HTTP", "defines no server"
 
 
 def module_of(path: Path) -> Any:
-    """Return the module of a file, imported by the longest name that its packages give it."""
+    """Return the module of a file, imported under the full name that the packages around it give it."""
     parts = [path.stem]
     folder = path.parent
     while (folder / "__init__.py").exists():
@@ -32,7 +33,7 @@ def module_of(path: Path) -> Any:
 
 
 def server_in(module: Any) -> Any:
-    """Return the server that a module defines or builds; `None` if it has none."""
+    """Return the server that a module defines or builds; `None` if there is none."""
     if hasattr(module, "build_server"):
         return module.build_server()
     for each in vars(module).values():
@@ -53,14 +54,14 @@ async def over_stdio(server: Any) -> None:
 
 
 async def over_http(app: Any, port: int) -> None:
-    """Serve an ASGI application."""
+    """Serve an ASGI application over HTTP."""
     import uvicorn
 
     await uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=port, log_level="error")).serve()
 
 
 def main() -> None:
-    """Run the server of a file."""
+    """Run the server that a file defines."""
     path, port = Path(sys.argv[1]).resolve(), int(sys.argv[2]) if len(sys.argv) > 2 else 0
     text = path.read_text(encoding="utf-8")
     import anyio

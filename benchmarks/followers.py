@@ -94,9 +94,7 @@ class Campaign:
         total = self.size.steps * self.size.followers
         for kill in range(self.size.kills):
             process = self._begin("look")
-            bound = (
-                total * (kill + 1) // (5 * (self.size.kills + 1))
-            )  # early, because the followers are behind the writer
+            bound = total * (kill + 1) // (5 * (self.size.kills + 1))  # early: the followers lag behind
             while self._told < bound and process.poll() is None:
                 self._calls = anyio.Event()
                 with anyio.move_on_after(1):

@@ -101,9 +101,7 @@ class Plan:
         open_ = [cell for cell in self.cells if self.needs(cell, total)]
         if not open_ and total.faults >= self.faults:
             return None
-        first = [
-            cell for cell in open_ if cell[2] == NOWHERE and not self.aimed[cell]
-        ]  # quick, and not covered by other cells
+        first = [cell for cell in open_ if cell[2] == NOWHERE and not self.aimed[cell]]  # crowd cases are quick
         least = first or open_ or self.cells
         least = self.lot.sample(least, min(len(least), 12))
         cell = min(least, key=lambda each: total.cells.get("/".join(each), 0) + self.aimed[each])

@@ -159,9 +159,8 @@ class Connection:
 
     async def fly(self, flight: Flight, responses: Any = None, state: str | None = None) -> None:
         """Start a call, and wait until it has ended or the server makes a request."""
-        unmarked(
-            flight.link.tasks.start_soon, flight.run, responses, state
-        )  # the call may open a connection that outlives it
+        # The call may open a connection that outlives it, so it gets no context variables of this task.
+        unmarked(flight.link.tasks.start_soon, flight.run, responses, state)
         await self.follow(flight)
 
     async def follow(self, flight: Flight) -> None:

@@ -179,14 +179,14 @@ class Stage:
         return Lease(run, f"replay {self._epoch}", self._epoch, *(await self.head(run)))
 
     async def release(self, lease: Lease) -> None:
-        """Do nothing."""
+        """Do nothing: the next lease replaces this one."""
 
     async def holds(self, lease: Lease) -> bool:
         """Return whether a lease is still valid: no later one was given out."""
         return lease.epoch == self._epoch
 
     async def mirror(self, lease: Lease, of: str | None) -> None:
-        """Do nothing."""
+        """Do nothing: a replayed run is never a mirror of another record."""
 
     async def gone(self, process: str) -> bool | None:
         """Return whether a process had ended, if the next recorded entry says so; otherwise `None`."""
@@ -194,10 +194,10 @@ class Stage:
         return content.over if isinstance(content, FaultContent) else None
 
     async def declare_gone(self, process: str, by: str) -> None:
-        """Do nothing."""
+        """Do nothing: the ends of processes are on record."""
 
     async def adopt(self, by: str) -> None:
-        """Do nothing."""
+        """Do nothing: this store belongs to no other record."""
 
     def keep(self) -> Callable[[], None]:
         """Return a function that does nothing: no process has to be kept alive."""
@@ -243,7 +243,7 @@ class Stage:
         raise self.stop()
 
     async def shrink(self) -> int:
-        """Do nothing."""
+        """Return 0, the number of bytes freed: there is no file to shrink."""
         return 0
 
     async def damage(self) -> list[str]:
@@ -255,7 +255,7 @@ class Stage:
         return Foreign()
 
     async def close(self) -> None:
-        """Do nothing."""
+        """Do nothing: the stage has no file or connection."""
 
     def tail(self, after: int = 0) -> AsyncGenerator[list[Row], None]:
         """Stop the process, because a replay cannot be followed. Raises WriteFailed."""
@@ -351,4 +351,4 @@ class NoTables:
         return []
 
     def check(self) -> None:
-        """Do nothing."""
+        """Do nothing: no statement was run."""

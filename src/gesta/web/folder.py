@@ -170,7 +170,7 @@ class FolderCopy:
         return _json({"waiting": own, "by": ""})
 
     async def _facts(self, heads: list[int]) -> dict[str, Any]:
-        """Return the facts about the copy that are put into the page for its script."""
+        """Return what the page's script needs to know about the copy: its time, the record, the runs, their lengths."""
         about = await self._pages.about()
         kept = {"name": about["name"], "id": about["id"], "runs": len(self._rows), "agents": []}
         runs = [row.run for row in self._rows]

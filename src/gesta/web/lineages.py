@@ -1,8 +1,8 @@
-"""The explanations of answers for the pages, made from the folded entries of a run that are kept in memory.
+"""The explanations of answers for the pages. The entries of the last run that was asked about stay in memory.
 
-A page asks for the same explanation three times: as a list, and as two pictures. A folder of pages asks for the
-explanations of all answers of a run. So the entries of the last run that was asked about stay folded, and only new
-entries are added to them. The words of each text are split once.
+An explanation names the entries that an answer was made from. A page asks for the same one three times: as a list, and
+as two pictures; a folder of pages asks for those of all answers of a run. So the entries of a run are read once, and
+after that only new entries are added. The words of each text are split once.
 """
 
 from collections.abc import Collection, Sequence
@@ -20,13 +20,16 @@ from gesta.web.reading import read
 
 
 class Explained(Struct, frozen=True):
-    """The explanation of an entry, and what an answer repeats from its sources."""
+    """The explanation of an entry, and the passages of its sources that the entry repeats."""
 
     found: Explanation
     passages: Sequence[Drawn]
-    """The passages of its sources that an answer repeats; empty for an entry that is no answer."""
+    """The passages of its sources that an answer repeats; empty if the entry is not an answer."""
     near: Collection[str]
-    """Ids of the nodes that show what the entry repeats, and how it was made; of all nodes, if it repeats nothing."""
+    """Ids of the nodes that a page shows first; of all nodes if the entry repeats nothing.
+
+    They are the answer, its questions, the instructions, the sources of the passages, and the calls that led to these.
+    """
 
 
 class Lineages:
@@ -39,12 +42,12 @@ class Lineages:
         self._last: tuple[tuple[int | None, int], Explained] | None = None
 
     async def explained(self, run: str, seq: int | None) -> Explained:
-        """Return the explanation of an entry: by default of the last answer of a run.
+        """Return the explanation of an entry of a run; `None` as `seq` stands for the last answer.
 
         Raises:
             GestaError: the run has no such entry.
 
-        Cost: all entries of the run, once; then new entries, and the words of the answer and of its sources.
+        Cost: all entries of the run the first time; then only new entries, and the words of the answer and its sources.
         """
         async with self._lock:
             await self._read(run)
@@ -57,7 +60,7 @@ class Lineages:
             return self._last[1]
 
     async def _read(self, run: str) -> None:
-        """Fold the entries of a run, and of the runs that it was made from, as far as they are new."""
+        """Read the new entries of a run and of the runs that it was made from, and add them to the state in memory."""
         if run != self._run:
             self._run, self._state, self._texts, self._last = run, State(), Texts(), None
         for each in [run, *(other for other in self._state.origins if other != run)]:
@@ -65,12 +68,12 @@ class Lineages:
             await to_thread.run_sync(fold, Lineage(), entries, self._state)
 
     async def _rest(self, run: str) -> list[Entry]:
-        """Return the entries of a run that are not folded yet."""
+        """Return the entries of a run that are not in the state yet."""
         origin = self._state.origins.get(run)
         return await read(self.record.store, run, max(origin.links, default=0) if origin is not None else 0)
 
     def _compared(self, found: Explanation) -> Explained:
-        """Compare the words of an answer with those of its sources."""
+        """Return an explanation together with the passages that the explained answer repeats."""
         target = found.nodes[-1]
         answer = target.kind is Kind.Assistant or target.type == "Conclusion"
         passages = drawn(found, self._texts) if answer else ()

@@ -115,7 +115,7 @@ class Connection:
             if self._link is not None and not self._link.over:
                 return self._link
             link = Link(self.spec, self._asked)
-            Variables().run(self._start, link.keep)  # it outlives the call that begins it
+            Variables().run(self._start, link.keep)  # the connection outlives the call that begins it
             try:
                 with anyio.fail_after(self.spec.start_s):
                     await link.began.wait()
@@ -159,7 +159,8 @@ class Connection:
 
     async def fly(self, flight: Flight, responses: Any = None, state: str | None = None) -> None:
         """Start a call, and wait until it has ended or the server makes a request."""
-        # The call may open a connection that outlives it, so it gets no context variables of this task.
+        # The call may open a connection that outlives this attempt. With the attempt's mark, the attempt would
+        # count as running for as long as the connection lives.
         unmarked(flight.link.tasks.start_soon, flight.run, responses, state)
         await self.follow(flight)
 
@@ -173,7 +174,7 @@ class Connection:
             await flight.news()
         except BaseException:
             flight.cancel()
-            with anyio.CancelScope(shield=True):  # a timer would keep context variables
+            with anyio.CancelScope(shield=True):  # no timer: it would keep the mark
                 await flight.done.wait()
             raise
         finally:

@@ -236,9 +236,9 @@ def _stored(line: EntryLine) -> Row:
 
 
 def _flaw(entry: Entry, row: Row, first: int) -> str:
-    """Return what is wrong with an entry that matches its digest but that Gesta would never write.
+    """Return what is wrong with an entry whose digest is right but that Gesta would never write.
 
-    Empty if nothing is.
+    The text is empty if nothing is wrong.
     """
     begins = isinstance(entry.content, BeginContent)
     opens = isinstance(entry.content, BeginContent) and entry.content.opened is not None

@@ -30,7 +30,7 @@ MARK = '{"gesta_case":'
 
 
 class Head(Struct, frozen=True, kw_only=True):
-    """The first line of a case."""
+    """The first line of a case: the run, the agent that replays it, and the tools that really run."""
 
     gesta_case: int = FORMAT
     agent: str
@@ -60,7 +60,7 @@ class Case(Struct, frozen=True):
 
 
 async def taken(record: Record, run: str) -> dict[str, list[Entry]]:
-    """Return the entries of a run, of its child runs and of their child runs, by run id: the content of a new case."""
+    """Return the entries of a run and of its child runs at any depth, by run id. They are the content of a new case."""
     found, open_ = {run: await record.read(run)}, {run}
     for row in await record.store.runs():  # in the order in which they were opened
         if row.parent_run in open_:

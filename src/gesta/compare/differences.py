@@ -142,7 +142,7 @@ def _effect(entry: Entry, results: Mapping[Any, str | None], tried: Iterable[int
 def _usd(entries: Iterable[Entry]) -> float | None:
     """Return the cost of all turns in US dollars.
 
-    `None` if the spending of a turn is not on record, or a price is unknown.
+    Returns `None` if the spending of a turn is not on record, or if a price is unknown.
     """
     state, turns = RunState(), dict[int, Turn]()
     for entry in entries:

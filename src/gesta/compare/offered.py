@@ -228,7 +228,7 @@ def offered_names(entries: Iterable[Entry]) -> list[str]:
 def _shown(about: Sequence[Content], call: Open) -> dict[str, Any] | None:
     """Return the rules of a tool that the next entries about its calls imply.
 
-    `None` if the tool was not offered then.
+    Returns `None` if the tool was not offered then.
     """
     tried = next((each for each in about if isinstance(each, AttemptContent)), None)
     if tried is not None:
@@ -249,7 +249,7 @@ def _shown(about: Sequence[Content], call: Open) -> dict[str, Any] | None:
 def _told(content: Content) -> list[str]:
     """Return the names of tools listed in the error for a call of an unknown tool.
 
-    An empty list for any other content.
+    Any other content has no such list, and gives an empty list.
     """
     if not isinstance(content, ToolResultContent) or content.outcome != "error" or content.error is not None:
         return []

@@ -101,7 +101,7 @@ def from_outside(entries: Sequence[Entry], entry: Entry) -> bool:
 def _told(content: ToolResultContent) -> bool:
     """Return whether a result has an error that a tool raised, or is a copy of another result.
 
-    False for a placeholder.
+    A placeholder, which an agent writes for a missing result, is neither.
     """
     return content.error is not None or content.copy_of is not None
 

@@ -52,7 +52,7 @@ class PlayedModel:
 
     @property
     def encoder(self) -> str:
-        """Encoder of the real model."""
+        """Name of the encoder with which the real model turns messages into blocks."""
         return self._model.encoder
 
     def encode(self, message: Message) -> bytes:
@@ -128,7 +128,7 @@ def played(stage: Stage, tool: Tool, real: Tool | None = None) -> PlayedTool:
 def instructing(stage: Stage, agent: Agent) -> Instructions:
     """Return instructions that repeat the recorded text or error instead of calling the agent's function.
 
-    Fixed text is kept.
+    Instructions that are a text, not a function, are returned unchanged.
     """
     if isinstance(agent.instructions, str):
         return agent.instructions
@@ -149,7 +149,7 @@ def instructing(stage: Stage, agent: Agent) -> Instructions:
 def hooking(stage: Stage, hooks: Hooks | None) -> Hooks | None:
     """Return hooks that repeat the recorded verdicts without calling the agent's hooks.
 
-    `None` if the agent has none.
+    Returns `None` if the agent has no hooks.
     """
     if hooks is None:
         return None

@@ -295,7 +295,8 @@ class Rehearsal:
 
         Args:
             failure: the exception that ended the last process.
-            before: the difference that stopped the process before it, used if it is at the same entry and of more use.
+            before: the difference that stopped the process before it. It is used if it is at the same entry, unless the
+                last process wrote an entry of the recorded kind there.
         """
         entry, found, run = self.stage.next, self.stage.found, self.stage.run
         if before is not None and entry is not None and before[0].seq == entry.seq:

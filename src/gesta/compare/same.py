@@ -84,7 +84,7 @@ def unwrapped(value: Any) -> Any:
 def wrapped(value: Any) -> Any:
     """Return a value with each object that looks like a mark of the codec wrapped in `$dict`.
 
-    The reverse of `unwrapped`.
+    This is the reverse of `unwrapped`.
     """
     if isinstance(value, list):
         return [wrapped(each) for each in value]
@@ -156,7 +156,7 @@ def differences(before: Any, after: Any, path: str = "$") -> Iterator[Difference
 def _parsed(before: Any, after: Any) -> tuple[Any, Any]:
     """Return two strings parsed as JSON if both contain an object or both contain a list.
 
-    Otherwise a pair of `None`.
+    Otherwise, return a pair of `None`.
     """
     try:
         one, other = json_of(before), json_of(after)

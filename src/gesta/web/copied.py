@@ -93,11 +93,11 @@ async def sent(said: Said, head: int, room: Room) -> Answers:
 
 
 async def _whole(said: Said, seq: int, facts: dict[str, Any]) -> Answers:
-    """Yield everything about one model request: its facts (already in `facts`) in parts: header, messages, body.
+    """Yield the parts of one model request: its header, its messages, its body as text, and the bytes of the body.
 
     Args:
         seq: seq of the request.
-        facts: what the viewer answered about the request; the number of its messages is read from it.
+        facts: the viewer's answer about the request, which states the number of its messages.
     """
     at = f"requests/{seq}"
     yield f"{at}/header", await _asked(said, f"{at}/header")

@@ -132,7 +132,7 @@ class Evidence:
     def about(self) -> dict[str, Any]:
         """Return the state, progress and flaws of the last check of the whole record.
 
-        Before the first, `check` is `None`.
+        Before the first check, the member `check` is `None`.
         """
         check = self.check
         if check is None:

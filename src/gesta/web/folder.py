@@ -151,7 +151,7 @@ class FolderCopy:
                     line["parts"].remove(part)
 
     async def _whys(self, answers: list[tuple[int, list[int]]], done: Copied) -> AsyncIterator[tuple[str, bytes]]:
-        """Yield the explanations of answers: first for the last answer of each run, then for the others."""
+        """Yield the explanations of answers: the last answer of each run first, then the others, newest first."""
         last = [(place, found[-1]) for place, found in answers if found]
         others = [(place, seq) for place, found in answers for seq in found[-2::-1]]
         size = 0

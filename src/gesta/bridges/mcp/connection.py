@@ -153,7 +153,7 @@ class Connection:
     def lane(self, link: Link) -> AbstractAsyncContextManager[Any]:
         """Return a context manager in which a call is made.
 
-        It allows one call at a time if the server's requests need that.
+        In it, calls run one at a time if the server's requests do not say which call they belong to.
         """
         return self._lane if self._alone and not link.modern else nullcontext()
 
@@ -195,7 +195,7 @@ class Connection:
     def held(self, context: Context) -> Flight | None:
         """Return the call that was held open for this context, and stop holding it.
 
-        `None` if there is none or it failed.
+        Returns `None` if no call was held, or if it has failed meanwhile.
         """
         flight = self._held.pop((context.run, context.key), None)
         return flight if flight is not None and flight.failure is None else None

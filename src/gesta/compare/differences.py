@@ -59,7 +59,7 @@ class Effect(Struct, frozen=True, kw_only=True):
     fired: bool
     """Whether the tool was tried in this run itself.
 
-    False if a fork shares the call with its base, or if it never started.
+    It is false if a fork shares the call with its base, or if the tool never started.
     """
 
 

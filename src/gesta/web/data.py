@@ -54,7 +54,7 @@ class Pages:
         self.evidence = Evidence(record, address)
 
     async def about(self) -> dict[str, Any]:
-        """Return what every page shows about the record: its name, id and address, and the position of its last entry."""
+        """Return what every page shows about the record: its name, id, address and the position of its last entry."""
         info = self.record.info
         return {"name": self.name, "id": info.id, "address": info.address, "last": await self.record.store.last()}
 

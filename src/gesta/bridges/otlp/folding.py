@@ -110,7 +110,7 @@ class Folding:
     async def _loaded(self, entry: Entry, span: int) -> Turn | None:
         """Return the turn of an entry, read from the record up to the entry before it.
 
-        `None` if it has ended or has no `begin`.
+        Returns `None` if the turn has ended, or if its `begin` is not found.
         """
         begin = await self._root(entry.run, span)
         if begin is None or (entry.run, begin.seq) in self._over:

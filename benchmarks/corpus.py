@@ -196,7 +196,7 @@ class Report(Struct):
 
     @property
     def differing(self) -> int:
-        """Number of these things that differ."""
+        """Number of compared things whose counts differ, without those of `SIZES`."""
         return sum(abs(one.stated - one.found) for one in self.differences if not like(one.count, SIZES))
 
     @property

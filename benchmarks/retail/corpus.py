@@ -157,7 +157,7 @@ def _read(file: str) -> Any:
 
 
 def _conversation_id(file: str, task_id: object) -> str:
-    """Return an id that is unique over all files, since each has one run per task."""
+    """Return an id that is unique over all files, because each file has one run per task."""
     return f"{Path(file).name.removesuffix('.json.gz')}/{task_id}"
 
 

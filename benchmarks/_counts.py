@@ -1,8 +1,7 @@
-"""Counts what an imported run contains, under the same names that the corpus of recorded runs uses for its sources.
+"""What an imported run holds, by the names under which the corpus of recorded runs counts what its sources hold.
 
-Only the entries are read. The importers store the number of the source's message in the annotation `message` of an
-entry. If a count equals that of the corpus, which was made from the sources themselves, the import has neither lost nor
-added anything.
+Only the entries are read: the message that an entry stands for is in its annotation `message`. Where a count is equal
+to that of the corpus, which was made from the sources, nothing was lost and nothing was added.
 """
 
 import json
@@ -27,14 +26,14 @@ ROLES = {
     kinds.Kind.ToolResult: "tool",
 }
 NOTES = {"user-step": "user", "user-tool-result": "tool", "exit": "exit"}
-"""Roles of messages that became key-value entries, by their key."""
+"""Roles of messages by the key of the key-value that they became."""
 CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 VERDICTS = {"suite_name": "suite", "attack_type": "attack", "termination_reason": "term"}
-"""Keys of notes whose values are counted one by one, each with the prefix of the counts' names."""
+"""What is counted by its value, by the key of its note."""
 
 
 class Message(Struct):
-    """One message of a source, rebuilt from the entries that were made from it."""
+    """One message of a source, as its entry has it."""
 
     role: str
     text: str
@@ -42,7 +41,7 @@ class Message(Struct):
 
 
 def messages_of(entries: Sequence[Entry]) -> list[Message]:
-    """Return the messages of a run in the order of the source."""
+    """Give the messages of a run, in the order of the source."""
     found: dict[int, Message] = {}
     places: dict[int, int] = {}
     for entry in entries:
@@ -63,7 +62,7 @@ def _role(entry: Entry) -> str:
     if isinstance(content, kinds.KeyValueContent):
         return NOTES.get(content.key, "other")
     if isinstance(content, kinds.AssistantContent) and entry.causes:
-        return "exit"  # mini-swe-agent: the submitted text, which is not a model's message
+        return "exit"  # mini-swe-agent: what was submitted, which no model said in that message
     return ROLES.get(entry.kind, "other")
 
 
@@ -88,7 +87,7 @@ def _text(content: Any) -> str:
 
 
 def counted(entries: Sequence[Entry]) -> Counter[str]:
-    """Return what a run contains, by the names used in MANIFEST.json."""
+    """Count what a run holds, by the names of MANIFEST.json."""
     messages = messages_of(entries)
     results = [entry.content for entry in entries if isinstance(entry.content, kinds.ToolResultContent)]
     calls = [message.calls for message in messages if message.calls]
@@ -134,12 +133,12 @@ def counted(entries: Sequence[Entry]) -> Counter[str]:
 
 
 def events_of(entries: Sequence[Entry]) -> set[str]:
-    """Return the ids of the source's events that entries were made from. An event may occur in several runs."""
+    """Give the ids of the events that stand behind entries; one may be in several runs."""
     return {notes["event"] for entry in entries if isinstance((notes := entry.annotations or {}).get("event"), str)}
 
 
 def _failed(entry: Entry) -> bool:
-    """Return whether the source itself marks a result as a failure; false if the importer inferred it."""
+    """Return whether the source itself says that a result is a failure."""
     content = entry.content
     if isinstance(content, kinds.KeyValueContent) and content.key == "user-tool-result":
         return isinstance(content.value, dict) and content.value.get("error") is True
@@ -156,7 +155,7 @@ def _raw(content: Any) -> bool:
 
 
 def said(messages: Sequence[Message]) -> Counter[str]:
-    """Return counts about the texts of messages and about the order of their roles."""
+    """Count what the texts of messages are like, and who follows whom."""
     found: Counter[str] = Counter()
     for one in messages:
         text, spoken = one.text, one.role == "assistant"
@@ -183,7 +182,7 @@ def said(messages: Sequence[Message]) -> Counter[str]:
 
 
 def noted(entries: Sequence[Entry]) -> Counter[str]:
-    """Return counts of the facts that are noted about a run as a whole, such as its reward."""
+    """Count what was noted about a run as a whole."""
     notes = {one.content.key: one.content.value for one in entries if isinstance(one.content, kinds.KeyValueContent)}
     first = entries[0].content if entries else None
     notes |= first.state if isinstance(first, kinds.BeginContent) and isinstance(first.state, dict) else {}
@@ -202,11 +201,11 @@ def noted(entries: Sequence[Entry]) -> Counter[str]:
 
 
 def merge(total: dict[str, int], one: Counter[str]) -> None:
-    """Add the counts of a run to those of its file. Of counts named `max.*`, keep the larger one."""
+    """Add the counts of a run to those of its file; of sizes keep the largest."""
     for name, count in one.items():
         total[name] = max(total.get(name, 0), count) if name.startswith("max.") else total.get(name, 0) + count
 
 
 def like(name: str, patterns: Sequence[str]) -> bool:
-    """Return whether a name matches one of some patterns with wildcards."""
+    """Return whether a name is like one of some patterns."""
     return any(fnmatchcase(name, pattern) for pattern in patterns)

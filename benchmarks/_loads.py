@@ -1,7 +1,6 @@
-"""The loads of `benchmarks.targets`, each measured in its own process, together with its floor.
+"""The loads of `benchmarks.targets`, each measured in a process of its own, beside its floor.
 
-A floor is the same work done by plain code without Gesta, as a lower limit for the cost. `python -m benchmarks._loads
-NAME [ARG ...]` prints one JSON object. CPU time is that of the process, user and system time together.
+`python -m benchmarks._loads NAME [ARG ...]` prints one JSON object. CPU is the process's own, user and system together.
 """
 
 import asyncio
@@ -31,22 +30,22 @@ from gesta.models.scripted import Keyless, spoken
 MB = 1_000_000
 UNLIMITED = gesta.Policy(limits=gesta.Limits(requests=None, calls=None))
 LATENCY_S = 0.05
-"""Seconds that the model of the load `many` takes for each reply."""
+"""Of a model in `many`."""
 
 
 def peak_kb() -> int:
-    """Return the greatest memory use of this process so far, in kB."""
+    """Give the most memory that this process ever had."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def rss_kb() -> int:
-    """Return the present memory use of this process in kB; 0 if the system does not report it."""
+    """Give the memory that this process has now; 0 where the system does not tell."""
     told = Path("/proc/self/statm")
     return int(told.read_text(encoding="ascii").split()[1]) * resource.getpagesize() // 1024 if told.exists() else 0
 
 
 def steps(count: str, durability: str, rounds: str) -> dict[str, Any]:
-    """Measure `rounds` turns of `count` steps each, and the floor of each turn."""
+    """Take turns of so many steps, each beside its floor."""
     found = []
     for _ in range(int(rounds)):
         with tempfile.TemporaryDirectory() as folder:
@@ -70,7 +69,7 @@ def steps(count: str, durability: str, rounds: str) -> dict[str, Any]:
 
 
 def resume(count: str) -> dict[str, Any]:
-    """Measure how long a new process takes to continue a run of `count` steps, and how long its next turns take."""
+    """Go on with a run of so many steps in a process that knows nothing of it, then take a turn while it does."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "r.gesta"
         cpu, _ = anyio.run(run_steps, path, int(count), "normal")
@@ -92,7 +91,7 @@ def resume(count: str) -> dict[str, Any]:
 
 
 def read_rows(path: str) -> dict[str, Any]:
-    """Measure reading and decoding every row of a plain table."""
+    """Read and decode every row of a plain table."""
     start = time.process_time()
     for (text,) in apsw.Connection(path).execute("SELECT text FROM rows").fetchall():
         json.loads(text)
@@ -100,10 +99,10 @@ def read_rows(path: str) -> dict[str, Any]:
 
 
 def resumed(path: str) -> dict[str, Any]:
-    """Measure a turn on a long run that this process has not read before, and the turns after it."""
+    """Take a turn on a long run that this process has not seen, and more of them."""
 
     async def go() -> dict[str, Any]:
-        model = Keyless(  # ignores its requests; has the name of the earlier model, so requests extend each other
+        model = Keyless(  # reads nothing of what it is asked; of the name that asked before, so it is sent what is new
             "scripted", lambda _request: ANSWER, spoken("scripted", stream=False)
         )
         acting = gesta.Agent("desk", model=model, tools=[parcel])
@@ -121,12 +120,12 @@ def resumed(path: str) -> dict[str, Any]:
 
 
 def many(count: str) -> dict[str, Any]:
-    """Measure `count` runs at once, each with four tool calls and an answer from a slow model."""
+    """Take the turns of so many runs at once: four calls of a tool and an answer each, from a slow model."""
     runs = int(count)
 
     async def slow(messages: list[dict[str, Any]], _header: Any) -> Any:
         asked = sum(message["role"] == "tool" for message in messages)
-        messages.clear()  # a remote model would keep them in another process
+        messages.clear()  # what a model elsewhere keeps is not kept here
         await anyio.sleep(LATENCY_S)
         return gesta.call("parcel", number=asked) if asked < 4 else ANSWER
 
@@ -157,7 +156,7 @@ def many(count: str) -> dict[str, Any]:
 
 
 def many_plain(count: str) -> dict[str, Any]:
-    """Measure the same work in a plain loop, where one commit takes all rows that wait for it."""
+    """Do the same in a plain loop: rows wait for a commit that takes all that came."""
     runs, waiting = int(count), list[tuple[str, "asyncio.Future[None]"]]()
 
     async def go(path: str) -> float:
@@ -195,7 +194,7 @@ def many_plain(count: str) -> dict[str, Any]:
 
 
 def large(megabytes: str) -> dict[str, Any]:
-    """Measure a tool that returns a very large text, and reading that text back."""
+    """Have a tool return a very large text, and read it back."""
     text = "x" * (int(megabytes) * MB)
 
     @gesta.tool(effect="pure")
@@ -223,10 +222,10 @@ def large(megabytes: str) -> dict[str, Any]:
 
 
 def team(count: str) -> dict[str, Any]:
-    """Measure a conversation of two agents with `count` turns in all."""
+    """Have two agents talk: one asks, the other answers, so many turns in all."""
     turns = int(count)
 
-    def says(word: str) -> Keyless:  # ignores its requests
+    def says(word: str) -> Keyless:  # reads nothing of what it is asked
         return Keyless(word, lambda request: f"{word} {len(request.blocks)}", spoken(word, stream=True))
 
     async def go(path: str) -> dict[str, Any]:
@@ -251,7 +250,7 @@ def team(count: str) -> dict[str, Any]:
 
 
 class ReadAll(ToolMessage):
-    """A tool with a large result."""
+    """A tool whose result is large."""
 
     request: str = "read_all"
     purpose: str = "To read all."
@@ -263,7 +262,7 @@ class ReadAll(ToolMessage):
 
 
 def task(kilobytes: str, rounds: str) -> dict[str, Any]:
-    """Measure a task whose tool returns a large result, and one whose tool returns a small result."""
+    """Run a task whose tool gives a large result, and one whose tool gives a small one."""
 
     async def one(record: gesta.Record, number: int, size: int) -> float:
         llm = gesta.scripted(json.dumps({"request": "read_all", "size": size}), "DONE read")
@@ -289,7 +288,7 @@ def task(kilobytes: str, rounds: str) -> dict[str, Any]:
 
 
 def finished(first: str, more: str) -> dict[str, Any]:
-    """Finish runs, then many more, and measure how many bytes of memory each of the later runs leaves behind."""
+    """Finish runs, then many more, and say how much memory one of the latter leaves behind."""
 
     async def go(path: str) -> dict[str, Any]:
         model = gesta.function(lambda messages, _: ANSWER if len(messages) > 1 else gesta.call("parcel", number=1))
@@ -309,7 +308,7 @@ def finished(first: str, more: str) -> dict[str, Any]:
 
 
 def _again(name: str, *args: str) -> dict[str, Any]:
-    """Measure a load in a new process, and return its figures."""
+    """Measure in a process of its own."""
     command = [sys.executable, "-m", "benchmarks._loads", name, *args]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     return json.loads(done.stdout.splitlines()[-1])

@@ -1,8 +1,8 @@
-"""Measures a step: its commits, CPU time and bytes, compared with a floor in the same run. Measures the start, too.
+"""What a step costs: commits, CPU and bytes, beside the floor, in one run; and what starting costs.
 
 A step is one call of one small async tool. The floor writes the same texts as rows of one table, with the same number
-of commits, and does nothing else. Run `python -m benchmarks.steps [N ...]`. Compare the ratios, because machines
-differ; a synced commit waits 0.2 to 4 ms for the disk, which is not CPU time.
+of commits, and does nothing else. Run `python -m benchmarks.steps [N ...]`. Read the ratios: machines differ, and a
+synced commit costs 0.2 to 4 ms of waiting, which is no CPU.
 """
 
 import json
@@ -34,14 +34,14 @@ async def parcel(number: int) -> str:
 
 
 def agent(steps: int) -> gesta.Agent:
-    """Return an agent that calls its tool `steps` times, and answers."""
+    """Make an agent that calls its tool `steps` times, and answers."""
     script = [gesta.reply(text="Let me look.", calls=[gesta.call("parcel", number=n)]) for n in range(steps)]
     unlimited = gesta.Policy(limits=gesta.Limits(requests=None, calls=None))
     return gesta.Agent("desk", model=gesta.scripted(*script, ANSWER, stream=False), tools=[parcel], policy=unlimited)
 
 
 async def run(path: Path, steps: int, durability: Any) -> tuple[float, int]:
-    """Run one turn. Return its CPU seconds and commits."""
+    """Take one turn; give CPU seconds and commits."""
     acting = agent(steps)
     async with gesta.open(str(path), durability=durability) as record:
         store = cast("SqliteStore", record.store)
@@ -52,9 +52,9 @@ async def run(path: Path, steps: int, durability: Any) -> tuple[float, int]:
 
 
 def floor(path: Path, steps: int, *, synced: bool) -> float:
-    """Write rows of the same size in the same number of commits. Return the CPU seconds."""
+    """Write rows of the same size in the same number of commits; give CPU seconds."""
     db = apsw.Connection(str(path))
-    db.pragma("journal_mode", "wal")  # not two in one call: apsw runs the second when the first has been read
+    db.pragma("journal_mode", "wal")  # one by one: of two statements, apsw runs the second when the first is read
     db.pragma("synchronous", "full" if synced else "normal")
     db.execute("CREATE TABLE rows (pos INTEGER PRIMARY KEY, text TEXT)")
     text = json.dumps({"text": ANSWER})
@@ -69,7 +69,7 @@ def floor(path: Path, steps: int, *, synced: bool) -> float:
 
 
 def text_bytes(entries: list[gesta.Entry]) -> int:
-    """Return the number of bytes in messages, arguments of calls, and results."""
+    """Count the bytes of what was said, called and answered."""
     total = 0
     for entry in entries:
         match entry.content:
@@ -85,14 +85,14 @@ def text_bytes(entries: list[gesta.Entry]) -> int:
 
 
 async def size(path: Path) -> tuple[int, int]:
-    """Return the number of bytes of text, and of entries, in the last run of a record."""
+    """Give bytes of text, and entries."""
     async with gesta.open(str(path), readonly=True) as record:
         entries = await record.read((await record.find("last")).run)
     return text_bytes(entries), len(entries)
 
 
 def started(code: str) -> float:
-    """Return the CPU seconds of a new interpreter that runs `code`, as the median of five."""
+    """Give the CPU seconds of a new interpreter that runs this, the median of five."""
     return statistics.median(_cpu([sys.executable, "-c", code]) for _ in range(5))
 
 

@@ -1,10 +1,10 @@
-"""Measures every target for speed and size, with its floor in the same run; with --peers, other systems too.
+"""Every target for speed and size, measured beside its floor in one run; with --peers, beside other systems too.
 
 python -m benchmarks.targets [--json] [--peers] [--quick]
 
-A row has the figure of Gesta, the figure of a plain program that writes as much in as many commits (the floor), their
-ratio, and whether the target is met. Each load runs in its own process, several times; a row has the median and the
-lowest figure. Compare ratios, because machines differ. The exit code is always 0: the table reports and does not judge.
+A row says what Gesta takes, what a plain program takes that writes as much in as many commits (the floor), how they
+compare, and whether the target is met. Each load runs in a process of its own, several times; a row gives the median,
+and the lowest beside it. Read ratios: machines differ. It ends with 0, whatever is met: it tells, it does not judge.
 """
 
 import argparse
@@ -26,40 +26,40 @@ from benchmarks.server import RUNS, measured
 from benchmarks.steps import FIRST, started
 
 SIZES = (10, 100, 1000, 10_000)
-"""Numbers of steps of a turn, to measure how figures grow with it."""
+"""Steps of one turn, for what grows with it."""
 MODULES = "import sys; bare = set(sys.modules); import gesta; print(len(set(sys.modules) - bare))"
 
 
 class Row(Struct, kw_only=True):
-    """One target and its figures."""
+    """One target, and what was found."""
 
     target: str
     unit: str
     gesta: float
-    """Median of Gesta's figures."""
+    """The median."""
     best: float | None = None
-    """Lowest of Gesta's figures."""
+    """The lowest of all rounds."""
     floor: float | None = None
-    """Figure of a plain program, in the same unit."""
+    """Of a plain program, in the same unit."""
     ratio: float | None = None
-    """Gesta's figure divided by that of the floor; for some targets, another ratio that the target limits."""
+    """Gesta by its floor, or what the target bounds where that is no figure of Gesta's alone."""
     bound: str
     met: bool | None
-    """Whether the target is met; `None` if it was not measured or there is no target."""
+    """None where it was not measured."""
 
 
 class Table(Struct):
-    """All figures."""
+    """All that was found."""
 
     rows: list[Row]
     exponents: dict[str, float]
-    """Growth of total time and bytes with the number of steps, as exponents."""
+    """Of total time and bytes in the number of steps."""
     peers: list[dict[str, Any]]
     notes: list[str]
 
 
 def load(name: str, *args: object) -> dict[str, Any]:
-    """Run a load in a process of its own, and return its figures."""
+    """Measure a load in a process of its own."""
     command = [sys.executable, "-m", "benchmarks._loads", name, *map(str, args)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     told(f"{name} {' '.join(map(str, args))}")
@@ -68,20 +68,20 @@ def load(name: str, *args: object) -> dict[str, Any]:
 
 
 def told(what: str) -> None:
-    """Print on a terminal what was measured."""
+    """Say on a terminal how far it is."""
     if sys.stderr.isatty():
         print(what, file=sys.stderr, flush=True)
 
 
 def exponent(sizes: Sequence[int], totals: Sequence[float]) -> float:
-    """Return the slope of totals over sizes, both as logarithms: 1 means linear growth."""
+    """Give the slope of totals over sizes, both as logarithms."""
     xs, ys = [math.log(size) for size in sizes], [math.log(total) for total in totals]
     x, y = sum(xs) / len(xs), sum(ys) / len(ys)
     return sum((a - x) * (b - y) for a, b in zip(xs, ys, strict=True)) / sum((a - x) ** 2 for a in xs)
 
 
 def long_runs(table: Table, sizes: Sequence[int]) -> None:
-    """Measure a step, and how its cost grows with the length of the run."""
+    """What a step takes, and how that grows with the run."""
     rounds = {size: 3 if size > 1000 else 5 for size in sizes}
     normal = {size: load("steps", size, "normal", rounds[size]) for size in sizes}
     synced = {size: load("steps", size, "synced", 3) for size in sizes if size <= 1000}
@@ -120,7 +120,7 @@ def _steps(target: str, found: dict[str, Any], bound: str, *, met: bool) -> Row:
 
 
 def others(table: Table, *, quick: bool) -> None:
-    """Measure starting, resuming, many runs at once, large results, teams and crashes."""
+    """What starting, resuming, many runs, large results, teams and crashes take."""
     rows, steps, runs = table.rows, 1000 if quick else 10_000, 500 if quick else 5000
     found = load("resume", steps)
     cold, warm = found["cold_s"], found["warm_ms"]
@@ -162,7 +162,7 @@ def _one(target: str, unit: str, gesta: float, floor: float | None, bound: str, 
 
 
 def on_postgres(table: Table, *, quick: bool) -> None:
-    """Measure a step on PostgreSQL and its floor. Without a server, add a note instead."""
+    """What a step takes on PostgreSQL, beside a bare program that commits the same rows; skipped without a server."""
     runs = RUNS // 10 if quick else RUNS
     try:
         found = measured(runs)
@@ -191,7 +191,7 @@ def on_postgres(table: Table, *, quick: bool) -> None:
 
 
 def beside(table: Table, environment: Path) -> None:
-    """Measure the other systems, and the targets that compare Gesta with them."""
+    """Measure the peers, and the targets that are about them."""
     table.peers, notes = side_by_side(environment)
     table.notes += notes
     by = {(peer["peer"], peer["steps"]): peer["us"] for peer in table.peers if "us" in peer}
@@ -212,7 +212,7 @@ def beside(table: Table, environment: Path) -> None:
 
 
 def shown(table: Table) -> str:
-    """Return the table as text."""
+    """Write the table for people."""
     lines = [f"{'target':52} {'Gesta':>10} {'lowest':>9} {'floor':>9} {'ratio':>7}  {'wanted':16} met"]
     for row in table.rows:
         found = [_figure(value) for value in (row.gesta, row.best, row.floor, row.ratio)]
@@ -233,7 +233,7 @@ def _figure(value: float | None) -> str:
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    """Measure everything, and print the table."""
+    """Measure, and print the table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.targets", description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--peers", action="store_true", help=f"also {', '.join(PEERS)}: see `just peers`")

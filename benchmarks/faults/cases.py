@@ -237,7 +237,7 @@ class Case:
         threading.Timer(self.lot.uniform(0.02, 0.2), lambda: path.unlink(missing_ok=True)).start()
 
     def _block(self) -> None:
-        """Let another program hold the write lock of the record for a while."""
+        """Hold the write lock of the record in another program for a while."""
         wait_s, (ready, told) = self.lot.uniform(0.05, 0.4), os.pipe()
 
         def write() -> None:
@@ -312,7 +312,7 @@ class Case:
             self.wrong.append(f"a process ended with {code}")
 
     def final(self, scene: Scene | None = None, **options: Any) -> None:
-        """Let a new process without faults bring every run to its end."""
+        """Bring every run to its end in a new process without faults."""
         chosen = msgspec.structs.replace(scene or self.scene, backend="asyncio")
         self.ended(begin(chosen, final=True, **options).follow())
 

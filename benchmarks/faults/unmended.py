@@ -64,7 +64,7 @@ def changed(text: str, change: Change) -> str:
 
 
 def by_cases(name: str, words: Iterable[str]) -> int:
-    """Let the campaign look for the fault without a mend. Return 0 if it is found within `CASES` cases."""
+    """Run the campaign without a mend. Return 0 if it finds the fault within `CASES` cases."""
     mend = MENDS[name]
     limits = ("--until", mend.found, "--cases", str(CASES), "--seconds", str(TIME_S))
     with tree_without(name) as tree:

@@ -1,8 +1,6 @@
-"""Prints how the results of Gesta's loop agree with recorded tool results and end states.
+"""Prints how Gesta's loop over recorded model outputs agrees with the recorded tool results and end states.
 
-The model outputs are recorded.
-
-Run `python -m benchmarks.retail`. The exit code is 1 if anything differs, and 0 if the corpus is missing (it says so).
+Run `python -m benchmarks.retail`; it ends with 1 if anything differs, with 0 if the corpus is absent (and says so).
 """
 
 import sys
@@ -15,7 +13,7 @@ from benchmarks.retail.reexecute import COLUMNS, row
 
 
 def main() -> int:
-    """Print the table, with a line for each file. Return 1 if anything differs."""
+    """Print the table, a line per file."""
     if not corpus_folder().is_dir():
         print(f"SKIPPED: no corpus at {corpus_folder()}; set GESTA_CORPUS to its folder")
         return 0

@@ -1,4 +1,4 @@
-"""The agent of the retail shop: the tools of a world, and a model that repeats what was recorded."""
+"""The retail desk as a Gesta agent: the tools of a world, and a model that says what was recorded."""
 
 import json
 from collections import defaultdict, deque
@@ -18,11 +18,11 @@ from gesta.function_tool.tool import Effect
 from gesta.models.replay import from_messages
 
 Faults = dict[tuple[str, bytes], deque[bool]]
-"""For each call by name and arguments, in recorded order: whether the recording's author made it fail on purpose."""
+"""For each call by name and arguments, in the order of the recording: was its failure put there by the author?"""
 
 
 def chat_messages(conversation: Conversation) -> list[dict[str, Any]]:
-    """Return the assistant's messages of a conversation as Chat Completions messages, which `replay` reads."""
+    """Write a conversation as Chat Completions messages, which is what `replay` reads."""
     return [
         {
             "role": message.role,
@@ -40,7 +40,7 @@ def _call(call: RecordedCall) -> dict[str, Any]:
 
 
 def recorded_model(conversation: Conversation) -> Any:
-    """Return a model that repeats the recorded replies. Replies before the first customer's message are left out."""
+    """Make a model that answers as the recorded one did; what was said before the first customer is left out."""
     said = chat_messages(conversation)
     first = next(place for place, message in enumerate(conversation.messages) if message.role == "user")
     unprompted = sum(message.role == "assistant" for message in conversation.messages[:first])
@@ -48,7 +48,7 @@ def recorded_model(conversation: Conversation) -> Any:
 
 
 def faults(conversation: Conversation) -> Faults:
-    """Return which calls the recording's author made fail on purpose."""
+    """Find which calls the author of the recording made fail."""
     found: Faults = defaultdict(deque)
     for call, answer in conversation.answered():
         found[call.name, canonical(call.args)].append(answer.injected)
@@ -56,7 +56,7 @@ def faults(conversation: Conversation) -> Faults:
 
 
 def tools(world: World, dialect: Any, injected: Faults) -> list[gesta.Tool]:
-    """Return the tools of a world. Those that write are idempotent by the key of the call."""
+    """Make the world's tools; those that write are idempotent by the key of the call."""
     retail = Retail(world, dialect)
     return [_tool(retail, name, injected) for name in TOOLS[dialect]]
 
@@ -77,7 +77,7 @@ def _tool(retail: Retail, name: str, injected: Faults) -> gesta.Tool:
 
 
 def reciting(world: World, conversation: Conversation) -> list[gesta.Tool]:
-    """Return tools that only return recorded results, for a transcript whose database is not in the corpus."""
+    """Make tools that give what is on record and touch nothing: of a transcript, whose data are not in the corpus."""
     results, functions = recorded_results(conversation), Retail(world, conversation.dialect).functions()
 
     def recite(name: str) -> gesta.Tool:
@@ -93,7 +93,7 @@ def reciting(world: World, conversation: Conversation) -> list[gesta.Tool]:
 def desk(
     conversation: Conversation, world: World, change: Callable[[gesta.Tool], gesta.Tool] | None = None
 ) -> gesta.Agent:
-    """Return the agent of one conversation; `change` may replace its tools."""
+    """Make the agent of one conversation; `change` may wrap its tools."""
     recites = conversation.source == "few-shot"
     made = reciting(world, conversation) if recites else tools(world, conversation.dialect, faults(conversation))
     system = "\n".join(message.content or "" for message in conversation.messages if message.role == "system")

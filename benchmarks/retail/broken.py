@@ -1,9 +1,8 @@
-"""Real retail conversations, each with one fault that models and servers are known for. None may stop a run.
+"""Real retail conversations, each broken in one way that models and servers are known for; none may stop a run.
 
-Run `python -m benchmarks.retail.broken`. The tools and the world are the real ones; the model repeats the broken
-messages. The table has a row for each fault. The exit code is 1 if a turn ended without an answer, a call has not
-exactly one result, a history was refused, or the model was not told what was wrong. `--all` puts every fault into each
-conversation.
+Run `python -m benchmarks.retail.broken`: the tools and the world are the real ones, the model says the broken
+messages. A row for each fault; it ends with 1 if a turn ended without an answer, a call without exactly one result, a
+history was refused, or the model was not told what was wrong. `--all` breaks each conversation in every way.
 """
 
 import hashlib
@@ -37,24 +36,20 @@ MEGABYTES_10 = 10 * 2**20
 
 Message = dict[str, Any]
 Spoil = Callable[[list[Message], int], list[str]]
-"""Puts a fault into the message of the first call. Returns the texts that the model must then be told."""
+"""Breaks a conversation at the message of its first call; gives what the model must read about that."""
 
 
 class Broken(Struct, frozen=True):
-    """The assistant messages of a conversation with one fault."""
+    """A conversation's assistant messages with one fault."""
 
     fault: str
     messages: list[Message]
     told: list[str]
-    """Texts that must all be in one result sent to the model; empty for a fault that Gesta corrects by itself."""
+    """All of this stands in one result that the model is sent; nothing for a fault that Gesta mends by itself."""
 
 
 class Check(Struct):
-    """Counts over runs.
-
-    `results` counts results that are the only one of their call. `same` counts histories that are equal to those on
-    record.
-    """
+    """Counts over runs. Each of `results` is the only one of its call; `same` histories are those on record."""
 
     turns: int = 0
     calls: int = 0
@@ -68,12 +63,12 @@ class Check(Struct):
     reasons: Counter[str] = field(default_factory=Counter)
 
     def sound(self) -> bool:
-        """Return whether the counts are as they must be in every run."""
+        """Whether all holds that must hold of every run."""
         histories = self.valid == self.same == self.histories
         return histories and self.results == self.calls and not self.flaws and self.reasons.total() == self.turns
 
     def add(self, agent: gesta.Agent, entries: Sequence[gesta.Entry], outcomes: Sequence[gesta.Outcome]) -> bytes:
-        """Count one run. Return the body of the request that would be next."""
+        """Count one run; give the body of the request that would be the next."""
         self.turns += len(outcomes)
         self.reasons.update(f"{it.reason}:{it.error.type}" if it.error else it.reason for it in outcomes)
         calls = [entry for entry in entries if isinstance(entry.content, ToolCallContent)]
@@ -96,10 +91,7 @@ class Check(Struct):
 
 
 def histories(agent: gesta.Agent, entries: Sequence[gesta.Entry]) -> Iterator[tuple[bytes, bool]]:
-    """Yield the rebuilt body of every request, and whether its digest is the recorded one.
-
-    The last body is that of a next one.
-    """
+    """Make the body of every request again, with whether its digest is on record; at last that of a next one."""
     prompt, header = Prompt(agent.formats(), agent.asked()), agent.header()
     envelope = agent.asked().envelope(header)
     for entry in entries:
@@ -112,13 +104,13 @@ def histories(agent: gesta.Agent, entries: Sequence[gesta.Entry]) -> Iterator[tu
 
 
 def sent_ids(body: bytes) -> list[str]:
-    """Return the ids of the calls in a request."""
+    """Read the ids of the calls in a request."""
     return [call["id"] for message in json.loads(body)["messages"] for call in message.get("tool_calls") or ()]
 
 
 # ------------------------------------------------------------------------------------------------------- the faults
 def arguments_as(write: Callable[[str], str], *told: str) -> Spoil:
-    """Return a fault that writes the arguments differently. Without `told`, they can still be read."""
+    """Write the arguments' text in another way; without `told`, such that they can still be read."""
 
     def spoil(messages: list[Message], at: int) -> list[str]:
         function = _function(messages, at)
@@ -129,7 +121,7 @@ def arguments_as(write: Callable[[str], str], *told: str) -> Spoil:
 
 
 def named(rename: Callable[[str], str]) -> Spoil:
-    """Return a fault that calls an unknown tool. The result must name the nearest tool, or all tools."""
+    """Call a tool by a name that none has; the message names the nearest one, or all."""
 
     def spoil(messages: list[Message], at: int) -> list[str]:
         function = _function(messages, at)
@@ -141,7 +133,7 @@ def named(rename: Callable[[str], str]) -> Spoil:
 
 
 def wrong_type(messages: list[Message], at: int) -> list[str]:
-    """Put an object in place of the first argument, which must be a text."""
+    """Give an object for the first argument, which is a text."""
     args = json.loads(_function(messages, at)["arguments"])
     name = next(iter(args))
     _function(messages, at)["arguments"] = json.dumps(args | {name: {"value": args[name]}})
@@ -149,7 +141,7 @@ def wrong_type(messages: list[Message], at: int) -> list[str]:
 
 
 def unknown_argument(messages: list[Message], at: int) -> list[str]:
-    """Add an argument that the tool does not have."""
+    """Give an argument that the tool does not have."""
     args = json.loads(_function(messages, at)["arguments"])
     name = next(iter(args))
     _function(messages, at)["arguments"] = json.dumps(args | {f"{name}s": "x"})
@@ -157,19 +149,19 @@ def unknown_argument(messages: list[Message], at: int) -> list[str]:
 
 
 def no_id(messages: list[Message], at: int) -> list[str]:
-    """Remove the id of the first call."""
+    """Leave the id of the first call out."""
     del messages[at]["tool_calls"][0]["id"]
     return []
 
 
 def empty_id(messages: list[Message], at: int) -> list[str]:
-    """Replace the id of the first call by an empty text."""
+    """Make the id of the first call an empty text."""
     messages[at]["tool_calls"][0]["id"] = ""
     return []
 
 
 def repeated_id(messages: list[Message], at: int) -> list[str]:
-    """Replace the ids of all later calls by that of the first."""
+    """Give every later call the id of the first."""
     first = messages[at]["tool_calls"][0]["id"]
     for message in messages[at:]:
         for call in message["tool_calls"] or ():
@@ -178,13 +170,13 @@ def repeated_id(messages: list[Message], at: int) -> list[str]:
 
 
 def empty_message(messages: list[Message], at: int) -> list[str]:
-    """Insert an empty message before the first call."""
+    """Say nothing at all before the first call."""
     messages.insert(at, {"role": "assistant", "content": "", "tool_calls": None})
     return []
 
 
 def said_with_it(text: str) -> Spoil:
-    """Return a fault that adds a text to the message of the first call."""
+    """Say something beside the first call."""
 
     def spoil(messages: list[Message], at: int) -> list[str]:
         messages[at]["content"] = text
@@ -219,11 +211,11 @@ FAULTS: dict[str, Spoil] = {
     "5,000 digits in arguments": arguments_as(lambda text: text.replace('": "', f'": {DIGITS}, "x": "', 1), NO_OBJECT),
     "spaces in a tool's name": named(lambda name: name.replace("_", " ")),
 }
-"""The faults by name; the first ten are the most frequent, the others are rarer and worse."""
+"""Each fault once; the first ten are those of the issue, the others are worse."""
 
 
 def broken(conversation: Conversation) -> list[Broken]:
-    """Return a conversation once for each fault, each time as a copy with that fault."""
+    """Break a conversation in every way, each in a copy of its own."""
     said = chat_messages(conversation)[sum(it.role == "assistant" for it in split(conversation).unprompted) :]
     made = []
     for fault, spoil in FAULTS.items():
@@ -238,20 +230,17 @@ class Found(Check):
     """A `Check` of one broken conversation."""
 
     equal: int = 0
-    """Number of results that equal the recorded ones. The result of the broken call may differ."""
+    """Results that are the recorded ones; the broken call's own may differ."""
     told: bool = False
-    """Whether the model was told what was wrong."""
+    """Whether the model was sent what it must be told."""
 
     def good(self) -> bool:
-        """Return whether every turn was answered, at most one result differs, and the model was told what was wrong."""
+        """Whether every turn was answered, at most one result differs, and the model was told."""
         return self.sound() and self.reasons.keys() == {"answered"} and self.equal >= self.calls - 1 and self.told
 
 
 async def drive(conversation: Conversation, spoilt: Broken, world: World, path: Path, *, stream: bool) -> Found:
-    """Run one broken conversation on a record of its own.
-
-    Turns that were not answered in the recording are left out.
-    """
+    """Drive one broken conversation on a record of its own. Turns that were not answered then are left out."""
     whole = desk(conversation, world)
     policy = msgspec.structs.replace(whole.policy, retry=gesta.Retry(empty=1))
     model = from_messages(spoilt.messages, name="broken", stream=stream)
@@ -273,13 +262,10 @@ async def drive(conversation: Conversation, spoilt: Broken, world: World, path: 
 
 
 async def drive_all(folder: Path, *, stream: bool | None = True, every: bool = False) -> list[tuple[str, str, Found]]:
-    """Run the ten conversations with one or two faults each, or with every fault.
-
-    Return conversation, fault and counts.
+    """Drive the ten conversations, each broken in one way or two, or in every way: conversation, fault, counts.
 
     Args:
-        stream: whether the replies are streamed; with `None`, those of every second fault are.
-        every: whether each conversation is run with every fault.
+        stream: whether the replies come as streams; `None`: those of every second fault.
     """
     conversations, template = load_conversations(FILE)[:CONVERSATIONS], folder / "template.db"
     World.create(template, load_database("tau2")).close()
@@ -297,7 +283,7 @@ async def drive_all(folder: Path, *, stream: bool | None = True, every: bool = F
 
 
 def main() -> int:
-    """Print the table, with a line for each fault. Return 1 if a count is not as it must be."""
+    """Print the table, a line per fault."""
     if not corpus_folder().is_dir():
         print(f"SKIPPED: no corpus at {corpus_folder()}; set GESTA_CORPUS to its folder")
         return 0

@@ -20,7 +20,7 @@ def evaluate(expression: str) -> float:
     """Return the value of an expression of numbers, `+ - * / //` and parentheses.
 
     Raises:
-        ValueError: the text is no such expression (powers are not allowed), or it divides by zero.
+        ValueError: It is not such an expression (powers are none), or divides by zero.
     """
     try:
         return float(_value(ast.parse(expression.strip(), mode="eval").body))

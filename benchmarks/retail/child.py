@@ -1,7 +1,7 @@
-"""Runs one recorded conversation on a given record and world. The kill test kills this process and starts it again.
+"""Drives one recorded conversation on a record and a world that stay: what the kill test kills and starts again.
 
 `python -m benchmarks.retail.child FILE PLACE RECORD WORLD` prints `ready` before the first message and `done` at the
-end. When it is run again after a kill, it sends the same messages under the same keys.
+end. Run again after a kill, it sends the same messages under the same keys.
 """
 
 import sys
@@ -16,7 +16,7 @@ from benchmarks.retail.world import World
 
 
 async def main(file: str, place: int, record: str, world: str) -> None:
-    """Run the conversation at `place` of a file to its end."""
+    """Drive the conversation at `place` of a file to its end."""
     conversation = load_conversations(file)[place]
     async with gesta.open(record) as opened:
         with World(Path(world), "FULL") as open_world:

@@ -1,4 +1,4 @@
-"""Reads the retail databases and the recorded conversations from the corpus folder, and converts them to one form."""
+"""Reads the retail databases and the recorded conversations from the corpus folder, into one neutral form."""
 
 import gzip
 import json
@@ -16,7 +16,7 @@ Dialect = Literal["tau", "tau2"]
 Role = Literal["system", "user", "assistant", "tool"]
 
 INJECTED = "Error: 503 Service Unavailable"
-"""The result that the author of the tau-bench recording put in place of real ones. Those calls did not run."""
+"""The result that the author of the tau-bench recording put in place of real ones; the call did not run."""
 DIALECTS: dict[Source, Dialect] = {"tau-bench": "tau", "tau2-bench": "tau2", "few-shot": "tau"}
 FILES: dict[str, Source] = {
     "tau-bench/trajectories/retail-grok-3-with-injected-503.json.gz": "tau-bench",
@@ -25,7 +25,7 @@ FILES: dict[str, Source] = {
     "tau2-bench/results/retail-gpt-4.1-mini.json.gz": "tau2-bench",
     "activegraph-tau2/20260601-041151-558787-retail/results.json.gz": "tau2-bench",
 }
-"""The recordings by path in the corpus: 115 conversations of tau-bench, and 40 + 114 + 1 + 1 of tau2-bench."""
+"""The recordings, by path in the corpus: 115 conversations of tau-bench, 40 + 114 + 1 + 1 of tau2-bench."""
 ORDER_OPTIONS = (
     "cancel_reason",
     "exchange_items",
@@ -35,10 +35,7 @@ ORDER_OPTIONS = (
     "return_items",
     "return_payment_method_id",
 )
-"""Fields that every order of tau2 has, `null` until they are set.
-
-An order of tau-bench has a field only when it is set.
-"""
+"""Fields that every order of tau2 has, null until set; those of tau-bench get them when set."""
 
 
 class RecordedCall(Struct, frozen=True):
@@ -52,8 +49,8 @@ class RecordedCall(Struct, frozen=True):
 class Message(Struct, frozen=True):
     """One message of a conversation.
 
-    `calls` is only for assistants. `call_id`, `error` and `injected` are only for tool messages: the call that is
-    answered, whether the result is a failure, and whether the recording's author put the failure there.
+    `calls` is filled for assistants only. `call_id`, `error` and `injected` are of tool messages only: the call
+    answered, whether the result is a failure, and whether the failure was put there by the recording's author.
     """
 
     role: Role
@@ -67,9 +64,8 @@ class Message(Struct, frozen=True):
 class Conversation(Struct, frozen=True):
     """One recorded conversation between a user and an agent with tools.
 
-    `id` is `<file stem>/<task id>`. `db_match` is the recorded verdict: whether the database ended as the expected
-    actions would leave it. It is `None` if there is no verdict (in 37 conversations of tau-bench, which were judged by
-    the agent's words).
+    `id` is `<file stem>/<task id>`. `db_match` is the recorded verdict whether the database ended as it would by the
+    expected actions; None where none was recorded (37 of tau-bench's, which were judged by what the agent said).
     """
 
     id: str
@@ -81,7 +77,7 @@ class Conversation(Struct, frozen=True):
 
     @property
     def dialect(self) -> Dialect:
-        """The set of tools that the agent had."""
+        """Which tools the agent had."""
         return DIALECTS[self.source]
 
     def answered(self) -> Iterator[tuple[RecordedCall, Message]]:
@@ -93,14 +89,14 @@ class Conversation(Struct, frozen=True):
 
 
 class Turn(Struct, frozen=True):
-    """A user message and all messages after it up to the next one."""
+    """A user message and all that follows it up to the next one (empty if the conversation ends with it)."""
 
     user: Message
     replies: tuple[Message, ...]
 
 
 class Split(Struct, frozen=True):
-    """A conversation in turns: system messages, the assistant's messages before the first user message, and turns."""
+    """A conversation in turns: its system messages, what the assistant said before any user did, and the turns."""
 
     system: tuple[Message, ...]
     unprompted: tuple[Message, ...]
@@ -127,10 +123,10 @@ def corpus_folder() -> Path:
 
 
 def load_database(dialect: Dialect) -> Database:
-    """Return the users (500), orders (1000) and products (50) with which conversations of a dialect start.
+    """Load the users (500), orders (1000) and products (50) that conversations of a dialect start from.
 
-    Both dialects describe the same shop in different forms. In tau2, keys have another order, users have their id, gift
-    card balances are floats, and orders have all optional fields.
+    The two dialects hold the same shop but in different shape: keys in another order, users of tau2 with their id,
+    gift card balances of tau2 as floats, orders of tau2 with all optional fields.
     """
     if dialect == "tau":
         return {table: _read(f"tau-bench/retail/{table}.json.gz") for table in ("users", "orders", "products")}
@@ -141,7 +137,7 @@ def load_database(dialect: Dialect) -> Database:
 
 
 def load_conversations(file: str) -> tuple[Conversation, ...]:
-    """Return all conversations of one of `FILES`, in recorded order."""
+    """Load all conversations of one of `FILES`, in recorded order."""
     data = _read(file)
     if FILES[file] == "tau-bench":
         return tuple(_tau(file, run) for run in data)
@@ -151,18 +147,18 @@ def load_conversations(file: str) -> tuple[Conversation, ...]:
 
 
 def _read(file: str) -> Any:
-    """Return the parsed content of a gzipped JSON file of the corpus."""
+    """Parse one gzipped JSON file of the corpus."""
     with gzip.open(corpus_folder() / file, "rb") as stream:
         return json.load(stream)
 
 
 def _conversation_id(file: str, task_id: object) -> str:
-    """Return an id that is unique over all files, because each file has one run per task."""
+    """Return an id that is unique over all files, since each has one run per task."""
     return f"{Path(file).name.removesuffix('.json.gz')}/{task_id}"
 
 
 def _tau(file: str, run: dict[str, Any]) -> Conversation:
-    """Return one run of tau-bench as a conversation."""
+    """Convert one run of tau-bench."""
     task = run["info"]["task"]
     verdict = run["info"]["reward_info"]["info"]
     actions = enumerate(task["actions"])
@@ -177,7 +173,7 @@ def _tau(file: str, run: dict[str, Any]) -> Conversation:
 
 
 def _tau_message(message: dict[str, Any]) -> Message:
-    """Return one message of OpenAI's chat form, in which arguments are JSON text."""
+    """Convert one message in OpenAI's chat form, with arguments as JSON text."""
     role, content = message["role"], message["content"]
     if role == "tool":
         failed = content.startswith("Error: ")
@@ -188,10 +184,10 @@ def _tau_message(message: dict[str, Any]) -> Message:
 
 
 def _tau2(file: str, run: dict[str, Any]) -> Conversation:
-    """Return one simulation of tau2-bench as a conversation.
+    """Convert one simulation of tau2-bench.
 
-    The expected actions are read from its verdict, which names the actions it was judged by. The task ids of the
-    ToolOrchestra file cannot be used: they number the runs, and 113 of 114 name another task than that of the run.
+    The expected actions are taken from its verdict, which names those it was judged by. The task ids of the
+    ToolOrchestra file cannot serve: there they number the runs, and name another task than the run's own in 113 of 114.
     """
     actions = [check["action"] for check in run["reward_info"]["action_checks"] or ()]
     return Conversation(
@@ -205,7 +201,7 @@ def _tau2(file: str, run: dict[str, Any]) -> Conversation:
 
 
 def _tau2_message(message: dict[str, Any]) -> Message:
-    """Return one message of tau2-bench. One recording lacks the member `error`; then the text shows a failure."""
+    """Convert one message of tau2-bench; one recording leaves out `error`, and is told by the text."""
     role, content = message["role"], message["content"]
     if role == "tool":
         error = message.get("error")

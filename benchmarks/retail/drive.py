@@ -1,4 +1,4 @@
-"""Runs recorded conversations through Gesta's own loop: the model repeats its replies, and the tools really run."""
+"""Drives recorded conversations through Gesta's own loop: the model says what was recorded, the tools really run."""
 
 import tempfile
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ from gesta.prompt.formatter import observation_text
 
 
 async def converse(record: gesta.Record, conversation: Conversation, world: World) -> list[gesta.Outcome]:
-    """Send every customer message under a key of its own, and return the outcomes."""
+    """Send every customer message, each under its own key, and give the outcomes."""
     agent = desk(conversation, world)
     outcomes = []
     for place, turn in enumerate(split(conversation).turns):
@@ -24,7 +24,7 @@ async def converse(record: gesta.Record, conversation: Conversation, world: Worl
 
 
 def results(entries: Iterable[gesta.Entry]) -> list[str]:
-    """Return the tool results of a run, in the order of their calls."""
+    """Read the tool results of a run, in the order of their calls."""
     calls = [entry.seq for entry in entries if isinstance(entry.content, ToolCallContent)]
     by_call = {
         entry.content.call: observation_text(entry.content.tool_result)
@@ -35,7 +35,7 @@ def results(entries: Iterable[gesta.Entry]) -> list[str]:
 
 
 def compare(conversation: Conversation, found: list[str], tally: Tally) -> None:
-    """Count how many results of a run agree with the recorded ones."""
+    """Count how the results of a run agree with the recorded ones."""
     recorded = list(conversation.answered())
     tally.conversations += 1
     for place, (call, answer) in enumerate(recorded):
@@ -53,7 +53,7 @@ def compare(conversation: Conversation, found: list[str], tally: Tally) -> None:
 
 
 async def drive_file(file: str, folder: Path) -> Tally:
-    """Run all conversations of one recording on one record, each with a fresh world."""
+    """Drive all conversations of one recording, each with a fresh world, on one record."""
     conversations = load_conversations(file)
     template = folder / "template.db"
     World.create(template, load_database(conversations[0].dialect)).close()
@@ -70,6 +70,6 @@ async def drive_file(file: str, folder: Path) -> Tally:
 
 
 async def drive(file: str) -> Tally:
-    """Run one recording in a temporary folder."""
+    """Drive one recording in a folder that is removed again."""
     with tempfile.TemporaryDirectory() as folder:
         return await drive_file(file, Path(folder))

@@ -1,6 +1,6 @@
-"""Runs every recorded tool call again on fresh data, and compares results and end states with the recorded ones.
+"""Runs every recorded tool call again on fresh data and compares results and end states with the recorded ones.
 
-Run `python -m benchmarks.retail.reexecute`. It prints one line for each file. The exit code is 1 if anything differs.
+Run `python -m benchmarks.retail.reexecute`; it prints one line per file and fails if anything differs.
 """
 
 import json
@@ -20,10 +20,9 @@ from benchmarks.retail.world import World
 class Tally(Struct):
     """Counts over the conversations of one file.
 
-    `calls` is the sum of `injected` (neither run nor compared) and `compared`. `equal` counts results that are equal as
-    JSON values, or as text if they are not both JSON; `bytes` counts those that are equal as text. `db_match` counts
-    conversations whose database ended as the expected actions leave it, `db_recorded` those with a recorded verdict,
-    and `db_agree` those in which this verdict is the same.
+    `calls` is `injected` (neither run nor compared) plus `compared`. `equal`: as JSON values, or as text where not
+    both parse; `bytes`: as text. `db_match`: conversations whose database ended as it does by the expected actions;
+    `db_recorded`: those with a recorded verdict on that; `db_agree`: those where ours is the same.
     """
 
     file: str
@@ -38,7 +37,7 @@ class Tally(Struct):
     db_agree: int = 0
 
     def complete(self) -> bool:
-        """Return whether nothing differed."""
+        """Whether nothing differed."""
         return self.bytes == self.equal == self.compared and self.db_agree == self.db_recorded
 
 
@@ -47,7 +46,7 @@ FILE_WIDTH = 34
 
 
 def recorded_form(retail: Retail, call: RecordedCall, key: str | None = None) -> str:
-    """Run a call, and return its result as a recording has it: a refusal is `Error: <text>`."""
+    """Run a call and return its result as a record holds it: a refusal as `Error: <text>`."""
     try:
         return retail.call(call.name, call.args, key)
     except RetailError as error:
@@ -55,7 +54,7 @@ def recorded_form(retail: Retail, call: RecordedCall, key: str | None = None) ->
 
 
 def equal_results(left: str, right: str) -> bool:
-    """Return whether two results are equal as JSON values, or as text if they are not both JSON."""
+    """Whether two results are equal as JSON values if both parse, else as text."""
     try:
         return bool(json.loads(left) == json.loads(right))
     except ValueError:
@@ -63,14 +62,14 @@ def equal_results(left: str, right: str) -> bool:
 
 
 def run_actions(world: World, dialect: Dialect, actions: Iterable[RecordedCall]) -> None:
-    """Run calls to change the world; refusals are ignored."""
+    """Run calls for their effect on the world only; refusals are passed over."""
     retail = Retail(world, dialect)
     for action in actions:
         recorded_form(retail, action)
 
 
 def reexecute(conversation: Conversation, world: World, expected: World, tally: Tally) -> None:
-    """Run the calls of one conversation on a fresh world and its expected actions on another, and count the results."""
+    """Run one conversation's calls on a fresh world and its expected actions on another, and count into a tally."""
     retail = Retail(world, conversation.dialect)
     tally.conversations += 1
     for call, answer in conversation.answered():
@@ -89,7 +88,7 @@ def reexecute(conversation: Conversation, world: World, expected: World, tally: 
 
 
 def count_end_state(conversation: Conversation, world: World, expected: World, tally: Tally) -> None:
-    """Run the expected actions on a fresh world, and count whether the other world is in the same state."""
+    """Run the expected actions on a fresh world, and count whether the other ended as it did."""
     run_actions(expected, conversation.dialect, conversation.expected_actions)
     match = world.same_as(expected)
     tally.db_match += match
@@ -99,7 +98,7 @@ def count_end_state(conversation: Conversation, world: World, expected: World, t
 
 
 def reexecute_file(file: str, folder: Path) -> Tally:
-    """Run all conversations of one recording. Worlds are made in the folder and removed afterwards."""
+    """Run all conversations of one recording; worlds are made in the folder and removed again."""
     conversations = load_conversations(file)
     template = folder / "template.db"
     World.create(template, load_database(conversations[0].dialect)).close()
@@ -114,13 +113,13 @@ def reexecute_file(file: str, folder: Path) -> Tally:
 
 
 def row(values: Sequence[str]) -> str:
-    """Return one line of the table, with the file's name first."""
+    """Lay out one value per column of the table, the file's name first."""
     cells = zip(values[1:], COLUMNS[1:], strict=True)
     return values[0].ljust(FILE_WIDTH) + "".join(value.rjust(max(6, len(name)) + 2) for value, name in cells)
 
 
 def main() -> int:
-    """Print the table. Return 1 if anything differed."""
+    """Print the table; return 1 if anything differed."""
     print(row(COLUMNS))
     complete = True
     for file in FILES:

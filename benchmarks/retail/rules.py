@@ -1,7 +1,7 @@
 """What each writing tool checks and changes, in both dialects.
 
-Every function makes all its checks before its first change, and returns the changed record. If a check fails, it raises
-`RetailError` with the text of tau-bench, which `Rules.error` converts to the text of the dialect.
+Every function makes all its checks before its first change, raises `RetailError` with the text in tau-bench's words
+where a check fails (`Rules.error` turns it into the dialect's), and returns the changed record.
 """
 
 from typing import Any
@@ -17,15 +17,15 @@ CENTS = 2
 
 
 class RetailError(Exception):
-    """A tool refused the call. The agent reads the text after `Error: `."""
+    """A tool refused; the text is what the agent reads after `Error: `."""
 
 
 class Rules:
     """The shop's rules for one world in one dialect.
 
     Args:
-        world: the database to read and change; changes must be made inside `world.apply`.
-        dialect: "tau" (tau-bench) or "tau2" (tau2-bench). They differ in texts, in details of the checks, and in form.
+        world: The database to read and change; changes must run inside `world.apply`.
+        dialect: "tau" (tau-bench) or "tau2" (tau2-bench): they differ in texts, in details of the checks and in shape.
     """
 
     def __init__(self, world: World, dialect: Dialect) -> None:
@@ -33,25 +33,25 @@ class Rules:
         self.tau2 = dialect == "tau2"
 
     def error(self, text: str) -> RetailError:
-        """Return the error with a text of tau-bench. In tau2-bench the text begins with a capital letter."""
+        """Return the error for a text in tau-bench's words; tau2-bench begins it with a capital."""
         return RetailError(text[:1].upper() + text[1:] if self.tau2 else text)
 
     def record(self, table: Table, key: str) -> Record:
-        """Return the user, order or product with an id. Raises RetailError if there is none."""
+        """Return the user, order or product of an id."""
         record = self.world.get(table, key)
         if record is None:
             raise self.error(f"{table.removesuffix('s')} not found")
         return record
 
     def variant(self, item_id: str) -> Record:
-        """Return the product variant with an item id (tau2 only). Raises RetailError if there is none."""
+        """Return the variant of an item id, of whatever product (tau2 only)."""
         for product in self.world.records("products").values():
             if item_id in product["variants"]:
                 return dict(product["variants"][item_id])
         raise self.error("item not found")
 
     def cancel(self, order_id: str, reason: str) -> Record:
-        """Cancel a pending order, and refund every payment. Refunds to gift cards are made at once."""
+        """Cancel a pending order and refund every payment; gift cards at once."""
         order = self.record("orders", order_id)
         if order["status"] != "pending":
             raise self.error("non-pending order cannot be cancelled")
@@ -68,7 +68,7 @@ class Rules:
         return self._save(order, user)
 
     def set_order_address(self, order_id: str, address: tuple[str, ...]) -> Record:
-        """Replace the address of a pending order. In tau2, the order's items may have been modified before."""
+        """Replace the address of a pending order; in tau2 also of one whose items were modified."""
         order = self._modifiable(order_id)
         order["address"] = self._address(address)
         return self._save(order)
@@ -81,7 +81,7 @@ class Rules:
         return user
 
     def set_payment(self, order_id: str, payment_method_id: str) -> Record:
-        """Charge a pending order to another payment method, and refund the first one."""
+        """Charge a pending order to another payment method and refund the first."""
         order = self._modifiable(order_id)
         user, method = self._method(order, payment_method_id)
         history = order["payment_history"]
@@ -97,9 +97,9 @@ class Rules:
         return self._save(order, user)
 
     def modify_items(self, order_id: str, item_ids: list[str], new_item_ids: list[str], method_id: str) -> Record:
-        """Replace items of a pending order, once, and settle the price difference at once.
+        """Replace items of a pending order, once, and settle the difference in price at once.
 
-        tau2 has a quirk that the recordings depend on: each item gets the price and options of the last new variant.
+        tau2 has a quirk that recordings depend on: each item gets the price and options of the LAST new variant.
         """
         order = self.record("orders", order_id)
         if order["status"] != "pending":
@@ -123,7 +123,7 @@ class Rules:
         return self._save(order, user)
 
     def exchange_items(self, order_id: str, item_ids: list[str], new_item_ids: list[str], method_id: str) -> Record:
-        """Note an exchange on a delivered order. Its items and the balances stay unchanged."""
+        """Note an exchange on a delivered order; items and balances stay as they are."""
         order = self.record("orders", order_id)
         if order["status"] != "delivered":
             raise self.error("non-delivered order cannot be exchanged")
@@ -143,7 +143,7 @@ class Rules:
         return self._save(order)
 
     def return_items(self, order_id: str, item_ids: list[str], method_id: str) -> Record:
-        """Note a return on a delivered order. Refunds are made later, so the balances stay unchanged."""
+        """Note a return on a delivered order; refunds come later, so balances stay as they are."""
         order = self.record("orders", order_id)
         if order["status"] != "delivered":
             raise self.error("non-delivered order cannot be returned")
@@ -159,19 +159,19 @@ class Rules:
         return self._save(order)
 
     def _require_items(self, order: Record, item_ids: list[str], text: str) -> None:
-        """Raise unless the order has every item as often as it is named. `{}` in the text stands for the item's id."""
+        """Raise unless every item is in the order as often as asked for; `{}` in the text is the item's id."""
         present = [item["item_id"] for item in order["items"]]
         for item_id in item_ids:
             if item_ids.count(item_id) > present.count(item_id):
                 raise self.error(text.format(item_id))
 
     def _require_cover(self, method: Record, amount: float, purpose: str) -> None:
-        """Raise if a payment method is a gift card whose balance is less than an amount in dollars."""
+        """Raise if a payment method is a gift card with less than an amount in dollars."""
         if method["source"] == "gift_card" and method["balance"] < amount:
             raise self.error(f"insufficient gift card balance to pay for {purpose}")
 
     def _modifiable(self, order_id: str) -> Record:
-        """Return an order whose address and payment may be changed. Raises RetailError if they may not."""
+        """Return an order whose address and payment may be changed."""
         order = self.record("orders", order_id)
         pending = "pending" in order["status"] if self.tau2 else order["status"] == "pending"
         if not pending:
@@ -179,14 +179,14 @@ class Rules:
         return order
 
     def _method(self, order: Record, method_id: str) -> tuple[Record, Record]:
-        """Return the user of an order, and one of the user's payment methods."""
+        """Return the order's user, and that one of their payment methods."""
         user = self.record("users", order["user_id"])
         if method_id not in user["payment_methods"]:
             raise self.error("payment method not found")
         return user, user["payment_methods"][method_id]
 
     def _replacements(self, order: Record, old: list[str], new: list[str]) -> tuple[list[Record], float]:
-        """Return the available new variants of the same products, and the sum of the price differences, unrounded."""
+        """Return the available new variants of the same products, and the sum of (new - old) prices, unrounded."""
         variants, difference = [], 0.0
         for old_id, new_id in zip(old, new, strict=True):
             item = _item(order, old_id)
@@ -200,25 +200,22 @@ class Rules:
         return variants, difference
 
     def _is_gift_card(self, method: Record) -> bool:
-        """Return whether a payment method is a gift card. tau decides by its id, tau2 by its source."""
+        """Whether a method is a gift card: tau goes by the id, tau2 by the source."""
         return method["source"] == "gift_card" if self.tau2 else "gift_card" in method["id"]
 
     def _pay_in(self, user: Record, method_id: str, amount: float) -> None:
-        """Add an amount in dollars, which may be negative, to the balance of a gift card.
-
-        Other methods are not changed.
-        """
+        """Add an amount in dollars (negative: take it) to a gift card's balance; no effect on other methods."""
         method = user["payment_methods"][method_id]
         if self._is_gift_card(method):
             method["balance"] = round(method["balance"] + amount, CENTS)
 
     def _address(self, values: tuple[str, ...]) -> dict[str, str]:
-        """Return an address from values in the order of `ADDRESS`, with its keys in the dialect's order."""
+        """Return an address, given as the values of `ADDRESS`, with the keys in the dialect's order."""
         address = dict(zip(ADDRESS, values, strict=True))
         return dict(sorted(address.items())) if self.tau2 else address
 
     def _save(self, order: Record, user: Record | None = None) -> Record:
-        """Write the order, and its user if given, and return the order."""
+        """Write the order, and its user if that changed too, and return the order."""
         self.world.put("orders", order["order_id"], order)
         if user is not None:
             self.world.put("users", order["user_id"], user)
@@ -226,10 +223,10 @@ class Rules:
 
 
 def _item(order: Record, item_id: str) -> dict[str, Any]:
-    """Return the first item with an id in an order."""
+    """Return the first item of that id in an order."""
     return next(item for item in order["items"] if item["item_id"] == item_id)
 
 
 def _entry(kind: str, amount: float, method_id: str) -> Record:
-    """Return an entry for a payment history, with the amount in dollars."""
+    """Return one entry of a payment history; the amount in dollars."""
     return {"transaction_type": kind, "amount": amount, "payment_method_id": method_id}

@@ -39,7 +39,7 @@ TOOLS: dict[Dialect, tuple[str, ...]] = {
 
 
 def _tool(method: Callable[Concatenate["Retail", P], str]) -> Callable[Concatenate["Retail", P], str]:
-    """Make a method fail as its dialect does. If it writes, run it in one transaction under the idempotency key."""
+    """Give a method its dialect's way to fail and, if it writes, one transaction with the idempotency key."""
 
     @functools.wraps(method)
     def run(self: "Retail", /, *args: P.args, **kwargs: P.kwargs) -> str:
@@ -59,14 +59,14 @@ def _tool(method: Callable[Concatenate["Retail", P], str]) -> Callable[Concatena
 
 
 class Retail:
-    """The tools of one world in one dialect. Each method named in `TOOLS` is a tool and returns text.
+    """The tools of one world in one dialect; each method that `TOOLS` names is a tool, and returns text.
 
     In "tau" a refusal is an ordinary result `Error: <text>`; in "tau2" it raises `RetailError(<text>)`.
 
     Args:
-        world: the database that the tools use.
+        world: The database the tools work on.
         dialect: "tau" (tau-bench) or "tau2" (tau2-bench).
-        key: called once for each writing call, returns its idempotency key; `None` to write without keys.
+        key: Called once per writing call to get the idempotency key of that call; None to write without keys.
     """
 
     def __init__(self, world: World, dialect: Dialect, key: Callable[[], str] | None = None) -> None:
@@ -80,12 +80,12 @@ class Retail:
         return {name: getattr(self, name) for name in TOOLS[self.dialect]}
 
     def call(self, name: str, args: dict[str, Any], key: str | None = None) -> str:
-        """Call a tool by name, and return its result.
+        """Call a tool by name.
 
         Args:
-            name: the tool's name.
-            args: its arguments by name.
-            key: the idempotency key of a writing call, used instead of the bound one; reading calls ignore it.
+            name: The tool's name.
+            args: Its arguments by name.
+            key: The idempotency key of a writing call, in place of the bound one; reading calls do not look at it.
         """
         function = self.functions().get(name)
         if function is None:
@@ -286,7 +286,7 @@ class Retail:
         return json.dumps(self.rules.return_items(order_id, item_ids, payment_method_id))
 
     def _user(self, values: dict[str, str]) -> str:
-        """Return the id of the first user who has these values (JSON path -> value)."""
+        """Return the id of the first user with these values (JSON path -> value)."""
         user_id = self.world.find("users", values)
         if user_id is None:
             raise self.rules.error("user not found")
@@ -294,5 +294,5 @@ class Retail:
 
 
 def bind(world: World, dialect: Dialect, key: Callable[[], str] | None = None) -> dict[str, Callable[..., str]]:
-    """Return the tools of a dialect by name, bound to a world; `Retail` explains `key`."""
+    """Return a dialect's tools by name, bound to a world; see `Retail` for `key`."""
     return Retail(world, dialect, key).functions()

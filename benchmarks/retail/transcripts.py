@@ -1,9 +1,9 @@
-"""Reads tau-bench's few-shot transcripts, which lack their tool calls, and reconstructs the calls from the results.
+"""Reads tau-bench's few-shot transcripts, whose calls are lost, as conversations with calls told from their results.
 
-A transcript has only `assistant: None` where a call was made, and then its result. Nearly every result shows which call
-it answers: an order that appears for the first time was looked up, and one that appears with other items was modified.
-Arguments that no result shows (the terms of a sum, a thought) are `?`. The data are older than the database of the
-corpus, so the tools of these conversations repeat the recorded results instead of running.
+The text has only `assistant: None` where a call was made, and then its result. The result of nearly every tool says
+which call it answers: an order that is shown first was looked up, one that is shown with other items was modified.
+What it does not say (a sum's terms, a thought) is `?`. The data are older than the database of the corpus, so the tools
+of these conversations recite what is on record instead of running.
 """
 
 import gzip
@@ -20,21 +20,21 @@ from gesta.codec.rows import canonical
 FILE = "tau-bench/few_shot-retail.jsonl.gz"
 ROLE = re.compile(r"(?:\A|\n)(system|user|assistant|tool): ")
 LOST = "?"
-"""An argument that no result shows."""
+"""An argument that no result tells."""
 Results = dict[tuple[str, bytes], deque[str]]
 """Recorded results by name and arguments of the call, in order."""
 Call = tuple[str, dict[str, Any]]
-"""Name and arguments of a call."""
+"""Name and arguments."""
 
 
 def load_transcripts() -> tuple[Conversation, ...]:
-    """Return all transcripts as conversations, in recorded order."""
+    """Load all transcripts, in recorded order."""
     with gzip.open(corpus_folder() / FILE, "rt", encoding="utf-8") as lines:
         return tuple(_conversation(place, json.loads(line)["messages_display"]) for place, line in enumerate(lines))
 
 
 def recorded_results(conversation: Conversation) -> Results:
-    """Return the recorded results of each call."""
+    """Give what each call gave."""
     found: Results = defaultdict(deque)
     for call, answer in conversation.answered():
         found[call.name, canonical(call.args)].append(answer.content or "")
@@ -60,17 +60,17 @@ def _conversation(place: int, text: str) -> Conversation:
 
 
 class Teller:
-    """Reconstructs calls from their results and from earlier results."""
+    """Tells calls from their results, and from what was shown before."""
 
     def __init__(self) -> None:
         self.asked = ""
-        """The last message of the customer."""
+        """What the customer said last."""
         self._user = LOST
         self._order = LOST
         self._seen: dict[str, Any] = {}
 
     def call(self, result: str) -> Call:
-        """Return the call that had a result."""
+        """Tell the call that gave a result."""
         try:
             value = json.loads(result)
         except ValueError:
@@ -155,13 +155,13 @@ MARKS = {
     "return_items": "return_delivered_order_items",
     "exchange_items": "exchange_delivered_order_items",
 }
-"""Fields that an order has only after a tool was called, with that tool."""
+"""Fields that an order has since a tool was called."""
 CHANGES = {
     "modify_pending_order_items": _other("items"),
     "modify_pending_order_payment": _other("payment_history"),
     "modify_pending_order_address": _other("address"),
 }
-"""For each tool that changes an order, a function that recognizes the change."""
+"""By what an order shows that it was changed."""
 ARGUMENTS: dict[str, Callable[[Order, Order], dict[str, Any]]] = {
     "cancel_pending_order": lambda _, order: {"reason": order["cancel_reason"]},
     "return_delivered_order_items": _given("return", "items", "payment_method_id"),

@@ -10,7 +10,7 @@ from typing import Any, Literal, Self
 from weakref import finalize
 
 Record = dict[str, Any]
-"""One user, order or product as parsed JSON, with its keys in the stored order."""
+"""One user, order or product as parsed JSON, keys in the stored order."""
 Database = dict[str, dict[str, Record]]
 """A whole database: table name -> record id -> record."""
 Table = Literal["users", "orders", "products"]
@@ -21,14 +21,14 @@ BUSY_SECONDS = 30.0
 
 
 class World:
-    """One retail database in a SQLite file. Threads may share the object, and processes may share the file.
+    """One retail database in a SQLite file; may be shared by threads, and its file by processes.
 
-    Every record is a row: its id, its position in the original file, and its JSON text with the order of keys kept. The
-    table `applied` has one row for each idempotency key: the key, and the result of the change made under it.
+    Every record is a row (id, position in the original file, JSON text with its key order kept). The table `applied`
+    holds one row per idempotency key: the key and the result text of the change made under it.
 
     Args:
-        path: an existing file made by `create` or `copy`.
-        synchronous: SQLite's synchronous setting. OFF survives the death of the process, but not of the machine.
+        path: An existing file that `create` or `copy` made.
+        synchronous: SQLite's synchronous setting. OFF survives the death of the process but not of the machine.
     """
 
     def __init__(self, path: Path, synchronous: Synchronous = "OFF") -> None:
@@ -37,11 +37,11 @@ class World:
         self.path = path
         self._lock = RLock()
         self._connection = _connect(path, synchronous)
-        finalize(self, self._connection.close)  # an agent's file that makes a world does not close it
+        finalize(self, self._connection.close)  # an agent's file that makes a world never closes it
 
     @classmethod
     def create(cls, path: Path, database: Database, synchronous: Synchronous = "OFF") -> Self:
-        """Write a whole database to a new file and open it. Takes tens of milliseconds; `copy` is faster."""
+        """Write a whole database to a new file and open it (tens of milliseconds; `copy` is cheaper)."""
         if path.exists():
             raise FileExistsError(f"{path} exists already; a world is created in a new file.")
         connection = _connect(path, synchronous)
@@ -59,20 +59,19 @@ class World:
 
     @classmethod
     def copy(cls, template: Path, path: Path, synchronous: Synchronous = "OFF") -> Self:
-        """Open a fresh copy of a template file. Takes about a millisecond. Nobody may be writing to either file."""
-        # SQLite would apply the journal that a killed run left behind to the new copy.
-        path.with_name(f"{path.name}-journal").unlink(missing_ok=True)
+        """Open a fresh copy of a template file (about a millisecond); nobody may have either file open to write."""
+        path.with_name(f"{path.name}-journal").unlink(missing_ok=True)  # else a killed run's is rolled back into ours
         shutil.copyfile(template, path)
         return cls(path, synchronous)
 
     def get(self, table: Table, key: str) -> Record | None:
-        """Return one record; `None` if there is none with this id."""
+        """Return one record, or None if there is none of that id."""
         with self._lock:
             row = self._connection.execute(f"SELECT json FROM {table} WHERE id = ?", (key,)).fetchone()
         return None if row is None else json.loads(row[0])
 
     def put(self, table: Table, key: str, record: Record) -> None:
-        """Replace an existing record. It may be called only inside `apply`."""
+        """Replace one existing record; only inside `apply`."""
         with self._lock:
             if not self._connection.in_transaction:
                 raise RuntimeError("World.put was called outside World.apply; changes are made in a transaction.")
@@ -88,12 +87,10 @@ class World:
             return dict(self._connection.execute(f"SELECT id, json FROM {table} ORDER BY position").fetchall())
 
     def find(self, table: Table, values: dict[str, str]) -> str | None:
-        """Return the id of the first record, in file order, that has certain values.
-
-        Upper and lower case are not distinguished.
+        """Return the id of the first record, in file order, whose values at JSON paths equal these but for case.
 
         Args:
-            table: the table to search.
+            table: The table to look through.
             values: JSON path (such as `$.email`) -> wanted value.
         """
         tests = " AND ".join("lower(json_extract(json, ?)) = ?" for _ in values)
@@ -104,16 +101,14 @@ class World:
         return None if row is None else row[0]
 
     def apply(self, key: str | None, change: Callable[[], str]) -> str:
-        """Run a change and store its key in one transaction.
+        """Run a change and keep its key in ONE transaction; a key seen before returns its kept result, unrun.
 
-        For a known key, return the stored result without running it.
-
-        A change that raises is rolled back, and its key is not stored. Inside another `apply`, the change joins the
-        outer transaction, and its own key is ignored.
+        A change that raises is rolled back and keeps no key. Inside another `apply` the change joins that one's
+        transaction and its own key is not looked at.
 
         Args:
-            key: the idempotency key; `None` to run without one.
-            change: makes the changes with `put`, and returns the result text.
+            key: The idempotency key, or None to run without one.
+            change: Makes the changes with `put` and returns the result text.
         """
         with self._lock:
             if self._connection.in_transaction:
@@ -132,16 +127,16 @@ class World:
             return result
 
     def applied(self) -> dict[str, str]:
-        """Return every idempotency key with its result, in the order in which they were stored."""
+        """Return every idempotency key with its result text, in the order they were applied."""
         with self._lock:
             return dict(self._connection.execute("SELECT key, result FROM applied ORDER BY rowid").fetchall())
 
     def dump(self) -> Database:
-        """Return the whole database without the table `applied`, to compare end states."""
+        """Return the whole database (without the keys of `applied`), to compare end states."""
         return {table: self.records(table) for table in TABLES}
 
     def same_as(self, other: "World") -> bool:
-        """Return whether both worlds have the same records, compared as JSON with sorted keys; 1 and 1.0 differ."""
+        """Whether both worlds hold the same records, compared as canonical JSON (sorted keys; 1 and 1.0 differ)."""
         return all(_same(self.texts(table), other.texts(table)) for table in TABLES)
 
     def close(self) -> None:
@@ -155,7 +150,7 @@ class World:
         self.close()
 
     def _result(self, key: str | None) -> str | None:
-        """Return the result stored under a key; `None` if there is none."""
+        """Return the result kept under a key, if any."""
         if key is None:
             return None
         row = self._connection.execute("SELECT result FROM applied WHERE key = ?", (key,)).fetchone()
@@ -168,7 +163,7 @@ def canonical(value: object) -> str:
 
 
 def _same(left: dict[str, str], right: dict[str, str]) -> bool:
-    """Return whether two tables of JSON texts have the same records. Only texts that differ are parsed."""
+    """Whether two tables of JSON texts hold the same records; only texts that differ are parsed."""
     if left.keys() != right.keys():
         return False
     unlike = [key for key, text in left.items() if text != right[key]]
@@ -176,7 +171,7 @@ def _same(left: dict[str, str], right: dict[str, str]) -> bool:
 
 
 def _connect(path: Path, synchronous: Synchronous) -> sqlite3.Connection:
-    """Open a file with transactions under the control of this module."""
+    """Open a file with transactions under our own control."""
     connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
     connection.execute(f"PRAGMA synchronous = {synchronous}")
     return connection

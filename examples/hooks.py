@@ -25,7 +25,7 @@ def no_large_refunds(call: Calling, _context: gesta.Context) -> Refuse | None:
 
 
 async def judged(answer: str, context: gesta.Context) -> AskAgain | None:
-    """Let another agent judge an answer, and ask for a new one if it is too long."""
+    """Ask another agent to judge an answer, and refuse an answer that is too long."""
     said = await context.call(judge, answer)
     return AskAgain("Be shorter.") if said.answer == "long" else None
 

@@ -44,7 +44,7 @@ async function show() {
   }
 }
 
-/** Return a part of a path as it was meant; as it is, if a `%` in it encodes nothing. */
+/** Return a part of a path with its percent-encoding decoded; unchanged if the encoding is wrong. */
 function decoded(part) {
   try { return decodeURIComponent(part); } catch { return part; }
 }
@@ -65,5 +65,5 @@ function head(records, record, about, facts) {
     state ? el("span", { class: `chip ${tone}` }, STATES[state] ?? state) : "", copy ? "" : form, help());
 }
 
-addEventListener("popstate", () => { if (!location.hash || address() !== shown) show(); }); // a place within the page is the view's own business
+addEventListener("popstate", () => { if (!location.hash || address() !== shown) show(); }); // the view itself handles a move within the page
 show();

@@ -16,14 +16,14 @@ export const money = (usd) => `$${usd.toFixed(usd < 1 ? 4 : 2)}`;
 export const lasted = (facts) => took(Date.parse(facts.last_at) - Date.parse(facts.at));
 export const ended = (facts) => STATES[facts.reason] ?? facts.reason ?? "open";
 
-/** Reads the runs that a run started, a page at a time, in the order in which they began. */
+/** Loads the runs that a run started, a page at a time, in the order in which they began. */
 export class Children {
   constructor(record, run) { this.record = record; this.run = run; this.all = []; this.count = 0; this.before = Promise.resolve(); }
 
-  /** Read those that began until a time, and return them all. `number`: how many there are. */
+  /** Load the runs that began up to a time, and return all loaded ones. `number`: how many there are in all. */
   until(at, number) { return this.next(() => this.read(at, number)); }
 
-  /** Do one thing after the other, so that no page is read twice. */
+  /** Run one task after another, so that no page is loaded twice. */
   next(work) {
     const done = this.before.then(work);
     this.before = done.catch(() => {});
@@ -41,7 +41,7 @@ export class Children {
     return this.all;
   }
 
-  /** Read once more those that had not ended, and those that came. */
+  /** Load again the runs that had not ended, and load new ones. */
   again(number) {
     return this.next(() => {
       const first = this.all.findIndex((each) => each.reason === null);
@@ -58,7 +58,7 @@ export function boxes(record, children, inside) {
   return el("div", { class: "children" }, el("details", { class: "fold" }, el("summary", {}, count(made.length, "run"), `, ${sum(children)}`), made));
 }
 
-/** Return the ends and the cost of several runs. */
+/** Return in words how several runs ended and what they cost. */
 export function sum(children) {
   const ends = new Map(), effects = new Map(), all = { tokens_in: 0, tokens_out: 0, cached: 0, usd: null };
   for (const { totals, reason } of children) {
@@ -85,7 +85,7 @@ function box(record, facts, inside) {
   return el("div", { class: "child" }, made, el("a", { class: "small", href: `/r/${record}/run/${facts.run}`, "aria-label": `Go to the run of ${facts.name}` }, "go to run"));
 }
 
-/** Draw a run inside another: its lines, and more of them on demand. `conversation(end, run)` returns what draws them. */
+/** Draw a run inside another one: its first lines, and more on demand. `conversation(end, run)` returns the object that draws them. */
 export async function drawn(place, record, facts, conversation) {
   const own = await api.glance(record, facts.run), end = el("div"), children = new Children(record, facts.run);
   place.replaceChildren(end);

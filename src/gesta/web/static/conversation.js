@@ -19,7 +19,7 @@ export class Conversation {
     this.answers = []; this.near = new Near();
   }
 
-  /** Take in what is known of the turns by now. */
+  /** Use newer facts about the turns. */
   about(turns) {
     this.of = turns;
     for (const turn of turns) this.turns.get(turn.seq)?.facts(turn);
@@ -44,7 +44,7 @@ export class Conversation {
   }
 
   note(line, turn) {
-    if (line.who === "agent" && line.kind === "begin") return; // its name stands beside what it says
+    if (line.who === "agent" && line.kind === "begin") return; // its name is shown beside its words
     if (line.kind === "edge" && this.calls.has(line.of)) { this.items.set(line.seq, this.calls.get(line.of).item); return; } // the run stands at the call
     if (line.who === "import") {
       this.put(turn, line, "", el("details", { class: "fold" }, el("summary", {}, "What its source says of it: outcome, score, price"), shown(line.value)));
@@ -64,7 +64,7 @@ export class Conversation {
     return folded(line.value, place, this.rest(line, place));
   }
 
-  /** Show in the margin of a step what it cost; money is written down after it. */
+  /** Show in the margin of a step what it cost. The cost is recorded only after the step. */
   cost(line) {
     if (line.part === "words") {
       const tokens = line.tokens ? line.tokens[0] + line.tokens[1] : 0, cached = line.cached ?? 0;
@@ -77,7 +77,7 @@ export class Conversation {
     } else if (line.kind === "budget" && typeof line.value?.usd === "number") this.costs.get(`of ${line.of}`)?.append(el("span", {}, money(line.value.usd)));
   }
 
-  /** Show at its call, or else at its edge, each run that this one started. */
+  /** Show each run that this one started, at its call, or at its edge if it has no call. */
   started(children) {
     const place = (each) => (this.calls.get(each.call)?.line.tool === each.name ? this.calls.get(each.call).item : this.items.get(each.edge));
     const fresh = new Set(children.filter((each) => this.placed.get(each.run) !== each.head).map(place).filter(Boolean)), at = new Map();
@@ -85,7 +85,7 @@ export class Conversation {
     for (const each of children) { const item = place(each); if (fresh.has(item)) at.set(item, [...(at.get(item) ?? []), each]); }
     for (const [item, own] of at) {
       const before = this.below.get(item);
-      if (before?.querySelector("details[open]")) continue; // somebody reads it
+      if (before?.querySelector("details[open]")) continue; // a person has it open
       const made = boxes(this.record, own, (inside, facts) => this.inside(inside, facts));
       if (before) before.replaceWith(made);
       else item.querySelector(".said").append(made);
@@ -118,12 +118,12 @@ export class Conversation {
   message(line, turn) {
     const words = el("div", {}, markdown(line.text)), files = this.files(line);
     if (line.kind !== "assistant") { this.put(turn, line, line.who, words, this.rest(line, words), files); return; }
-    const reply = line.differs ? null : line.spoken; // the reply that says the same is not drawn twice
+    const reply = line.differs ? null : line.spoken; // a reply with the same words is not drawn twice
     if (reply) { this.spoken.add(reply); if (this.words.has(reply)) this.near.remove(this.words.get(reply)); }
     const item = this.put(turn, line, line.who || turn.name, words, this.rest(line, words), files, this.why ? el("div", { class: "actions" }, el("button", { onclick: () => this.why(line.seq) }, "why?"), asked(this.record, this.id, line.spoken)) : "");
     item.classList.add("agent", "answer");
     item.words = words; item.line = line;
-    if (reply) this.items.set(reply, item); // what the model said stands here now
+    if (reply) this.items.set(reply, item); // the model's words are now in this item
     this.answers.push(line.seq);
   }
 
@@ -155,7 +155,7 @@ export class Conversation {
     this.calls.set(line.seq, call);
   }
 
-  /** Put the calls after the first ones that a model made at once into a fold. */
+  /** If a model made many calls at once, put all but the first ones into a fold. */
   batch(turn, beside) {
     if (!beside || beside.number < BATCH) return;
     if (!beside.fold) {
@@ -186,9 +186,9 @@ export class Conversation {
 
   retell(call) {
     call.box.open = call.effect !== "pure" || call.box.open;
-    call.approval?.remove(); // the story says it
+    call.approval?.remove(); // the story contains it
     const told = story(call);
-    if (call.chosen) told.open = call.story.open; // somebody opened or folded it
+    if (call.chosen) told.open = call.story.open; // a person opened or folded it
     if (call.story) call.story.replaceWith(told);
     else call.item.querySelector(".said").append(told);
     call.story = told;
@@ -196,7 +196,7 @@ export class Conversation {
     this.number(call);
   }
 
-  /** Say on the fold of a batch how many calls it has, and how many of them have a story. */
+  /** Write on the fold of a batch its number of calls, and how many of them have a story. */
   number(call) {
     if (call.fold) call.fold.said.textContent = [count(call.fold.calls, "more call"), call.fold.told.size ? `${call.fold.told.size} with a story` : ""].filter(Boolean).join(", ");
   }
@@ -220,7 +220,7 @@ export class Conversation {
     this.put(turn, line, "", el("div", { class: `ended ${line.tone}` }, STATES[line.outcome] && line.text ? "" : `The turn ${STATES[line.outcome] ?? `ended: ${line.outcome}`}.`, line.text ? ` ${line.text}` : ""));
   }
 
-  /** Return a button that shows the whole text or value of a line that was cut, in the place of its part. */
+  /** Return a button that replaces the cut text or value of a line by the whole one. */
   rest(line, place) {
     if (!line.more) return "";
     const button = el("button", { class: "small", type: "button", onclick: async () => {
@@ -244,7 +244,7 @@ function thought(words) {
 /** Return a name that a narrow margin breaks where its words end. */
 const broken = (name) => name.split(/(?<=[_./-])/).flatMap((part, place) => (place ? [el("wbr"), part] : [part]));
 
-/** Open or fold what stands around an element. */
+/** Open or fold the folds around an element. */
 export function fold(element, open) {
   for (let box = element.parentElement?.closest("details"); box; box = box.parentElement?.closest("details")) box.open = open;
 }

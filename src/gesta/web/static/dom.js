@@ -17,7 +17,7 @@ export function el(name, facts = {}, ...inside) {
 
 export const count = (number, one, many = `${one}s`) => `${number.toLocaleString("en")} ${number === 1 ? one : many}`;
 
-/** Return how long something took, from milliseconds. */
+/** Return a duration in milliseconds as text. */
 export function took(ms) {
   if (ms < 1) return "<1 ms";
   if (ms < 1000) return `${Math.round(ms)} ms`;
@@ -32,7 +32,7 @@ export const STATES = { limit: "reached a limit", budget: "reached its budget", 
 
 export const time = (at) => new Date(at).toLocaleTimeString("en-GB");
 
-/** Return a time as people say it, with the exact one as its title. */
+/** Return a time in everyday words, with the exact time as its title. */
 export function when(at) {
   const then = new Date(at);
   const today = new Date().toDateString() === then.toDateString();
@@ -42,7 +42,7 @@ export function when(at) {
 
 const CONNECTION = { lost: "The viewer does not answer; the page tries again.", closed: "The viewer was started anew: open the address that it printed." };
 
-/** Show whether new entries still come. */
+/** Show whether the page is still connected and gets new entries. */
 export function connection(state) {
   const shown = document.getElementById("connection");
   shown.textContent = CONNECTION[state] ?? "";
@@ -52,7 +52,7 @@ export function connection(state) {
 const PAUSE = 1500;
 let said = "", spoken = 0, saying = 0;
 
-/** Say something to whoever listens to the page instead of looking at it: not twice, and not more than one thing in a while. */
+/** Announce a text to screen readers: never the same one twice in a row, and at most one in a short time. */
 export function announce(text) {
   if (text === said) return;
   said = text;

@@ -4,7 +4,7 @@ import { el } from "./dom.js";
 const STANDS = [["", "any state"], ["running", "running"], ["open", "running or left"], ["waiting", "waiting for somebody"], ["answered", "answered"], ["failed", "failed"], ["limit", "reached a limit"], ["budget", "reached its budget"], ["cancelled", "cancelled"], ["recorded", "recorded only"]];
 const SORTS = [["", "newest first"], ["cost", "most expensive first"], ["tokens", "most tokens first"], ["duration", "longest time first"], ["entries", "most entries first"]];
 
-/** Return the element with the filters. `narrow(wanted)` is called with what a person chose. */
+/** Return the element with the filters. `narrow(wanted)` is called when a person has chosen. */
 export function filters(wanted, narrow) {
   let now = { ...wanted };
   const set = (name, value) => { now = { ...now, [name]: value, page: "" }; narrow(now); };
@@ -24,7 +24,7 @@ export function filters(wanted, narrow) {
     choose("sort", SORTS, "Order"), clear);
   return {
     element,
-    /** Fill in the names that there are to choose from. */
+    /** Set the names from which a person can choose. */
     choices(agents, tools) {
       for (const [select, name, any, names] of [[agent, "agent", "any agent", agents], [tool, "tool", "any tool", tools]]) select.replaceChildren(...options(name, named(name, any, names)));
     },

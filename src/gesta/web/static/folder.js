@@ -6,9 +6,9 @@ import { parse } from "./json.js";
 export class Failed extends Error {}
 
 const loading = new Map(), arrived = new Map(), PLAIN = /^[a-z0-9.-]+$/, script = document.currentScript;
-globalThis.gestaData = (name, text) => arrived.set(name, text); // what each file of data calls
+globalThis.gestaData = (name, text) => arrived.set(name, text); // each data file calls this
 
-/** Return the data of a file. It is loaded each time that it is asked for, so that a long run does not fill the memory. */
+/** Return the data of a file. It is loaded again each time, so that a long run does not fill the memory. */
 function load(name) {
   if (!loading.has(name)) {
     loading.set(name, new Promise((done, failed) => {
@@ -27,13 +27,13 @@ function load(name) {
   return loading.get(name).then(parse);
 }
 
-/** Facts about the copy: when it was made, of what, and which runs it holds. */
+/** Facts about the copy: its time, its record, and its runs. */
 export const copy = JSON.parse(script.dataset.copy);
 const MISSING = "This copy does not hold that. Open the record with `gesta view`.";
 
 const HELD = new Set(["entry", "all", "after", "limit"]); // other requests need a server
 
-/** Return the name of the file for a request about a run; `undefined` if no copy holds it. */
+/** Return the name of the data file for a request about a run; `undefined` if copies have no such file. */
 function named(address) {
   const [where, facts] = address.split("?"), asked = new URLSearchParams(facts), parts = where.split("/").slice(3).map(decodeURIComponent);
   const place = copy.runs.indexOf(parts[1]), rest = parts.slice(2), given = [...asked].filter(([, value]) => value !== "");
@@ -54,7 +54,7 @@ export async function get(address, word) {
   if (parts[5] === "lines" && copy.runs.includes(decodeURIComponent(parts[4]))) return lines(copy.runs.indexOf(decodeURIComponent(parts[4])), Number(asked.get("after")), Number(asked.get("limit")));
   if (parts[5] === "requests" && parts.length === 7) address = `${parts.slice(0, 6).join("/")}/${await request(copy.runs.indexOf(decodeURIComponent(parts[4])), Number(parts[6]))}?${facts ?? ""}`;
   const name = named(address), found = name === undefined ? null : await load(name);
-  if (found === null) throw new Failed(MISSING); // or the file says that it was left out
+  if (found === null) throw new Failed(MISSING); // the file states that the answer was left out
   return parts[7] === "messages" ? found.slice(0, Number(asked.get("limit"))) : found;
 }
 
@@ -64,7 +64,7 @@ async function request(place, seq) {
   return requests.length === total ? requests.findLast((each) => each.seq <= seq)?.seq ?? seq : seq;
 }
 
-/** Return the lines after an entry, from the files that hold them. */
+/** Return the lines after an entry, from their data files. */
 async function lines(place, after, limit) {
   const found = [], first = Math.floor(after / copy.page);
   for (let page = first; found.length < limit && page * copy.page < copy.heads[place]; page += 1) {
@@ -74,11 +74,11 @@ async function lines(place, after, limit) {
   return found.slice(0, limit);
 }
 
-/** Nothing comes: a copy stays as it is. */
+/** Do nothing: a copy gets no new entries. */
 export function follow() { return () => {}; }
 
 const parts = () => location.search.slice(1).split("&");
-/** Return the path of the page; that of a list of sessions is that of the first run. */
+/** Return the path of the page. In place of a list of sessions, it is the path of the first run. */
 export const path = () => (/^\/r\/0\/\w/.test(parts()[0]) ? parts()[0] : `/r/0/run/${encodeURIComponent(copy.runs[0])}`);
 export const query = () => new URLSearchParams(parts().slice(1).join("&"));
 export function href(address) {

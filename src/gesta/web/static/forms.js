@@ -51,10 +51,10 @@ class Page {
     this.busy = true;
     try { await this.read(this.count, PAGE); } finally { this.busy = false; }
     this.watch.unobserve(this.end);
-    this.watch.observe(this.end); // if it is still in sight, it says so again
+    this.watch.observe(this.end); // it reports again if it is still in sight
   }
 
-  /** Read the rows that are shown anew, because entries came; the last of them may have changed. */
+  /** Load the shown rows again, because there are new entries; the last rows may have changed. */
   async again() {
     const had = this.total, from = Math.max(0, this.count - MOST);
     await this.read(from, Math.max(PAGE, this.count - from));
@@ -66,7 +66,7 @@ class Page {
     this.total = found.total; this.count = from + found.rows.length;
     this.own = found.headings.indexOf("entry");
     this.headings.replaceChildren(...[...found.headings, ...(this.own < 0 ? ["entry"] : [])].map((each, place) => el("th", { scope: "col", class: place === found.headings.length ? "at" : undefined }, each || el("span", { class: "unseen" }, "what"))));
-    const opened = new Set([...this.body.querySelectorAll("tr.opened")].map((each) => each.dataset.place)); // what somebody opened stays as it is
+    const opened = new Set([...this.body.querySelectorAll("tr.opened")].map((each) => each.dataset.place)); // rows that a person opened stay open
     while (this.body.rows.length > from) this.body.rows[this.body.rows.length - 1].remove();
     this.body.append(...found.rows.map((row, place) => this.row(row, from + place, opened)));
     this.end.textContent = !this.total ? "There is nothing in this form yet." : this.count < this.total ? `${this.count.toLocaleString("en")} of ${count(this.total, "row")}` : count(this.total, "row");
@@ -82,7 +82,7 @@ class Page {
     return made;
   }
 
-  /** Return the name of the colour of a row; its words say the same. */
+  /** Return the name of the colour of a row. The row's words say the same, for people who see no colours. */
   kind(cells) {
     const word = { activity: cells[1], steps: cells[2], task: cells.find((each) => ["LLM", "USER", "AGENT", "SYSTEM"].includes(each)), why: String(cells[1]).split(",")[0] }[this.name] ?? cells[0];
     return { user: "asks", USER: "asks", Question: "asks", assistant: "answers", AgentFinish: "answers", answer: "answers", Conclusion: "answers", "tool-call": "acts", AgentAction: "acts", AgentActionMessageLog: "acts", action: "acts", args: "acts", code: "acts", ToolUse: "acts", "tool-result": "sees", AgentStep: "sees", AGENT: "sees", observation: "sees", Observation: "sees" }[word] ?? "";

@@ -21,7 +21,7 @@ export class Glance {
     this.runs.replaceChildren(...(children ? [el("h2", {}, "Runs of this session"), el("ul", { class: "runs" }, tree(run, this.record))] : []));
   }
 
-  /** Show what the runs came to that this one started, once all of them are known. */
+  /** Show the sums of the runs that this one started, once all of them are loaded. */
   below({ all, count: number }) {
     if (number && all.length >= number) this.sums.textContent = `${number === 1 ? "The run" : `The ${number.toLocaleString("en")} runs`} that it started: ${sum(all)}`;
   }
@@ -49,7 +49,7 @@ function busy(run, record) {
 
 const LISTED = 6;
 const VERDICTS = { done: "it had happened", failed: "it had not happened", retry: "it may be tried again", late: "it came after all" };
-/** Return what died and what was in doubt, each with a link to the place where it is told. */
+/** Return the deaths of processes and the doubts, each with a link to its entry. */
 function story(run, go) {
   const link = (seq, text) => el("a", { href: `#${seq}`, onclick: (event) => { event.preventDefault(); go(seq); } }, text);
   const deaths = run.deaths.map((each) => [each.seq, el("li", { class: "fault" }, link(each.seq, "A process died"), each.tools.length ? `: ${each.tools.join(", ")} in flight` : each.request ? ": a request to the model in flight" : ": nothing in flight")]);
@@ -59,7 +59,7 @@ function story(run, go) {
   return all.length ? [el("h2", {}, "Crash and doubt"), el("ul", { class: "events" }, all), more] : [];
 }
 
-/** Return the runs of a session that nobody started and those on the way to this run, each below the one that started it. */
+/** Return the top runs of a session and the parents of this run, each run below the one that started it. */
 function tree(run, record, above = null) {
   const ids = new Set(run.runs.map((each) => each.run));
   return run.runs.filter((each) => (ids.has(each.parent) ? each.parent : null) === above).map((each) => {
@@ -68,7 +68,7 @@ function tree(run, record, above = null) {
   });
 }
 
-/** Return the runs that this one started: folded, and read when they are opened. */
+/** Return the runs that this one started: folded, and loaded when they are opened. */
 function started(run, record) {
   if (!run.below) return "";
   const list = el("ul", { class: "runs below" }), children = new Children(record, run.run);

@@ -7,7 +7,7 @@ import { named, plain, readable } from "./why.js";
 const MOST = 2, LEAST = 0.01, READABLE = 0.7, READABLE_NARROW = 0.85, ROUND = 8;
 
 export class Graph {
-  /** `hear`: what is called with the id of a card: `look(id)`, `open(id)`, `fold(id)`. */
+  /** `hear`: an object whose functions get the id of a card: `look(id)`, `open(id)`, `fold(id)`. */
   constructor(canvas, hear) {
     this.canvas = canvas; this.hear = hear; this.scale = 1; this.map = new Map_(canvas);
     canvas.addEventListener("wheel", (event) => { if (event.ctrlKey) { event.preventDefault(); this.zoom(event.deltaY < 0 ? 1.15 : 1 / 1.15, event); } }, { passive: false });
@@ -60,7 +60,7 @@ export class Graph {
     return made;
   }
 
-  /** Look at the card under the pointer, if somebody moved it: a card that scrolls below it says nothing. */
+  /** Show the card under the pointer if the pointer was moved, and not if the card was scrolled below it. */
   point(event, id) {
     if (event.pointerType === "touch") return;
     const at = `${event.clientX} ${event.clientY}`;
@@ -68,14 +68,14 @@ export class Graph {
     this.at = at;
   }
 
-  /** Follow a card to its entry, unless somebody dragged it; a finger has to look at the card first. */
+  /** Go from a card to its entry, unless it was dragged. With a finger, the first tap only shows the card. */
   press(event, id) {
     const first = event.pointerType === "touch" && !this.cards.get(id).made.classList.contains("here");
     if (this.dragged || first) event.preventDefault();
     if (first) this.hear.look(id);
   }
 
-  /** Mark a card and the lines that lead to it and from it; the others step back. */
+  /** Mark a card and its lines, and dim all others. */
   mark(id) {
     for (const [each, card] of this.cards) card.made.classList.toggle("here", each === id);
     for (const each of this.lines) {
@@ -85,10 +85,10 @@ export class Graph {
     }
   }
 
-  /** Mark the cards from which some words come. */
+  /** Mark the cards that contain some words of the answer. */
   light(ids) { for (const [each, card] of this.cards) card.made.classList.toggle("lit", ids.includes(each)); }
 
-  /** Return the id of the card that an arrow key leads to: along a line if there is one, else the nearest on that side. */
+  /** Return the id of the card that an arrow key leads to: along a line if there is one, otherwise the nearest on that side. */
   beside(id, key) {
     const here = this.cards.get(id);
     if (!here) return this.facts.id;
@@ -109,7 +109,7 @@ export class Graph {
     canvas.scrollTop = bring(canvas.scrollTop, canvas.clientHeight, top, card.height * scale);
   }
 
-  /** Fit the picture into the canvas: all of it, or its width as long as one can read it. */
+  /** Fit the picture into the canvas: all of it, or only its width if it would be too small to read. */
   fit(whole) {
     for (let twice = 0; twice < 2; twice += 1) { // the map, if there is one, takes a part of the width
       const across = (this.canvas.clientWidth - 4) / this.facts.width, down = (this.canvas.clientHeight - 4) / this.facts.height;
@@ -132,7 +132,7 @@ export class Graph {
     this.map.draw(this.facts, this.scale);
   }
 
-  /** Move the picture with the pointer, by its ground as well as by a card. */
+  /** Move the picture when a person drags the background or a card. */
   drag(event) {
     this.dragged = false;
     if (event.button !== 0 || event.pointerType !== "mouse") return;
@@ -150,7 +150,7 @@ export class Graph {
 const arrow = (each, lit) => `url(#arrow${each.kind === "drawn" ? "drawn" : lit ? "lit" : ""})`;
 const written = (x, y, width, height, ...inside) => el("svg:foreignObject", { x, y, width, height }, inside);
 
-/** Return a part of a text that has the first of the words that the answer has too. */
+/** Return the part of a text around the first words that the answer repeats. */
 export function excerpt(node, long = 130) {
   const marks = node.marks ?? [], text = readable(node, marks), first = marks[0]?.[0] ?? 0;
   let from = first > 30 && long < text.length ? Math.max(0, first - 20) : 0;
@@ -173,7 +173,7 @@ function far(here, each, key) {
   return key === "ArrowUp" || key === "ArrowDown" ? y + x / 4 : x + y * 4;
 }
 
-/** Return the way of a line: a curve from layer to layer, or along a lane with round corners. */
+/** Return the SVG path of a line: a curve between layers, or along a lane with round corners. */
 function way(points) {
   const at = ([x, y]) => `${x.toFixed(1)} ${y.toFixed(1)}`;
   if (!points.length) return "";

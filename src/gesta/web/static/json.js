@@ -6,8 +6,8 @@ export function parse(text) {
   return large ? JSON.parse(text, (key, value, { source } = {}) => (Number.isInteger(value) && !Number.isSafeInteger(value) && /^-?\d+$/.test(source ?? "") ? JSON.rawJSON(source) : value)) : JSON.parse(text);
 }
 
-/** Return whether a value is an object or a list, and no large integer. */
+/** Return whether a value is an object or a list; false for a large integer, which is an object here. */
 export const nested = (value) => typeof value === "object" && value !== null && !JSON.isRawJSON?.(value);
 
-/** Return a value that is no object as text, exactly. */
+/** Return a value other than an object as its exact text. */
 export const exact = (value) => (JSON.isRawJSON?.(value) ? value.rawJSON : String(value));

@@ -8,10 +8,10 @@ const KEYS = {
   "In what was sent": [["j", "next request"], ["k", "request before"], ["1 2 3", "what changed, all of it, as the provider gets it"]],
 };
 
-/** Return whether a key was meant for a field that somebody writes in. */
+/** Return whether a key belongs to a field in which a person writes, or to a shortcut of the browser. */
 export const writes = (event) => event.target.matches("input, textarea, select") || event.metaKey || event.ctrlKey || event.altKey;
 
-/** Hear the keys of every page. Returns a button that shows all keys. */
+/** Handle the keys of every page. Return a button that shows all keys. */
 export function keys() {
   const dialog = el("dialog", { class: "keys", "aria-labelledby": "keys" }, el("h2", { id: "keys" }, "Keys"),
     Object.entries(KEYS).map(([where, all]) => [el("h3", {}, where), el("dl", { class: "value" }, all.map(([key, what]) => [el("dt", {}, el("kbd", {}, key)), el("dd", {}, what)]))]),
@@ -25,6 +25,6 @@ export function keys() {
     else return;
     event.preventDefault();
   });
-  dialog.addEventListener("keydown", (event) => event.stopPropagation()); // the keys of a page rest as long as it is open
+  dialog.addEventListener("keydown", (event) => event.stopPropagation()); // the keys of the page are off while it is open
   return () => el("button", { class: "small help", type: "button", title: "Keys", "aria-label": "Keys", onclick: show }, "?");
 }

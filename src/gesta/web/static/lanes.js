@@ -22,7 +22,7 @@ export async function lanes(place, record, id, title) {
   const refresh = async () => { try { await page.again(); title(page.facts); } catch { /* the connection says so, and comes back */ } };
   const leave = api.follow(record, { run: page.facts.run }, "lines", (lines) => {
     announce(count(lines.length, "new entry", "new entries"));
-    clearTimeout(timer); timer = setTimeout(refresh, 200 + page.time.bars.length); // all bars are read anew: of a long run less often
+    clearTimeout(timer); timer = setTimeout(refresh, 200 + page.time.bars.length); // all bars are loaded again, so a long run is refreshed less often
   }, (state) => { connection(state); if (state === "open") refresh(); });
   return () => { clearTimeout(timer); leave(); };
 }
@@ -44,7 +44,7 @@ class Tree {
     }
   }
 
-  /** Return the tokens and the money of a span with all below it. */
+  /** Return the tokens and the cost of a span with all spans inside it. */
   costs(bar) {
     const all = { tokens_in: bar.tokens?.[0] ?? 0, cached: bar.tokens?.[1] ?? 0, tokens_out: bar.tokens?.[2] ?? 0, usd: bar.usd ?? null };
     for (const each of bar.lane === "span" || bar.lane === "turn" ? this.below.get(bar.seq) ?? [] : []) {
@@ -169,7 +169,7 @@ class Lanes {
     return made;
   }
 
-  /** Return the rows of some bars that stand beside each other. Many like calls are one row until somebody opens it. */
+  /** Return the rows of some bars of one span. Many similar calls are one row until a person opens it. */
   rows(tree, bars, depth, key = "") {
     const groups = [];
     for (const bar of bars) {
@@ -206,7 +206,7 @@ class Lanes {
       below.length && this.open.has(key) ? this.rows(tree, below, depth + 1) : "", !span || this.open.has(key) ? this.runs(tree, children, depth + 1, key) : ""];
   }
 
-  /** Return the lanes of sub-agents: one each, folded; opened, with the bars of its own run. */
+  /** Return the lanes of sub-agents, one each. A lane is folded; opened, it shows the bars of the sub-agent's run. */
   runs(tree, children, depth, key, call = null) {
     const most = this.more.get(`runs.${key}`) ?? AT_ONCE;
     const made = children.slice(0, most).map((each) => {
@@ -241,7 +241,7 @@ class Lanes {
 }
 
 function push(map, key, value) { if (map.has(key)) map.get(key).push(value); else map.set(key, [value]); }
-/** Return round times within a stretch that is wide enough for them. */
+/** Return round times for the axis, as many as there is room for. */
 function ticks(part) {
   if (part.width < 24 || part.to - part.from < 4) return [];
   const most = ((part.to - part.from) / part.width) * 14, power = 10 ** Math.floor(Math.log10(most));

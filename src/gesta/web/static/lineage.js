@@ -29,12 +29,12 @@ class Page {
       el("aside", { class: "side-panel", "aria-label": "The words" }, this.answer, this.entry));
   }
 
-  /** Make the drawing as tall as the window leaves below the line at the top, which a long name makes taller. */
+  /** Make the drawing fill the window below the top line, which is taller if a name is long. */
   below() { this.made.style.setProperty("--head", `${document.getElementById("top").offsetHeight}px`); }
 
   async load() {
     const asked = this.asked = {}, facts = await api.graph(this.record, this.run, this.seq, { all: this.all ? 1 : 0, turned: [...this.turned].join(",") });
-    if (asked !== this.asked) return; // somebody asked for something else by now
+    if (asked !== this.asked) return; // another request was made meanwhile
     this.facts = facts;
     this.seq = Number(this.facts.id.split(".").at(-1));
     const target = this.facts.nodes.find((each) => each.id === this.facts.id);
@@ -60,7 +60,7 @@ class Page {
         scale("All of it", "See all of it at once", () => { this.whole = !this.whole; this.graph.fit(this.whole); this.graph.see(this.here); })));
   }
 
-  /** Show the answer; its words that come from an entry are marked. */
+  /** Show the answer, and mark the words that repeat an entry. */
   words() {
     const { text, drawn } = this.facts, cuts = [...new Set([0, text.length, ...drawn.flatMap((each) => [each.at, each.to])])].sort((a, b) => a - b);
     const parts = cuts.slice(0, -1).map((from, place) => {
@@ -80,7 +80,7 @@ class Page {
     return this.facts.groups.filter((each) => each.folded && each.run === run && each.first <= seq).sort((a, b) => a.first - b.first).at(-1)?.id ?? id;
   }
 
-  /** Go to the first of the sources of some words, and then to the one after it. */
+  /** Go to the first source of some words; when called again, to the next one. */
   next(ids) { this.look(ids[(ids.indexOf(this.here) + 1) % ids.length], true); }
 
   look(id, go) {
@@ -90,7 +90,7 @@ class Page {
     this.graph.mark(id);
     for (const each of this.answer.querySelectorAll(".from")) each.classList.toggle("lit", each.dataset.ids.split(" ").includes(id));
     const words = this.answer.querySelector(".from.lit"), box = words?.closest(".whole");
-    if (box) box.scrollTop = words.offsetTop - box.offsetTop - box.clientHeight / 3; // the words, where a long answer scrolls
+    if (box) box.scrollTop = words.offsetTop - box.offsetTop - box.clientHeight / 3; // scroll a long answer to the words
     const whole = id === this.facts.id ? [el("p", { class: "quiet small" }, `Point at an entry of the graph to read it${this.facts.drawn.length ? ", or at marked words to see where they come from" : ""}. The arrow keys walk along the lines, Enter goes to the entry in the conversation.`)] : card.type ? [el("h2", {}, named(card)), el("p", { class: "quiet small" }, card.inferred ? "An importer inferred what it was made from. " : "", el("a", { href: card.href }, "Go to it in the conversation")), el("p", { class: "whole said", dir: "auto" }, excerpt(card, 1000))]
       : [el("h2", {}, card.title), el("p", {}, card.text), el("button", { onclick: () => this.turn(id) }, "Open it")];
     this.entry.replaceChildren(...whole);
@@ -113,7 +113,7 @@ class Page {
     event.preventDefault();
   }
 
-  /** Return the id of the innermost group that holds a card. */
+  /** Return the id of the innermost group around a card. */
   around(card) {
     const holds = (each) => !each.folded && each.x <= card.x && each.y <= card.y && each.x + each.width >= card.x + card.width && each.y + each.height >= card.y + card.height;
     return this.facts.groups.filter(holds).sort((a, b) => b.depth - a.depth)[0]?.id;
@@ -126,7 +126,7 @@ class Page {
     this.again(change, change);
   }
 
-  /** Draw the graph with a change, which is taken back if the viewer does not answer. */
+  /** Draw the graph with a change, and undo the change if the viewer does not answer. */
   async again(change, back) {
     const had = document.activeElement === this.canvas;
     change();
@@ -141,7 +141,7 @@ class Page {
     if (had) this.canvas.focus({ preventScroll: true });
   }
 
-  /** Tell the graph as a list, for whoever listens to it. */
+  /** Write the graph as a list for screen readers. */
   told() {
     const rows = [...this.graph.cards.values()].sort((a, b) => a.y - b.y || a.x - b.x).map((card) => {
       const above = this.facts.edges.filter((each) => each.to === card.id).map((each) => this.graph.cards.get(each.from)).filter(Boolean).map((each) => each.type ? named(each) : each.title);

@@ -5,7 +5,7 @@ import { filters } from "./filters.js";
 import { plain } from "./why.js";
 import { announce, connection, count, el, STATES, took, when } from "./dom.js";
 
-const PAGE = 50, READS = 80, LIVE = 400; // ms until a list that is not whole is asked for again, and between live ones
+const PAGE = 50, READS = 80, LIVE = 400; // ms before an incomplete list is loaded again, and between live updates
 const money = (usd) => usd >= 0.01 || usd === 0 ? `$${usd.toFixed(2)}` : `$${usd.toPrecision(2)}`;
 const short = (number) => number.toLocaleString("en", { notation: "compact", maximumFractionDigits: 1 });
 const percent = (share) => `${Math.floor(share * 100)} %`;
@@ -31,7 +31,7 @@ class List {
 
   get from() { return Math.max(0, (Number(this.wanted.page) || 1) - 1) * PAGE; }
 
-  /** Show other sessions, and give their address to the page. */
+  /** Show other sessions, and put their address into the browser. */
   narrow(next) {
     this.wanted = Object.fromEntries(Object.entries(next).filter(([, value]) => value));
     const address = new URLSearchParams(this.wanted);
@@ -39,7 +39,7 @@ class List {
     this.load();
   }
 
-  /** Ask for the list once more, soon, because something was written. */
+  /** Load the list again soon, because something was written. */
   changed() {
     if (this.timer || this.over) return;
     this.timer = setTimeout(() => this.again(), LIVE);
@@ -47,14 +47,14 @@ class List {
 
   again() {
     this.timer = 0;
-    this.load().catch(() => {}); // the connection says so, and comes back
+    this.load().catch(() => {}); // the connection reports the error and reconnects
   }
 
   async load(first = false) {
     const turn = ++this.latest, { page, ...asked } = this.wanted;
     const found = await api.sessions(this.record, { ...asked, after: this.from, limit: PAGE, choices: first || this.choose ? 1 : "" });
     if (turn !== this.latest || this.over) return;
-    this.choose = !found.agents; // the names are there once all was read
+    this.choose = !found.agents; // the names are known once everything was read
     if (found.agents) this.filters.choices(found.agents, found.tools);
     const whole = found.read >= 1;
     this.reading.hidden = whole;
@@ -118,7 +118,7 @@ class List {
     return item;
   }
 
-  /** Return the runs of a session, each under the one that started it. */
+  /** Return the runs of a session, each below the one that started it. */
   tree(session, at, old) {
     const below = (parent) => session.tree.filter((run) => run.parent === parent).map((run) => el("li", {},
       el("a", { href: at(run.run) }, run.agent), el("span", { class: "quiet small" }, ` ${count(run.entries, "entry", "entries")} `), chip(run, ""),

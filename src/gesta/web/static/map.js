@@ -11,7 +11,7 @@ export class Map_ {
     this.made.addEventListener("pointermove", (event) => { if (event.buttons) this.go(event); });
   }
 
-  /** Draw the map of a graph that is much taller than what one sees of it. */
+  /** Draw the map if the graph is much taller than its visible part. */
   draw(facts, scale) {
     this.facts = facts; this.scale = scale;
     this.made.hidden = facts.height * scale < this.canvas.clientHeight * LARGE;

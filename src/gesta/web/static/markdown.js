@@ -39,7 +39,7 @@ function blocks(lines, marked, depth) {
 }
 
 const begins = (lines, at) => FENCE.test(lines[at]) || HEADING.test(lines[at]) || RULE.test(lines[at]) || QUOTE.test(lines[at]) || listed(lines[at]) || headed(lines, at);
-const listed = (line) => { const found = ITEM.exec(line); return found && found[4] !== "" && !/^(?!1\D)\d/.test(found[2]); }; // “2024. Then” is no list
+const listed = (line) => { const found = ITEM.exec(line); return found && found[4] !== "" && !/^(?!1\D)\d/.test(found[2]); }; // “2024. Then” does not begin a list
 
 function fence(lines, at) {
   const found = FENCE.exec(lines[at]);
@@ -112,7 +112,7 @@ function table(lines, at, marked) {
   return [el("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": "Table" }, el("table", { class: "values lined" }, el("thead", {}, head), el("tbody", {}, rows))), at];
 }
 
-/** Return the cells of a row: a bar behind a backslash or in code divides nothing. */
+/** Return the cells of a row. A bar after a backslash or in code does not separate cells. */
 function cells(line) {
   const found = line.trim().replace(/^\|/, "").match(/(?:\\.|`[^`]*`|[^|\\])+|\||\\/g) ?? [], own = [""];
   for (const each of found) if (each === "|") own.push(""); else own[own.length - 1] += each;
@@ -175,7 +175,7 @@ function inline(words, marked, depth = 0) {
 
 const pictured = (_, name) => `image${name ? ` “${name}”` : ""}`;
 
-/** Return a link with its target in sight, or `null` for a target that is none. Only http and https are followed. An image is a link, and never loaded. */
+/** Return a link that shows its target, or `null` for a wrong target. Only http and https are links. An image becomes a link and is never loaded. */
 function link(target, inside, words = "", picture = "") {
   const told = (address) => el("span", { class: "quiet small address" }, ` (${address.length > ADDRESS ? `${address.slice(0, ADDRESS - 20)}…${address.slice(-18)}` : address})`);
   let address;

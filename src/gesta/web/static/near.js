@@ -6,7 +6,7 @@ const MOST = 24, MARGIN = "1800px";
 
 export class Near {
   constructor() {
-    this.held = new Map(); // the items of each stretch that is empty now
+    this.held = new Map(); // the items of each emptied stretch
     this.watch = new IntersectionObserver((seen) => { for (const each of seen) if (each.isIntersecting) this.fill(each.target); else this.empty(each.target, each.boundingClientRect.height); }, { rootMargin: `${MARGIN} 0px` });
   }
 
@@ -23,7 +23,7 @@ export class Near {
     stretch.append(item);
   }
 
-  /** Put an item into the page, so that one can go there. */
+  /** Put an item back into the page, so that the page can scroll to it. */
   show(item) { if (item.stretch) this.fill(item.stretch); }
 
   remove(item) {
@@ -47,7 +47,7 @@ export class Near {
     stretch.replaceChildren();
   }
 
-  /** Put all items into the page, for paper. */
+  /** Put all items back into the page, to print it. */
   all() { for (const stretch of [...this.held.keys()]) this.fill(stretch); }
 
   leave() { this.watch.disconnect(); }

@@ -6,20 +6,20 @@ import { copy } from "./source.js";
 const WORDS = { digest: "changed", blob: "changed", missing: "missing", place: "moved", base: "without its base", anew: "replaced", cut: "cut off", late: "added later", bytes: "not readable" };
 const SHOWN = 6;
 
-/** Return a flaw in words, the first of which says what became of the entry. */
+/** Return a flaw in words. The first word says what happened to the entry. */
 export const flaw = (each) => [el("b", {}, `${WORDS[each.how] ?? "not as it was written"}: `), each.what];
 
 export class Proof {
   constructor(record, go) { this.record = record; this.go = go; this.place = el("section", { "aria-label": "Evidence" }); this.marked = new WeakMap(); }
 
-  /** Ask about a run. A conversation that is on the page is marked then, and again when lines are added to it. */
+  /** Check a run. Its conversation is marked then, and again when lines are added. */
   async load(run) {
     this.run = run;
     try { this.facts = await api.evidence(this.record, run); } catch (error) { this.place.replaceChildren(el("h2", {}, "Evidence"), el("p", { class: "warn" }, error.message)); return; }
     this.show(this.facts.entries);
   }
 
-  /** Show the facts; `head` is the last entry by now. */
+  /** Show the result; `head` is the seq of the last entry so far. */
   show(head) {
     if (!this.facts) return;
     const { flaws, checked, at, entries, covered, heads } = this.facts, later = head - entries;
@@ -55,7 +55,7 @@ export class Proof {
     const put = (seq, key, made, exact) => {
       if (marked.has(key) || seq > to && !(seq > entries && to >= entries)) return;
       const drawn = conversation.items.get(seq), shows = conversation.answers.map((each) => conversation.items.get(each)).find((each) => each.line.spoken === seq);
-      const item = drawn?.isConnected ? drawn : shows; // an answer stands in the place of its completion
+      const item = drawn?.isConnected ? drawn : shows; // an answer is shown in place of its completion
       const place = exact && item ? item.querySelector(":scope > .said") ?? item.querySelector(":scope > header") : null;
       if (place?.matches("header")) place.after(made); else if (place) place.prepend(made); else this.after(conversation, seq, made);
       if (exact && item) item.classList.add("flawed");
@@ -65,12 +65,12 @@ export class Proof {
     if (covered !== null && covered < entries) put(covered, "covered", el("p", { class: "covered" }, "A head that was kept elsewhere covers all up to here."), false);
   }
 
-  /** Put a mark behind the last item before an entry that has none, as those that only Gesta needs. */
+  /** Put a mark after the last item before an entry without an item, such as one that only Gesta needs. */
   after(conversation, seq, made) {
     const shown = ([each, item]) => each <= seq && item.isConnected && !item.matches("section");
     const before = Math.max(0, ...[...conversation.items].filter(shown).map(([each]) => each)), turn = Math.max(0, ...[...conversation.turns.keys()].filter((each) => each <= seq));
     let place = before > turn ? conversation.items.get(before) : conversation.turns.get(turn)?.head;
-    while (place?.nextElementSibling?.matches(".flaw, .covered")) place = place.nextElementSibling; // those before it, by seq
+    while (place?.nextElementSibling?.matches(".flaw, .covered")) place = place.nextElementSibling; // after marks of earlier entries
     if (place) place.after(made);
     else conversation.end.parentElement?.prepend(made);
   }

@@ -10,9 +10,9 @@ import { underlined, why } from "./why.js";
 import { markdown } from "./markdown.js";
 import { card } from "./waits.js";
 
-const PAGE = 200, AT_ONCE = 25; // entries in one answer, and drawn at once
+const PAGE = 200, AT_ONCE = 25; // number of entries in one answer, and drawn at once
 const SETTLES = 4; // frames after which the heights on a page are known
-const SUMMED = 1000; // so many runs below are read at once, for their sums
+const SUMMED = 1000; // up to this number, child runs are loaded at once for their sums
 
 export async function run(place, record, id, title) {
   const facts = await api.glance(record, id);
@@ -37,7 +37,7 @@ export async function run(place, record, id, title) {
   page.proof.load(page.id);
   let timer = 0;
   const refresh = async () => {
-    try { page.glance(await api.glance(record, id)); } catch { return; } // the connection says so, and comes back
+    try { page.glance(await api.glance(record, id)); } catch { return; } // the connection reports the error and reconnects
     title(page.facts);
   };
   const leave = api.follow(record, { run: facts.run }, "lines", (lines) => {
@@ -72,17 +72,17 @@ class Page {
     this.proof.show(facts.head);
     this.conversation?.about(facts.turns);
     if (this.conversation && facts.below) this.children.again(facts.below).then((all) => { this.conversation.started(all); this.beside.below(this.children); }, () => {});
-    this.asks().catch(() => {}); // the connection says so, and comes back
+    this.asks().catch(() => {}); // the connection reports the error and reconnects
   }
 
-  /** Show below the conversation what the run waits for, so that a person can answer where the question stands. */
+  /** Show below the conversation what the run waits for, so that a person can answer there. */
   async asks() {
     const own = this.facts.waiting.length ? (await api.waiting(this.record)).waiting.filter((each) => each.wait.session === this.facts.session) : [];
-    if (this.waits.querySelector(".busy") && own.length) return; // somebody is at work on it
+    if (this.waits.querySelector(".busy") && own.length) return; // a person is filling it in
     this.waits.replaceChildren(...own.map((each) => el("div", { class: "item" }, el("div", { class: "who" }, "waits"), el("div", { class: "said" }, card(this.record, each, "", () => {})))));
   }
 
-  /** Show the lines from an entry on, and whatever was shown before no more. */
+  /** Show the lines from an entry on, in place of the lines shown so far. */
   async load(from) {
     this.from = from; this.to = from - 1;
     const before = from > 1 ? el("button", { class: "more", onclick: () => this.load(Math.max(1, from - PAGE)) }, "Show what came before") : "";
@@ -104,10 +104,10 @@ class Page {
       if (!lines.length) this.to = this.facts.head;
     } catch { /* the connection says so, and scrolling asks again */ } finally { this.loading = false; }
     this.watch.unobserve(this.end);
-    this.watch.observe(this.end); // if it is still in sight, it says so again
+    this.watch.observe(this.end); // it reports again if it is still in sight
   }
 
-  /** Add lines that were just written, if all before them are shown. */
+  /** Add new lines, if all lines before them are shown. */
   hear(lines) {
     const next = lines.filter((line) => line.seq > this.to);
     if (!next.length || next[0].seq !== this.to + 1) return false;
@@ -128,14 +128,14 @@ class Page {
     for (const line of lines) {
       if (line.seq <= this.to) continue;
       this.to = line.seq;
-      this.conversation.draw({ text: "", who: "", ...line }); // what is empty is not sent
+      this.conversation.draw({ text: "", who: "", ...line }); // the server leaves out empty members
     }
     const { conversation } = this;
     if (lines.length && this.facts.below) this.children.until(this.facts.below > SUMMED ? lines.at(-1).at : "9999", this.facts.below).then((all) => { conversation.started(all); this.beside.below(this.children); }, () => {});
     this.proof.mark(this.conversation, this.to);
   }
 
-  /** Go to an entry: show it, mark it, and give its address to the page. */
+  /** Go to an entry: show it, mark it, and put its address into the browser. */
   async go(seq) {
     if (!seq) return;
     if (!this.find(seq) && (seq < this.from || seq > this.to) && seq <= this.facts.head) await this.load(Math.max(1, seq - 20));
@@ -150,7 +150,7 @@ class Page {
     const call = found.querySelector("details.call");
     if (call) call.open = true;
     found.tabIndex = -1;
-    found.focus({ preventScroll: true }); // whoever listens hears it, and Tab goes on from here
+    found.focus({ preventScroll: true }); // screen readers read it, and Tab continues from here
     found.scrollIntoView({ block: "center" });
   }
 
@@ -159,13 +159,13 @@ class Page {
     return drawn?.isConnected ? drawn : this.talk.querySelector(`#e${Number(seq)}`) ?? drawn;
   }
 
-  /** Return the item after an entry that is not shown by itself, such as the end of a span. */
+  /** Return the next item after an entry that has no item of its own, such as the end of a span. */
   following(seq) {
     const after = [...this.conversation.items.keys()].filter((each) => each > seq);
     return after.length ? this.find(Math.min(...after)) : undefined;
   }
 
-  /** Return the last answer on the page for which a tool was used, else the last one. */
+  /** Return the last answer on the page for which a tool was used; if there is none, the last answer. */
   lastAnswer() {
     const answers = this.conversation.answers, turn = this.facts.turns.findLast((each) => each.calls);
     const own = (seq) => this.facts.turns.findLast((each) => each.seq <= seq) === turn;

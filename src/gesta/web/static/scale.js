@@ -1,13 +1,13 @@
 // Computes the horizontal place of a time in a picture. Pauses are shortened, so that work stays visible beside long waits.
 import { took } from "./dom.js";
 
-/** Return bars with `from` and `to` in milliseconds; one that has not ended ends with the last of all. */
+/** Return bars with `from` and `to` in milliseconds. A bar without an end gets the latest time of all bars. */
 export function timed(bars) {
   const now = bars.reduce((last, bar) => Math.max(last, Date.parse(bar.end ?? bar.start)), 0);
   return bars.map((bar) => ({ ...bar, from: Date.parse(bar.start), to: bar.end ? Date.parse(bar.end) : now }));
 }
 
-/** Return whether the times say anything: not all of them are one. */
+/** Return whether the times differ, so that a picture of them makes sense. */
 export const hasTimes = (bars) => bars.some((bar) => bar.to !== bars[0].from || bar.from !== bars[0].from);
 
 /** Return a function from a time to its place between `left` and `left + width`, with its `parts` and the `total` of work.
@@ -18,7 +18,7 @@ export function scale(bars, frames, { left, width, pause: most }) {
   const base = work_.length && instants * 2 <= work_.length ? work_ : frames.length ? frames : bars;
   const busy = together(base, 1);
   const total = sum(busy) || 1;
-  // Small pauses count as they are; one that is longer than a tenth of the work is drawn short.
+  // A pause that is longer than a tenth of the work is shortened; shorter pauses keep their length.
   const parts = together(busy, total / 10), work = sum(parts) || 1;
   const pause = Math.min(most, width / 3 / parts.length);
   const unit = (width - pause * (parts.length - 1)) / work;
@@ -40,7 +40,7 @@ export const filled = (bars) => sum(together(bars, 0));
 
 const sum = (parts) => parts.reduce((all, each) => all + (each.to - each.from), 0);
 
-/** Return the stretches that some bars fill; gaps up to `gap` are filled too. */
+/** Return the stretches of time that bars cover; gaps up to `gap` count as covered. */
 function together(bars, gap) {
   const found = [];
   for (const bar of bars.toSorted((a, b) => a.from - b.from)) {
@@ -52,14 +52,14 @@ function together(bars, gap) {
 }
 
 const TONES = new Set(["settled", "fault"]);
-/** Return the class of a bar: its lane, or what became of it; of a span, what its role says. */
+/** Return the CSS class of a bar: its lane or its outcome; for a span, its role. */
 export function toned(bar) {
   if (bar.lane === "span") return { model: "model", tool: "tools" }[bar.role] ?? "span";
   if (bar.tone === "lost") return "fault";
   return TONES.has(bar.tone) && bar.lane !== "turn" ? bar.tone : bar.lane;
 }
 
-/** Return how long a bar took, and who says so. */
+/** Return the duration of a bar in words, and where it was measured. */
 export function length(bar) {
   if (bar.from === bar.to) return bar.lane === "model" || bar.lane === "tools" ? "an instant: its source noted one time" : "";
   return `${took(bar.to - bar.from)}${bar.said ? ", as its source says" : ""}${bar.end ? "" : ", not ended"}`;

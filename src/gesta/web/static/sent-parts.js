@@ -13,7 +13,7 @@ export class Parts {
     this.read = api.sentPart(record, run, seq, way); this.body = api.sentBody(record, run, seq, way);
   }
 
-  /** Show elements, if nothing else was asked for since. */
+  /** Show elements, unless another request was made meanwhile. */
   put(drawn, ...made) { if (drawn === this.drawn) this.place.replaceChildren(...made.flat(Infinity)); }
 
   async changes() {
@@ -28,7 +28,7 @@ export class Parts {
       first && added && facts.tools ? el("p", { class: "note" }, `${count(facts.tools, "tool")} and the instructions go with it: see “All of it”.`) : "");
   }
 
-  /** Return the changed messages. A row of messages that are the same behind a change is folded. */
+  /** Return the changed messages. Equal messages after a change are folded into one row. */
   steps(steps) {
     const rows = [];
     for (const step of steps) if (step.change === "again" && rows.at(-1)?.[0].change === "again") rows.at(-1).push(step); else rows.push([step]);
@@ -53,7 +53,7 @@ export class Parts {
 
   entry(seq) { return el("a", { href: `/r/${this.record}/run/${encodeURIComponent(this.run)}#${seq}` }, `entry ${seq}`); }
 
-  /** Return the text, the files and the calls of a message. `old`: it is one of the request before. */
+  /** Return the text, the files and the calls of a message. `old`: whether it belongs to the request before. */
   words(message, old = false) {
     const box = el("div", { class: "plain", dir: "auto" }, message.text ? el("div", { class: "as-is" }, message.text) : "", message.parts.map((part) => el("div", { class: "note" }, part)),
       message.calls.map((call) => el("div", { class: "called" }, el("span", { class: "code" }, `calls ${call.name}`), call.args && Object.keys(call.args).length ? shown(call.args) : "")));
@@ -67,7 +67,7 @@ export class Parts {
     return box;
   }
 
-  /** Return a fold whose inside is made when it is opened for the first time. */
+  /** Return a fold whose content is made when it is first opened. */
   fold(words, make) {
     const inside = el("div"), fold = el("details", { class: "fold kept" }, el("summary", {}, words), inside);
     fold.addEventListener("toggle", () => { if (fold.open && !inside.childElementCount) make(inside); });

@@ -8,7 +8,7 @@ import { forms } from "./switch.js";
 const VIEWS = [["", "What changed"], ["all", "All of it"], ["wire", "As the provider gets it"]];
 
 
-/** Show a request of a run: `seq` is that of the request, or of an entry after it; 0 is the last request. */
+/** Show a request of a run. `seq` names the request, or an entry after it; 0 stands for the last request. */
 export async function sent(place, record, id, seq, title) {
   const facts = await api.glance(record, id), ways = await api.ways(record);
   const page = new Page(place, record, facts, ways);
@@ -39,7 +39,7 @@ class Page {
     return `/r/${this.record}/run/${encodeURIComponent(this.run.run)}/sent/${seq}${asked.size ? `?${asked}` : ""}`;
   }
 
-  /** Read the requests that are not in the list yet, and those that may have got their reply. */
+  /** Load the requests that are not in the list yet, and those that may have got their reply meanwhile. */
   async list() {
     const after = Math.max(0, this.every.length - 1), found = await api.requests(this.record, this.run.run, after);
     this.every.splice(after, this.every.length, ...found.requests);
@@ -64,7 +64,7 @@ class Page {
       this.told.replaceChildren(el("p", { class: "warn", role: "alert" }, error.message)); this.body.replaceChildren();
       return;
     }
-    if (asked !== this.asked) return; // somebody asked for another one by now
+    if (asked !== this.asked) return; // another request was chosen meanwhile
     this.facts = facts; this.seq = facts.exchange?.seq ?? seq;
     this.parts = new Parts(this.body, this.record, this.run.run, this.seq, this.way, facts);
     this.moves(); this.choose(); this.tell(); this.lists(); this.draw();
@@ -88,7 +88,7 @@ class Page {
     this.go(seq).catch(() => {});
   }
 
-  /** Show which request it is, and the way to those beside it. */
+  /** Show which request it is, with links to the ones before and after it. */
   moves() {
     const { facts } = this;
     if (!facts) return;
@@ -102,7 +102,7 @@ class Page {
 
   entry(seq) { return el("a", { href: `/r/${this.record}/run/${encodeURIComponent(this.run.run)}#${seq}` }, `entry ${seq}`); }
 
-  /** Show the three views, and the ways in which the request can be made. */
+  /** Show the links to the three views, and the formatters and models with which the request can be built. */
   choose() {
     const views = el("nav", { class: "tabs", "aria-label": "How it is shown" }, VIEWS.map(([name, words]) => el("a", { href: this.address(this.seq, { show: name }), "aria-current": this.view === name ? "true" : undefined, onclick: (event) => {
       if (event.metaKey || event.ctrlKey || event.shiftKey) return;
@@ -120,7 +120,7 @@ class Page {
       whole));
   }
 
-  /** Return the name of the model on record without its provider. */
+  /** Return the name of the recorded model without its provider. */
   own() { return String(this.facts?.model ?? "").split(":").slice(1).join(":"); }
 
   async change(way, focus) {
@@ -130,9 +130,9 @@ class Page {
     this.choice.querySelector(focus)?.focus();
   }
 
-  /** Show what the request is made of, what of it stayed the same, and what is lost in this form. */
+  /** Show the parts of the request, how much of it stayed the same, and what is lost in this form. */
   tell() {
-    const { facts, way } = this, tokens = way.as || way.form || way.whole ? null : facts.tokens; // they were counted for what was sent
+    const { facts, way } = this, tokens = way.as || way.form || way.whole ? null : facts.tokens; // the tokens were counted for the request as sent
     const sums = [[facts.messages, facts.messages === 1 ? "message" : "messages"], [facts.bytes, "bytes"], [tokens?.input, "tokens read"], [tokens?.cache_read, "of them from the cache"], [tokens?.cache_write, "written to the cache"]].filter(([number]) => number !== undefined && number !== null);
     const unsaid = facts.exchange?.on_record === false || !facts.exchange;
     const said = facts.as_sent ? el("p", { class: "quiet small" }, "These are the bytes whose digest is on record.", !facts.exchange?.reply ? "" : !tokens ? " The reply has no count of tokens." : tokens.cache_read === null || tokens.cache_read === undefined ? " The provider does not say what it had in its cache." : "")
@@ -147,7 +147,7 @@ class Page {
         el("ul", {}, facts.lost.map((each) => el("li", {}, el("b", {}, `${each.number.toLocaleString("en")} × ${each.name}`), ` ${each.text}`)))) : "");
   }
 
-  /** Return a picture of how much of the body begins as the one before did, and how much the provider had in its cache. */
+  /** Return a picture of how much of the body equals the beginning of the earlier one, and how much the provider had cached. */
   bars(tokens) {
     const { facts } = this, rows = [], read = tokens?.cache_read;
     if (facts.before !== null) rows.push(["bytes as before", facts.same_bytes, facts.bytes, `The first ${facts.same_bytes.toLocaleString("en")} of ${facts.bytes.toLocaleString("en")} bytes are those of the request before${facts.changed.length ? "; what changed stands before the first message" : ""}.`]);
@@ -160,7 +160,7 @@ class Page {
 
   draw() { (this.view === "all" ? this.parts.all() : this.view === "wire" ? this.parts.wire() : this.parts.changes()).catch((error) => { if (!(error instanceof api.Failed)) throw error; this.body.replaceChildren(el("p", { class: "warn", role: "alert" }, error.message)); }); }
 
-  /** Show the list of the requests beside this one. */
+  /** Show the list of all requests beside this one. */
   lists() {
     let turn = -1;
     const most = Math.max(1, ...this.every.map((each) => each.tokens?.input ?? 0));

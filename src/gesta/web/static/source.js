@@ -8,7 +8,7 @@ export class Failed extends Error {}
 /** Facts about a copy; `null` if the pages show the record itself. */
 export const copy = null;
 
-/** Return what the viewer answers; `word` is sent to it, if there is one. */
+/** Return the viewer's answer to a request. If there is a `word`, it is sent as the body. */
 export async function get(path, word) {
   const sent = word === undefined ? {} : { method: "POST", body: JSON.stringify(word) };
   let answer;
@@ -34,5 +34,5 @@ export function follow(path, name, hear, connected) {
 /** Return the path of the page, as `/r/0/run/ID`. */
 export const path = () => location.pathname;
 export const query = () => new URLSearchParams(location.search);
-/** Return what a link to an address of the viewer has as its `href`. */
+/** Return the `href` for a link to an address of the viewer. */
 export const href = (address) => address;

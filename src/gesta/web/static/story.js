@@ -5,7 +5,7 @@ import { shown } from "./value.js";
 
 const TOLD = new Set(["attempt", "fault", "resolution", "approval-request", "approval", "check"]);
 
-/** Return whether more happened to a call than that it ran once, perhaps after an approval. */
+/** Return whether anything happened to a call except that it ran once, perhaps after an approval. */
 export function notable(lines) {
   return lines.some((each) => each.kind === "fault" || each.kind === "resolution" || each.kind === "check" || each.outcome === "denied" || (each.kind === "approval" && each.value !== undefined))
     || lines.filter((each) => each.kind === "attempt").length > 1;

@@ -15,7 +15,7 @@ export function forms(record, run, here) {
   return made;
 }
 
-/** Return a link to what the model had been sent when it wrote the completion `seq`; nothing where that is not known. */
+/** Return a link to the request that the completion `seq` answered; nothing if it is not known. */
 export function asked(record, run, seq, words = "what was sent?") {
   return !seq ? "" : el("a", { class: "asked-for", href: `/r/${record}/run/${encodeURIComponent(run)}/sent/${seq - 1}` }, words);
 }

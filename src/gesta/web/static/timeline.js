@@ -7,7 +7,7 @@ const WIDTH = 400, LEFT = 62, HEIGHT = 24, PAUSE = 10, LEAST = 2.5;
 
 export const NO_TIMES = "Whoever wrote this run down noted no times.";
 
-/** Return a picture of the bars. `turns` are the frames of it; `go(seq)` is called for the bar that somebody chose. */
+/** Return a picture of the bars, with a frame for each of the `turns`. `go(seq)` is called for a bar that a person chose. */
 export function timeline(bars, turns, go) {
   const drawn = timed(bars);
   if (!drawn.length) return el("p", { class: "quiet small" }, "Nothing took time yet.");
@@ -20,7 +20,7 @@ export function timeline(bars, turns, go) {
     const label = el("svg:text", { x: 0, y: row * HEIGHT + 15 }, lane);
     picture.append(label, el("svg:line", { class: "grid", x1: LEFT, x2: WIDTH, y1: row * HEIGHT + HEIGHT, y2: row * HEIGHT + HEIGHT }));
   });
-  let free = 0; // the end of the last word that was written
+  let free = 0; // the end of the last label
   for (const bar of drawn) {
     const row = LANES.indexOf(bar.lane), thin = bar.lane === "process";
     const x = place(bar.from), width = Math.max(LEAST, place(bar.to) - x);
@@ -43,7 +43,7 @@ export function timeline(bars, turns, go) {
   return picture;
 }
 
-/** Return for each bar its row within its lane, and how many rows there are where it is: bars at one time stand below each other. */
+/** Return for each bar its row within its lane, and the number of rows there. Bars that overlap in time are put below each other. */
 function beside(bars) {
   const found = new Map();
   for (const lane of LANES.slice(0, 3)) {

@@ -69,7 +69,7 @@ function brief(value) {
   return el("span", {}, parts.map((each, place) => [place ? (Array.isArray(value) && value.some(nested) ? "; " : ", ") : "", each]));
 }
 
-/** Return `place` with what is made of each item; if there are many, with a button that shows the next ones. */
+/** Return `place` with an element for each item; if there are many, with a button that shows the next ones. */
 function inParts(place, items, make, name) {
   let from = 0;
   const next = () => { place.append(...[items.slice(from, from += ROWS).map(make)].flat(2)); };
@@ -81,7 +81,7 @@ function inParts(place, items, make, name) {
   return el("div", {}, place, more);
 }
 
-/** Return a text as it is; one that is a list or an object in JSON as that; one that is long is folded. */
+/** Return a text as an element. JSON of a list or an object is shown as such, and a long text is folded. */
 export function text(value, depth = 0) {
   const inside = depth < DEEP ? structure(value) : null;
   if (inside) return shown(inside, depth);
@@ -98,13 +98,13 @@ function structure(value) {
   try { return parse(value); } catch { return null; }
 }
 
-/** Return the arguments of a call in one line, as in code. */
+/** Return the arguments of a call in one line, in the notation of code. */
 export function args(value) {
   if (!nested(value)) return value === undefined || value === null ? "" : exact(value);
   return Object.entries(value).map(([key, each]) => `${key}=${JSON.stringify(each)}`).join(", ");
 }
 
-/** Return the images and files of a line: images as images, from the record alone, anything else to be saved. */
+/** Return the images and files of a line. Images of the record are shown; other files can be saved. */
 export function files(record, run, line) {
   return (line.parts ?? []).map((file) => {
     const size = file.bytes === undefined ? "" : ` · ${bytes(file.bytes)}`;
@@ -120,7 +120,7 @@ export function files(record, run, line) {
 
 const bytes = (number) => (number < 1000 ? count(number, "byte") : number < 1e6 ? `${(number / 1000).toFixed(1)} kB` : `${(number / 1e6).toFixed(1)} MB`);
 
-/** Put a value into `place`: as it is, if it is short, else in one line with its size, and all of it once it is opened. */
+/** Put a value into `place`. A long value is one line with its size until a person opens it. */
 export function folded(value, place, more = "") {
   const size = (JSON.stringify(value) ?? "").length;
   if (size <= SHORT) { place.append(shown(value)); return el("div", {}, place, more); }

@@ -5,13 +5,13 @@ import { shown, text } from "./value.js";
 
 const NAME = "gesta-name";
 
-/** Show all that waits on a record. Returns a function that ends it. */
+/** Show all waits of a record. Return a function that stops the updates. */
 export async function waits(place, record) {
   const body = el("div", { class: "list" });
   place.replaceChildren(body);
   const load = async () => {
     const found = await api.waiting(record);
-    const open = new Set([...body.querySelectorAll(".wait.busy")].map((each) => each.id)); // somebody is at work on these
+    const open = new Set([...body.querySelectorAll(".wait.busy")].map((each) => each.id)); // a person is filling these in
     if (open.size) return;
     const yours = found.waiting.filter((each) => each.answerable), others = found.waiting.filter((each) => !each.answerable);
     body.replaceChildren(el("h1", {}, "Waiting for you"), yours.length ? "" : el("p", { class: "quiet" }, others.length ? "Nothing waits for a person." : "Nothing waits for anybody."), ...yours.map((each) => card(record, each, found.by, load, true)),
@@ -23,7 +23,7 @@ export async function waits(place, record) {
   return api.follow(record, {}, "runs", () => { clearTimeout(timer); timer = setTimeout(() => load().catch(() => {}), 200); }, connection);
 }
 
-/** Return one wait, with what ends it. `done` is called when it was answered. */
+/** Return one wait, with the buttons that answer it. `done` is called after the answer. */
 export function card(record, each, by, done, linked = false) {
   const { wait, visible, said } = each, id = `w${wait.run}-${wait.of}`;
   const title = { approval: `May ${wait.tool} run?`, doubt: `Did ${wait.tool} happen?`, budget: "May it spend more?", question: "A question" }[wait.what] ?? `It waits: ${wait.what}${wait.tool ? ` of ${wait.tool}` : ""}`;

@@ -7,7 +7,7 @@ import { args } from "./value.js";
 const NAMES = { Question: "question", Observation: "result", ToolUse: "call", Analysis: "model", Approval: "approval", Resolution: "settled", Conclusion: "answer", Retrieval: "passages", Instructions: "instructions", Thought: "thought", PatternDecision: "decision" };
 const NEAR = 160, BEFORE = 40, AFTER = 24, WINDOWS = 4, LONGEST = 220;
 
-/** Return what an entry is, in words; of a kind of entries, if it has no seq. */
+/** Return the name of an entry's type in words; without a seq, the name of all such entries. */
 export function named(node, number = 1) {
   const name = NAMES[node.type] ?? node.type.replace(/(?<=[a-z])(?=[A-Z])/g, " ").toLowerCase();
   if (node.seq === undefined && node.type === "Analysis") return number === 1 ? "reply of the model" : "replies of the model";

@@ -1,4 +1,4 @@
-"""Plans, then executes: a planner writes steps, a child run carries out each step, and the results make the answer.
+"""Plans, then executes: a planner writes steps, a child run carries out each one, and an answer is made of the results.
 
 A step begins as soon as the steps that it depends on are done, so independent steps run at the same time. If a step
 fails, later steps and the author of the answer read its error as its result. A bad plan goes back to the planner with

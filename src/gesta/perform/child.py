@@ -57,8 +57,8 @@ class TooDeep(GestaError):
 def idempotency_key(call: OpenCall, record: str, run: str) -> str:
     """Return the idempotency key for the next attempt of a call: 64 hexadecimal digits.
 
-    The key is random for the first attempt, and later attempts use the same key. A new one is drawn after `reconcile`
-    has said that the key can no longer act.
+    The key is random for the first attempt, and later attempts use the same key. A new key is made after the tool's
+    `reconcile` has said that the old one can no longer act.
 
     Args:
         call: the open call.
@@ -274,7 +274,7 @@ def child_name(call: OpenCall) -> str:
 
 
 def _allowance(live: LiveRun, child: str) -> dict[str, Any] | None:
-    """Return the amounts that a child run may spend: those of its earlier edge, or else an equal share of the rest."""
+    """Return the amounts that a child run may spend: as recorded when it was called before, or else an equal share."""
     assert live.state.turn is not None
     spending = live.state.turn.spending
     edge = spending.edge_of(child)

@@ -76,7 +76,7 @@ def _why_no_summary(ended: Outcome) -> str | None:
 
 
 async def _messages(agent: Agent, live: LiveRun, first: int, last: int) -> Sequence[Message]:
-    """Return the messages of the entries `first` to `last`, after the summaries that compactions among them hold."""
+    """Return the messages of the entries `first` to `last`, preceded by the summaries of compactions in that range."""
     store, formatter = live.log.journal.store, agent.formats()
     entries = await read(store, live.log.run, first - 1, last)
     earlier = [entry.content.summary for entry in entries if isinstance(entry.content, CompactionContent)]

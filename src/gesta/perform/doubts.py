@@ -150,9 +150,9 @@ async def _reconcile(agent: Agent, call: OpenCall, live: LiveRun, *, over: bool)
 
 
 async def settle_idle(agent: Agent, live: LiveRun) -> None:
-    """Write a result for each waiting call of an agent whose child run ended before it tried any effect.
+    """Write "interrupted" as the result of each call of an agent whose child run ended without trying any effect.
 
-    Nothing happened in such a child run, so the call is not in doubt.
+    Such a call is not in doubt, because nothing happened.
     """
     for call in list(live.state.calls.values()):
         tool, last = agent.tool(call.name), call.last

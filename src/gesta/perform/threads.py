@@ -241,7 +241,8 @@ class ThreadCall:
 async def caught(work: Awaitable[Any], marks: Sequence[Mark | None] = ()) -> Returned:
     """Await a tool's code, and return its value or the exception that it raised. A cancellation of this task is raised.
 
-    An exception such as GeneratorExit would break the task group or cancel scope around it, so it is returned here.
+    An exception such as GeneratorExit is returned, because raising it would break the task group or cancel scope around
+    the call.
 
     Args:
         marks: the mark of everything that the code starts, or an empty list to keep the present mark. The caller

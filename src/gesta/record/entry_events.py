@@ -1,8 +1,8 @@
 """Makes the events of an entry from the entries up to it. So all listeners get the same events, at any time.
 
 An entry is one recorded fact of a run; its seq is its number there. The entries of a run, and of its child runs, are
-read in the order of the record. When the model's reply is read, it is not known yet whether its text is the answer or
-stands beside tool calls; its event is made when a later entry shows this. An event of a child run has the id of that
+read in the order of the record. When the model's reply is read, it is not known yet whether its text is the answer or a
+remark beside tool calls; its event is made when a later entry shows this. An event of a child run has the id of that
 run, and never ends the dialogue of a followed parent run.
 """
 
@@ -231,7 +231,7 @@ def _end(entry: Entry, run: Followed) -> Iterator[Event]:
 
 
 def _message(entry: Entry, run: Followed) -> int:
-    """Return the seq of the request whose reply an entry was made from; 0 if there is none."""
+    """Return the seq of the request to which an entry belongs, because it was made from its reply; 0 if none."""
     return next((run.requests[seq] for seq in entry.causes if isinstance(seq, int) and seq in run.requests), 0)
 
 

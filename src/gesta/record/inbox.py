@@ -188,7 +188,7 @@ class Inbox:
         by: str,
         result: Any = None,
     ) -> Receipt:
-        """Record what a person found out about a call of which nobody knew whether its effect happened.
+        """Record what a person found out about a call whose outcome nobody knew.
 
         Args:
             waiting: see `approve`.

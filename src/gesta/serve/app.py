@@ -50,7 +50,7 @@ def assembled(
     work: bool,
     beside: Callable[[Service], BaseRoute] | None = None,
 ) -> tuple[Starlette, Service]:
-    """Return the application that `app` returns, and its service, whose method `drain` prepares the end of the server.
+    """Return the application that `app` returns, and its service. The service's `drain` is to be called before the end.
 
     Args:
         beside: returns one more route, given the service.

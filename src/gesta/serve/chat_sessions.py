@@ -94,7 +94,7 @@ class Conversations:
         return Place(session, key or _new_key())
 
     async def _count(self, base: str, agent: Agent) -> int:
-        """Return the number of sessions whose names are `base` and a number; they are numbered from 1 without gaps.
+        """Return how many sessions exist that are named `base` and a number; the numbers are 1, 2, 3 and so on.
 
         Cost: grows with the logarithm of that number.
         """

@@ -198,7 +198,7 @@ def _number(word: str) -> str:
 
 
 def _own_turn(found: Explanation) -> set[str]:
-    """Return the ids of the nodes in the answer's own turn, and of all nodes in other runs."""
+    """Return the ids of the nodes that belong to the answer's turn. All nodes of other runs are among them."""
     target = found.nodes[-1]
     first = min((node.seq for node in found.nodes if node.id in found.questions), default=0)
     return {node.id for node in found.nodes if node.run != target.run or node.seq >= first}
@@ -280,6 +280,7 @@ def _nearest(runs: Iterable[Drawn], own: set[str]) -> Iterator[Drawn]:
     """Yield the passages that overlap no longer passage. Of equally long ones, yield the first and those in `own`.
 
     Args:
+        runs: passages of the answer that were found in its sources.
         own: ids of the nodes in the answer's own turn.
     """
     every = sorted(runs, key=lambda each: each.at - each.to)  # the longest first; equal ones stay in order

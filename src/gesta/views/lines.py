@@ -177,7 +177,7 @@ def _about(entry: Entry, known: Mapping[int, Entry]) -> Entry | None:
 
 
 def _cut(value: Any) -> tuple[Any, bool]:
-    """Return a value whose texts together have at most twice `LONGEST` characters, and whether anything was cut."""
+    """Return a value and whether any of it was cut. Its texts are cut to `2 * LONGEST` characters in all."""
     left, cut = LONGEST * 2, False
 
     def walk(each: Any, depth: int) -> Any:
@@ -259,7 +259,7 @@ def _other(reply: str, said: str) -> bool:
 
 
 def _speaker(entry: Entry, known: Mapping[int, Entry]) -> str:
-    """Return the name of the agent in whose span an entry is; an empty text if the span is no turn or agent."""
+    """Return the name of the agent that an entry's span belongs to; an empty text if it belongs to no agent."""
     begin = content_of(known, entry.span)
     return begin.name if isinstance(begin, kinds.BeginContent) and begin.role in ("turn", "agent") else ""
 

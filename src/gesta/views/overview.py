@@ -68,7 +68,7 @@ class Death(Struct):
 
 
 class Doubt(Struct):
-    """A call of which nobody knew at some time whether it had its effect."""
+    """A call whose outcome nobody knew at some time, and how it was settled."""
 
     call: int
     """Seq of the call."""

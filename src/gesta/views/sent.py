@@ -188,7 +188,7 @@ def sent(entries: Sequence[Entry], asked: Asked[M]) -> Sent[M]:
 
 
 def _noted(messages: Mapping[Made, Message]) -> Counter[str]:
-    """Return the number of images and files of which the block contains only a note with their names."""
+    """Return the number of images and files that their blocks show only as notes with their names."""
     found: Counter[str] = Counter()
     for (_, block), message in messages.items():
         parts = [part for part in message.parts if part.type != "text" and (part.data or part.url)]

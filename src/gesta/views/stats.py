@@ -200,7 +200,7 @@ class Stats:
                 self._worked(row, told, run, counted=counted)
 
     def _begun(self, run: str) -> Standing:
-        """Return the state of a run whose first row is read. A fork begins with its base's model."""
+        """Return the state of a run, made when its first row is read. A fork begins with its base's model."""
         line, found = [run], None
         while (base := self._bases.get(line[-1])) is not None and base.run not in line:
             found = self._runs.get(base.run)

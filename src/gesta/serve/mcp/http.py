@@ -137,7 +137,10 @@ def reader(record: Source, access: Access | None = None, *, bounds: Bounds | Non
 
 
 def record_app(record: Source, access: Access, bounds: Bounds) -> tuple[Starlette, RecordServer]:
-    """Return the application that `reader` returns, and its server, whose method `drain` prepares the end."""
+    """Return the application that `reader` returns, and its server.
+
+    The server's `drain` is to be called before the end.
+    """
     made = RecordServer(bounds)
     endpoint = Endpoint(made, made, access)
 

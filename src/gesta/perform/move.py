@@ -94,7 +94,7 @@ async def _pause(move: Pause, live: LiveRun) -> None:
 
 
 async def _wait(agent: Agent, move: Wait, live: LiveRun) -> None:
-    """Write the questions to people that the turn waits for and that are not on record yet."""
+    """Write the questions that the turn waits for and that are not on record yet. People answer them later."""
     journal = live.log.journal
     known = journal.head
     for waiting in move.what:

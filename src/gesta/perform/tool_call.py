@@ -63,7 +63,7 @@ class ReadyCall(msgspec.Struct, frozen=True):
 
 
 async def use(agent: Agent, move: Use, live: LiveRun) -> None:
-    """Settle the calls that need no execution of their tool. Then run the tool of each other call once."""
+    """Write results for calls that people answered, and settle doubts. Then run the tool of each other call once."""
     for call in move.settle:
         await settle(agent, call, live)
     alone: list[ReadyCall] = []

@@ -230,7 +230,7 @@ class Turns:
         return replace(ended, queued=True)
 
     async def _served(self, agent: Agent, live: LiveRun, ended: Outcome) -> Outcome:
-        """If a turn has ended, run the turns of the messages in the inbox. Return the outcome of the first turn."""
+        """If a turn has ended, run the turns of the messages in the inbox too. Return `ended`, that turn's outcome."""
         if ended.end is not None:
             if agent.sources and self.sources.holding:
                 self.sources.ended(live.log.run)

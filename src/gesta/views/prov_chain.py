@@ -63,7 +63,7 @@ class Chain:
                     yield name, source
 
     def _leads_on(self, name: str) -> bool:
-        """Return whether the client goes on from an entity."""
+        """Return whether the client, having reached an entity, follows derivations further from it."""
         return bool(self.types.get(name, frozenset()) & (FOLLOWED | {"Question"}))
 
     def _above(self, name: str) -> str:

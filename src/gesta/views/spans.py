@@ -30,7 +30,7 @@ AttributeValue = Scalar | Sequence[str]
 
 
 class SpanEvent(Struct, frozen=True):
-    """A fact inside a span that has a time and no duration."""
+    """An event inside a span: a fact with a time and no duration."""
 
     at: datetime
     name: str

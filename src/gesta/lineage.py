@@ -117,6 +117,10 @@ class Origin(Struct, weakref=True):
     """For each completion, the seq of the answer or thought that was made from it; 0 if none was made so far."""
     calling: set[int] = field(default_factory=set)
     """Seqs of the completions that have calls."""
+    longer: set[int] = field(default_factory=set)
+    """Seqs of the completions that say something else than the answer that was taken from them."""
+    said: dict[int, int] = field(default_factory=dict)
+    """For each completion with a text, the hash of that text; see `digest`."""
     found: dict[int, list[int]] = field(default_factory=dict)
     """Seqs of retrievals and artifacts by the entry that they were made from."""
     named: dict[Key, int] = field(default_factory=dict)
@@ -152,8 +156,11 @@ class Origin(Struct, weakref=True):
         return 0
 
     def became(self, seq: int) -> int:
-        """Return the seq of the answer or thought that a completion without calls became; 0 for any other entry."""
-        return 0 if seq in self.calling else self.spoken.get(seq, 0)
+        """Return the seq of the answer or thought that a completion without calls became; 0 for any other entry.
+
+        A completion that says something else than its answer did not become it: both are nodes.
+        """
+        return 0 if seq in self.calling or seq in self.longer else self.spoken.get(seq, 0)
 
     def undecided(self, seq: int) -> bool:
         """Return whether an entry is the last completion, and no call and no answer has been made from it."""
@@ -209,8 +216,10 @@ class Origin(Struct, weakref=True):
     def _remember(self, entry: Entry, type_: NodeType | None, links: Iterable[Key]) -> None:
         """Store the facts about an entry that later entries need."""
         seq, kind, turn = entry.seq, entry.kind, self.turn(entry.span)
-        if kind is Kind.ChatCompletion:
+        if isinstance(entry.content, kinds.ChatCompletionContent):
             self.spoken[seq] = 0
+            if entry.content.output.strip():
+                self.said[seq] = digest(entry.content.output)
         elif kind is Kind.Assistant:
             self.answered |= {turn, entry.span}
         if type_ == "Question":
@@ -227,6 +236,8 @@ class Origin(Struct, weakref=True):
                 self.calling.add(other)
             elif other in self.spoken and speaks:
                 self.spoken[other] = self.spoken[other] or seq
+                if isinstance(entry.content, kinds.AssistantContent) and other in self.said:
+                    self.longer |= {other} if self.said[other] != digest(entry.content.value) else set()
             if kind in (Kind.Retrieval, Kind.Artifact):
                 self.found.setdefault(other, []).append(seq)
 
@@ -254,6 +265,11 @@ class Origin(Struct, weakref=True):
                     if source[1] >= lowest or source[0] != run:
                         left.append(source)
         return near - above
+
+
+def digest(text: str) -> int:
+    """Return a number that two texts share if they differ in space only."""
+    return hash("".join(text.split()))
 
 
 def derived(origins: Mapping[str, Origin], key: Key, shown: Callable[[Key], bool]) -> tuple[Key, ...]:

@@ -23,6 +23,7 @@ from gesta.errors import NoRun
 from gesta.events import Event
 from gesta.kinds import AssistantContent, BeginContent, EndContent, Kind, Opened, SystemContent, UserContent
 from gesta.lineage import PLACES
+from gesta.views.drawn import narrowed
 from gesta.views.lineage import Explanation, Lineage, Unexplained, explain, unexplained
 from gesta.workflow.verbs import Verbs
 
@@ -112,6 +113,28 @@ async def test_what_listeners_hear_stands_in_the_explanation_under_the_same_name
         assert event.explain_graph is not None
         assert event.explain_id is not None
         assert nodes[event.explain_id] == (event.explain_graph.node, event.explain_graph.derived_from)
+
+
+@pytest.mark.parametrize(
+    ("output", "types"),
+    [
+        ("Loaded. Error 400: filtered. FINAL ANSWER: 2", ["Question", "Analysis", "Conclusion"]),
+        (" 2\n", ["Question", "Conclusion"]),
+        ("", ["Question", "Conclusion"]),
+    ],
+)
+def test_a_reply_that_says_more_than_the_answer_taken_from_it_stands_beside_it(output: str, types: list[str]) -> None:
+    made = Made()
+    made.turn()
+    question = made.add(UserContent(value="How many birds?"))
+    reply = made.ask(question, output=output)
+    answer = made.add(AssistantContent(value="2"), reply)
+    later = made.add(AssistantContent(value="As I said."), made.ask(answer, output="As I said."))
+    found = explain(made.entries, answer)
+    assert [node.type for node in found.nodes] == types
+    assert found.nodes[-1].derived_from == (f"r.{reply if 'Analysis' in types else question}",)
+    assert (f"r.{reply}" in narrowed(found, ())) == ("Analysis" in types)
+    assert [node.type for node in explain(made.entries, later).nodes] == [*types, "Conclusion"]
 
 
 def test_passages_that_a_tool_found_stand_between_its_call_and_its_result() -> None:

@@ -136,8 +136,8 @@ def drawn(found: Explanation, texts: Texts | None = None) -> tuple[Drawn, ...]:
 def narrowed(found: Explanation, passages: Sequence[Drawn]) -> set[str]:
     """Return the ids of the nodes that show which content an answer repeats, and how the answer was made.
 
-    These are the answer, its questions, the instructions, the sources of the passages with the calls that led to them,
-    and the decisions of people in the answer's own turn.
+    These are the answer, the reply that says more than it, its questions, the instructions, the sources of the
+    passages with the calls that led to them, and the decisions of people in the answer's own turn.
 
     Args:
         passages: what `drawn` returned for the explanation.
@@ -146,6 +146,7 @@ def narrowed(found: Explanation, passages: Sequence[Drawn]) -> set[str]:
     kept = {found.nodes[-1].id, *found.questions, *(each.id for each in passages)}
     kept |= {node.id for node in found.nodes if node.type == "Instructions"}
     kept |= {id for id in own if nodes[id].type in ("Approval", "Resolution", "PatternDecision")}
+    kept |= {id for id in found.nodes[-1].derived_from if id in nodes and nodes[id].type == "Analysis"}
     for id in list(kept):
         left = [id] if id in nodes and nodes[id].type not in ("Question", "Conclusion") else []
         while left:

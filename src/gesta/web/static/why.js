@@ -24,7 +24,7 @@ export async function why(panel, record, run, seq, go, light) {
   const passages = found.drawn.map((each) => ({ text: target.text.slice(each.at, each.to), id: each.id, start: each.start, end: each.end }));
   let all = false;
   const draw = () => {
-    const nodes = found.nodes.filter((node) => node !== target && (all || (node.near && node.type !== "Analysis" && node.type !== "Thought")));
+    const nodes = found.nodes.filter((node) => node !== target && (all || (node.near && node.type !== "Thought" && (node.type !== "Analysis" || target.derived_from?.includes(node.id)))));
     const left = found.nodes.length - 1 - nodes.length;
     panel.replaceChildren(
       el("h2", {}, "Why this answer"),

@@ -26,7 +26,7 @@ HEADERS = (
     ("cross-origin-resource-policy", "same-origin"),
 )
 OPEN = frozenset({"/static/style.css", "/static/icon.svg"})
-"""Files of the page that refuses. They are the same for everybody, so they need no token."""
+"""Files that the page of a refusal loads. They hold nothing of a record, so they need no token."""
 REFUSED = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark"><title>Gesta</title><link rel="icon" href="/static/icon.svg">

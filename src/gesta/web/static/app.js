@@ -14,7 +14,7 @@ import { lanes } from "./lanes.js";
 
 const main = document.getElementById("main"), top_ = document.getElementById("top");
 const help = keys();
-const PLACES = /^r?\/(?:\/|waiting\/|evidence\/|run\/id\/(?:why|time|sent)?)\/?$/; // the part after it says which entry is meant
+const PLACES = /^r?\/(?:\/|waiting\/|evidence\/|run\/id\/(?:why|time|sent)?)\/?$/; // the part after it names the entry
 const address = () => `${path()}?${query()}`;
 let leave = () => {}, shown = "";
 

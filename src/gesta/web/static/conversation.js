@@ -53,7 +53,7 @@ export class Conversation {
     this.put(turn, line, line.who === line.text ? "span" : line.who, el("div", { class: "note" }, line.text, line.value !== undefined ? this.value(line) : "", this.files(line), this.source(line)));
   }
 
-  /** Return a link to the entry that a note is about, if that is not the one above it. */
+  /** Return a link to the entry that a note is about, unless that is the entry directly above. */
   source(line) {
     if (line.kind !== "key-value" || !line.of || line.of === line.seq - 1) return "";
     return el("p", {}, el("a", { href: this.why ? `#${line.of}` : `/r/${this.record}/run/${encodeURIComponent(this.id)}#${line.of}` }, `about entry ${line.of}`));
@@ -241,7 +241,7 @@ function thought(words) {
   return short.length <= THOUGHT ? el("div", { class: "thought" }, markdown(words)) : el("details", { class: "thought" }, el("summary", {}, `${short.slice(0, THOUGHT)}…`), markdown(words));
 }
 
-/** Return a name that a narrow margin breaks where its words end. */
+/** Return a name that breaks between its words in a narrow margin. */
 const broken = (name) => name.split(/(?<=[_./-])/).flatMap((part, place) => (place ? [el("wbr"), part] : [part]));
 
 /** Open or fold the folds around an element. */

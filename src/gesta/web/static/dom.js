@@ -27,7 +27,7 @@ export function took(ms) {
   return `${Math.round(ms / 86_400_000)} days`;
 }
 
-/** Words for how a turn ended, where the name alone does not say it. */
+/** Words for the end of a turn, where the name of the reason alone is not clear. */
 export const STATES = { limit: "reached a limit", budget: "reached its budget", recorded: "recorded only" };
 
 export const time = (at) => new Date(at).toLocaleTimeString("en-GB");

@@ -129,14 +129,14 @@ class Lanes {
     const wide = this.wide(), taken = [];
     for (const { at, text } of words) {
       const to = at + (text.length + 1) * LETTER / wide;
-      if (to - LETTER / wide > 100 || taken.some((each) => at < each[1] && to > each[0])) continue; // it would lie on another, or be cut
+      if (to - LETTER / wide > 100 || taken.some((each) => at < each[1] && to > each[0])) continue; // it would cover another label, or be cut off
       taken.push([at, to]);
       track.append(el("svg:text", { x: `${at}%`, y: 13 }, text));
     }
     return el("div", { class: "lane head" }, el("span", { class: "what quiet" }, `from ${new Date(parts[0].from).toLocaleDateString("en-GB", { day: "numeric", month: "short", year: "numeric" })}`), track, el("span", { class: "num" }, "took"), el("span", { class: "num" }, "tokens"), el("span", { class: "num" }, "cost"));
   }
 
-  /** Return the hundredth part of the width of a track, in pixels; see the columns of a lane in style.css. */
+  /** Return one hundredth of the width of a track in pixels; see the columns of a lane in style.css. */
   wide() {
     const all = this.place.clientWidth || 900;
     return Math.max(200, matchMedia("(max-width: 62rem)").matches ? all - 32 : all - 460) / 100;

@@ -129,7 +129,7 @@ class List {
   }
 }
 
-/** Return the parts of a text without the escapes of JSON, if it has some. */
+/** Return the parts of a text with the escapes of JSON removed, if it has any. */
 function readable(parts) {
   const whole = parts.join("");
   if (plain(whole, whole) !== whole) return parts.map((part) => plain(part, whole));

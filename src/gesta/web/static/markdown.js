@@ -14,7 +14,7 @@ export function markdown(words, marked = (part) => [part]) {
   return blocks(words.replace(/\r\n?/g, "\n").replaceAll("\t", "    ").split("\n"), marked, 0);
 }
 
-/** Return a text that is JSON: an object of few texts as these, with its own text in a fold; anything else as it is. */
+/** Return a text that is JSON: an object with few texts as these texts, with the JSON in a fold; anything else unchanged. */
 function object(words, marked) {
   const found = json(words), keys = Object.keys(found);
   if (Array.isArray(found) || !keys.length || keys.length > FEW || !keys.every((key) => typeof found[key] === "string")) return [code(marked(words), "json")];
@@ -144,7 +144,7 @@ const WORDS = new RegExp([
   String.raw`<(?<auto>https?:\/\/[^\s<>]+)>`,
   "(?<bare>\\bhttps?:\\/\\/[^\\s<>\"'`|\\\\^{}]+[^\\s<>\"'`|\\\\^{}.,:;!?*_~)\\]])",
   String.raw`(?<![A-Za-z0-9_*\\])\*\*(?=\S)(?<heavy>[^]{0,3000}?\S)\*\*(?!\*)`,
-  String.raw`(?<![A-Za-z0-9_*\\])__(?=\S)(?<under>(?:(?!__)[^]){0,3000})(?<=\S)__(?![A-Za-z0-9_])`, // inside a word it is a part of it
+  String.raw`(?<![A-Za-z0-9_*\\])__(?=\S)(?<under>(?:(?!__)[^]){0,3000})(?<=\S)__(?![A-Za-z0-9_])`, // inside a word, underscores are part of the word
   String.raw`(?<![A-Za-z0-9_*\\])(?<emphasis>[*_])(?=[^\s*_])(?<slanted>[^*\n]{0,1000}?[^\s*_\\])\k<emphasis>(?![A-Za-z0-9_*])`,
   String.raw`~~(?=\S)(?<struck>[^~]{0,3000}?\S)~~`,
   "\\\\(?<mark>[*_`#~|])",

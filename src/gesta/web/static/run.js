@@ -11,7 +11,7 @@ import { markdown } from "./markdown.js";
 import { card } from "./waits.js";
 
 const PAGE = 200, AT_ONCE = 25; // number of entries in one answer, and drawn at once
-const SETTLES = 4; // frames after which the heights on a page are known
+const SETTLES = 4; // number of frames after which the heights on a page are known
 const SUMMED = 1000; // up to this number, child runs are loaded at once for their sums
 
 export async function run(place, record, id, title) {
@@ -24,10 +24,10 @@ export async function run(place, record, id, title) {
   const moved = () => page.conversation && page.go(hash());
   addEventListener("hashchange", moved);
   await page.load(first > PAGE ? first - 20 : 1);
-  const wanted = hash(); // somebody may have followed a link meanwhile
+  const wanted = hash(); // a person may have followed a link meanwhile
   if (wanted) {
     await page.go(wanted);
-    for (let frame = 0; frame < SETTLES && page.here; frame += 1) { // what is above it gets its height as it is drawn
+    for (let frame = 0; frame < SETTLES && page.here; frame += 1) { // items above it get their height when they are drawn
       await new Promise((done) => requestAnimationFrame(done));
       page.here.scrollIntoView({ block: "center" });
     }

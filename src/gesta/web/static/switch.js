@@ -8,7 +8,7 @@ export function forms(record, run, here) {
   const at = `/r/${record}/run/${encodeURIComponent(run)}`;
   const link = (name, words, address) => el("a", { href: address, "aria-current": name === here ? "page" : undefined }, words);
   const made = el("nav", { class: "tabs forms", "aria-label": "Forms of this run" }, FORMS.map(([name, words]) => link(name, words, name ? `${at}?form=${name}` : at)), link("time", "Timeline", `${at}/time`), link("sent", "What was sent", `${at}/sent`));
-  requestAnimationFrame(() => { // where the row is longer than the screen, the form that is shown stands in its middle
+  requestAnimationFrame(() => { // if the row is longer than the screen, the shown form is scrolled to its middle
     const current = made.querySelector("[aria-current]");
     if (current) made.scrollLeft = current.offsetLeft - made.offsetLeft - (made.clientWidth - current.clientWidth) / 2;
   });

@@ -29,7 +29,7 @@ function list(value, depth) {
   return inParts(el("ul", {}), value, (each) => el("li", {}, shown(each, depth + 1)), "item");
 }
 
-/** Return what makes a table of an object whose members are objects with the same names in them; else nothing. */
+/** Return a function that draws a table of an object whose members are objects with mostly the same names; otherwise `null`. */
 function alike(value, keys) {
   const inside = keys.map((key) => value[key]);
   if (keys.length < 2 || !inside.every((each) => nested(each) && !Array.isArray(each))) return null;
@@ -54,14 +54,14 @@ function cell(value, depth) {
   return JSON.stringify(value).length <= CELL ? brief(value) : shown(value, depth + 2);
 }
 
-/** Return the class of a cell: its text stands in one line if it is short, and is broken anywhere if a word of it is long. */
+/** Return the CSS class of a cell: a short text stays on one line, and a text with a long word may break anywhere. */
 function fit(value) {
   if (nested(value)) return "words";
   if (typeof value !== "string") return undefined;
   return value.length <= ONE_LINE ? "short" : /\S{30}/.test(value) ? "long" : undefined;
 }
 
-/** Return a small list or object in words. */
+/** Return a small list or object as one line of text. */
 function brief(value) {
   if (!nested(value)) return value === null ? el("span", { class: "quiet" }, "nothing") : exact(value);
   const parts = Array.isArray(value) ? value.map(brief) : Object.keys(value).map((key) => [el("span", { class: "quiet" }, `${key} `), brief(value[key])]);

@@ -94,7 +94,7 @@ function answerField(wait) {
 
 const CHOOSE = () => el("option", { value: "", selected: true }, "choose…");
 
-/** Return what a person chose; nothing is chosen beforehand, so that nobody answers by accident. */
+/** Return the value that a person chose. Nothing is chosen in advance, so that nobody answers by accident. */
 function chosen(input) {
   if (!input.value) throw new api.Failed("Choose an answer first.");
   return input.value;

@@ -46,23 +46,23 @@ function row(node, own, run, record, go, light) {
   return made;
 }
 
-/** Return the text of an entry; of a call without marks as it is written in code. */
+/** Return the text of an entry. A call without marks is returned in the notation of code. */
 export function readable(node, own) {
   const found = node.type === "ToolUse" && !own.length ? /^([^\s{]+) (\{[^]*\})$/.exec(node.text) : null;
   if (!found) return node.text;
-  try { return `${found[1]}(${args(parse(found[2]))})`; } catch { return node.text; } // it is cut
+  try { return `${found[1]}(${args(parse(found[2]))})`; } catch { return node.text; } // the JSON was cut off
 }
 
-/** Return a part of a text without the marks of JSON, if it is JSON, so that its words can be read. */
+/** Return a part of a text; if it is JSON, without the marks of JSON, so that its words can be read. */
 export const plain = (text, whole, line = " ") => (/^\s*(?:by [^{}]{1,90}: )?(?:\{\s*["}]|\[\s*(?:[[{"]|-?[\d.]+\s*,))/.test(whole) ? text.replace(/\\u([0-9a-f]{4})/g, (_, code) => String.fromCharCode(Number.parseInt(code, 16))).replace(/\\n/g, line).replace(/\\?"|[[\]{}]/g, "") : text);
 
-/** Return the beginning of a text, or of a long one what is around its marks. */
+/** Return the beginning of a text; of a long text with marked words, the parts around them. */
 function marked(text, own) {
   const spans = own.map((each) => [each.start, each.end]).sort((a, b) => a[0] - b[0]), made = [];
   if (!spans.length) return [plain(text.slice(0, NEAR), text), text.length > NEAR ? "…" : ""];
   let at = 0, windows = 0, long = 0;
   for (const [start, end] of spans) {
-    if (start < at) continue; // it lies in the one before
+    if (start < at) continue; // it is inside the one before
     const from = Math.max(at, start - BEFORE), far = from > at + 2 * AFTER;
     if (far && ++windows > WINDOWS || long > LONGEST) break;
     if (far || !made.length && from) made.push(made.length ? `${after(text, at)} … ` : "…");
@@ -74,7 +74,7 @@ function marked(text, own) {
   return made;
 }
 
-/** Return the whole words that stand behind a place. */
+/** Return the whole words after a place in the text. */
 function after(text, at) {
   const words = text.slice(at, at + AFTER);
   return plain(at + AFTER < text.length ? words.replace(/(?<=\s)\S+$/, "").trimEnd() : words, text);

@@ -6,6 +6,8 @@ commands are built once for all tests; `CliRunner.invoke` would build all of the
 
 import functools
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,8 @@ from typer.main import get_command
 from typer.testing import CliRunner, Result
 
 from gesta.cli import application
+
+ROOT = Path(__file__).resolve().parents[1]
 
 
 @functools.cache
@@ -37,11 +41,22 @@ def gesta_command(*words: str, input: str | bytes | None = None) -> Result:
 
 def anew(*words: str) -> Result:
     """Run a command as the first one: what it imported from the current folder is forgotten."""
+    with forgotten(Path.cwd()):
+        return gesta_command(*words)
+
+
+@contextmanager
+def forgotten(folder: Path) -> Iterator[None]:
+    """Forget after this block the modules that it imported from a folder; those of this repository stay.
+
+    A module of `gesta.cli` that was imported twice would add its commands twice.
+    """
     path, modules = list(sys.path), set(sys.modules)
     try:
-        return gesta_command(*words)
+        yield
     finally:
         sys.path[:] = path
         for name in set(sys.modules) - modules:
-            if Path(getattr(sys.modules[name], "__file__", None) or "/").is_relative_to(Path.cwd()):
+            file = Path(getattr(sys.modules[name], "__file__", None) or "/")
+            if file.is_relative_to(folder) and not file.is_relative_to(ROOT):
                 del sys.modules[name]

@@ -6,9 +6,11 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from tests import programs
+from tests.commands import ROOT, forgotten
 
 SHOWN = """
 import os, sys
@@ -78,3 +80,16 @@ atexit.register(print, "last")
 threading.Timer(0, print, ["later"]).start()
 """
     assert programs.run(["-c", code]).stdout.split() == ["later", "last", "freed"]
+
+
+def test_a_command_forgets_what_is_the_users_and_keeps_what_is_of_this_repository(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    modules = dict[str, ModuleType]()
+    monkeypatch.setattr(sys, "modules", modules)
+    for folder in (ROOT, tmp_path):
+        with forgotten(folder):
+            modules["loaded"] = ModuleType("loaded")
+            modules["loaded"].__file__ = str(folder / "loaded.py")
+        assert ("loaded" in modules) is (folder == ROOT)
+        modules.clear()

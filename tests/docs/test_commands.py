@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import pytest
 import typer.main
-from tests.commands import gesta_command
+from tests.commands import forgotten, gesta_command
 from typer.testing import CliRunner
 
 from gesta.cli import application, talk
@@ -144,12 +144,8 @@ def folder(prepared: tuple[Path, str], tmp_path: Path, monkeypatch: pytest.Monke
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
     assert getpass.getuser() == "ann"
-    path, modules = list(sys.path), set(sys.modules)
-    yield home
-    sys.path[:] = path
-    for name in set(sys.modules) - modules:
-        if str(getattr(sys.modules[name], "__file__", None)).startswith(str(home)):
-            del sys.modules[name]
+    with forgotten(home):
+        yield home
 
 
 def on_a_page(words: list[str]) -> tuple[str, int]:

@@ -1,5 +1,6 @@
 """Implements the commands `import`, `export`, `push` and `verify`.
 
+A record is a store of runs: a file of SQLite, or a schema in PostgreSQL.
 A head is the id and digest of a run's last entry, as text `RUN.SEQ:DIGEST`. A head that was kept elsewhere shows later
 whether the run was changed.
 """
@@ -217,7 +218,10 @@ async def _lines(record: Record, options: ExportOptions) -> AsyncIterator[str]:
 
 
 def import_(options: ImportOptions) -> int:
-    """Read files into a record, and return the exit code. A file that cannot be read does not stop the others."""
+    """Import files with recorded runs into a record, and return the exit code.
+
+    A file that cannot be read does not stop the others.
+    """
     for path in options.files:
         if Path(path).is_dir():
             raise Stop(f"{path!r} is a folder. Name the files in it, as in {path.rstrip('/')}/*. Nothing was imported.")

@@ -111,7 +111,12 @@ class Transcript:
 
 
 class Summary(Transcript):
-    """Prints a conversation in short: up to the answer after a person's decision, and then how a doubt was resolved."""
+    """Prints a part of a conversation.
+
+    Up to the first answer of the agent, that is what was said, each decision of a person about a tool call, each fault,
+    and each resolution (how it was settled whether an interrupted call had its effect). After that answer, what was
+    said is left out.
+    """
 
     def show(self, entry: Entry, *, spoken: bool = True) -> None:
         """Print a line about an entry, if the entry belongs to the summary."""

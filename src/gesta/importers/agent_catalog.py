@@ -62,9 +62,15 @@ Line = dict[str, Any]
 
 
 def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:
-    """Yield the sessions of a file, one at a time, and count its oddities. Raises BadImport.
+    """Yield the sessions of a file, one after the other.
 
-    Cost: all lines of the file are in memory.
+    Args:
+        oddities: counts what the file contains that the import leaves out or reads in its own way.
+
+    Raises:
+        BadImport: a line is not in the form of an activity log.
+
+    Cost: all lines of the file are in memory, because those of a session may be anywhere in it.
     """
     sessions: dict[str, list[bytes]] = {}
     last = None

@@ -232,11 +232,13 @@ class Hearing(Struct, frozen=True):
         return when, kept(members.rest(), refs)
 
     def _generation(self, event: Any, place: int, text: str) -> Said:
-        """Return a message that has only the facts which its model event adds: model, usage, time and others.
+        """Return what a model event adds to the message that the model generated: its name, usage, time and others.
+
+        The returned object has no text; the text of the generated message comes from elsewhere.
 
         Args:
-            place: number of the message that the event made.
-            text: the text of that message.
+            place: number of the generated message.
+            text: text of the generated message. Where the event repeats it, it is not kept twice.
         """
         apart = ("call", "tools", "config")  # the last two are in the header
         made, refs = self.told.read({key: value for key, value in event.items() if key not in apart})

@@ -67,9 +67,10 @@ def batches_of(batch: Batch) -> Sequence[Batch]:
 
 
 def forks(batch: Batch) -> bool:
-    """Return whether a batch begins a fork: a new run whose first row follows an entry that it shares with another run.
+    """Return whether a batch begins a fork: a new run that continues from an entry of another run.
 
-    The result tells a fork from a lost entry: in all other cases, a batch follows an entry of its own run.
+    The first row of a fork follows an entry that is not among the run's own. In any other batch, that would mean that
+    an entry was lost.
     """
     base = base_of(batch.rows[0]) if batch.rows else None
     return base is not None and base.seq == batch.head

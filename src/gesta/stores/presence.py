@@ -114,7 +114,10 @@ class Presence:
             self.back.pop(run, None)
 
     def leave(self, run: str, epoch: int) -> None:
-        """Move a lease from the used to the released leases. A later commit frees it for other processes."""
+        """Note that this process no longer needs its lease on a run.
+
+        Other processes cannot take the run until a later commit gives the lease back.
+        """
         with self.lock:
             if self.using.get(run) == epoch:
                 del self.using[run]

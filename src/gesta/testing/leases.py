@@ -34,8 +34,9 @@ class LeaseSentences:
         raise unittest.SkipTest("a private store has one owner only")
 
     async def end_owner(self, store: Store) -> None:
-        """Make the process that owns the store count as ended, without closing the store.
+        """Pretend that the process that owns the store has ended: other processes see it as ended.
 
+        The store stays open.
         Override it together with `open_again`.
         """
         raise NotImplementedError

@@ -127,7 +127,10 @@ def _pairs(before: Sent[Model], was: range, one: Sent[Model], now: range) -> dic
 
 
 def _changed(before: Sent[Model] | None, one: Sent[Model]) -> list[str]:
-    """Return names of the changes before the first message. After any of them the provider's cache is of no use."""
+    """Return the names of the parts that differ from the request before and precede its messages, such as the tools.
+
+    If one of these parts differs, the provider's cache of the earlier request cannot be used.
+    """
     if before is None or before.request.envelope.head == one.request.envelope.head:
         return []
     old, new = before.header, one.header

@@ -1,9 +1,9 @@
 """The rules of a task: its settings, its variables during a run, which answers are valid, and when the task is done.
 
 Answers are documents: messages with a sender and a recipient. A responder is the agent's own methods, its model, the
-user, or a sub-task. A done sequence is a pattern of responses that ends the task. The variables are not stored. When an interrupted task runs again, its recorded steps set them
-again. The record also says whether a person is present, so another process that continues the run behaves in the same
-way.
+user, or a sub-task. A done sequence is a pattern of responses that ends the task. The variables are not stored. When an
+interrupted task runs again, its recorded steps set them again. The record also says whether a person is present, so
+another process that continues the run behaves in the same way.
 """
 
 import math

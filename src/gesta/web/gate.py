@@ -87,7 +87,11 @@ class Gate:
         if self._same(cookie_parser(headers.get("cookie", "")).get(name, "")) or scope["path"] in OPEN:
             return None
         if "text/html" in headers.get("accept", ""):
-            return HTMLResponse(REFUSED.format(CLOSED), 401, {"cache-control": "no-store"})
+            return HTMLResponse(
+                REFUSED.format(CLOSED.replace("`gesta view`", "<code>gesta view</code>")),
+                401,
+                {"cache-control": "no-store"},
+            )
         return _refused(CLOSED, 401)
 
     def _same(self, given: str) -> bool:

@@ -37,7 +37,7 @@ async function show() {
     else if (kind === "waiting") leave = await waits(main, record);
     else leave = await list(main, record, records, wanted);
   } catch (error) {
-    main.replaceChildren(el("div", { class: "empty" }, el("p", {}, error.message), el("p", {}, el("a", { href: document.querySelector("#top .name")?.getAttribute("href") ?? "/r/0" }, "All sessions"))));
+    main.replaceChildren(el("div", { class: "empty" }, el("p", {}, ...error.message.split("`").map((part, at) => at % 2 ? el("code", {}, part) : part)), el("p", {}, el("a", { href: document.querySelector("#top .name")?.getAttribute("href") ?? "/r/0" }, "All sessions"))));
     if (!(error instanceof api.Failed)) throw error;
   } finally {
     if (!main.querySelector("h1")) main.prepend(el("h1", { class: "unseen" }, document.title));

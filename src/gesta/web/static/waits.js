@@ -14,7 +14,7 @@ export async function waits(place, record) {
     const open = new Set([...body.querySelectorAll(".wait.busy")].map((each) => each.id)); // a person is filling these in
     if (open.size) return;
     const yours = found.waiting.filter((each) => each.answerable), others = found.waiting.filter((each) => !each.answerable);
-    body.replaceChildren(el("h1", {}, "Waiting for you"), yours.length ? "" : el("p", { class: "quiet" }, others.length ? "Nothing waits for a person." : "Nothing waits for anybody."), ...yours.map((each) => card(record, each, found.by, load, true)),
+    body.replaceChildren(el("h1", {}, "Waiting for you"), yours.length ? "" : el("p", { class: "quiet" }, others.length ? "Nothing waits for a person." : "Nothing waits for anybody. Approvals, questions and effects in doubt appear here."), ...yours.map((each) => card(record, each, found.by, load, true)),
       ...(others.length ? [el("h2", { class: "others" }, "Waiting for something else"), ...others.map((each) => card(record, each, found.by, load, true))] : []));
     announce(`${count(found.waiting.length, "wait")}`);
   };

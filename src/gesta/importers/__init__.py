@@ -1,8 +1,8 @@
 """Importers turn recordings of other systems into runs. A run is a list of entries, each the record of one event.
 
 Each foreign format has a reader: a function that yields the conversations of a file, each as the entries that it
-becomes. The module `file` writes the entries of all formats: each conversation once, in one commit. The readers of
-research benchmarks are in `research/`.
+becomes. The module `file` writes these entries to the record (the store of all runs): each conversation once, as a
+whole. The readers of research benchmarks are in `research/`.
 """
 
 ORDER = (

@@ -4,7 +4,8 @@ The lines of one session become one run, in the order of the file. A line names 
 the spans are rebuilt. Facts that the source does not state are marked as inferred. The members of a line for which its
 entry has no field are in the annotation `agent-catalog`, so an export can write the same lines again.
 
-Entry: a recorded fact of a run; seq: its number in the run; span: a part of a run.
+A run is a list of entries, which are recorded facts. A seq is the number of an entry in its run. A span is a part of a
+run from its begin entry to its end entry, such as a turn: the work on one message.
 """
 
 import json
@@ -53,7 +54,7 @@ FIELDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 """The members of each kind of content in agent-catalog, in addition to `kind` and `extra`. It does not write members
 that are null."""
 ANY = {"tool-result": "tool_result", "key-value": "value"}
-"""Members that an entry must have. If a line lacks such a member, the entry has null."""
+"""Members without which a content of this kind cannot be stored. If a line lacks the member, null is stored."""
 KINDS = {kind.__struct_config__.tag: kind for kind in get_args(Content)}
 MEMBERS = frozenset({"identifier", "span", "timestamp", "content", "annotations", "catalog_version"})
 NAMELESS = ("",)

@@ -8,7 +8,7 @@ without a call is an answer. Calls of the person's own tools (`requestor: user`)
 between the turns, as key-value entries: the agent never saw them, and tool calls would be shown to the model. Last
 words that need no answer are in a span `closing`, not in a turn.
 
-Entry: a recorded fact of a run; seq: its number; span: a part of a run; completion: what a model generated.
+A run is a list of entries. A seq is an entry's number, a span a part of a run, a completion a reply of a model.
 """
 
 from collections.abc import Callable, Collection, Container, Iterable, Mapping
@@ -49,8 +49,8 @@ class Made(Struct, frozen=True, kw_only=True, gc=False):
 
     name: str | None
     args: Any
-    """The arguments as an object, or as its JSON text. Any other value counts as no arguments, and is kept in
-    `meta`."""
+    """The arguments as an object, or as its JSON text. From any other value, a call without arguments is made, and the
+    value is kept in `meta`."""
     id: str | None
     extra: dict[str, Any] | None = None
     lost: bool = False
@@ -78,8 +78,8 @@ class Said(Struct, frozen=True, kw_only=True, gc=False):
     tools: list[dict[str, Any]] | None = None
     """For instructions: the tools that the model was offered with them."""
     generated: bool = False
-    """Whether the source shows that a model made the message. An assistant's first words may have been written in
-    advance."""
+    """Whether the source shows that a model made the message. An assistant's first message may be a fixed text of the
+    program."""
     answers: bool = True
     """Whether a text without a call is an answer. It is not if the agent works alone and speaks between its steps."""
     reasoning: str | None = None
@@ -90,7 +90,7 @@ class Said(Struct, frozen=True, kw_only=True, gc=False):
     meta: dict[str, Any] | None = None
     at: datetime | None = None
     sure: bool = False
-    """Whether `at` is known with its time zone."""
+    """Whether the source states the time `at` together with its time zone."""
     extra: dict[str, Any] | None = None
 
 
@@ -114,7 +114,7 @@ class Chat:
         self._open("import", "import")
 
     def note(self, key: str, value: Any) -> None:
-        """Add a fact about the whole conversation to the state of the first begin.
+        """Add a fact about the whole conversation to the state of the begin of the span `import`.
 
         Two facts of one name become a list.
         """
@@ -124,7 +124,7 @@ class Chat:
         self._notes[key] = [self._notes[key], value] if key in self._notes else value
 
     def notes(self, members: Mapping[str, Any], but: Collection[str] = ()) -> None:
-        """Add every member that is not null to the state of the first begin, except those named in `but`."""
+        """Add the members, except null ones and those named in `but`, to the begin of the span `import`."""
         for key, value in members.items():
             if key not in but and value is not None:
                 self.note(key, value)
@@ -132,7 +132,7 @@ class Chat:
     def hear(self, messages: Iterable[Any], read: Callable[[Any, int], Said | None]) -> None:
         """Add all messages.
 
-        `read` gets each with its number; a message that it returns as `None` becomes a key-value entry.
+        `read(message, number)` converts one. A message for which it returns `None` becomes a key-value entry.
         """
         for place, message in enumerate(messages):
             words = read(message, place)
@@ -142,7 +142,7 @@ class Chat:
                 self.take(words, place)
 
     def began(self, at: datetime | None, extra: dict[str, Any] | None = None) -> None:
-        """Set the time of the first begin, and the `extra` of its content."""
+        """Set the time of the begin of the span `import`, and the `extra` of its content."""
         first = self.entries[0]
         self.entries[0] = replace(first, at=at, content=replace(first.content, extra=extra))
 
@@ -214,7 +214,7 @@ class Chat:
         self._write(KeyValueContent(key="unreadable-message", value=value))
 
     def finish(self, reason: Reason, error: Error | None = None, *, inferred: bool = False) -> list[ForeignEntry]:
-        """End the conversation, and its last turn for this reason, which may be inferred. Return all entries."""
+        """End the last turn with this reason, which may be inferred, and the conversation. Return all entries."""
         self._give_up()
         good: Status = "success" if reason == "answered" else "error"
         if self._role != "turn":
@@ -361,7 +361,7 @@ class Chat:
 
 
 def call_content(made: Made, ids: Container[str], oddities: Oddities) -> ToolCallContent:
-    """Return the content of a call's entry, and count the call's oddities. `ids` are the ids of earlier calls."""
+    """Return the content of a call's entry. Count faults of the call, such as an `id` used before (in `ids`)."""
     args, meta = arguments(made.args)
     oddities["bad-arguments"] += meta is not None
     oddities["lost-call"] += made.lost

@@ -1,9 +1,10 @@
 """Imports a file of any known format. Each conversation in it becomes one run, and is imported only once.
 
-A run's session is named after the file and the conversation. Runs are written whole, several in one commit, so an
-import after a crash goes on where the first one stopped. The first span of a run, `import`, states the source and its
-digest. If a run of that name came from a conversation with another digest, the new run gets a name with its digest. A
-file is read to its end before anything is written, so an error in it leaves nothing behind.
+A run is a list of entries in the record, the store of all runs. A run's session (the name of its group) is made from
+the names of the file and the conversation. Runs are written whole, several in one commit, so an import after a crash
+goes on where the first one stopped. The first span (part of a run), `import`, states the source and its digest. If the
+session already has a run of another conversation, the digest is added to the name of the new session. A file is read
+to its end before anything is written, so an error in it leaves nothing behind.
 """
 
 import json
@@ -48,7 +49,7 @@ async def import_file(
     *,
     bounds: ImportBounds = ImportBounds(),  # noqa: B008 - frozen
 ) -> Imported:
-    """Import the conversations of a file that are not on record yet, and return what was done.
+    """Import the conversations of a file that the record does not contain yet. Return numbers of runs and entries.
 
     The file may be packed with gzip or zstd.
 
@@ -73,7 +74,7 @@ async def import_file(
 
 
 async def take(record: Record, source: Source, found: Format, progress: Progress = _silent) -> Imported:
-    """Import a file whose format is known, and return what was done. See `import_file`."""
+    """Import a file whose format is known. Return the numbers of runs and entries. See `import_file`."""
     if found.take is not None:
         return await found.take(record, source, progress)
     oddities: Oddities = Counter()
@@ -127,7 +128,7 @@ class _Import:
         self._runs = self._entries = self._skipped = 0
 
     async def take(self, portions: Iterable[list[Foreign]], progress: Progress) -> Imported:
-        """Write the conversations, with one commit for each portion, and return what was done."""
+        """Write the conversations, with one commit for each portion. Return the numbers of runs and entries."""
         gone = 0
         for portion in portions:
             names: set[str] = set()
@@ -150,7 +151,7 @@ class _Import:
         return Imported(runs=done[0], entries=done[1], skipped=done[2], format=name, oddities=counted)
 
     async def _write(self, batches: list[Batch]) -> None:
-        """Write runs in one commit. If one of them has a writer or entries by now, write each run by itself."""
+        """Write runs in one commit. If another process is writing one of them, write each run by itself."""
         if not batches:
             return
         try:
@@ -163,7 +164,11 @@ class _Import:
             self._entries += sum(len(batch.rows) for batch in batches)
 
     async def _write_held(self, batch: Batch) -> None:
-        """Write one run under its lease (the right to write it). Skip it if it has entries by now. Raises RunHeld."""
+        """Write one run, unless another import has written it meanwhile.
+
+        Raises:
+            RunHeld: another process is writing the run.
+        """
         if (await self._record.store.head(batch.lease.run))[0]:
             self._skipped += 1
             return
@@ -175,7 +180,7 @@ class _Import:
             self._runs, self._entries = self._runs + 1, self._entries + len(batch.rows)
 
     async def _session(self, foreign: Foreign) -> str | None:
-        """Return the name of the session for a new run; `None` if the conversation is on record already."""
+        """Return the name of the session for a new run; `None` if the record already contains the conversation."""
         plain = foreign.id if self._format.sessions else f"{plain_name(self._source.stem)}/{foreign.id}"
         for name in (plain, f"{plain}~{foreign.digest[:8]}", f"{plain}~{foreign.digest}"):
             rows = await self._record.store.runs(name)

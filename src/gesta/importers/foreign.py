@@ -4,7 +4,8 @@ Readers make these entries in order, and `file` writes them. A run is a list of 
 n-th entry here gets seq n, so entries refer to each other by final numbers. A content is what an entry says, a span is
 a part of a run from its begin to its end, and a cause is an entry from which another was made. If the source does not
 state a fact and the reader inferred it, the annotation `inferred` names it. Members of the source that no entry has a
-field for are kept in `extra`. Oddities of the source are counted by name.
+field for are kept in `extra`. An oddity is a problem in the source, such as a call without a result. An import does not
+fail because of it, but reports how often each occurred.
 """
 
 import json
@@ -78,7 +79,7 @@ KEY = re.compile(
 NAME = 200
 """Greatest number of characters in the name of a conversation."""
 FIRST_YEAR = 1970
-"""A time before this year is taken for a placeholder, so it counts as unreadable."""
+"""A time before this year is a placeholder, so it is treated like a text that is no time."""
 
 
 FLOAT, SMALL, LARGE = b"\xcb", 1e-4, 1e16
@@ -119,7 +120,7 @@ class Foreign(Struct, kw_only=True):
     digest: str
     """SHA-256, in hex, of the conversation as the file has it."""
     plain: bool = False
-    """Whether all values have types of JSON. They are then written without being read back as a check."""
+    """Whether all values have types of JSON. The import then need not check that they can be read back unchanged."""
     entries: list[ForeignEntry] = field(default_factory=list)
     """The entries in order. The first one is the begin that opens the run."""
 
@@ -132,7 +133,7 @@ class Imported(Struct, frozen=True, kw_only=True):
     entries: int
     """Number of entries that were written."""
     skipped: int
-    """Number of runs that were complete on record before, so that nothing was written."""
+    """Number of runs that an earlier import had already written, so that nothing was written for them."""
     format: str
     oddities: dict[str, int] = field(default_factory=dict)
     """How often each oddity of `ODDITIES` was found. Skipped conversations are included."""
@@ -166,7 +167,7 @@ class Members:
         return None
 
     def drop(self, key: str, value: Any) -> None:
-        """Remove a member if it has this value. It need not be kept twice."""
+        """Remove a member if it has this value, because the value is already stored elsewhere."""
         if key in self._left and same(self._left[key], value):
             del self._left[key]
 
@@ -343,9 +344,9 @@ def plain_name(*parts: Any) -> str:
 
 @asynccontextmanager
 async def leased(store: Store, run: str) -> AsyncIterator[Lease]:
-    """Hold the lease of a run (the right to write it) inside a `with` block, and release it at the end.
+    """Hold the lease of a run (the exclusive right to write it) inside a `with` block, and release it at the end.
 
-    Raises RunHeld.
+    Raises RunHeld if another process has the lease.
     """
     lease = await store.lease(run)
     try:

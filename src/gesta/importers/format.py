@@ -13,7 +13,7 @@ from gesta.importers.source import Source
 from gesta.record.record import Record
 
 Take = Callable[[Record, Source, Progress], Awaitable[Imported]]
-"""A function that imports a whole file into a record (an opened store) without a reader."""
+"""A function that imports a whole file into a record (the store of all runs), in place of a reader."""
 
 
 def members_of(text: str) -> frozenset[str]:
@@ -39,8 +39,8 @@ class Format(Struct, frozen=True):
     """Whether a conversation is a session of the source, that is, has a name of its own there. The import keeps the
     name."""
     vague: bool = False
-    """Whether files of other formats may have the same members. The format is then used only if no other format
-    fits."""
+    """Whether files of other formats may have the members in `keys` too. The format is then recognised only if no other
+    format fits."""
     members: frozenset[str] | None = None
     """Names of known members, in addition to those that the reader uses. All other members are counted as unknown. If
     this is `None`, none are counted."""

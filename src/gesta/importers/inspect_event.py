@@ -2,9 +2,11 @@
 
 A note is a key-value entry such as `sandbox-event`, with all members of the event except its kind and its time. Each
 span is inside another span or the turn, and ends with it at the latest. An event of a span that has ended is put into
-the innermost open span. The recorded call of a model keeps its references, because it repeats all earlier calls.
+the innermost open span. The recorded call of a model repeats all earlier messages, so it is stored with references to
+them.
 
-Entry: a recorded fact of a run; seq: its number in the run; span: a part of a run.
+A run is a list of entries, which are recorded facts. A seq is the number of an entry in its run. A span is a part of a
+run from its begin entry to its end entry, such as a turn: the work on one message.
 """
 
 from collections.abc import Collection, Mapping

@@ -44,7 +44,10 @@ MEMBERS = KEPT | members_of(
 
 
 def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:
-    """Yield the samples of a log, one at a time, and count its oddities. Raises BadImport."""
+    """Yield each sample of a log, converted to entries of Gesta. Raises BadImport.
+
+    `oddities` counts problems of the source by name, such as a call without a result.
+    """
     names = source.names()
     members, samples = _archive(source, names) if names else _document(source)
     spec = members.get("eval")

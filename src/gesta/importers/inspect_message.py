@@ -6,7 +6,9 @@ message that has been written already is replaced by `{"message": number}` if it
 request repeats all messages before it. What a model or tool event says about its message goes to the completion or the
 result; its tools and settings go to the header, and all other members to `extra.event`.
 
-Entry: a recorded fact of a run; seq: its number; span: a part of a run; completion: what a model generated.
+A run is a list of entries, which are recorded facts. A seq is the number of an entry in its run. A span is a part of a
+run from its begin entry to its end entry, such as a turn: the work on one message. A completion is a reply that a
+model generated.
 """
 
 from collections.abc import Mapping
@@ -30,7 +32,7 @@ DEPTH = 32
 OUTCOMES: Mapping[str, Literal["denied", "interrupted"]] = MappingProxyType(
     {"approval": "denied", "cancelled": "interrupted"}
 )
-"""Outcomes for types of tool errors that do not mean that the tool failed."""
+"""For types of tool errors that are no failure of the tool, such as a refused approval: the result's outcome."""
 TOOL: Mapping[str, str] = MappingProxyType({"parameters": "args_schema"})
 """Members of a tool's definition that have another name in Gesta."""
 
@@ -69,7 +71,7 @@ class Told:
         return made, {REFS: refs} if refs else {}
 
     def look(self, value: Any) -> Any:
-        """Return a value with its references replaced, only to compare it: its messages do not count as written."""
+        """Return a value with its references replaced, for a comparison. Its messages are not marked as written."""
         before = list(self._fresh)
         made, _ = self.read(value)
         self._fresh = before
@@ -78,7 +80,7 @@ class Told:
     def stand(self, messages: list[Any]) -> None:
         """Store the messages of the conversation with their numbers.
 
-        A later copy of a message is replaced by its number.
+        Whenever `read` finds a copy of one of them, it replaces the copy by the number.
         """
         self._fresh = []
         for place, message in enumerate(messages):
@@ -86,7 +88,7 @@ class Told:
                 self._known.setdefault(digest_json(message), {"message": place})
 
     def written(self, seq: int) -> None:
-        """Store that the messages which were read since the last call are in the entry with this seq."""
+        """Note that the entry with this seq contains the messages that `read` found since the last such note."""
         for digest in self._fresh:
             self._known.setdefault(digest, {"entry": seq})
         self._fresh = []

@@ -3,9 +3,11 @@
 Messages are written in their order. One that a model event made is written at that event, a tool's result when the tool
 was done, and any other just before the next of these. If a tool, another agent or a scorer called a model, its event is
 only a note. The turn ends before the first scorer, with the reason that the sample states: its limit, its error, or
-none. Later events are in a last span, `review`, which ends with the scores.
+neither. Later events are in a last span, `review`, which ends with the scores.
 
-Entry: a recorded fact of a run; seq: its number; span: a part of a run; completion: what a model generated.
+A run is a list of entries, which are recorded facts. A seq is the number of an entry in its run. A span is a part of a
+run from its begin entry to its end entry, such as a turn: the work on one message. A completion is a reply that a
+model generated.
 """
 
 from collections import Counter
@@ -304,7 +306,7 @@ def _matched(messages: list[Any], events: list[Any], told: Told) -> dict[int, in
 
 
 def _marks(event: Any, told: Told) -> Iterator[tuple[str, str]]:
-    """Yield the keys by which to find the message that an event made. Of other events, yield nothing."""
+    """Yield the keys that an event shares with the message it made; nothing for an event that made no message."""
     role, marks = "tool", (("id", dig(event, "message_id")), ("says", dig(event, "id")))
     if dig(event, "event") == "model":
         message = dig(event, "output", "choices", 0, "message")

@@ -7,7 +7,9 @@ its own times. Its input and output are the states of the span's begin and end. 
 only new ones are written, and the state refers to the entries of the others. A model call inside another is the same
 call, recorded by another library, so it is only a span. A value in no known form is a key-value entry `unknown-form`.
 
-Entry: a recorded fact of a run; seq: its number; span: a part of a run; completion: what a model generated.
+A run is a list of entries, which are recorded facts. A seq is the number of an entry in its run. A span is a part of a
+run from its begin entry to its end entry, such as a turn: the work on one message. A completion is a reply that a
+model generated.
 """
 
 from collections.abc import Iterator
@@ -55,7 +57,10 @@ MEMBERS = KEPT | members_of(
 
 
 def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:
-    """Yield the traces of a file, one at a time, and count its oddities. Raises BadImport."""
+    """Yield each trace of a file, converted to entries of Gesta. Raises BadImport.
+
+    `oddities` counts problems of the source by name, such as a call without a result.
+    """
 
     def trace(document: Document, words: str, oddities: Oddities) -> Foreign:
         whole = document.value if isinstance(document.value, dict) else {}
@@ -186,7 +191,7 @@ class _Run:
         return _told({**left, "metadata": _told(metadata) if isinstance(metadata, dict) else metadata})
 
     def _doubled(self) -> Any:
-        """Return what only the trace itself states about its observations; `None` if that is nothing."""
+        """Return what the trace's own list of observations adds to those of the file; `None` if it adds nothing."""
         given = self._trace.get("observations")
         if not isinstance(given, list):
             return given

@@ -5,7 +5,9 @@ tool inside it begins, when a tool begins that runs one of its calls, or when a 
 call with its id, or else the call with its name and arguments, or else a call with its name. A span that is no tool
 runs an open call with its name and arguments.
 
-Entry: a recorded fact of a run; seq: its number; span: a part of a run; completion: what a model generated.
+A run is a list of entries, which are recorded facts. A seq is the number of an entry in its run. A span is a part of a
+run from its begin entry to its end entry, such as a turn: the work on one message. A completion is a reply that a
+model generated.
 """
 
 import math
@@ -34,7 +36,7 @@ PROMPT, COMPLETION = ("prompt_tokens", "input_tokens"), ("completion_tokens", "o
 
 
 class Due(Struct, frozen=True):
-    """The reply of a generation, as long as it is not written."""
+    """The reply of a generation that is read but not yet written as an entry."""
 
     each: Observation
     span: int

@@ -28,7 +28,7 @@ KEPT = members_of(
     """role content name weight refusal audio annotations tool_calls tool_call_id function_call reasoning_content type
     function index id cache_control provider_specific_fields call"""
 )
-"""Names of known members of messages and calls. They may stay in `extra` and do not count as unknown."""
+"""Names of known members of messages and calls. They may stay in `extra`, and are not reported as unknown."""
 CUT = "The source ends here, before an answer, and does not say why."
 
 

@@ -3,8 +3,8 @@
 Files for fine-tuning have this form. A system or developer message at the start is the instructions: it goes into the
 request header, with the tools and the older `functions`. Other members of a conversation, such as
 `parallel_tool_calls`, are in the state of its first span; a message's `weight` for training is in its `extra`. A
-conversation has no name, so its number in the file is its id. The source does not say how a conversation ended: one
-that ends before an answer counts as cut off.
+conversation has no name, so its number in the file is its id. The source does not say how a conversation ended: if it
+ends before an answer, its last turn is imported as cut off.
 """
 
 from collections.abc import Iterator
@@ -28,7 +28,10 @@ MEMBERS = KEPT | members_of("""path tools functions metadata id parallel_tool_ca
 
 
 def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:
-    """Yield the conversations of a file, one at a time, and count its oddities. Raises BadImport."""
+    """Yield each conversation of a file, converted to entries of Gesta. Raises BadImport.
+
+    `oddities` counts problems of the source by name, such as a call without a result.
+    """
     return each_document(
         source, oddities, lambda document, words, odd: _conversation(document, source.path, words, odd)
     )

@@ -86,7 +86,7 @@ def completion(words: Said, message: Object, members: Members, oddities: Odditie
 
 
 def plain(message: Any) -> Object:
-    """Return the plain form of a message. Two messages that say the same have equal plain forms."""
+    """Return the plain form of a message: equal for two messages with the same text and calls."""
     if not isinstance(message, dict):
         return {"role": None, "text": message, "calls": [], "call_id": None}
     content, calls, call_id = message.get("content"), message.get("tool_calls"), message.get("tool_call_id")

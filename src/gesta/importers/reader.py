@@ -109,7 +109,7 @@ class Reader:
         return found
 
     def value(self, path: str) -> Any:
-        """Return the next JSON value, and move past it. Cost: at most three times that of reading it at once.
+        """Return the next JSON value, and move past it. Cost: at most three times that of parsing it in one piece.
 
         Args:
             path: where the value is in the document, for an error.

@@ -1,11 +1,14 @@
 """Writes each message of a trace only once, although every request repeats the whole conversation.
 
-A message of a request counts as written if it is found among the written messages, after the one before it. All other
-messages are new. A result belongs to a call: by the call's id, else by its name, else in order. What a model read as
-the result replaces the result in the tool's own observation. Messages before the first request of a trace are only in
-the requests, so their times and causes are inferred.
+A message of a request was already written if the written messages contain it, at a place after the request's previous
+message. All other messages are new. A result is matched to a call by the call's id, else by its name, else in order. An
+observation is a recorded step of the trace, such as a tool call. If a model read a result that differs from the tool's
+own observation, the model's form is kept. Messages before the first request of a trace are only in the requests, so
+their times and causes are inferred.
 
-Entry: a recorded fact of a run; seq: its number; span: a part of a run; completion: what a model generated.
+A run is a list of entries, which are recorded facts. A seq is the number of an entry in its run. A span is a part of a
+run from its begin entry to its end entry, such as a turn: the work on one message. A completion is a reply that a
+model generated.
 """
 
 from bisect import bisect_left
@@ -145,9 +148,9 @@ class Retold:
         return fits(self.waiting, call_id, name, args, loose=loose)
 
     def observe(self, call: int, said: Said, hearing: Hearing) -> None:
-        """Write the result that a tool's own observation has.
+        """Write the result that a tool's own observation contains.
 
-        If a model reads another result later, that replaces this one.
+        If a later request shows the model another result of the call, that one replaces this one.
         """
         self._seen.add(self.answer(call, said, hearing))
 

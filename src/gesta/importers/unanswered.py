@@ -2,7 +2,8 @@
 
 A call is found by its id at the same cost, however many calls there are.
 
-Entry: a recorded fact of a run; seq: its number in the run; span: a part of a run.
+A run is a list of entries, which are recorded facts. A seq is the number of an entry in its run. A span is a part of a
+run from its begin entry to its end entry, such as a turn: the work on one message.
 """
 
 from collections import OrderedDict, defaultdict, deque
@@ -45,7 +46,7 @@ class Waiting:
         return None, False
 
     def give_up(self) -> int:
-        """Stop waiting for the calls so far, and return their number. Results that come for them later are late."""
+        """Stop waiting for all calls added so far, and return their number. `answer` reports their results as late."""
         count = len(self._now)
         if not count:
             return 0

@@ -1,7 +1,8 @@
 """The contents of an activity log under agent-catalog's names. They are used like pydantic's models, without pydantic.
 
-Each class is a subclass of one of Gesta's own content classes, so any span can record it, but its constructor accepts
-only the fields that agent-catalog knows. `model_dump(mode="json")` returns the values that a record would read back.
+A content is what one line of the log says happened: a tool call, a result, a model's reply. Each class is a subclass of
+one of Gesta's own content classes, so any span can record it, but its constructor accepts only the fields that
+agent-catalog knows. `model_dump(mode="json")` returns the values that are read back after the content was stored.
 Values of every size and type are accepted.
 """
 

@@ -1,7 +1,9 @@
 """Writes a run as an activity log of agent-catalog: JSON lines, one for each entry of the run.
 
-Kinds of content that agent-catalog lacks become key-values. Fields that it lacks become members of `extra`. If the run
-was imported from an activity log, the export writes the original lines again.
+A run is a stored list of entries; each entry has a content of some kind, such as a tool call. Kinds that agent-catalog
+lacks become key-values. Fields that it lacks become members of `extra`. If the run was imported from an activity log,
+the export writes the original lines again. An inferred entry is one that no program logged, such as the end of a span
+that was never closed; it has no line.
 """
 
 import json
@@ -23,7 +25,7 @@ from gesta.record.record import Record
 from gesta.state.run import UNFIT
 
 IMPLIED = {"inferred": ["entry"]}
-"""Annotations of an inferred entry, for which the export writes no line."""
+"""The annotations that mark an inferred entry. The export writes no line for it."""
 OF_TEXT = ("Decimal", "PosixPath", "PurePosixPath", "PureWindowsPath", "UUID", "WindowsPath")
 """Classes whose constructor takes one text. pydantic writes their values as that text, and so does this export."""
 
@@ -85,7 +87,7 @@ def plain(value: Any) -> Any:
 
 
 def _about(entries: list[Entry]) -> Line | None:
-    """Return what an import recorded about the session of a run; `None` if the run was not imported.
+    """Return the facts that an import stored about the session of a run; `None` if the run was not imported.
 
     The facts are stored in the first begin entry or, in older records, in a key-value entry.
     """

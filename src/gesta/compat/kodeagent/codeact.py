@@ -25,7 +25,7 @@ class CodeActHistoryFormatter(HistoryFormatter):
         return msg.role == "assistant" and coded and getattr(msg, "final_answer", None) is None
 
     def format_tool_call(self, msg: ChatMessage, state: dict[str, Any]) -> dict[str, Any]:
-        """Return a message that calls the pseudo tool with the code, and note the call's id in `state`.
+        """Return a message that calls the pseudo tool with the code, and store the call's id in `state`.
 
         As in KodeAgent, `pending_tool_call` stays unchanged.
         """

@@ -1,10 +1,11 @@
 """The base of KodeAgent's history formatters: a run becomes a list of messages, and hooks decide the form of each.
 
 A run is a list of entries. An entry's seq is its number in the run, and its causes are the entries it was made from. A
-segment is the part of a run that is formatted at one time. Results are matched to calls as in
-`gesta.formatters.tool_calls`. Parallel calls become one message each, followed by its result. Whatever the hooks
-return, the history is valid: a call has a new id, and exactly one result, which is a placeholder if no result is on
-record. A thought in the text of a reply is shown to the model again; the provider's hidden reasoning is not.
+segment is the part of a run that is formatted at one time. A hook is a method that a subclass may override. Results are
+matched to calls as in `gesta.formatters.tool_calls`. Parallel calls become one message each, followed by its result.
+Whatever the hooks return, the history is valid: each call has an id of its own and exactly one result, which is a
+placeholder if the run has no result. A thought in the text of a reply is shown to the model again; the provider's
+hidden reasoning is not.
 """
 
 import hashlib
@@ -42,7 +43,7 @@ from gesta.prompt.formatter import Reader
 __all__ = ["CODE_ACT_PSEUDO_TOOL_NAME", "ChatMessage", "HistoryFormatter", "State"]
 
 NO_ID = "call_00000000"
-"""The id that a hook gets if it asks for an id and passes no message. It is replaced before the message is sent."""
+"""The id that `_generate_tool_call_id` returns without a message. It is replaced before the message is sent."""
 NOT_IN_NAMES = re.compile("[^a-zA-Z0-9_-]")
 
 
@@ -70,11 +71,11 @@ class Said(Struct):
 
 
 Sent = tuple[LLMMessage, Message]
-"""One message twice: as a dict that the hooks made, and as Gesta's message that is sent to the model."""
+"""The same message in two forms: the dict that the hooks made, and Gesta's message that is sent to the model."""
 
 
 class HistoryFormatter(ABC):
-    """Base class of formatters with hooks. A subclass defines which messages are tool calls, and their form."""
+    """Base class of formatters with hooks. A subclass defines which messages are sent as tool calls, and how."""
 
     version = 1
     """Number to increase whenever a change of a hook changes the messages that are sent."""

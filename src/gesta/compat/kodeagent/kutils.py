@@ -66,7 +66,7 @@ def parts_of(content: Sequence[Any], files: Any) -> tuple[str, tuple[Part, ...]]
 
     Args:
         content: the parts of the message, as `make_user_message` makes them.
-        files: the files of the message. A blob's part is taken from here if it is among them.
+        files: the files of the message. A stored file (blob) that is among them is returned as it is here.
     """
     known = {file.blob: file for file in files or () if isinstance(file, Part)}
     texts: list[str] = []

@@ -68,9 +68,9 @@ def react_agent(
 
     Args:
         max_iterations: largest number of requests for the task itself. Requests for plans, observations and the summary
-            are not counted.
-        threshold: smallest number of iterations between two corrections, and the number of equal calls in a row that
-            count as a loop; `None` turns both off.
+            do not reduce this number.
+        threshold: smallest number of iterations between two corrections, and the number of equal calls in a row after
+            which the agent is warned; `None` turns both off.
         prompts: instructions that replace those in `PROMPTS`. An empty `plan` turns planning off.
     """
 

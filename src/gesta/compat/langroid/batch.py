@@ -1,8 +1,9 @@
 """A batch runs a copy of a task or of an agent for each of many items. Results are in the order of the items.
 
-Each copy has a run of its own. A batch with a name uses a session of that name, and each item's turn has a key made
-from the name and the item's index. If the process dies, call the batch again with the same name: recorded results are
-read, interrupted runs are continued, and no effect happens twice.
+Each copy records its work in a run of its own, a stored sequence of entries. Its work on one message is a turn of the
+run, and a session is a group of runs. A batch with a name uses a session of that name, and each item's turn has a key
+made from the name and the item's index. If the process dies, call the batch again with the same name: stored results
+are read, interrupted runs are continued, and no finished tool call runs again.
 """
 
 import inspect
@@ -181,7 +182,7 @@ class Copies:
         return home.record, await home.record.turns.run_of(self._batch.name or home.session, self[i].name)
 
     async def ended(self, i: int) -> bool:
-        """Return whether the result of an item is already on record."""
+        """Return whether the result of an item is already stored, for example by an earlier run of the batch."""
         record, run = await self._place(i)
         turn = (await record.state(run)).turns.get(self._key(i) or "")
         return turn is not None and turn.reason is not None
@@ -204,7 +205,7 @@ class OneResponse(Task, eq=False):
     method: str = "llm_response_async"
 
     async def step_async(self) -> None:
-        """Call the method. Its answer is the result of the task."""
+        """Call the agent's method. The document that it returns becomes the result of the task."""
         self.steps += 1
         respond = getattr(self.chat, self.method)
         self.chat.entity_responders_async = lambda: [(Entity.LLM, respond)]  # type: ignore[method-assign]

@@ -1,7 +1,8 @@
 """Callbacks: functions of a program that receive the messages of a task's agents while the task runs.
 
-Messages that were recorded earlier are not sent to callbacks. Each callback is an attribute that a program sets; `None`
-means no callback. `record.stream` yields the same messages as events.
+If an interrupted task continues, the messages from before the interruption are not sent again. Each callback is an
+attribute that a program sets; `None` means no callback. `is_tool` says whether a message contains a tool call.
+`record.stream` yields the same messages as events.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,9 +23,9 @@ class Callbacks(Struct, kw_only=True, metaclass=Spelled):
     start_llm_stream: Callable[[], Callable[[str, StreamEventType], Any]] | None = None
     """Called when the model is asked. It returns a function that is called with each piece of the answer."""
     cancel_llm_stream: Callable[[], Any] | None = None
-    """Called when the pieces sent so far are withdrawn, for instance after a lost connection."""
+    """Called when the pieces of an answer that were sent so far are invalid, for instance after a lost connection."""
     finish_llm_stream: Callable[..., Any] | None = None
-    """Called with `content` and `is_tool` when a streamed answer is complete."""
+    """Called with `content` (the whole text) and `is_tool` when a streamed answer is complete."""
     show_llm_response: Callable[..., Any] | None = None
     """Called with `content` and `is_tool` of the model's answer, unless `start_llm_stream` is set."""
     show_agent_response: Callable[..., Any] | None = None
@@ -44,7 +45,7 @@ class TaskCallbacks(Struct, kw_only=True, metaclass=Spelled):
 def heard(callbacks: Callbacks, live: LiveRun) -> Iterator[None]:
     """Send the pieces of the model's answer to the callbacks while the `with` block runs.
 
-    Other listeners of the run receive them too.
+    Other listeners of the run, such as `record.stream`, receive the pieces too.
     """
     if callbacks.start_llm_stream is None:
         yield

@@ -39,7 +39,7 @@ class ChatAgent(Agent):
         session: str = "",
     ) -> None:
         self._lent: tuple[frozenset[str], frozenset[str]] = (frozenset(), frozenset())
-        """Names of tools that `set_output_format` made usable, and handled. Its next call disables them again."""
+        """Names of the tools that `set_output_format` enabled for the model, and of those it enabled for the agent."""
         super().__init__(config, record=record, session=session)
         for role, message in [(each.role, each.text) for each in task or ()]:
             if role == "system":
@@ -48,7 +48,7 @@ class ChatAgent(Agent):
                 self.config.user_message = message
 
     def llm_response(self, message: Said = None) -> ChatDocument | None:
-        """Return the model's answer to a message or, without one, to the history; `None` if it does not answer."""
+        """Return the model's answer to a message or, if that is `None`, to the history; `None` without an answer."""
         return self.wait_for(lambda: self.llm_response_async(message), "llm_response_async")
 
     async def llm_response_async(self, message: Said = None) -> ChatDocument | None:
@@ -73,7 +73,7 @@ class ChatAgent(Agent):
             output_type: a type, or a class of tool messages, in which case the model must use that tool.
             force_tools: whether the model must use the tool; true by default.
             use: whether the model may use the tool; true by default.
-            handle: whether the agent handles the tool; true by default.
+            handle: whether the agent runs the tool's handler when the model calls it; true by default.
         """
         self.llm_tools_usable -= self._lent[0]
         self.llm_tools_handled -= self._lent[1]
@@ -90,7 +90,8 @@ class ChatAgent(Agent):
     async def rewind(self, doc: ChatDocument) -> None:
         """Replace an earlier message of the model, and hide all messages after it. `doc` contains the `RewindTool`.
 
-        The histories of other agents do not change. If there is no such message, `doc` becomes a text that says so.
+        The histories of other agents do not change. If the model has written fewer messages than the tool's `n`,
+        nothing is hidden, and `doc` gets a text that says so.
         """
         tool, doc.tool_messages = doc.tool_messages[0], []
         async with self.working() as context:
@@ -129,7 +130,7 @@ class ChatAgent(Agent):
         return doc
 
     def __getitem__(self, output_type: Any) -> Self:
-        """Return a copy of the agent whose answers have this type, as in `agent[int]`. It works in the same run."""
+        """Return a copy of the agent whose answers have this type, as in `agent[int]`. It shares the history."""
         other = copy.copy(self)
         other.own_tools()
         other.set_output_format(output_type)
@@ -146,7 +147,8 @@ class ChatAgent(Agent):
     async def _spoken(self, message: Said) -> ChatDocument | None:
         """Return the model's answer to a message or to the history.
 
-        While a tool runs, another run is used, because a history with an unanswered call cannot be sent to the model.
+        While a tool of this agent runs, the message and the answer are stored in a separate run, because a history
+        that contains a call without a result cannot be sent to the model.
         """
         context = self._context
         if context is None or not context.handling:

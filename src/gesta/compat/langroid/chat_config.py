@@ -52,7 +52,7 @@ class ChatAgentConfig(AgentConfig, kw_only=True):
     use_tools_api: bool = True
     enable_orchestration_tool_handling: bool = True
     handle_llm_no_tool: NoTool = None
-    """The answer to a model's message without tools.
+    """What the agent answers to a message of its model without tools.
 
     A text, a tool message, a function of the message, `user` (ask the person) or `done` (end the task).
     """
@@ -71,12 +71,12 @@ class ChatAgentConfig(AgentConfig, kw_only=True):
 
 
 class TaskConfig(Struct, kw_only=True, metaclass=Defaults):
-    """The settings of a task. `add_sub_task` accepts other settings for the same task as a sub-task."""
+    """The settings of a task. `add_sub_task` accepts others, which hold when the task runs as a sub-task."""
 
     inf_loop_cycle_len: int = 10
-    """Length of the longest cycle of messages that counts as a loop; 0 turns the detection off."""
+    """A task ends if its messages repeat in a cycle of at most this many messages; 0 turns the check off."""
     inf_loop_wait_factor: int = 5
-    """How many times a cycle must repeat to count as a loop."""
+    """How many times a cycle of messages must repeat before it ends the task."""
     restart_as_subtask: bool = False
     """Whether the agent's history is hidden each time the task is called as a sub-task."""
     addressing_prefix: str = ""

@@ -1,8 +1,9 @@
 """A chat document is a message from one responder of a task to the next, with its sender and its recipient.
 
-The id of a document is the id of its entry in the record, so Gesta needs no registry of documents. Converted to
-messages for a model, a document yields exactly one result for each call that waits for one, even if it names none for
-the call. `to_state` converts a document to JSON values, and `from_state` converts these back.
+A responder is an agent's own methods, its model, a person, or a sub-task. The id of a document is the id of its entry
+in the record (the store of all runs), so Gesta needs no registry of documents. Providers require one result for each
+tool call, so `to_LLMMessage` makes one for each waiting call, even if the document contains none for that call.
+`to_state` converts a document to JSON values, and `from_state` converts these back.
 """
 
 import copy
@@ -95,7 +96,7 @@ class ChatDocMetaData(Struct, kw_only=True):
     usage: dict[str, Any] | None = None
     finish_reason: str | None = None
     displayed: bool = False
-    """Whether a person has seen the document."""
+    """Whether the document was already shown to a person."""
     status: StatusCode | None = None
     tools_from_agent: bool = False
     """Whether the tool messages come from a model or a program, not from a person."""
@@ -159,7 +160,7 @@ class ChatDocument(Struct, kw_only=True, metaclass=Spelled):
         *,
         recognize_recipient_in_content: bool = True,
     ) -> "ChatDocument":
-        """Return a document for a model's reply. `tools` show whether a `recipient` is an argument of its tool."""
+        """Return a document for a model's reply. A call's `recipient` is not read if its class in `tools` has one."""
         content = response.text.strip()
         content = "" if content in ('""', "''") else content
         calls = [OpenAIToolCall(id=call.id, function=_function(call.name, call.args)) for call in response.calls]
@@ -238,7 +239,7 @@ class ChatDocument(Struct, kw_only=True, metaclass=Spelled):
     get_tool_names = get_json_tools
 
     def log_fields(self) -> LogFields:
-        """Return the document's columns in the log of a task."""
+        """Return the document's columns in the log of a task, such as its sender and its tool names."""
         meta, type_, names = self.metadata, "", list[str]()
         if self.function_call is not None:
             type_, names = "FUNC", [self.function_call.name]
@@ -358,7 +359,7 @@ def _addressee(text: str, tools: Tools) -> tuple[str, str]:
 
 
 def _results(doc: ChatDocument, pending: list[str]) -> tuple[dict[str, str], str]:
-    """Return a result for each waiting call, by call id, and the remaining text."""
+    """Return a result for each of the calls in `pending`, by call id, and the text that belongs to no call."""
     given = dict(doc.oai_tool_id2result or {})
     text = doc.content or ("" if doc.content_any is None else observation_text(plain(doc.content_any)))
     text = text or ("" if given else "\n".join(map(to_json, doc.tool_messages)))

@@ -1,5 +1,6 @@
 """Reads, once for each class of tool messages, its name, its purpose, its schema, and the check of its arguments.
 
+A tool message is a tool call as data: its class describes the tool, and its fields are the arguments of the call.
 A struct is read in the same way as the signature of a tool function, so both accept the same types and report problems
 in the same words. A pydantic model brings its own schema and check; this module does not import pydantic.
 """
@@ -36,7 +37,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     schema: dict[str, Any]
     """JSON Schema of the arguments as an object. It refers to no other schema and excludes the reserved fields."""
     build: Callable[[Mapping[str, Any]], Any]
-    """Makes a message from arguments. Raises BadArguments."""
+    """Makes a tool message from the arguments of a call. Raises BadArguments if they do not fit."""
 
 
 def settle_defaults(namespace: dict[str, Any]) -> None:

@@ -1,8 +1,9 @@
 """The history of a chat agent: the messages that its model would be shown now, computed from the record.
 
-To change the history, a `compaction` entry is written, which hides messages, and an entry for each message that
-replaces another. Nothing is deleted. A tool call and its results are hidden together, because providers refuse a
-history with only one of them.
+The record stores a run of the agent: a sequence of entries, to which entries are only ever added. To change the
+history, a `compaction` entry is written, which hides messages, and an entry for each message that replaces another.
+Nothing is deleted. A tool call and its results are hidden together, because providers refuse a history with only one
+of them.
 """
 
 import math
@@ -229,7 +230,10 @@ class Histories(Working):
         return "\n\n".join(f"Assistant: {example}\nUser: Result from {name}" for example, name in pairs)
 
     def wait_for(self, work: Callable[[], Awaitable[T]], twin: str) -> T:
-        """Run asynchronous work and return its result. It runs in a new event loop, or in that of the current run."""
+        """Run asynchronous work in a new event loop, or in that of the current run, and return its result.
+
+        `twin` is the name of the asynchronous method that does the same, for the error message.
+        """
         return self.home.wait_for(work, twin, self._context.token if self._context is not None else None)
 
     async def _shown(self, context: RunContext) -> list[Message]:
@@ -278,7 +282,10 @@ def _formatted(agent: Agent, entries: Sequence[Entry]) -> list[Message]:
 
 
 def _unseen(entry: Entry, entries: Mapping[int, Entry]) -> bool:
-    """Return whether an entry is a model's call, the result of such a call, or an answer of a task."""
+    """Return whether an entry is new to the model until a request contains it.
+
+    Such an entry is a tool call that the model wrote, the result of that call, or an answer of the task.
+    """
     match entry.content:
         case AssistantContent(history=given):
             return not given

@@ -1,6 +1,7 @@
 """Holds the record and the session in which a chat agent's runs are stored. By default the record is new, in memory.
 
-No other module of this folder opens a record, so no other module imports `gesta.address`.
+A record is the store of all runs, and a run the stored history of one agent. A session is a group of runs. No other
+module of this folder opens a record, so no other module imports `gesta.address`.
 """
 
 import os
@@ -55,7 +56,7 @@ class Home:
             await getattr(made, "aclose", anyio.lowlevel.checkpoint)()
 
     def end_now(self, work: Coroutine[Any, Any, T], twin: str) -> T:
-        """Run a coroutine that awaits only the record, and return its result.
+        """Run a coroutine that awaits only operations of the record, and return its result.
 
         If the home opened the record itself, this also works while an event loop is running.
         """

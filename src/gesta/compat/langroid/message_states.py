@@ -1,4 +1,7 @@
-"""Converts tool messages to JSON values for the record, and back to instances of their classes."""
+"""Converts tool messages to JSON values for the record, and back to instances of their classes.
+
+A tool message is a tool call as data, and the record is the store of all runs. The JSON values name the class.
+"""
 
 import sys
 from collections.abc import Iterator, Mapping

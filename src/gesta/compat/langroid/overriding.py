@@ -22,7 +22,8 @@ SEVERAL = "entity_responders"
 async def respond(agent: Any, entity: Entity, msg: Said) -> ChatDocument | None:
     """Return the response of the agent, its model or the user to a message, as a `ChatDocument`.
 
-    Of a method and its asynchronous twin, the one overridden last (in the most specific class) is called.
+    A class may override `llm_response` or `llm_response_async`, for example. Of two such methods, the one that the most
+    specific class overrides is called.
     """
     assert isinstance(agent, Messages)
     method = getattr(agent, nearest_twin(agent, RESPONDERS[entity]))
@@ -49,12 +50,12 @@ def overrides(agent: object, *names: str) -> bool:
 
 
 def nearest_twin(agent: object, name: str) -> str:
-    """Return the name of a method or of its asynchronous twin: the one defined in the most specific class."""
+    """Return `name`, or `name` with `_async`: whichever of the two methods the most specific class defines."""
     return min(f"{name}_async", name, key=lambda each: _place(agent, each))
 
 
 async def called(method: Callable[..., Any], *args: Any) -> Any:
-    """Call a method and return its result. A synchronous method runs in a thread, so it may call the agent."""
+    """Call a method and return its result. A synchronous one runs in a thread, so it may call the agent in turn."""
     if inspect.iscoroutinefunction(method) or inspect.iscoroutinefunction(getattr(method, "__call__", None)):  # noqa: B004
         return await method(*args)
     value = await to_thread.run_sync(method, *args)

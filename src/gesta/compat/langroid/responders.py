@@ -125,7 +125,10 @@ class Agent(Messages):
             return None if responding.open_calls(context, mine=mine) else await self._unhandled(doc)
 
     async def _unhandled(self, doc: ChatDocument) -> ChatDocument | None:
-        """Return the problems of invalid tool messages as text for the model, else the answer of the fallback."""
+        """Return what is wrong with invalid tool messages, as text for the model.
+
+        If no tool message is invalid, return the answer of `handle_message_fallback`.
+        """
         wrong = attempts(doc.content, self.llm_tools_map) if doc.metadata.sender == Entity.LLM else []
         problems = [str(each.problem) for each in wrong if each.name in self.llm_tools_map and each.problem]
         if problems:
@@ -239,8 +242,8 @@ class Agent(Messages):
         """Handle the tools in a message. Return a text, results by call id, a document, or `None` without tools.
 
         Args:
-            msg: a text counts as written by the program, not by a person, so it may use any tool that the agent
-                handles.
+            msg: a text is trusted like the program itself, so it may call any tool that the agent handles, not only
+                those that a model may use.
         """
         return self.wait_for(lambda: self.handle_message_async(msg), "handle_message_async")
 
@@ -313,7 +316,7 @@ class Agent(Messages):
         return None if answer is None or answer.content == no_answer else answer.content
 
     def clone(self, i: int = 0) -> Self:
-        """Return a copy of the agent that is named `name-i` and has its own sets of tools and its own run."""
+        """Return a copy of the agent, named `name-i`, whose enabled tools and history are separate from the agent's."""
         other = copy.copy(self)
         other.config = msgspec.structs.replace(self.config, name=f"{self.name}-{i}")
         other.own_tools()
@@ -322,7 +325,7 @@ class Agent(Messages):
         return other
 
     async def _shorten(self, context: RunContext) -> None:
-        """Shorten the tool results that the model has answered, if their tools set `_max_retained_tokens`."""
+        """Shorten the tool results that the model has already seen, if their tools set `_max_retained_tokens`."""
         bounds = {name: cls._max_retained_tokens for name, cls in self.llm_tools_map.items()}
         if not any(bound is not None for bound in bounds.values()):
             return
@@ -336,8 +339,8 @@ class Agent(Messages):
     async def _take_in(self, context: RunContext, message: Said) -> None:
         """Write a message for the model into the run.
 
-        If there is no message, write the configured user message at the start, and later hide the model's last answer,
-        so that the model answers anew.
+        If there is no message, write the configured user message if the history is empty. Otherwise hide the model's
+        last answer, so that the model answers anew.
         """
         if isinstance(message, ChatDocument):
             responding.take_in_answer(context, message)

@@ -91,9 +91,9 @@ def take_in_document(context: RunContext, doc: ChatDocument) -> None:
 
 
 def take_in_answer(context: RunContext, doc: ChatDocument) -> None:
-    """Write a sub-task's answer as the result of the open calls that it answers, if this was not yet done.
+    """Write a sub-task's answer as the result of the calls that it answers, if they still have no result.
 
-    That happens if a person's message came between the sub-task's answer and the model's next request.
+    They have none if a person's message came between the sub-task's answer and the model's next request.
     """
     calls, answer = set(context.live.state.calls), None
     for each in reversed(context.trail if calls else ()):
@@ -210,7 +210,7 @@ def said(context: RunContext, done: Sequence[Entry], tools: Tools) -> ChatDocume
 
 
 def is_own(context: RunContext, doc: ChatDocument) -> bool:
-    """Return whether a document is the model's reply in this run, with tool calls that are on record."""
+    """Return whether a document is a reply that the model gave in this run, and its tool calls are entries there."""
     key = id_of(doc.metadata.id)
     if key is None or key[0] != context.live.log.run or doc.metadata.sender != Entity.LLM:
         return False
@@ -236,7 +236,7 @@ def open_calls(context: RunContext, *, mine: bool) -> list[OpenCall]:
 
     Args:
         mine: true for all of them; false for only the calls that this response made from a document, because the
-            model's own calls are older than the document.
+            model's own calls are older than the document and are handled elsewhere.
     """
     made = {each.seq for each in context.done if isinstance(each.content, ToolCallContent)}
     return [call for call in context.live.state.calls.values() if mine or call.seq in made]
@@ -307,7 +307,7 @@ def together(results: Mapping[str, str]) -> str:
 
 
 def _handed(context: RunContext) -> dict[int, int]:
-    """Return the calls that the parent run handed over, as a dict from seqs in this run to seqs in the parent."""
+    """Return the tool calls that the parent task left to this sub-task: seqs in the parent's run by seqs here."""
     opened = context.live.state.opened
     above = opened.parent_run if opened is not None else None
     calls = [each for each in context.done if isinstance(each.content, ToolCallContent)]

@@ -1,9 +1,9 @@
 """Finds signals in a text: exact words by which a model or a person controls a task.
 
-DONE and __PASS__ count only as the whole text, or as its first or last word; DO-NOT-KNOW must be the whole text. So
-"I am not DONE yet" contains no signal; "DONE: 42", "The answer is 42. DONE" and "I am not DONE" do. Words in lower case
-are no signals. An address (such as `__SEND__:name`) counts at the beginning of a word. Of several addresses, the last
-one counts: the text after it is sent, or, if nothing follows it, the text before it. The rest of a text is unchanged.
+DONE and __PASS__ are signals only as the whole text, or as its first or last word; DO-NOT-KNOW must be the whole text.
+So "I am not DONE yet" contains no signal; "DONE: 42", "The answer is 42. DONE" and "I am not DONE" do. Words in lower
+case are no signals. An address (such as `__SEND__:name`) must begin a word. If there are several, only the last one is
+used: the text after it is sent, or, if nothing follows it, the text before it. The rest of a text is unchanged.
 Do not pass results of tools: they are data, which may contain such words by chance.
 """
 
@@ -19,7 +19,7 @@ SEND_TO = "__SEND__:"
 WORDS = (DONE, PASS, SEND_TO, NO_ANSWER)
 """A text with none of these words, and without the address prefix of the task, contains no signal."""
 AT = "|@|"
-"""A usual prefix of addresses, for `TaskConfig.addressing_prefix`. By default no prefix is set."""
+"""A common value of `TaskConfig.addressing_prefix`: with it, `|@|name` sends a text to `name`. Not the default."""
 TOOL = "TOOL"
 USER_QUIT_STRINGS = ("q", "x", "quit", "exit", "bye", DONE)
 """Answers with which a person ends a task."""

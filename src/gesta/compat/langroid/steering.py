@@ -87,7 +87,7 @@ def _passes(doc: ChatDocument) -> bool:
 
 
 def _unsent(trail: Sequence[ChatDocument]) -> tuple[str, bool]:
-    """Return the text that still needs a recipient, or an empty text; and whether that text is tainted.
+    """Return the text that still needs a recipient (empty if there is no such text), and whether it is tainted.
 
     A text is tainted if it contains words from a person or from outside.
     """

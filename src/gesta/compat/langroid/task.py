@@ -1,9 +1,9 @@
 """A task lets an agent and sub-tasks answer each other until the task is done. Its result is a document or a value.
 
-A document is a message with its sender and recipient. Each task has a run of its own: each message to the task opens a
-turn in that run, each answer is a workflow step, and each sub-task is a child run. To continue a task that was
-interrupted, run it again with the same message. It goes on in the middle of the interrupted answer: recorded replies
-are not requested again, and recorded calls are not run again.
+A document is a message with its sender and recipient. Each task has a run of its own, a stored sequence of entries:
+each message to the task opens a turn in that run, each answer is a workflow step, and each sub-task is a child run. A
+session is a group of runs. To continue a task that was interrupted, run it again with the same message. It goes on in
+the middle of the interrupted answer: stored replies are not requested again, and finished calls are not run again.
 """
 
 import copy
@@ -45,7 +45,7 @@ REASONS: dict[StatusCode, Reason] = {
     StatusCode.INF_LOOP: "limit",
     StatusCode.MAX_TURNS: "limit",
 }
-"""By the status of a task without a result: the reason with which its turn ends."""
+"""For a task that ends without a result: the reason that its turn stores, by the status of the task."""
 
 
 class Task(Steps, eq=False):
@@ -148,10 +148,10 @@ class Task(Steps, eq=False):
         Args:
             msg: text, a document, a tool message or any value; `None` for the task's user message.
             turns: largest number of steps; -1 for no limit.
-            caller: the task that receives the answer. With a caller, no person is needed to end this task.
+            caller: the task that receives the answer. It may end this task, so no person is needed for that.
             max_cost: limit in US dollars for the task and all that it calls; 0 for no limit. See `gesta.Budget`.
             max_tokens: limit of tokens for this turn, and for each turn of a sub-task; 0 for no limit.
-            session_id: session of the record; by default the agent's.
+            session_id: session in which the run is stored; by default the agent's.
             allow_restart: false to keep the earlier history in this turn, although the task's `restart` is true.
             return_type: type of the result; by default `default_return_type`, or else a document.
             key: key of the turn. If the run already has a turn with this key, it is continued or its result returned.
@@ -222,11 +222,11 @@ class Task(Steps, eq=False):
         return from_ChatDocument(doc, return_type)
 
     def as_agent(self, caller: "TaskRules | None", *, first: bool = True) -> Agent:
-        """Return an immutable description of the task's agent, whose program runs the steps of the task.
+        """Return an immutable description of the task's agent. Its `program` is a function that runs the task's steps.
 
         Args:
             caller: the task that calls this task.
-            first: whether this is the caller's first call of this task in the caller's turn.
+            first: whether the caller has not called this task before in the caller's current turn.
         """
         task = self
 

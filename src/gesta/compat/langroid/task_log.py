@@ -70,7 +70,7 @@ COLUMNS = ("mark", "task", "responder", *LogFields.__struct_fields__)
 
 
 class State(Struct):
-    """The rows of one run that were made so far, and the facts that are needed to make the next ones."""
+    """The rows made so far for one run, and what must be remembered of its entries to make further rows."""
 
     texts: frozenset[str | None]
     """Ids of the call entries that were parsed from a text."""
@@ -91,7 +91,7 @@ class State(Struct):
     spans: dict[int, tuple[kinds.BeginContent, int]] = field(default_factory=dict)
     """Open spans by the seq of their begin entry: that entry's content, and the number of items before it."""
     given: set[Key] = field(default_factory=set)
-    """Entries of other runs whose results are already in a row."""
+    """Keys of entries in other runs that are results of sub-tasks and already have a row."""
 
 
 def task_log(entries: Iterable[Entry]) -> list[Row]:
@@ -138,7 +138,7 @@ def _read(entries: list[Entry], edges: frozenset[Key]) -> State:
 
 
 def _apply(state: State, entry: Entry) -> None:
-    """Add the row or the facts of an entry to the state of its run."""
+    """Update the state of a run by one of its entries: add a row for it, or note what later rows need."""
     match entry.content:
         case kinds.BeginContent() as begin:
             _begin(state, entry, begin)
@@ -188,7 +188,7 @@ def _say(state: State, entry: Entry, responder: str, text: str, name: str = "", 
 
 
 def _rows(state: State, entry: Entry) -> list[Row]:
-    """Return the rows of those model replies that are among an entry's causes."""
+    """Return the rows of the model replies from which an entry was made (the replies among its causes)."""
     found = [state.items[state.said[cause]] for cause in entry.causes if isinstance(cause, int) and cause in state.said]
     return [row for row in found if isinstance(row, Row)]
 

@@ -2,8 +2,8 @@
 
 Answers are documents: messages with a sender and a recipient. A responder is the agent's own methods, its model, the
 user, or a sub-task. A done sequence is a pattern of responses that ends the task. The variables are not stored. When an
-interrupted task runs again, its recorded steps set them again. The record also says whether a person is present, so
-another process that continues the run behaves in the same way.
+interrupted task runs again, its recorded steps set them again. Whether a person is present is recorded too, so another
+process that continues the task behaves in the same way.
 """
 
 import math
@@ -45,7 +45,7 @@ class Rules(Struct, frozen=True, kw_only=True):
     """Seconds after the start of the run; 0 for no limit."""
     restart: bool = True
     pause: int = -1
-    """Number of steps after which the turn pauses and stays open, for programs that call `step`; -1 for no pause."""
+    """Number of steps after which `run` returns before the task is done, for programs that call `step`; -1 for none."""
 
     def __post_init__(self) -> None:
         """Raise ValueError if `max_time` is not a number (NaN)."""
@@ -76,9 +76,9 @@ class TaskRules(Struct, eq=False, metaclass=Spelled):
     allow_null_result: bool = False
     """Whether the task uses the text `NO_ANSWER` as the answer if a step brings none, and goes on."""
     max_stalled_steps: int = 5
-    """Number of steps in a row without an answer after which the task ends.
+    """The task ends after this many steps in a row without an answer.
 
-    It ends at once if only the agent's own methods were asked, because they would not answer the same message later.
+    If only the agent's own methods were asked, it ends after the first step: they would give no answer later either.
     """
     default_return_type: Any = None
     done_if_no_response: Sequence[Responder] = ()
@@ -121,16 +121,16 @@ class TaskRules(Struct, eq=False, metaclass=Spelled):
     """The documents that waited for an answer in this run, newest last."""
     responses: list[Response] = field(default_factory=list)
     texts: list[tuple[bool, str]] = field(default_factory=list)
-    """The model's answers without tools, as pairs like those in `said`."""
+    """The model's answers without tools, as pairs of the same form as in `said`."""
     said: list[tuple[bool, str]] = field(default_factory=list)
-    """All answers, each as a pair: whether its repetition counts as a loop, and its text."""
+    """All answers, each as a pair: whether repeating it can end the task as an infinite loop, and its text."""
     steps: int = 0
     """Number of steps begun so far."""
     deadline: datetime | None = None
     """Time at which the run ends even if it is not done. A sub-task's deadline is never later than its caller's."""
     sequences: list[DoneSequence] = field(default_factory=list)
     described: tuple[Any, Agent] | None = None
-    """The last description of the agent, after the values from which it was made."""
+    """The values from which the agent was last described, and that description. It is reused for equal values."""
 
     def begin(self, verbs: Verbs, caller: "TaskRules | None", tools: Mapping[str, type[ToolForm]]) -> None:
         """Set the variables for a new run."""
@@ -300,8 +300,8 @@ class TaskRules(Struct, eq=False, metaclass=Spelled):
     def loops(self) -> bool:
         """Return whether the answers repeat in a cycle, or every other message says that there is no answer.
 
-        Repeated tool calls alone are no loop, because a tool may poll. They count as a loop if a person repeats the
-        same words between them, or if the agent repeatedly reports that it is done.
+        Repeated tool calls alone are no loop, because a tool may poll. They are one if a person repeats the same words
+        between the calls, or if the agent repeatedly reports that it is done.
         """
         cycle, times = self.config.inf_loop_cycle_len, self.config.inf_loop_wait_factor
         for said, length in product((self.texts, self.said), range(1, cycle + 1)):
@@ -313,7 +313,7 @@ class TaskRules(Struct, eq=False, metaclass=Spelled):
 
 
 def fills(doc: ChatDocument | None) -> bool:
-    """Return whether a document has content. Tool calls, and results of tool calls, count as content."""
+    """Return whether a document is not empty: it has a text, a value, tool calls, or results of tool calls."""
     if doc is None:
         return False
     results = doc.metadata.oai_tool_id or doc.oai_tool_id2result or doc.oai_tool_calls or doc.metadata.calls

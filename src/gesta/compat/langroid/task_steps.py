@@ -41,7 +41,7 @@ from gesta.state.steps import WorkflowStep
 from gesta.workflow.verbs import Verbs
 
 ENDED = "no result of "
-"""Beginning of the name of a note. The note is the result of a call of an earlier turn that never ran."""
+"""Beginning of the name of the note that is written as the result of an earlier turn's call that never ran."""
 
 
 class Steps(TaskRules, eq=False):
@@ -97,7 +97,7 @@ class Steps(TaskRules, eq=False):
             self.n_stalled_steps = max(self.n_stalled_steps, self.max_stalled_steps)
 
     def _is_spare(self, result: ChatDocument, r: Responder) -> bool:
-        """Return whether an answer comes from a stalled sub-task. It is used only if no other answer is valid."""
+        """Return whether an answer comes from a stalled sub-task. `step` uses it only if no other answer is valid."""
         return not self.is_done and r not in OWN and fills(result) and result.metadata.status is StatusCode.STALLED
 
     async def _response(self, r: Responder) -> ChatDocument | None:
@@ -204,7 +204,7 @@ class Steps(TaskRules, eq=False):
         steer(doc, self.trail)
 
     def _hand_on(self, doc: ChatDocument, live: LiveRun) -> None:
-        """Add the open calls that only sub-tasks can handle to the agent's answer."""
+        """Add to the agent's answer the calls that still need a result and that only sub-tasks can handle."""
         theirs = {name for sub in self.sub_tasks for name in sub.chat.llm_tools_handled} - self.chat.llm_tools_handled
         asked = self.pending_message.metadata.calls if self.pending_message is not None else []
         for call in list(live.state.calls.values()):

@@ -63,7 +63,7 @@ class ToolForm:
     """Name of the agent's method that handles the message; if empty, the value of `request`."""
     _allow_llm_use: bool = True
     _tool_effect: Effect | None = None
-    """The effect of the tool, as in `@tool(effect=...)`; `None` means `once`: a call must never run twice."""
+    """What the tool changes outside, as in `@tool(effect=...)`; `None` means `once`: a call must never run twice."""
     _tool_approval: bool = False
     """Whether a person must approve the call before it runs."""
     _max_result_tokens: int | None = None
@@ -75,7 +75,7 @@ class ToolForm:
     _strict: bool | None = None
     """Whether the provider is asked to enforce the schema. It has no effect if a field of the tool is optional."""
     _along: "ClassVar[tuple[type[ToolForm], ...]]" = ()
-    """Classes that are enabled together with this class."""
+    """Further classes of tool messages that `enable_message` enables together with this class."""
     _addressed: bool = False
     """Whether `recipient` is the recipient of the message, although it is a field of the class."""
 

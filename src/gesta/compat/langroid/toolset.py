@@ -1,8 +1,8 @@
 """Keeps the tools of an agent: which ones it knows, which ones its model may use, and which ones it handles itself.
 
-Enabling a tool also finds its handler: a method of the agent with the tool's name, or else the method `handle` or
-`response` of the tool. A handler may be async. It may have parameters for the agent, the document, and the `Context` of
-the call.
+A tool message is a tool call as data, and a document is a message that may contain several. Enabling a tool also finds
+its handler: a method of the agent with the tool's name, or else the method `handle` or `response` of the tool. A
+handler may be async. It may have parameters for the agent, the document, and the `Context` of the call.
 """
 
 import inspect
@@ -40,7 +40,7 @@ IN_XML = "Write a call of each of these tools as XML, as shown; text may stand a
 
 
 class Described(Agent, frozen=True, kw_only=True):
-    """The immutable description of a chat agent. It may know more tools than its model is shown."""
+    """The immutable description of a chat agent: name, model, instructions and all its tools, usable or not."""
 
     usable: frozenset[str] = frozenset()
     written: dict[str, str] = msgspec.field(default_factory=dict)
@@ -85,9 +85,9 @@ class Toolset:
         self._terse: set[str] = set()
         """Names of the tools of which the model is shown only the required fields."""
         self._made: dict[type, tuple[Any, Tool]] = {}
-        """The tool made last for each class, after the values from which it was made."""
+        """For each class: the values from which its tool was last made, and the tool, reused for equal values."""
         self._begins = False
-        """Whether `init_state` is called by `restart`, so that there is no history to hide."""
+        """True while `restart` calls `init_state`: the history is already hidden then, so it need not hide it."""
         self._document: ChatDocument | None = None
         """The document whose tools are being handled."""
 
@@ -208,7 +208,7 @@ class Toolset:
     def fallbacks(self) -> list[Callable[..., Any]]:
         """Return the `handle_message_fallback` of each tool that the model may use and the agent handles.
 
-        They are in the order in which the agent came to know the tools.
+        The tool that was enabled first comes first.
         """
         both = [
             cls for name, cls in self.llm_tools_map.items() if name in self.llm_tools_usable & self.llm_tools_handled

@@ -134,7 +134,11 @@ class Working(Toolset):
 
     @contextmanager
     def at(self, context: RunContext) -> Iterator[None]:
-        """Make a live run the agent's current run during the block. Raises GestaError if it works in another run."""
+        """Make a live run the agent's current run during the block.
+
+        Raises:
+            GestaError: the agent already works in another run.
+        """
         before, opened = self._context, context.live.state.opened
         if (
             before is not None
@@ -149,7 +153,7 @@ class Working(Toolset):
             self._context = before
 
     def leave(self) -> None:
-        """Forget the agent's current run."""
+        """End the use of the agent's current run, so that the agent can work in another one."""
         self._context = None
 
     @asynccontextmanager

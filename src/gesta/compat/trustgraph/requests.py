@@ -109,7 +109,7 @@ class Problem(Struct, kw_only=True):
 
 
 class Used(Struct, frozen=True):
-    """The numbers of tokens used, and the model that used them."""
+    """The tokens that an agent's model replies used, and the model of the last reply."""
 
     in_token: int | None = None
     """Tokens sent to the model; `None` if the provider did not report the tokens of every reply."""

@@ -37,7 +37,7 @@ class Triple:
 
 @dataclass
 class Metadata:
-    """What a batch of triples is about: the id of the entity, its user and its collection."""
+    """The subject of a batch of triples: the id of the described entity, its user and its collection."""
 
     id: str = ""
     root: str = ""

@@ -7,7 +7,8 @@ Each event becomes one entry with its id in the annotation `event`: `…_start` 
 other event is a key-value entry. Messages become turns as in `tau2_bench`, beside those spans; an event that repeats a
 message holds the number of the message instead. Calls that an evaluator repeats are not calls of the agent.
 
-Entry: a recorded fact of a run; seq: its number in the run; span: a part of a run.
+A run is a list of entries, which are recorded facts. A seq is the number of an entry in its run. A span is a part of a
+run from its begin entry to its end entry, such as a turn: the work on one message.
 """
 
 from collections.abc import Iterator, Mapping
@@ -31,7 +32,7 @@ AGENT = "agent"
 BEGINS, ENDS = "_start", "_end"
 SIMULATION = "simulation"
 BEFORE = -1
-"""The number that is used as that of an event for entries before all events."""
+"""The event number of entries that are written before the first event."""
 AGAIN = "turn_start"
 MODEL = "--agent-llm"
 SPEAKS = (AGAIN, "user_response", "agent_response", "message_observed")
@@ -71,7 +72,8 @@ class Owners(Struct):
     def take(self, place: int, event: Any) -> Owned:
         """Return an event with its simulation.
 
-        It is the simulation of its parent, else of its task, else the one with the newest event.
+        It is the simulation that contains the event's parent, else the one of its task, else the one with the newest
+        event.
         """
         members = event if isinstance(event, dict) else {}
         kind, task = members.get("event_type"), members.get("task_id")
@@ -102,7 +104,10 @@ MEMBERS = KEPT | members_of(
 
 
 def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:
-    """Yield the simulations of a file, one at a time, and count its oddities. Raises BadImport."""
+    """Yield each simulation of a file, converted to entries of Gesta. Raises BadImport.
+
+    `oddities` counts problems of the source by name, such as a call without a result.
+    """
     around = [owned for owned in _owned(source) if owned.owner is None]
     runs: dict[int, list[Owned]] = {}
     ids: set[str] = set()
@@ -171,7 +176,7 @@ class _Run:
         return Foreign(id=own, name=self._name, digest=digest, entries=self._spans.entries, plain=True)
 
     def _talk(self) -> None:
-        """Turn the messages in the events into a conversation. Its entries are written later, each at its event."""
+        """Turn the messages in the events into a conversation. `_tell` later writes its entries, each at its event."""
         chat = Chat(self._name, self._oddities, _model(self._events))
         for key, value in self._constant.items():
             if value is not None:

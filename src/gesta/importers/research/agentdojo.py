@@ -41,7 +41,10 @@ MEMBERS = KEPT | members_of(
 
 
 def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:
-    """Yield the runs of a file, one at a time, and count its oddities. Raises BadImport."""
+    """Yield each run of a file, converted to entries of Gesta. Raises BadImport.
+
+    `oddities` counts problems of the source by name, such as a call without a result.
+    """
     return each_document(source, oddities, lambda document, words, odd: _run(document, source.path, words, odd))
 
 

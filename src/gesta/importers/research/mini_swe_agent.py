@@ -6,7 +6,9 @@ call are no answer, and the program replies to them. A message of role `exit` en
 divided: usage, model, price and the rest of the reply go to the completion, an exception to the status of a result. The
 exit code of a command does not make the tool fail. Actions read from text become calls with an inferred name.
 
-Entry: a recorded fact of a run; seq: its number; span: a part of a run; completion: what a model generated.
+A run is a list of entries, which are recorded facts. A seq is the number of an entry in its run. A span is a part of a
+run from its begin entry to its end entry, such as a turn: the work on one message. A completion is a reply that a
+model generated.
 
 Source: SWE-agent/mini-swe-agent, `agents/default.py`, `models/utils` and `exceptions.py`, 2026-11.
 """
@@ -59,7 +61,10 @@ MEMBERS = KEPT | members_of(
 
 
 def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:
-    """Yield the trajectories of a file, one at a time, and count its oddities. Raises BadImport."""
+    """Yield each trajectory of a file, converted to entries of Gesta. Raises BadImport.
+
+    `oddities` counts problems of the source by name, such as a call without a result.
+    """
     return each_document(source, oddities, lambda document, words, odd: _run(document, source.path, words, odd))
 
 
@@ -84,7 +89,7 @@ def _run(document: Document, path: str, words: str, oddities: Oddities) -> Forei
 
 
 class _Ending:
-    """How a run ended, according to its summary and to its last message of role `exit`."""
+    """How a run ended, according to its summary (`info`) and to its last message of role `exit`."""
 
     def __init__(self, info: Object, messages: list[Any]) -> None:
         self._info, self._empty = info, not messages

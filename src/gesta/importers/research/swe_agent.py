@@ -7,7 +7,9 @@ call with an inferred name, and the user's next message is its result. The agent
 an action are no answer, and the program replies to them. Texts of demonstrations are words of the program. The
 submission is the answer. There are no times.
 
-Entry: a recorded fact of a run; seq: its number; span: a part of a run; completion: what a model generated.
+A run is a list of entries, which are recorded facts. A seq is the number of an entry in its run. A span is a part of a
+run from its begin entry to its end entry, such as a turn: the work on one message. A completion is a reply that a
+model generated.
 
 Source: SWE-agent/SWE-agent, `sweagent/agent/agents.py` and `sweagent/types.py`, 2026-11.
 """
@@ -73,7 +75,10 @@ MEMBERS = KEPT | members_of(
 
 
 def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:
-    """Yield the runs of a file, one at a time, and count its oddities. Raises BadImport."""
+    """Yield each run of a file, converted to entries of Gesta. Raises BadImport.
+
+    `oddities` counts problems of the source by name, such as a call without a result.
+    """
     return each_document(source, oddities, lambda document, words, odd: _run(document, source.path, words, odd))
 
 

@@ -7,7 +7,9 @@ sent again is another try. A request refers to the entries of its messages; in i
 had another form before, and `marks` the members beside their text. All conversations of a file are mixed, so all are in
 memory. Times have no zone and are read as UTC. Why a conversation ended is inferred.
 
-Entry: a recorded fact of a run; seq: its number; span: a part of a run; completion: what a model generated.
+A run is a list of entries, which are recorded facts. A seq is the number of an entry in its run. A span is a part of a
+run from its begin entry to its end entry, such as a turn: the work on one message. A completion is a reply that a
+model generated.
 """
 
 import hashlib

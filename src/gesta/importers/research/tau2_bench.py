@@ -2,7 +2,8 @@
 
 The source has no system message. The domain's policy, which was part of that message, is used as the instructions and
 marked as inferred. Times have no zone and are read as UTC. The price of a message is in `meta.cost_usd`, the provider's
-reply in `meta.raw`; for words of the user, both stay in `extra`. A file may contain no simulation at all.
+reply in `meta.raw`; for words of the user, both stay in `extra`. A file may contain no simulation at all. A turn is the
+agent's work on one message of the user.
 """
 
 from collections.abc import Iterator, Mapping
@@ -64,7 +65,10 @@ MEMBERS = KEPT | members_of(
 
 
 def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:
-    """Yield the simulations of a file, one at a time, and count its oddities. Raises BadImport."""
+    """Yield each simulation of a file, converted to entries of Gesta. Raises BadImport.
+
+    `oddities` counts problems of the source by name, such as a call without a result.
+    """
     file = File({piece.key: piece.value for piece in source.pieces(LIST) if piece.place is None})
     if LIST in file.rest:
         raise BadImport(source.path, f"expected a list at $.{LIST}, found {type(file.rest[LIST]).__name__}")

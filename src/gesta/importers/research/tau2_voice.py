@@ -7,7 +7,8 @@ Ticks contain no words, so the run has no questions and answers. Who speaks is i
 becomes a span of role `speech`. Speech of both sides overlaps, so the ticks are directly in the turn. Times have no
 zone and are read as UTC.
 
-Entry: a recorded fact of a run; seq: its number in the run; span: a part of a run.
+A run is a list of entries, which are recorded facts. A seq is the number of an entry in its run. A span is a part of a
+run from its begin entry to its end entry, such as a turn: the work on one message.
 """
 
 from collections.abc import Iterator, Mapping
@@ -37,7 +38,10 @@ MEMBERS = members_of(
 
 
 def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:
-    """Yield the simulations of a file, one at a time, and count its oddities. Raises BadImport."""
+    """Yield each simulation of a file, converted to entries of Gesta. Raises BadImport.
+
+    `oddities` counts problems of the source by name, such as a call without a result.
+    """
 
     def simulation(document: Document, words: str, oddities: Oddities) -> Foreign:
         whole = document.value

@@ -1,7 +1,8 @@
 """Reads tau-bench: a JSON list of trials `{task_id, reward, info, traj, trial}`, with messages as in OpenAI's chat.
 
 The source states no times, no model and no reason why a trial ended. A trial ends when the user says the stop word,
-when a tool transfers the user to a person, or at the step limit. So the reason is inferred from the last message.
+when a tool transfers the user to a person, or at the step limit. So the reason is inferred from the last message. A
+turn is the agent's work on one message of the user.
 """
 
 from collections.abc import Iterator
@@ -23,7 +24,10 @@ MEMBERS = KEPT | members_of("""task_id reward info trial traj""")
 
 
 def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:
-    """Yield the trials of a file, one at a time, and count its oddities. Raises BadImport."""
+    """Yield each trial of a file, converted to entries of Gesta. Raises BadImport.
+
+    `oddities` counts problems of the source by name, such as a call without a result.
+    """
     empty = True
     for piece in source.pieces():
         if piece.key or piece.place is None:

@@ -30,7 +30,10 @@ MEMBERS = members_of("""path messages_display""")
 
 
 def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:
-    """Yield the transcripts of a file, one at a time, and count its oddities. Raises BadImport."""
+    """Yield each transcript of a file, converted to entries of Gesta. Raises BadImport.
+
+    `oddities` counts problems of the source by name, such as a call without a result.
+    """
     return each_document(source, oddities, lambda document, words, odd: _transcript(document, source.path, words, odd))
 
 

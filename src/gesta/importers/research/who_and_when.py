@@ -7,7 +7,9 @@ by a model, so it is a result; the code stays text, without a call. The source h
 what a speaker had read or how a run ended, so causes, reasons and the last answer are inferred. In a group chat
 everyone reads everything: the cause of a message is the message before it, or the speaker's own thought since then.
 
-Entry: a recorded fact of a run; seq: its number; span: a part of a run; completion: what a model generated.
+A run is a list of entries, which are recorded facts. A seq is the number of an entry in its run. A span is a part of a
+run from its begin entry to its end entry, such as a turn: the work on one message. A completion is a reply that a
+model generated.
 """
 
 import json
@@ -70,7 +72,7 @@ BLAME = "mistake_"
 
 
 class Word(Struct, frozen=True):
-    """One message after reading."""
+    """One message of the conversation, with its speaker and its text in separate fields."""
 
     place: int
     speaker: str
@@ -129,7 +131,7 @@ class Talk(Struct):
         self.spans.pop()
 
     def stand(self, seq: int, place: int) -> int:
-        """Store that an entry represents a message, and return the seq of the entry.
+        """Mark an entry as the one that represents a message of the source, and return the seq of the entry.
 
         Args:
             place: number of the message.
@@ -164,7 +166,10 @@ MEMBERS = members_of(
 
 
 def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:
-    """Yield the runs of a file, one at a time, and count its oddities. Raises BadImport."""
+    """Yield each run of a file, converted to entries of Gesta. Raises BadImport.
+
+    `oddities` counts problems of the source by name, such as a call without a result.
+    """
     return each_document(source, oddities, lambda document, words, odd: _run(document, source.path, words, odd))
 
 
@@ -214,7 +219,7 @@ def _run(document: Document, path: str, where: str, oddities: Oddities) -> Forei
 
 
 def _word(message: Any, place: int, oddities: Oddities) -> Word | None:
-    """Return a message after reading; `None` if it has no role."""
+    """Return a message of the source as a `Word`; `None` if it has no role."""
     if not isinstance(message, dict) or not isinstance(message.get("role"), str) or not message["role"]:
         return None
     members = Members(message, oddities)

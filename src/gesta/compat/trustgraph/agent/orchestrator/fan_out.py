@@ -1,8 +1,9 @@
 """Sub-agents of a pattern: each one works on one request, and their findings go into one further request.
 
-In TrustGraph, a queue in memory counts the findings that arrive. Here each sub-agent is a child run that is started by
-a workflow step, and the step's name contains its place. So a finding is not lost when the process crashes, when another
-sub-agent fails, or when two sub-agents have the same goal.
+A request is a message that asks an agent to do a step, and a finding is the answer of a sub-agent. In TrustGraph, a
+queue in memory counts the findings that arrive. Here each sub-agent is a child run (with entries of its own) that is
+started by a workflow step, and the step's name contains the number of the request. So a finding is not lost when the
+process crashes, when another sub-agent fails, or when two sub-agents have the same goal.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +27,7 @@ async def fan_out(
 
     Args:
         workers: agents by the name of the pattern in a request; see `worker`.
-        first: place of the first request among all findings of the turn, counted from 0.
+        first: number of the turn's earlier requests to sub-agents; it makes the names of the workflow steps unique.
         cause: the entry from which the requests were made.
     """
     found: dict[int, Result] = {}
@@ -44,7 +45,7 @@ async def fan_out(
 def worker(own: Agent, request: AgentRequest, workers: Mapping[str, Agent]) -> Agent:
     """Return the agent for a request to a sub-agent. It runs the program of the pattern that the request names.
 
-    In all else it is a copy of the calling pattern's agent, and it may not use more groups of tools than that agent.
+    It is otherwise a copy of the calling pattern's agent, and it may not use more groups of tools than that agent.
     """
     named = workers.get(request.pattern)
     program = named.program if named is not None else None

@@ -1,8 +1,9 @@
 """The base class of patterns, with the method names and parameters of TrustGraph's class.
 
-An instance stores nothing between steps. In a recorded turn, the argument `flow` is a `PatternTurn`: each `emit_`
-method then writes an entry before it saves the content and sends the triples, as TrustGraph does. The `explain` event
-is sent when the entry is safely stored. With any other flow, no entry is written.
+A flow is an object that returns services by name, and triples are RDF statements that explain a step. An instance
+stores nothing between steps. In a recorded turn, the argument `flow` is a `PatternTurn`: each `emit_` method then
+writes an entry to the record before it saves the content and sends the triples, as TrustGraph does. The `explain`
+event is sent when the entry is safely stored. With any other flow, no entry is written.
 """
 # ruff: noqa: FBT001, FBT002 - as its users write it
 
@@ -376,7 +377,7 @@ async def _send(flow: Flow, respond: Respond, about: Metadata, triples: Sequence
 
 
 def _source(session_id: str, iteration_num: int, session_uri: str) -> dict[str, str]:
-    """Return the source of an iteration or answer as a keyword argument: the question or the last observation."""
+    """Return the URI from which an iteration or answer derives (the question or last observation) as a keyword."""
     if iteration_num > 1:
         return {"previous_uri": prov.agent_observation_uri(session_id, iteration_num - 1)}
     return {"question_uri": session_uri}

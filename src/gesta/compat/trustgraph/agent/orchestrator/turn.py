@@ -84,7 +84,7 @@ class PatternTurn:
         """A tool's result that listeners have already received. The pattern's observation of it is not sent again."""
         self._asked: dict[str, int] = {}
         self.last: Cause = verbs.question
-        """The newest entry of the pattern. It is the cause of the next entry, unless other causes are passed."""
+        """The newest entry of the pattern. By default the next entry names it as its cause."""
         self._parts: list[Cause] = []
         self._read: list[Cause] = []
         """Findings of sub-agents that no prompt has used yet. They are the causes of the next prompt."""
@@ -358,7 +358,7 @@ class PatternTurn:
         return seq
 
     def _since(self, name: str) -> list[Cause]:
-        """Return default causes: the note with this name, and the newest entry if it is no finding or step result."""
+        """Return default causes: the entry noted as `name`, and the newest entry unless it is a finding or a result."""
         noted = self._noted(name)
         return [noted, *([self.last] if self.last not in (noted, *self._parts) else [])]
 

@@ -1,7 +1,7 @@
-"""Finds models, formatters and records by their names, and imports the code for each on its first use.
+"""Finds models, formatters and records (stores of agents' runs) by their names. Each is imported on its first use.
 
 provider:model   a model over HTTP             the argument `base_url` names another server
-tool-calls       a formatter
+tool-calls       a formatter (makes the model's messages from a run's entries)
 FILE.gesta       a record in SQLite            :memory: a record that ends with the process
 postgresql://user@host/database                a record in PostgreSQL
 """
@@ -78,7 +78,7 @@ def model(address: str, base_url: str | None = None) -> Model:
 
 
 def price(name: str, budget: Budget | None = None) -> Price | None:
-    """Return a model's price list, `None` if unknown. Raises MissingExtra if a dollar budget needs a missing list."""
+    """Return a model's price list; `None` if unknown. Raises MissingExtra if a dollar budget needs a missing list."""
     from gesta.models.prices import listed
 
     return listed(name, needed=budget is not None and budget.usd is not None)
@@ -126,7 +126,7 @@ def repair() -> Callable[[str], dict[str, Any] | None]:
 
 
 def described(tool: Tool) -> Tool:
-    """Return the tool with the descriptions of itself and its parameters from its docstring, which is read once."""
+    """Return a copy of the tool that has the descriptions in its docstring: of the tool, and of each parameter."""
     if "\n" not in tool.description:
         return tool
     if "described" not in tool.__dict__:
@@ -142,7 +142,7 @@ class FileOptions(TypedDict, total=False):
 
     durability: Durability
     """`synced` (the default): commits survive a loss of power. `normal` is faster: a loss of power can undo the last
-    commits, a crash cannot. Attempts of tools with effects are always synced."""
+    commits, but a crash of the program cannot. Attempts of tools with effects are always synced."""
     readonly: bool
     """If true, nothing is written, and a missing file is not created."""
     busy_s: float
@@ -172,7 +172,7 @@ class Options(StoreOptions, total=False):
     """After the caller stopped waiting for a turn, a running tool with effects may go on for this many seconds; 10
     by default, 0 to stop it at once."""
     approver: Approver | None
-    """Decides which approvals count. Without an approver, the name in an approval is believed."""
+    """Checks who approved a tool call, and rejects false approvals. Without it, the name in an approval is believed."""
     gone: Callable[[str], bool | None]
     """A function that returns whether the process with a name has ended; `None` if it cannot know. It is called only
     if the operating system cannot tell."""
@@ -293,7 +293,7 @@ def drive(work: Coroutine[Any, Any, T]) -> T:
 
 
 class Record(Base):
-    """An opened record: it runs agents, reads runs, and explains answers."""
+    """An opened record (the store that holds all runs): it runs agents, reads runs, and explains answers."""
 
     async def explain(self, entry: Entry | str | tuple[str, int]) -> "Explanation":
         """Return the explanation of an entry: all that it was made from, back to the question, also in other runs.

@@ -1,7 +1,8 @@
-"""An agent is a frozen description: it has no state, and the record keeps only its name and a digest.
+"""An agent is a frozen description: it has no state, and the record (a store of runs) keeps only its name and a digest.
 
-Its model and formatter may be given as addresses. `gesta.open` replaces these by objects when a turn begins ("binds"
-the agent). An agent with a `program` runs an async Python function in place of a model.
+A turn goes from a message to the answer. An agent's model and formatter may be given as addresses. `gesta.open`
+replaces these by objects when a turn begins ("binds" the agent). An agent with a `program` runs an async function
+instead of a model.
 """
 
 import math
@@ -117,8 +118,9 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
     output: type[T] | Output[T] | None = None
     """The type of the answer; `None` for text. An `Output` also says how the model is made to answer with this type."""
     repair: bool | Callable[[str], dict[str, Any] | None] = False
-    """Whether arguments that are nearly JSON are repaired, which the record notes; a function does the repair
-    itself. For a tool with an effect, they are repaired only if a person has to approve its calls."""
+    """Whether tool arguments from the model that are nearly JSON are repaired, which the record notes. A function
+    replaces the built-in repair. For a tool with an effect, they are repaired only if a person has to approve its
+    calls."""
     meta: dict[str, Any] = {}
     """Further data to store in the agent's request headers, such as the prompt that it was made from. No model reads
     it."""
@@ -138,7 +140,7 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
     hint: str | None = None
     """The place from which the agent was loaded, for people to read; Gesta never imports it."""
     catalog: str | None = None
-    """Version of the catalog that its tools and prompts come from. The begin of each turn stores it."""
+    """Version of the catalog that its tools and prompts come from. The first entry of each turn stores it."""
     fallbacks: Sequence[Any] = ()
     """Models, or addresses of models. If a model fails and has no try left, the next model is asked for the rest of
     the turn."""
@@ -255,11 +257,11 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
         return replace(self, tools=[tool for tool in self.tools if tool.offered(wanted, now)])
 
     def in_place(self, model: str) -> "Agent[T]":
-        """Return the fallback agent whose model has this name; this agent itself if no fallback has it."""
+        """Return the agent among the fallbacks whose model has this name; this agent itself if there is none."""
         return next((each for each in self.fallbacks if each.asked().name == model), self)
 
     def asked(self) -> Model:
-        """Return the model of the agent, which must be bound.
+        """Return the model. The agent must be bound: its model is an object, not an address.
 
         If it has none, return a model that refuses every request.
         """
@@ -269,7 +271,7 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
         return self.model
 
     def formats(self) -> Formatter[Any]:
-        """Return the formatter of the agent, which must be bound."""
+        """Return the formatter. The agent must be bound: its formatter is an object, not an address."""
         assert not isinstance(self.formatter, str), f"agent {self.name!r} was not bound"
         return self.formatter
 
@@ -372,7 +374,7 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
 
 
 def with_model_of(tool: Tool, asked: Model | str) -> Tool:
-    """Return the tool; if it runs an agent that lacks a model, that agent gets the model `asked`."""
+    """Return the tool, but if it runs an agent without a model, a copy whose agent has the model `asked`."""
     if not isinstance(tool.agent, Agent) or not tool.agent.lacks_model:
         return tool
     below = replace(tool.agent, model=asked)

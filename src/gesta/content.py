@@ -61,17 +61,17 @@ class Part(Struct, frozen=True, kw_only=True, omit_defaults=True):
     type: Literal["text", "image", "file"]
     text: str | None = None
     data: Any = None
-    """The bytes of an image or file; large ones are kept as a blob."""
+    """The bytes of an image or file. Large ones are stored outside the entry, as a blob."""
     url: str | None = None
     """Address of the image or file, for a model that can fetch it."""
     blob: str | None = None
-    """Name of the blob in this run that holds the data."""
+    """Name of the blob (a value stored outside the entry) that holds the data."""
     media_type: str | None = None
     name: str | None = None
 
 
 class Error(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An error, as data."""
+    """An error as it is stored in an entry: its type, its message, and the HTTP status if a server caused it."""
 
     type: str
     """Class of the exception, or a short name of Gesta's such as `timeout`."""
@@ -89,7 +89,8 @@ class Forked(Struct, frozen=True, kw_only=True, omit_defaults=True):
     digest: str = ""
     """Digest of that entry, in hex; the digest of the fork's first own entry is computed from it."""
     live: list[str] | None = None
-    """Names of tools, beside the pure ones, whose calls may run in the fork if the base has no result for them."""
+    """Names of tools with effects that the fork may really call, if the base has no result for the call. Pure tools may
+    always be called."""
 
 
 class Opened(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -1,7 +1,9 @@
 """An entry is a content with its place, time and causes; it is written once and never changes.
 
-Its seq is its number in its run, and its id is `run.seq`; there is no second id. A `Draft` is a content before it is
-written, an `Entry` is stored, and a `Row` is an entry in its stored form: the texts whose bytes the digest covers.
+A content says what happened, such as a message or a tool call. A run is one conversation or task of an agent, stored as
+a sequence of entries. An entry's seq is its number in its run, and its id is `run.seq`; there is no second id. A
+`Draft` is a content before it is written, an `Entry` is stored, and a `Row` is an entry in its stored form: the texts
+whose bytes the digest covers.
 
 All state of a run is computed from its entries by a `View`, a fold over entries. So this state can be deleted and
 computed again.
@@ -34,10 +36,10 @@ class Row(Struct, frozen=True, gc=False):
     seq: int
     kind: str
     at: str
-    """UTC, ISO 8601 with microseconds and a final Z."""
+    """Time at which the entry was written: UTC, ISO 8601 with microseconds and a final Z."""
     span: int
     causes: str
-    """JSON array of seqs and [run, seq] pairs."""
+    """The entries that this one was made from: a JSON array of seqs, and of [run, seq] pairs for other runs."""
     version: int
     content: str
     """JSON object of the content, with its tag."""
@@ -84,7 +86,7 @@ class Entry(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Draft(Struct, frozen=True):
-    """A content that is to become an entry."""
+    """A content that is not written yet, with the causes and annotations that its entry will have."""
 
     content: Content
     causes: tuple[Cause, ...] = ()
@@ -130,7 +132,7 @@ class View(Protocol[S]):
         """Return the state before the first entry."""
 
     def apply(self, state: S, entry: Entry) -> S:
-        """Return the state after one more entry. Only an entry whose content does not fit its kind may raise."""
+        """Return the state after one more entry. May raise only for an entry whose content does not fit its kind."""
 
 
 def fold(view: View[S], entries: Iterable[Entry], state: S | None = None) -> S:

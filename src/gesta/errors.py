@@ -125,7 +125,7 @@ class NewerRecord(RecordError):
 
 
 class WriteFailed(RecordError):
-    """Entries could not be committed; the handle is closed for writing."""
+    """Entries could not be committed. The opened run accepts no further entries."""
 
     def __init__(self, address: str, found: str, *, stands: str = "What was committed before stands") -> None:
         super().__init__(
@@ -180,7 +180,7 @@ class RunHeld(RunError):
 
 
 class RunMirrored(RunError):
-    """The run is a mirror of a run in another record, or was moved there."""
+    """The run is a copy of a run in another record, or was moved there. It can be continued only there."""
 
     def __init__(self, run: str, record: str, *, moved: bool = False) -> None:
         found = "was moved to" if moved else "is a mirror of the same run in"
@@ -251,7 +251,7 @@ class Expired(NotWaiting):
 
 
 class SaidBefore(RunError):
-    """Somebody gave another answer to the same wait before."""
+    """Somebody already gave a different answer to the same question or request."""
 
     def __init__(self, run: str, what: str, verdict: str, by: str, root: str) -> None:
         super().__init__(
@@ -292,7 +292,7 @@ class OtherProgram(RunError):
 
 
 class OtherType(RunError):
-    """An answer that is on record is not of the type that the agent has now."""
+    """An answer that is on record does not fit the type that the agent's answers have now."""
 
     def __init__(self, run: str, turn: int, wrong: str) -> None:
         super().__init__(
@@ -364,7 +364,7 @@ class NoServer(AgentError):
 
 
 class ScriptExhausted(AgentError):
-    """A scripted or replayed model was asked more often than it has items."""
+    """A scripted or replayed model was asked for more replies than it has."""
 
     def __init__(self, name: str, asked: int, items: int) -> None:
         todo = "It counts the answers of the whole run: add one, or begin another session."

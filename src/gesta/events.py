@@ -1,9 +1,10 @@
 """An event describes one entry of a run, or words that are not on record yet.
 
-Events are not stored. Words of an answer or of a thought are sent while the model generates them; every other event is
-sent after its entry is durable. A `retract` event withdraws words that did not become the answer. `Event` is a closed
-union; `event.type` says which of its classes an event has. An `Outcome` says how a turn ended or what it waits for. It
-is computed from the state of the run and not stored.
+An entry is one stored fact, such as a tool call; a run is the sequence of an agent's entries. Events are not stored.
+Words of an answer or of a thought are sent while the model generates them; every other event is sent after its entry is
+durable. A `retract` event withdraws words that did not become the answer. `Event` is a closed union; `event.type` says
+which of its classes an event has. An `Outcome` says how a turn ended or what it waits for. It is computed from the
+state of the run and not stored.
 """
 
 import logging
@@ -27,7 +28,7 @@ class Explain(Struct, frozen=True):
     derived_from: tuple[str, ...]
     """Ids of the nodes that the entry was made from."""
     holds: Content | None = None
-    """The content of the entry."""
+    """The content of the entry: what happened, such as a message or a tool call."""
 
 
 class Outcome(Struct, Generic[T], frozen=True, kw_only=True):
@@ -122,7 +123,7 @@ class CallEvent(AnyEvent, frozen=True, kw_only=True, tag="call"):
 
 
 class ResultEvent(AnyEvent, frozen=True, kw_only=True, tag="result"):
-    """A call has a result. Its text follows as an `observation`."""
+    """A tool call has a result. The text of the result follows in an `observation` event."""
 
     type: ClassVar[Literal["result"]] = "result"
     call: int | None
@@ -146,7 +147,7 @@ class AnswerEvent(AnyEvent, frozen=True, kw_only=True, tag="answer"):
 
 
 class ExplainEvent(AnyEvent, frozen=True, kw_only=True, tag="explain"):
-    """How one entry is explained: `explain_id` names the entry, and `explain_graph` says what it was made from."""
+    """One entry as a node of the explanation: `explain_id` names it, and `explain_graph` says what it was made from."""
 
     type: ClassVar[Literal["explain"]] = "explain"
     explain_id: str
@@ -220,13 +221,14 @@ LOGGER = logging.getLogger("gesta")
 
 
 class Broadcast(Struct, eq=False, weakref=True):
-    """Sends words of a reply to the listeners in this process that follow a root run or a run below it."""
+    """Sends words of a model's reply, while it is generated, to the listeners of a root run and the runs below it."""
 
     listeners: list[Callable[[Event, int], None]] = field(default_factory=list)
     """Functions that are called with an event and with the seq of the last durable entry of its run. The event comes
     after that entry."""
     coming: dict[str, list[tuple[Event, int]]] = field(default_factory=dict)
-    """For each run, the word events of its last message so far, each with the seq of the last durable entry."""
+    """For each run, the word events of its newest message so far, for listeners that join later. Each has the seq of
+    the run's last durable entry."""
 
     def join(self, listener: Callable[[Event, int], None]) -> None:
         """Add a listener, and first call it with the words of each run's last message that were already sent."""

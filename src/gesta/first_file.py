@@ -1,7 +1,8 @@
-"""Prints a note, at most once per process, if a program's record was in memory because it named no file.
+"""Prints a hint about keeping the record in a file, at most once per process, if a program named no file for it.
 
-The note is printed only for a program that a person started as a file: not for a library that calls `run_sync`, a test
-or the interactive prompt. A program that names any record, even `:memory:`, gets no note.
+Without a file, the record (all that the agents did) exists only in memory. The hint is printed only for a program that
+a person started as a file: not for a library that calls `run_sync`, a test or the interactive prompt. A program that
+names any record, even `:memory:`, gets no hint.
 """
 
 import os
@@ -22,7 +23,7 @@ UNDER_TEST = "PYTEST_CURRENT_TEST"
 
 
 def tell(caller: FrameType) -> None:
-    """Write the note to standard error, if the calling module is a file that was started as a program.
+    """Write the hint to standard error, if the calling module is a file that was started as a program.
 
     Only the first call in a process writes.
     """

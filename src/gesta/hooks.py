@@ -64,7 +64,7 @@ VERDICTS: dict[Point, tuple[type[Verdict], ...]] = {
 
 
 class Calling(Struct, frozen=True):
-    """The tool call that a hook has to allow or refuse."""
+    """The tool call that is about to run. A hook allows, changes or refuses it."""
 
     tool: str
     args: dict[str, Any]
@@ -74,7 +74,7 @@ class Calling(Struct, frozen=True):
 
 
 class Asking(Struct, frozen=True):
-    """The request that a hook has to allow or refuse."""
+    """The request to the model that is about to be sent. A hook allows or refuses it, or adds words to it."""
 
     number: int
     """Number of the request in the turn, from 1. A repeated try of the same request keeps its number."""

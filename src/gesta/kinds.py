@@ -1,8 +1,9 @@
 """Each thing that can happen in a run has a class here; `Content` is the closed, tagged union of them.
 
-A tag on disk never changes; the classes keep the names that agent-catalog's activity logs use. Every link (`of`,
-`call`, `header`, `extends`) is the seq of an entry in the same run. It is never a provider's id, because providers
-repeat or omit ids. These classes hold data only: they do not know how they are stored, shown or sent.
+A run is one conversation or task of an agent, stored as entries; an entry's *seq* is its number in the run. A tag on
+disk never changes; the classes keep the names that agent-catalog's activity logs use. Every link (`of`, `call`,
+`header`, `extends`) is the seq of an entry in the same run. It is never a provider's id, because providers repeat or
+omit ids. These classes hold data only: they do not know how they are stored, shown or sent.
 
 Words: a *span* is a named part of a run, from its `begin` to its `end`; a *doubt* is a call that may or may not have
 had its effect; an *epoch* counts how often the right to write a run (the lease) was taken.
@@ -74,7 +75,7 @@ class AssistantContent(Base, frozen=True, kw_only=True, tag="assistant"):
 
 
 class RequestHeaderContent(Base, frozen=True, kw_only=True, tag="request-header"):
-    """Tools, instructions, model and settings. They hold for every later request, until another header is written."""
+    """Tools, instructions, model and settings. They apply to every later request, until another header is written."""
 
     kind: ClassVar[Kind] = Kind.RequestHeader
     tools: list[dict[str, Any]] | None = None
@@ -157,7 +158,8 @@ class AttemptContent(Base, frozen=True, kw_only=True, tag="attempt"):
     epoch: int
     """Epoch of the lease (the right to write the run) under which the attempt was made."""
     effect: str | None = None
-    """The tool's effect policy at the time of the attempt; `None` if it is not known."""
+    """The tool's `effect` at the time of the attempt: pure, idempotent, once or transactional; `None` if it is not
+    known."""
     process: str | None = None
     """Name of the process that makes the attempt, as `Store.gone` takes it; `None` in entries of format 1."""
     key: str | None = None
@@ -256,7 +258,7 @@ class EndContent(Base, frozen=True, kw_only=True, tag="end"):
 
 
 class EdgeContent(Base, frozen=True, kw_only=True, tag="edge"):
-    """One unit of work calls another (vertical), or hands over to it (horizontal)."""
+    """One unit of work (a run or span) calls another (vertical), or hands its work over to another (horizontal)."""
 
     kind: ClassVar[Kind] = Kind.Edge
     source: list[str]
@@ -278,7 +280,7 @@ class KeyValueContent(Base, frozen=True, kw_only=True, tag="key-value"):
 
 
 class DecisionContent(Base, frozen=True, kw_only=True, tag="decision"):
-    """A routing choice: pattern, task type, next speaker."""
+    """A choice between alternatives, such as the next speaker, the type of a task or the pattern to use."""
 
     kind: ClassVar[Kind] = Kind.Decision
     choice: str
@@ -310,10 +312,10 @@ class ApprovalRequestContent(Base, frozen=True, kw_only=True, tag="approval-requ
     kind: ClassVar[Kind] = Kind.ApprovalRequest
     of: int
     args_digest: str
-    """SHA-256 of the canonical arguments, in hex."""
+    """SHA-256 of the call's arguments as canonical JSON, in hex. An approval holds for these arguments only."""
     expires: datetime | None = None
     effect: str | None = None
-    """The tool's effect policy; `None` if it is not known."""
+    """The tool's `effect`: pure, idempotent, once or transactional; `None` if it is not known."""
 
 
 class ApprovalContent(Base, frozen=True, kw_only=True, tag="approval"):
@@ -423,7 +425,7 @@ class CompactionContent(Base, frozen=True, kw_only=True, tag="compaction"):
     to_seq: int
     summary: str | None = None
     tokens: int | None = None
-    """Estimated number of tokens of the range in the prompt."""
+    """Estimated number of tokens that the range had in the prompt."""
     error: Error | None = None
     """Why there is no summary, if an agent had to write one."""
     run: str | None = None

@@ -1,9 +1,10 @@
 """Computes which entries an entry was made from, for the explanation of an answer.
 
-`PLACES` says for each kind whether its entries are nodes of an explanation, of which type, and which causes they must
-have. `Origin` folds one run. Explanations of old entries and events about new entries use this one fold, so they agree.
-A cause in another run is kept as a link, which `derived` follows. A cause that is not a node (a request, an attempt, an
-`edge` to a child run) is replaced by the nodes that it was made from itself. A seq is an entry's number in its run.
+An explanation is a graph: its nodes are entries, such as questions, results and answers. `PLACES` says for each kind of
+entry whether it is a node, of which type, and which causes it must have. `Origin` folds one run. Explanations of old
+entries and events about new entries use this one fold, so they agree. A cause in another run is kept as a link, which
+`derived` follows. A cause that is not a node (a request, an attempt, an `edge` to a child run) is replaced by the nodes
+that it was made from itself. A seq is an entry's number in its run.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -97,7 +98,7 @@ class Origin(Struct, weakref=True):
 
     nodes: dict[int, NodeType] = field(default_factory=dict)
     links: dict[int, tuple[Key, ...]] = field(default_factory=dict)
-    """For each entry, the entries that it was made from: its causes, its links, and entries that these imply."""
+    """For each entry, the entries that it was made from: its declared causes, and those that its fields imply."""
     nearest: dict[int, tuple[Key, ...]] = field(default_factory=dict)
     """For each entry, the nearest nodes that it was made from. Causes in other runs are kept unchanged."""
     spans: dict[int, tuple[int, str]] = field(default_factory=dict)
@@ -107,7 +108,7 @@ class Origin(Struct, weakref=True):
     asked: dict[int, list[int]] = field(default_factory=dict)
     """Seqs of the questions, by the begin of their turn. The key 0 holds all questions of the run."""
     answered: set[int] = field(default_factory=set)
-    """Seqs of the begins of turns and spans that contain an `assistant`."""
+    """Seqs of the begins of turns and spans that contain an answer (an `assistant` entry)."""
     loose: set[int] = field(default_factory=set)
     """Nodes of the last turn from which no other node has been made. The `end` of a turn without an answer has these
     nodes as its causes."""
@@ -118,7 +119,7 @@ class Origin(Struct, weakref=True):
     calling: set[int] = field(default_factory=set)
     """Seqs of the completions that have calls."""
     longer: set[int] = field(default_factory=set)
-    """Seqs of the completions that say something else than the answer that was taken from them."""
+    """Seqs of the completions whose text differs from the answer that was taken from them."""
     said: dict[int, int] = field(default_factory=dict)
     """For each completion with a text, the hash of that text; see `digest`."""
     found: dict[int, list[int]] = field(default_factory=dict)
@@ -156,9 +157,9 @@ class Origin(Struct, weakref=True):
         return 0
 
     def became(self, seq: int) -> int:
-        """Return the seq of the answer or thought that a completion without calls became; 0 for any other entry.
+        """Return the seq of the answer or thought that was made from a completion without calls; 0 for any other entry.
 
-        A completion that says something else than its answer did not become it: both are nodes.
+        If the completion's text differs from the answer, the result is 0 too, because both are nodes then.
         """
         return 0 if seq in self.calling or seq in self.longer else self.spoken.get(seq, 0)
 
@@ -242,7 +243,7 @@ class Origin(Struct, weakref=True):
                 self.found.setdefault(other, []).append(seq)
 
     def _behind(self, link: Key, entry: Entry) -> tuple[Key, ...]:
-        """Return the nearest nodes for a cause: the cause itself if it is a node, else the nodes it was made from."""
+        """Return the nodes that stand for a cause: itself if it is a node, else the nodes that it was made from."""
         run, seq = link
         became = self.became(seq) if run == entry.run else 0
         if became and became != entry.seq:
@@ -252,7 +253,7 @@ class Origin(Struct, weakref=True):
         return self.nearest.get(seq, ())
 
     def _reduced(self, near: set[Key], run: str) -> set[Key]:
-        """Return the nodes without those from which another node of the set was made."""
+        """Return only those nodes of the set from which no other node of the set was made."""
         if len(near) < 2:
             return near
         lowest = min(seq if other == run else self.named.get((other, seq), 0) for other, seq in near)
@@ -268,7 +269,7 @@ class Origin(Struct, weakref=True):
 
 
 def digest(text: str) -> int:
-    """Return a number that two texts share if they differ in space only."""
+    """Return a hash of a text without its white space. Texts that differ only in white space have the same hash."""
     return hash("".join(text.split()))
 
 

@@ -1,7 +1,8 @@
 """One step is: fold the entries into a state, decide on a move, carry it out. A turn is a sequence of steps.
 
-The turn ends with an answer or another reason, or it waits for a person, a time or another run. Resume, replay,
-take-over after a crash and approval are the same loop, over a log that another process began.
+A move is the next action: ask the model, run tools, wait, or finish. The turn ends with an answer or another reason, or
+it waits for a person, a time or another run. Resume, replay, take-over after a crash and approval are the same loop,
+over a log that another process began.
 """
 
 from typing import cast
@@ -30,7 +31,7 @@ from gesta.store import Letter
 async def step(
     agent: Agent, live: LiveRun, decider: Decider = decide, scope: anyio.CancelScope | None = None
 ) -> tuple[Move | None, list[Entry]]:
-    """Decide on a move and carry it out. A move that ends the turn is left to the caller.
+    """Decide on a move and carry it out. If the move ends the turn, it is returned but not carried out.
 
     Args:
         live: the run, with its log and its state.
@@ -40,7 +41,7 @@ async def step(
 
     Returns:
         The move and the entries that were written for it. `None` as the move means that the turn's program continues. A
-        wait is decided again after the writing, so that it names the approval-requests and questions just written.
+            wait is decided again after the writing, so that it names the approval-requests and questions just written.
     """
     match move := decider(agent, live.state):
         case None | Finish():
@@ -117,9 +118,9 @@ def _expire(live: LiveRun) -> bool:
 
 
 def _received(letter: Letter, content: Content, attempt: Entry | None, live: LiveRun) -> Content:
-    """Return the content to write for a letter.
+    """Return the content that a letter (an approval, answer or other message in the inbox) becomes when it is written.
 
-    An approval is written with the judgement whether it counts. A result that comes too late is marked as late.
+    An approval is written with the judgement whether it is valid. A result that comes too late is marked as late.
     """
     if isinstance(content, ApprovalContent):
         record, approver = live.log.journal.store.info.id, live.host.terms.approver
@@ -177,7 +178,7 @@ def wake(agent: Agent, live: LiveRun, by: str | None) -> None:
 def taken(state: RunState, head: int, mark: int | None) -> None:
     """Prepare a run's state after this process took the lease, the right to write the run.
 
-    The arguments are stored. Every open attempt is made to be checked again, because its process may have ended since.
+    Each attempt of a tool that has no result yet must be checked again: its process may have ended since.
 
     Args:
         head: seq of the run's last entry when the lease was taken.

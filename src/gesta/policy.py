@@ -29,7 +29,7 @@ ELSEWHERE = {
 
 
 class Spelled(msgspec.StructMeta):
-    """Metaclass that names the nearest field in the error for a misspelt keyword."""
+    """Metaclass for a better error: a misspelt keyword raises TypeError with the name of the most similar field."""
 
     if not TYPE_CHECKING:  # checkers read the fields themselves
 
@@ -55,7 +55,7 @@ class Limits(Struct, frozen=True, kw_only=True, metaclass=Spelled):
 
 
 class Retry(Struct, frozen=True, kw_only=True, metaclass=Spelled):
-    """The rules for repeating a request that got no reply. Each try sends the same body as a new `request` entry."""
+    """The rules for repeating a request that got no reply. Each try sends the same body and is stored as a request."""
 
     tries: int = 4
     """Number of tries in a row that may fail before the turn fails. Tries lost to a crash do not count."""

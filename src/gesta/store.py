@@ -1,8 +1,9 @@
 """A store keeps rows (encoded entries) and blobs (large values), and grants the leases that allow writing to a run.
 
-A store does not read contents: rows come encoded, and are returned unchanged. Everything else that it holds (indexes,
-inboxes of runs, leases) is derived or temporary, and no digest covers it. Every implementation must pass the tests of
-`gesta.testing.StoreContract`.
+A *record* is everything in one store. A *run* is one conversation or task of an agent: its entries have the numbers
+`seq`, from 1. The number `pos` counts the entries of all runs, in commit order. A store does not read contents: rows
+come encoded, and are returned unchanged. Everything else that it holds (indexes, inboxes of runs, leases) is derived or
+temporary, and no digest covers it. Every implementation must pass the tests of `gesta.testing.StoreContract`.
 """
 
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -48,7 +49,7 @@ class Lease(Struct, frozen=True):
     head: int
     """Seq of the run's last entry when the lease was taken; 0 for a run without entries."""
     digest: bytes
-    """Digest of that entry; 32 zero bytes for a run without entries."""
+    """Digest of the entry at `head`; 32 zero bytes for a run without entries."""
     lost: bool = False
     """Whether the previous holder did not release the lease, because its process ended or lost its connection."""
 
@@ -73,12 +74,13 @@ class Letter(Struct, frozen=True):
 
 
 class Prune(Struct, frozen=True):
-    """A run to be removed with its entries, blobs, letters and keys. Its lease ends, but its epoch keeps counting."""
+    """A run to be removed with its entries, blobs, letters and keys. A later lease of the run has a new epoch."""
 
     lease: Lease
     """The lease of the run, held by the caller. If the run has entries after `lease.head`, it is not removed."""
     letters: Sequence[int] = ()
-    """Ids of all letters in the run's inbox. If the inbox has any other letter, the run is not removed."""
+    """Ids of all letters that the caller found in the run's inbox. If another letter has arrived since, the run is not
+    removed."""
 
 
 class Batch(Struct, frozen=True):
@@ -92,8 +94,8 @@ class Batch(Struct, frozen=True):
     letters: Sequence[int] = ()
     """Ids of the inbox letters that became rows of this batch. The commit deletes them."""
     prunes: Sequence[Prune] = ()
-    """Other runs that this commit removes. The rows of this batch record the removal. They also keep pos numbers of
-    removed rows from being used again."""
+    """Other runs that this commit removes. The batch must have rows: they record the removal, and have pos numbers
+    above those of the removed rows, so that no pos is used twice."""
     synced: bool = False
     """Whether the commit is on disk before `append` returns, whatever the durability, because an effect follows."""
     beside: Sequence["Batch"] = ()
@@ -175,7 +177,7 @@ class Foreign(Struct, frozen=True):
     """Objects in a file or schema that Gesta did not make, each described in words for people."""
 
     aside: Sequence[str] = ()
-    """Triggers on Gesta's tables, and objects with the names of Gesta's views. Gesta does not use them."""
+    """Triggers on Gesta's tables, and objects that have the names of Gesta's views. Gesta ignores them."""
     beside: Sequence[str] = ()
     """Tables of other programs in the same file or schema, with their indexes, triggers and views."""
     tools: Sequence[str] = ()
@@ -288,29 +290,29 @@ class Store(Protocol):
         """
 
     async def declare_gone(self, process: str, by: str) -> None:
-        """Record that a person states that a process has ended. From then on `gone` returns `True` for it.
+        """Record a person's statement that a process has ended. From then on `gone` returns `True` for it.
 
         Args:
             by: name of the person.
         """
 
     async def adopt(self, by: str) -> None:
-        """Record that a person wants this copy of a record to be used from now on. After that `info.mark` is `None`.
+        """Record a person's decision to use this copy of a record from now on. After that `info.mark` is `None`.
 
         Args:
             by: name of the person.
         """
 
     def keep(self) -> Callable[[], None]:
-        """Make this process count as running until the returned function is called, even after `close`.
+        """Show this process to others as still running until the returned function is called, even after `close`.
 
-        This is for threads of tools, which may run longer than the turn and the open record.
+        Threads of tools need this: they may run longer than the turn and the open record.
         """
 
     def descriptor(self) -> int | None:
-        """Return a file descriptor for subprocesses; `None` if the store has none.
+        """Return a file descriptor that a subprocess can inherit; `None` if the store has none.
 
-        While a subprocess that inherited it is running, this process counts as running.
+        As long as that subprocess runs, `gone` does not report this process as ended.
         """
 
     def tail(self, after: int = 0) -> AsyncGenerator[list[Row], None]:

@@ -1,7 +1,8 @@
 """The synchronous API: programs without an event loop run agents and record spans through it.
 
-Running an agent starts an event loop for that call. Recording needs no loop: a store in one file or in memory never
-waits for another task, so its coroutines finish at once. Each entry is committed before `log` returns.
+A record is the store of all runs; a span is a named part of a run. Running an agent starts an event loop for that call.
+Recording needs no loop: a store in one file or in memory never waits for another task, so its coroutines finish at
+once. Each entry is committed before `log` returns.
 """
 
 import asyncio
@@ -199,7 +200,7 @@ class SyncRecord:
         return anyio.run(lambda: self.record.resume(run, agent, listener=listener, by=by, **options))
 
     def send(self, run: str, content: Content, *, key: str) -> bool:
-        """Send a content to the inbox of a run; see `Record.send`."""
+        """Put a content, such as an answer, into the inbox of a run; see `Record.send`."""
         return drive(self.record.send(run, content, key=key))
 
     def approve(

@@ -55,7 +55,7 @@ def warn(failed: Failed) -> None:
 
 
 class Seen(Struct, frozen=True):
-    """The facts that a worker remembers about a run that had nothing to do when it was last examined."""
+    """What a worker remembers about a run after examining it and finding nothing to do."""
 
     head: int
     open: bool
@@ -94,7 +94,7 @@ class Worker:
         self._went = 0
 
     async def look(self, told: Told) -> int:
-        """Continue every run that is due now, and return how many there were.
+        """Continue every run that is due now, and return the number of runs that were due.
 
         Args:
             told: is called with each outcome.

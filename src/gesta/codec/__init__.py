@@ -1,4 +1,7 @@
-"""Converts entries into rows (their stored form) and back: encoding, canonical bytes, digests, large values."""
+"""Converts entries (stored facts of a run) into rows (their stored form) and back.
+
+This includes encoding, canonical bytes, digests and large values.
+"""
 
 from gesta.codec.chain import link, seal, verify
 from gesta.codec.rows import canonical, decode_content, digest_of, encode_content

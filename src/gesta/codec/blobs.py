@@ -26,7 +26,7 @@ def blob_name(salt: bytes, data: bytes) -> str:
 
 
 def intact(name: str, salt: bytes, data: bytes) -> bool:
-    """Return whether the name of a blob matches its salt and data."""
+    """Return whether a blob is unchanged: its name is the hash of its salt and data."""
     return len(salt) == SALT and blob_name(salt, data) == name
 
 
@@ -54,7 +54,7 @@ class Blobs:
     def take(self) -> list[tuple[str, bytes, bytes]]:
         """Return (name, salt, data) of each blob that is new since the last call, in order.
 
-        Their data are then forgotten.
+        After that, this object keeps only the names of these blobs.
         """
         fresh, self.fresh = self.fresh, []
         return fresh

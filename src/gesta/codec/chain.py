@@ -1,6 +1,6 @@
-"""The digest of a row covers its bytes and the previous row's digest, and so all earlier rows.
+"""The digest of a row (a stored entry) covers its bytes and the previous row's digest, and so all earlier rows.
 
-It is never redefined.
+So nobody can change an old entry unnoticed. How the digest is computed never changes.
 """
 
 from hashlib import sha256
@@ -15,7 +15,7 @@ _HEADERS = msgspec.json.Encoder()
 def seal(salt: bytes, content: str, annotations: str | None) -> bytes:
     """Return the digest (32 bytes) of the part of a row that can be erased: content and annotations.
 
-    The seal is kept when that part is erased. This function must never change: existing records depend on it.
+    When that part is erased, its digest stays. This function must never change: existing records depend on it.
     """
     return sha256(b"%b%b\0%b" % (salt, content.encode(), annotations.encode() if annotations else b"")).digest()
 
@@ -25,7 +25,7 @@ def link(prev: bytes, row: Row, sealed: bytes | None = None) -> bytes:
 
     Args:
         prev: the digest of the previous row.
-        sealed: the seal of an erased row; `None` to compute it.
+        sealed: for an erased row, the digest that `seal` returned before; `None` to compute it.
     """
     header = row.run, row.seq, row.kind, row.at, row.span, msgspec.Raw(row.causes), row.version
     sealed = seal(row.salt, row.content, row.annotations) if sealed is None else sealed
@@ -36,7 +36,7 @@ def verify(row: Row, prev: bytes, sealed: bytes | None = None) -> bool:
     """Return whether a row is unchanged since it was written after the row with the digest `prev`.
 
     Args:
-        sealed: the seal of an erased row, of which only the header can be checked; `None` for any other row.
+        sealed: for an erased row, of which only the header can be checked, the digest of the erased part; else `None`.
     """
     try:
         # fixed sizes, so that no byte can move from one part to another

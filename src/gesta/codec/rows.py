@@ -139,7 +139,7 @@ def _annotations(text: str, blobs: Mapping[str, bytes]) -> dict[str, Any]:
 
 
 def _unreadable_column(row: Row, blobs: Mapping[str, bytes]) -> str:
-    """Return what is wrong with the first column that cannot be read; empty if all columns can be read."""
+    """Return an error text for the first column of a row that cannot be read; empty if all can be read."""
     for name, kind in _COLUMNS.items():
         cell = getattr(row, name)
         if cell is None and name == "annotations":
@@ -244,7 +244,7 @@ def _pack(value: Any, keep: Keep | None, *, typed: bool, plain: bool = False) ->
 
 @cache
 def _stand_in_words(kind: Any) -> dict[str, tuple[str, ...]]:
-    """Return, for each field of a content's class, the fixed words of Gesta that no redaction may change."""
+    """Return, for each field of a content's class, fixed words such as `error` that redaction leaves unchanged."""
     found: dict[str, tuple[str, ...]] = {kind.__struct_config__.tag_field: (kind.__struct_config__.tag,)}
     for field in msgspec.structs.fields(kind):
         for option in (field.type, *get_args(field.type)):

@@ -44,7 +44,7 @@ def run_rows(run: str, entries: Iterable[Whole], keep: Keep, *, plain: bool) -> 
 
 
 def encode_notes(notes: dict[str, Any], keep: Keep) -> str:
-    """Return annotations as stored text.
+    """Return annotations (named values of an entry) as stored text.
 
     Args:
         keep: stores a large value as a blob, and returns the blob's name.

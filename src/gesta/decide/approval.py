@@ -1,9 +1,10 @@
-"""An approval counts if it came before its request expired, and if the program's Approver accepts it.
+"""Decides whether an approval is valid: it came before its request expired, and the program's Approver accepts it.
 
-The name in an approval proves nothing: whoever can send a letter to a run's inbox can write any name. An `Approver`
-checks who approves. The program passes it to `gesta.open`; neither it nor its keys are ever read from the record. Each
-approval is judged once, when its letter becomes an entry. The entry stores the judgement in `sent_at` and `refused`.
-`SignedApprovals` is an Approver that requires a signature over the call, its arguments and the answer.
+An approval is a person's answer whether a tool call may run. The name in it proves nothing: whoever can send a letter
+to a run's inbox can write any name. An `Approver` checks who approves. The program passes it to `gesta.open`; neither
+it nor its keys are ever read from the record. Each approval is judged once, when its letter becomes an entry. The entry
+stores the judgement in `sent_at` and `refused`. `SignedApprovals` is an Approver that requires a signature over the
+call, its arguments and the answer.
 """
 
 import hmac
@@ -30,7 +31,7 @@ FORM = "gesta approval 1"  # to be changed whenever other facts are signed, so t
 
 
 class Asked(Struct, frozen=True, kw_only=True):
-    """The one tool call that a person is asked about. An approval holds for this call only."""
+    """The one tool call that a person is asked about. An approval allows this call only."""
 
     record: str
     """Id of the record."""
@@ -71,10 +72,10 @@ class Asked(Struct, frozen=True, kw_only=True):
 
 
 class Approver(Protocol):
-    """The interface of an object that decides whether an approval counts."""
+    """The interface of an object that checks who approved a tool call, and may reject the approval."""
 
     def refuses(self, approval: ApprovalContent, asked: Asked) -> str | None:
-        """Return why an approval does not count; `None` if it counts.
+        """Return why an approval is rejected; `None` if it is accepted.
 
         The method is called in the event loop, so it must not block.
         """
@@ -83,13 +84,13 @@ class Approver(Protocol):
 def judged_approval(
     approval: ApprovalContent, letter: Letter, calls: Iterable[OpenCall], record: str, approver: Approver | None
 ) -> ApprovalContent:
-    """Return the approval as it is to be written: with its time of arrival, and with the reason if it does not count.
+    """Return the approval as it is to be written: with its time of arrival, and with the reason if it is rejected.
 
     Args:
         letter: the letter that held the approval. A replay's letter has no time: its approval was judged before.
         calls: the calls of the run that have no result.
         record: id of the record.
-        approver: decides whether the approval counts; `None` if the name in an approval is believed.
+        approver: checks who approved; `None` if the name in an approval is believed.
     """
     if not letter.at:
         return approval
@@ -187,7 +188,7 @@ class SignedApprovals:
         return hash(frozenset(self._keys))
 
     def refuses(self, approval: ApprovalContent, asked: Asked) -> str | None:
-        """Return why an approval does not count; `None` if its token is right. Tokens are compared in constant time."""
+        """Return why an approval is rejected; `None` if its token is right. Tokens are compared in constant time."""
         if approval.token is None:
             return (
                 "It has no token, and this program counts signed approvals alone. "

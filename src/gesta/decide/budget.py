@@ -25,7 +25,7 @@ ALMOST = 1e-9
 
 
 class Overrun(Struct, frozen=True):
-    """The bound of a turn's budget that its next request would exceed."""
+    """A bound of the turn's budget (tokens or dollars), if the next request could exceed it."""
 
     axis: Literal["tokens", "usd"]
     bound: float
@@ -125,7 +125,7 @@ def reserved(agent: Agent, state: RunState) -> dict[str, Any] | None:
 
 
 def settled(agent: Agent, held: Mapping[str, Any], usage: dict[str, Any] | None) -> dict[str, Any]:
-    """Return the cost of a reply, as a budget entry stores it. If it is unknown, the reserved amount counts.
+    """Return the cost of a reply, as a budget entry stores it. An unknown cost is replaced by the reserved amount.
 
     Args:
         held: the reserved amount.
@@ -164,7 +164,7 @@ def share(own: Budget | None, state: RunState, among: int) -> dict[str, Any] | N
 
 
 def returned(edge: int, allowance: Mapping[str, Any] | None, spent: Spent | None) -> BudgetContent | None:
-    """Return the entry that settles the cost of a child run; `None` if neither it nor the run above keeps an account.
+    """Return the entry that settles the cost of a child run; `None` if neither it nor the run above has an account.
 
     Args:
         edge: seq of the edge to the child run.

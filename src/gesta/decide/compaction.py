@@ -1,7 +1,8 @@
 """Chooses what to leave out of a prompt that is too large: first old results of tools, then whole old turns.
 
-The choice depends only on the policy, the run's state and the prompt. So after a crash the same choice is made again. A
-*place* is the index of a message in the prompt.
+A compaction is an entry which says what is left out; nothing is deleted. The choice depends only on the policy, the
+run's state and the prompt. So after a crash the same choice is made again. A *place* is the index of a message in the
+prompt.
 """
 
 from collections.abc import Iterator, Sequence

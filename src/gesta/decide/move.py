@@ -1,8 +1,8 @@
-"""The next move of a turn follows from the agent and the run's state only.
+"""The next move (action) of a turn follows from the agent and the run's state only.
 
-Each process that holds the lease (the right to write the run) decides in the same way: the process that began the turn,
-a process that resumes it after a crash, another worker. So resume, take-over and approval need no code of their own.
-`perform` carries the moves out.
+A turn goes from a message to the answer. Each process that holds the lease (the right to write the run) decides in the
+same way: the process that began the turn, a process that resumes it after a crash, another worker. So resume, take-over
+and approval need no code of their own. `perform` carries the moves out.
 """
 
 from collections.abc import Callable
@@ -30,8 +30,8 @@ class Ask(Struct, frozen=True):
     """The move that asks the model."""
 
     compact: bool = False
-    """Whether the prompt is too large and is made smaller instead; see `decide.compaction`. Then `decide` is called
-    again."""
+    """Whether, instead of asking, the prompt is made smaller because it is too large; see `decide.compaction`. After
+    that `decide` is called again."""
 
 
 class Correct(Struct, frozen=True):
@@ -44,7 +44,7 @@ class Close(Struct, frozen=True):
     """The move that writes a result for each open call before the next request, so that the history is valid."""
 
     results: tuple[ToolResultContent, ...]
-    """A placeholder (a result that says why there is no real one) for each open call."""
+    """A placeholder for each open call: a result which says why there is no real one."""
     lost: int | None = None
     """Seq of a request that a crash interrupted; `None` if there is none."""
 
@@ -63,8 +63,8 @@ class Use(Struct, frozen=True):
     run: tuple[OpenCall, ...]
     """Calls to attempt now. If there are more than `Policy.parallel` calls, the others come in a later move."""
     settle: tuple[OpenCall, ...] = ()
-    """Calls in doubt (they may or may not have happened) or with a resolution, to be settled without another
-    attempt."""
+    """Calls to settle without another attempt: they are in doubt (nobody knows whether they had their effect), or have
+    a resolution (a person or the tool said what happened)."""
 
 
 class Wait(Struct, frozen=True):
@@ -83,7 +83,7 @@ class Finish(Struct, frozen=True):
     text: str | None = None
     """The answer as a text for people, if the program returned one beside `value`."""
     causes: tuple[Cause, ...] = ()
-    """Causes of `value`."""
+    """The entries from which `value` was made."""
 
 
 class Check(Struct, frozen=True):
@@ -91,8 +91,8 @@ class Check(Struct, frozen=True):
 
     point: Point
     of: int = 0
-    """Seq of the message, or of the completion or result with the answer. For a request, the seq of the turn's
-    begin."""
+    """Seq of the message, or of the completion or result with the answer. For a request, which has no seq yet, the seq
+    of the turn's begin."""
     calls: tuple[OpenCall, ...] = ()
 
 
@@ -163,7 +163,7 @@ def decide_calls(agent: Agent, state: RunState) -> Use | Wait | Finish | None:
 
 
 def decide_request(agent: Agent, state: RunState) -> Move:
-    """Return the move that asks the model, or the move that must come first, or the end of the turn."""
+    """Return the move that asks the model, or a move that has to come first, or the move that ends the turn."""
     assert state.turn is not None
     return _over(state.turn) or _request(agent, state, state.turn)
 
@@ -181,7 +181,7 @@ def _request(agent: Agent, state: RunState, turn: Turn) -> Move:
 
 
 def decide_step(agent: Agent, state: RunState, name: str) -> Finish | Wait | None:
-    """Return the end or the wait that prevents a program from doing a step now; `None` if it may do the step.
+    """Return the move that ends the turn or waits, if a program may not do a step now; `None` if it may do the step.
 
     Args:
         name: name of the step.
@@ -199,7 +199,7 @@ def decide_step(agent: Agent, state: RunState, name: str) -> Finish | Wait | Non
 
 
 def decide_program(agent: Agent, state: RunState) -> Wait | None:
-    """Return the wait that prevents a program from being started again; `None` if it may be started."""
+    """Return the wait because of which a program may not be started again now; `None` if it may be started."""
     assert state.turn is not None
     return Wait((Waiting("deaths"),)) if state.turn.deaths >= agent.policy.deaths else None
 
@@ -220,7 +220,7 @@ def retry_wait_s(agent: Agent, turn: Turn, fault: ModelFault) -> float | None:
 
 
 def _over(turn: Turn) -> Finish | None:
-    """Return the end of a turn that was cancelled, failed or reached the limit of depth; `None` for any other turn."""
+    """Return the move that ends a turn that was cancelled, failed or reached the limit of depth; else `None`."""
     if turn.cancelled is not None:
         return Finish("cancelled", Error(type="cancelled", message=f"cancelled by {turn.cancelled}"))
     if turn.fatal is not None:
@@ -283,7 +283,7 @@ def _answer(agent: Agent, state: RunState, turn: Turn) -> Move | None:
 
 
 def _ended_by_tool(agent: Agent, state: RunState, turn: Turn) -> Move:
-    """Return the end of a turn whose answer is a tool's result, or a move that closes other open calls before it."""
+    """Return the move for a turn whose answer is a tool's result: it closes other open calls, or ends the turn."""
     assert turn.ended_by is not None
     if state.calls:
         return Close(tuple(placeholder(agent, call) for call in state.calls.values()))
@@ -309,7 +309,10 @@ def asks_again(agent: Agent, turn: Turn) -> bool:
 
 
 def _bounded(agent: Agent, turn: Turn) -> Finish | None:
-    """Return the end of the turn if another request would exceed the limit of requests or calls; `None` otherwise."""
+    """Return the move that ends the turn if another request would exceed the limit of requests or calls.
+
+    Returns `None` if it would not.
+    """
     limits = agent.policy.limits
     for name, count, bound in (("requests", turn.requests, limits.requests), ("calls", turn.calls, limits.calls)):
         if bound is not None and count >= bound:
@@ -318,7 +321,7 @@ def _bounded(agent: Agent, turn: Turn) -> Finish | None:
 
 
 def _afford(agent: Agent, state: RunState) -> Wait | Finish | None:
-    """Return the end of the turn, or its wait for a person, if its budget does not allow the next request.
+    """Return the move that ends the turn, or waits for a person, if its budget does not allow the next request.
 
     Returns `None` if the budget allows it.
     """

@@ -1,8 +1,8 @@
 """Decides what to do next with an open call (a call without a result): attempt it, settle it, wait, or close it.
 
-To settle is to find out what became of an attempt in doubt (one that may or may not have had its effect), or to use its
-resolution. To close is to write a placeholder as its result, which says that the call was denied, that it never ran, or
-that its outcome is unknown.
+To settle is to find out what became of an attempt in doubt (nobody knows whether it had its effect), or to use its
+resolution: what a person or the tool's `reconcile` said about it. To close is to write a placeholder as its result,
+which says that the call was denied, that it never ran, or that its outcome is unknown.
 """
 
 import re
@@ -43,7 +43,7 @@ def course(agent: Agent, call: OpenCall, state: RunState) -> Course:
 
 
 def _alone(agent: Agent, call: OpenCall, state: RunState) -> Course:
-    """Return what to do next with a call, without regard to its turn and to whether the record is a copy."""
+    """Return what to do next with a call, judged without its turn and as if the record were no copy."""
     tool = agent.tool(call.name)
     if not call.good:
         return "close"
@@ -78,7 +78,7 @@ def _alone(agent: Agent, call: OpenCall, state: RunState) -> Course:
 
 
 def effect_of(tool: Tool | None, last: Try) -> str:
-    """Return the `effect` that holds for a call in doubt: the stricter of the tool's effect at the attempt and now."""
+    """Return the `effect` (such as `pure`) to assume for a call in doubt: the stricter of the tool's, then and now."""
     if last.effect in EFFECTS or (tool is None and last.effect != "pure"):
         return "once"
     if tool is None:
@@ -96,7 +96,7 @@ def _resolved(tool: Tool | None, call: OpenCall, last: Try, since: int) -> Cours
 
 
 def awaits_end(tool: Tool | None, last: Try) -> bool:
-    """Return whether a resolution counts only after the attempt has ended: until then the effect could happen."""
+    """Return whether a resolution is used only after the attempt has ended, because its effect could still happen."""
     if last.verdict == "done" or last.over or last.void or last.doubt in WAITING:
         return False
     if last.process is None:  # format 1 has no process name: the person's word counts
@@ -125,7 +125,7 @@ def _doubt(agent: Agent, call: OpenCall, state: RunState) -> Course:
 
 
 def _fits(tool: Tool, call: OpenCall) -> bool:
-    """Return whether the arguments of a call fit its tool, whose code may have changed since the attempt."""
+    """Return whether the call's arguments fit the tool's signature, which may have changed since the attempt."""
     try:
         tool.arguments(call.final_args)
     except BadArguments:
@@ -134,7 +134,7 @@ def _fits(tool: Tool, call: OpenCall) -> bool:
 
 
 def placeholder(agent: Agent, call: OpenCall) -> ToolResultContent:
-    """Return the placeholder for a call without a result.
+    """Return the result to write for a call that has no real result; it says why there is none.
 
     It keeps the history valid, because each call then has a result.
     """
@@ -173,7 +173,7 @@ def only_reads(tool: Tool) -> bool:
 
 
 def no_such_tool(agent: Agent, name: str) -> str:
-    """Return a sentence for the model: the tool does not exist, and these tools do."""
+    """Return a sentence for the model which says that the tool does not exist, and which tools do."""
     names = [tool.name for tool in agent.tools]
     return f"There is no tool {name!r}.{nearest(name, names)} Tools: {', '.join(names) or 'none'}."
 

@@ -53,14 +53,15 @@ class Waiting(Struct, frozen=True):
     tool: str | None = None
     """Name of the tool, or of the program's step; `None` if the turn itself waits."""
     of: int | None = None
-    """Seq of the approval-request, the question or the timer, or of the attempt in doubt."""
+    """Seq of the entry that the wait is about: an approval-request, question, timer, or attempt in doubt."""
     declared: bool = True
     """Whether the tool's author declared its effect."""
     run: str = ""
     """Id of the run to which the answer has to be sent: the run of the turn, or a run below it."""
     session: str = ""
     args: dict[str, Any] | None = None
-    """The arguments of the call as stored, with names in place of secrets. See `remarks` for suspicious characters."""
+    """The arguments of the call as stored: secrets are replaced by their names. See `remarks` for suspicious
+    characters."""
     args_digest: str = ""
     """SHA-256 of the canonical arguments, in hex."""
     effect: str | None = None
@@ -70,7 +71,7 @@ class Waiting(Struct, frozen=True):
     schema: dict[str, Any] | None = None
     """JSON Schema of the answer; `None` for any text."""
     expires: datetime | None = None
-    """Time after which an approval does not count."""
+    """Time after which an approval is no longer accepted."""
     due: datetime | None = None
     """Time at which a timer ends."""
     since: datetime | None = None
@@ -101,7 +102,7 @@ class Waiting(Struct, frozen=True):
 
 
 def described(waiting: Waiting, run: str, state: RunState) -> Waiting:
-    """Return a wait with all facts about it that the run's state contains.
+    """Return a wait with the facts that the run's state contains about it, such as arguments, question and expiry.
 
     A wait of a run below is returned unchanged, because it has its facts already.
     """
@@ -182,7 +183,7 @@ def _doubts(state: RunState) -> Iterator[Waiting]:
 
 
 def _about(last: Try) -> Literal["doubt", "running"]:
-    """Return `running` if the attempt's end must be awaited or found out first, else `doubt`."""
+    """Return which wait an unfinished attempt causes: `running` if it may still run, else `doubt`."""
     if last.verdict is not None:  # the resolution is used when the attempt has ended
         return "running"
     return "doubt" if last.doubt is not None or last.over or last.looked else "running"

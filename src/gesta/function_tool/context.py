@@ -1,4 +1,8 @@
-"""The context that a tool receives for a call, and the answers that its `reconcile` function can return."""
+"""The context that a tool receives for a call, and the answers that its `reconcile` function can return.
+
+An attempt is one execution of the tool for a call. After a crash nobody may know whether the attempt had its effect.
+Then `reconcile`, a function of the tool's author, is asked.
+"""
 
 import subprocess
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -32,7 +36,7 @@ def no_subprocess(*_: Any, **__: Any) -> "subprocess.Popen[Any]":
 
 
 async def no_part(*_: Any) -> "ChildOutcome":
-    """Raise GestaError, because there is no tool call from which to call an agent."""
+    """Raise GestaError, because outside of a tool call no agent can be called."""
     raise GestaError("context.call_as calls an agent from a tool call; there is none here.")
 
 
@@ -97,9 +101,10 @@ class Context(Struct, Generic[D], frozen=True, kw_only=True):
     session: str
     user: str | None
     key: str
-    """Idempotency key, 64 hex digits. It is the same in every attempt of this call, and different in any other call."""
+    """Idempotency key, 64 hex digits, for services that ignore a repeated request. It is the same in every attempt of
+    this call, until it is declared void by `NotDone`, and different in any other call."""
     explain_id: str
-    """Id of the entry that stands for this call in explanations."""
+    """Id of the entry that represents this call in explanations of answers."""
     streaming: bool
     clock: Callable[[], datetime]
     respond: Callable[[str], None]
@@ -108,8 +113,7 @@ class Context(Struct, Generic[D], frozen=True, kw_only=True):
     """Calls another agent in a child run, and returns its outcome. A second attempt of this tool call continues the
     same child run."""
     call_as: Callable[[str, Any, str], Awaitable[ChildOutcome]] = no_part
-    """Like `call`, but the first argument becomes the end of the child run's name. `call` numbers its child runs
-    instead."""
+    """Like `call`, but the first argument is used in the child run's name. (`call` uses numbers instead.)"""
     answers: Mapping[str, Any] = {}
     """Answers to questions that earlier attempts of this call asked by `NeedsAnswer`, by the names of the questions."""
     state: Any = None
@@ -120,7 +124,8 @@ class Context(Struct, Generic[D], frozen=True, kw_only=True):
     """For a transactional tool: executes a statement on tables in the record's database. It is committed with the
     result."""
     popen: Callable[..., "subprocess.Popen[Any]"] = no_subprocess
-    """Starts a subprocess as `subprocess.Popen` does. The attempt is not over until the subprocess has ended."""
+    """Starts a subprocess as `subprocess.Popen` does. The attempt is treated as running until the subprocess has ended.
+    """
     cancelled: Callable[[], bool]
     """Returns whether nobody waits for the call any more. A function in a thread should check this, because threads
     cannot be stopped."""
@@ -159,11 +164,11 @@ class Done(Struct, frozen=True):
 
 
 class NotDone(Struct, frozen=True):
-    """Answer of a `reconcile` function: the effect did not happen. It counts once the attempt is known to be over."""
+    """Answer of a `reconcile` function: the effect did not happen. It is believed once the attempt has ended."""
 
     void: bool = False
-    """Whether the idempotency key can never have an effect any more, as after a cancelled order. Then the answer
-    counts at once, and the next attempt has a new key."""
+    """Whether the idempotency key can never have an effect any more, as after a cancelled order. Then the answer is
+    believed at once, and the next attempt has a new key."""
 
 
 class Unknown(Struct, frozen=True):

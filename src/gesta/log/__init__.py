@@ -1,4 +1,8 @@
-"""Writes a run: the journal (its only writer), the log (a handle on one span), and the shared entries of forks."""
+"""Writes a run (the entries of one agent's conversation): the journal, the log, and the shared entries of forks.
+
+The journal is the run's only writer. A log is a handle on one span (named part) of the run. A fork shares the first
+entries of another run.
+"""
 
 ORDER = (
     "steering",

@@ -126,9 +126,8 @@ class Journal:
     ) -> Entry:
         """Write a content into the buffer as the next entry, and return the entry.
 
-        A `begin` starts a span of its own, so `span` is ignored for it.
-
-        Raises the error of an earlier commit, if that failed.
+        A `begin` starts a span of its own, so `span` is ignored for it. If an earlier commit failed, its error is
+        raised.
         """
         if self._failure is not None or self._left:
             raise self._refusal()
@@ -160,19 +159,22 @@ class Journal:
         self._synced = True
 
     def unsaved(self) -> list[Letter]:
-        """Return the results of tools that could not be committed, as letters. Whoever continues the run needs them."""
+        """Return the results of tools that could not be committed, as letters for the inbox of the run.
+
+        The process that continues the run needs them, because those tools are not called again.
+        """
         return [letter() for seq, letter, _ in self._results if seq > self.durable_head]
 
     def forget(self) -> None:
-        """Clear the list of `unsaved` results, because they are in the run's inbox, or the caller sends them later."""
+        """Clear the results that `unsaved` returns: they are in the run's inbox now, or the caller sends them later."""
         self._results.clear()
 
     def secure(self, letter: Callable[[], Letter], mark: Any) -> None:
-        """Remember the entry written last as a tool's result, to be sent as a letter if its commit fails.
+        """Make sure that a tool's result, the entry written last, is sent as a letter if its commit fails.
 
         Args:
             letter: makes the letter with the result.
-            mark: the attempt counts as running as long as this object exists.
+            mark: while this object exists, the attempt is not reported as ended.
         """
         self._results.append((self.head, letter, mark))
 
@@ -189,7 +191,7 @@ class Journal:
         self._after.append((self.head, action))
 
     def leave(self) -> None:
-        """Refuse further writes, because the lease is released.
+        """Refuse further writes, because this process releases the lease.
 
         A thread that still works for the run may try to write.
         """
@@ -281,7 +283,7 @@ class Journal:
         return self._failure or LeaseLost(self.lease.run, "a turn that goes on", "one that was left")
 
     async def _others(self) -> None:
-        """Wait until the commit that another task has begun is finished."""
+        """Wait until no other task of this process is committing entries of the run."""
         self._committed = self._committed or anyio.Event()
         await self._committed.wait()
 
@@ -291,7 +293,7 @@ class Journal:
 
 
 class Log:
-    """A handle on one span of a run, through which entries are written into that span."""
+    """A handle on one span (named part) of a run, through which entries are written into that span."""
 
     def __init__(self, journal: Journal, span: int, path: tuple[str, ...], skip: Collection[Kind] = ()) -> None:
         self.journal = journal
@@ -366,7 +368,7 @@ def refuse_misspelt(annotations: Iterable[str]) -> None:
 
 
 def open_root(journal: Journal, begin: BeginContent, opened: Opened, skip: Collection[Kind] = ()) -> Log:
-    """Return the log of a new span at the root of a run. If the run has no entry, the begin also opens the run."""
+    """Return the log of a new span at the root of a run. If the run is new, the span's begin also stores `opened`."""
     if journal.head == 0:
         begin = BeginContent(
             **{name: getattr(begin, name) for name in begin.__struct_fields__ if name != "opened"}, opened=opened

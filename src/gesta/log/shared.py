@@ -14,13 +14,13 @@ from gesta.store import Store
 
 
 class Named(Struct):
-    """The member `opened` of a run's first `begin`, with the one member of it that this module reads."""
+    """The part of `opened` (a member of a run's first `begin`) that this module reads: the base of a fork."""
 
     base: Forked | None = None
 
 
 class First(Struct):
-    """The first `begin` of a run, with the one member of it that this module reads."""
+    """The part of a run's first `begin` that this module reads: its member `opened`."""
 
     opened: Named | None = None
 
@@ -55,7 +55,7 @@ async def rows_of(
 ) -> list[Row]:
     """Return the rows of a run as `Store.read` does, including the rows that a fork shares.
 
-    A shared row names its writer.
+    Each shared row has the id of the run that wrote it.
 
     Cost: as `Store.read`; one more row is read if shared rows, or no rows, are read.
     """

@@ -36,7 +36,7 @@ SHOWN = frozenset(
 
 
 def way(formatter: Formatter[Any], model: Model) -> str:
-    """Return a name for how blocks are made from entries: by which formatter, encoder and model.
+    """Return a name for a way to make blocks from entries: the names of the formatter, the encoder and the model.
 
     The model is included because only the model that made native items (such as signed reasoning) gets them back.
     """
@@ -49,7 +49,7 @@ NOTHING = "(All earlier messages were left out. Go on.)"
 
 
 class Shown(Struct, frozen=True, gc=False):
-    """The facts about one block: the role of its message, its entries and its calls."""
+    """What is known about one block of a prompt: the role of its message, its entries and its calls."""
 
     role: Role
     sources: tuple[int, ...]
@@ -107,7 +107,7 @@ class Prompt:
                 self.close(gap)
 
     def _gap(self, entry: Entry) -> int | None:
-        """Return the place where a compaction removed blocks, if an entry was made from it; else `None`."""
+        """Return the index where a compaction removed blocks, if the compaction is a cause of an entry; else `None`."""
         return next((self._gaps[cause] for cause in entry.causes if cause in self._gaps), None)
 
     def close(self, at: int | None = None) -> None:
@@ -171,14 +171,14 @@ class Prompt:
         self._envelope = None
 
     def _answers_beyond(self, place: int, calls: set[str], hidden: set[int]) -> bool:
-        """Return whether a block is the result of a call that is not hidden."""
+        """Return whether the block at `place` is the result of a call that stays in the prompt."""
         shown = self.shown[place]
         if not shown.observes:
             return False
         return shown.answers not in calls if shown.answers is not None else place - 1 not in hidden
 
     def _clear(self, place: int, seq: int, summary: str | None) -> None:
-        """Replace the text of a result. The block itself stays, because each call needs a result."""
+        """Replace the text of a result by a short text. The block itself stays, because each call needs a result."""
         old = self.shown[place]
         text = CLEARED if summary is None else summary
         self.blocks[place] = self._encode(
@@ -212,7 +212,7 @@ class Prompt:
 
 
 def references(request: RequestContent) -> list[tuple[int, ...]]:
-    """Return, for each block of a request, the seqs that it was made from.
+    """Return, for each block of a request, the seqs of the entries that it was made from.
 
     They are empty for a block that is stored as text in the request.
     """

@@ -45,12 +45,12 @@ class Formatter(Protocol[S]):
     def format(self, entries: Sequence[Entry], state: S) -> list[Message]:
         """Return the messages of one segment, and change `state` in place. Never raises, whatever the entries contain.
 
-        Every call gets exactly one result, directly after the message with the calls, in their order. A placeholder
-        replaces a missing result.
+        Each call in the messages is followed by one result. The results come in the order of the calls, directly after
+        the message with the calls. A placeholder replaces a missing result.
         """
 
     def dress(self, header: RequestHeaderContent) -> RequestHeaderContent:
-        """Return the header for the model.
+        """Return the request header (tools, instructions, settings) in the form in which the model gets it.
 
         If calls are read from text, instructions on how to write calls are added.
         """
@@ -64,7 +64,7 @@ DECIMAL_BITS = 14_000
 
 
 def numbers_in_hex(value: Any) -> Any:
-    """Return a value with each integer that is too long for Python to write in decimal as a hexadecimal text."""
+    """Return a value in which integers with too many digits for Python to write in decimal are hexadecimal texts."""
     match value:
         case int() if value.bit_length() > DECIMAL_BITS:
             return hex(value)
@@ -93,7 +93,7 @@ def observation_text(value: Any) -> str:
 
 
 def given_text(value: Any) -> str:
-    """Return a program's value as text for a person: the `content` of a document, else as `observation_text`.
+    """Return a program's value as text for a person: the `content` of a document, any other value like a tool's result.
 
     Never raises.
     """

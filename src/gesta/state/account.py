@@ -1,9 +1,10 @@
 """The cost of a turn is on record: an amount is reserved before each request, and settled after it.
 
-To settle is to replace the reserved amount by the real cost. A reserved amount that was never settled counts as spent,
-so a crash hides no request that was paid for. An unknown cost is null, never 0; the reserved amount counts in its
-place. When a child run is started, its allowance (the amount that it may spend) is reserved by the `edge` entry, and
-settled when the child run has ended.
+A turn goes from one message of a run to its answer. To settle is to replace the reserved amount by the real cost. A
+reserved amount that was never settled is treated as spent, so a crash hides no request that was paid for. An unknown
+cost is null, never 0; the reserved amount is used in its place. When a child run (a run of an agent that this run
+calls) is started, its allowance (the amount that it may spend) is reserved by the `edge` entry, and settled when the
+child run has ended.
 """
 
 import math
@@ -53,7 +54,7 @@ class Spent(Struct, frozen=True, kw_only=True):
     """The cost of a turn, with the cost of all runs below it."""
 
     tokens: int
-    """Tokens of prompts and replies. A request whose tokens are unknown counts with its reserved tokens."""
+    """Tokens of prompts and replies. For a request whose tokens are unknown, the reserved tokens are added."""
     usd: float | None
     """US dollars; `None` if any price is unknown."""
     counted_usd: float
@@ -83,7 +84,7 @@ class Spending(Struct):
     requests: int = 0
     """Number of requests with a reply whose cost was settled."""
     unpriced: int = 0
-    """Number of settled costs in dollars that are unknown."""
+    """Number of requests and child runs that are settled, but whose cost in dollars is unknown."""
     more: Amount = Amount()
     """The amount by which a person raised the bounds."""
     asked: int | None = None
@@ -95,7 +96,7 @@ class Spending(Struct):
 
     @property
     def counted(self) -> Amount:
-        """The amount that counts as spent: all settled and all reserved amounts."""
+        """The amount to compare with the budget: all settled costs, and the amounts that are still reserved."""
         return sum(self.held.values(), self.settled)
 
     def edge_of(self, child: str) -> int | None:
@@ -130,7 +131,7 @@ class Spending(Struct):
                 self.asked, self.more, self.refused = None, self.more + given, given == Amount()
 
     def _hand(self, edge: int, handed: ChildEdge) -> None:
-        """Add an edge to a child run, and reserve its allowance.
+        """Add an edge to a child run, and reserve the child run's allowance.
 
         If a call is tried again, the new edge replaces the old one. If the old allowance was settled, none is reserved
         again.
@@ -156,14 +157,14 @@ class Weight(Struct):
     """An estimate of the prompt's size in tokens: the provider's last count, plus the contents added since."""
 
     known: int = 0
-    """Number of tokens at the last count or estimate."""
+    """Number of prompt tokens when they were last counted or estimated."""
     counted: bool = False
     """Whether a provider made the count in `known`. If so, it includes instructions and tools."""
     since: list[Content] = field(default_factory=list)
-    """Contents added to the prompt since `known`. Their tokens are estimated when `tokens` is read."""
+    """Contents added to the prompt since `known` was set. Their tokens are estimated when `tokens` is read."""
 
     def take(self, entry: Entry) -> None:
-        """Add an entry of a kind that prompts contain."""
+        """Add an entry to the contents to estimate. It must be of a kind that prompts contain."""
         if entry.content.kind is not Kind.Assistant or not entry.causes:
             self.since.append(entry.content)
 

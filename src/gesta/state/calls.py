@@ -1,11 +1,11 @@
 """The state of one open tool call: its attempts, its approval and its resolution. The call's result ends it.
 
 An attempt is *in doubt* if nobody knows whether it had its effect. An attempt without a result is in doubt in two
-cases:
-it was written before the present lease (the right to write the run) was taken, or a `fault` entry says that it timed
-out, was cancelled, or that the tool could not tell. Otherwise it is running. A *resolution* settles a doubt: a person,
-or the tool's `reconcile`, says what happened. An attempt is *over* once an entry says that its function has ended.
-Before that, a call with effects is not tried again. The constants name types of errors in `fault` and `end` entries.
+cases: it was written before this process took the lease (the right to write the run), or a `fault` entry says that it
+timed out, was cancelled, or that the tool could not tell. Otherwise it is running. A *resolution* settles a doubt: a
+person, or the tool's `reconcile` function, says what happened. An attempt is *over* once an entry says that its
+function has ended. Before that, a call with effects is not tried again. The constants name types of errors in `fault`
+and `end` entries.
 """
 
 from datetime import datetime
@@ -50,7 +50,7 @@ EFFECTS = ("once", "transactional")
 
 
 class Try(Struct):
-    """One attempt of a call, usually its last."""
+    """One attempt to run the tool for a call."""
 
     seq: int
     effect: str | None = None
@@ -65,11 +65,12 @@ class Try(Struct):
     """Whether the attempt's function has certainly ended."""
     looked: int = 0
     """Seq of the last entry which says that a check could not find out whether the attempt has ended; 0 for no such
-    entry. A later check with the same result writes no entry; it sets `looked` above the head of its lease."""
+    entry. If a later check has the same result, no entry is written, and a number above the head of the lease is
+    stored here."""
     asked: bool = False
-    """Whether `reconcile` was called without a usable answer."""
+    """Whether the tool's `reconcile` was asked about this attempt and gave no usable answer."""
     asked_over: bool = False
-    """Whether that happened after the attempt was known to be over."""
+    """Whether `reconcile` was asked without a usable answer after the attempt was known to be over."""
     expired: bool = False
     """Whether the attempt's idempotency key is too old to be used again."""
     child: str = ""
@@ -77,19 +78,20 @@ class Try(Struct):
     state: Any = None
     """For a tool that asked a person: the data that it gets back when the person has answered."""
     verdict: str | None = None
-    """Verdict of the attempt's resolution; `None` if it has no resolution."""
+    """Verdict of the resolution of this attempt (done, failed or retry); `None` if it has no resolution."""
     settled: int | None = None
     """Seq of the attempt's resolution; `None` if it has no resolution."""
     void: bool = False
-    """Whether the next attempt draws a new idempotency key."""
+    """Whether the old idempotency key can no longer have an effect, so that the next attempt draws a new key."""
     server: ToolServer | None = None
     """The server that ran the tool; `None` for a function of the program."""
     before: "Try | None" = None
-    """The previous attempt. It becomes the call's last attempt again if this one turns out never to have started."""
+    """The previous attempt. If this attempt turns out never to have started, the previous one becomes the last again.
+    """
 
     @property
     def premature(self) -> bool:
-        """Whether the resolution may become wrong because the attempt, if it still runs, can cause its effect later."""
+        """Whether a resolution exists although the attempt may still run, so that its effect can still happen."""
         if self.void or self.verdict == "done":
             return False
         return self.verdict == "failed" or self.effect in EFFECTS
@@ -102,7 +104,7 @@ class OpenCall(Struct):
     name: str
     args: dict[str, Any]
     good: bool
-    """Whether the model generated the call well, so that it can run."""
+    """Whether the arguments that the model generated are usable, so that the call can run."""
     error: str = ""
     """Why the call cannot run, in words for the model."""
     repeats: bool = False
@@ -135,12 +137,12 @@ class OpenCall(Struct):
     answers: dict[str, Any] = field(default_factory=dict)
     """Answers to the tool's questions, by the tool's own names of the questions."""
     heard: list[int] = field(default_factory=list)
-    """Seqs of the entries with these answers."""
+    """Seqs of the entries that hold the `answers`."""
     result: Any = None
     """The result in a resolution `done` or `failed`."""
     checked: int = 0
-    """Seq of the hook's check of the call. If the hook allowed the call without writing a check, the seq of the call
-    itself."""
+    """Seq of the entry with the hook's verdict on the call; the seq of the call itself if the hook allowed it without
+    an entry. 0 if no hook was called."""
     check: CheckContent | None = None
     made: dict[str, Any] | None = None
     """The arguments as the model made them, if a hook changed them; else `None`."""
@@ -158,24 +160,24 @@ class OpenCall(Struct):
 
     @property
     def unchecked(self) -> bool:
-        """Whether nothing has happened to the call yet: no check by a hook, no attempt, and no question to a person."""
+        """Whether the call is new: no hook has checked it, it has no attempt, and no person was asked about it."""
         return self.good and not self.checked and self.last is None and self.asked is None and self.question is None
 
     @property
     def said(self) -> list[int]:
-        """Seqs of the call's check, answers and approval. They are causes of its attempts and its result."""
+        """Seqs of the call's check, answers and approval. They become causes of its attempts and its result."""
         check = [self.checked, *self.heard] if self.check is not None else self.heard
         return check if self.approved is None else [*check, self.approved]
 
     @property
     def again(self) -> bool:
-        """Whether an earlier attempt may have had the effect under the idempotency key of the next attempt."""
+        """Whether an earlier attempt with the idempotency key of the next attempt may have had the effect."""
         if self.last is None or self.last.void or self.last.effect in EFFECTS:  # settled before the next attempt begins
             return False
         return self.attempts > self.waited
 
     def forked(self) -> tuple[int, ...]:
-        """Remove all that would allow a fork to repeat an effect of its base run: approvals, keys and `retry` verdicts.
+        """Remove what would allow a fork to repeat an effect of its base run: approvals, keys and `retry` verdicts.
 
         Returns:
             Seqs of the questions that are no longer open.
@@ -219,7 +221,7 @@ class OpenCall(Struct):
         return self.last is not None and not self.last.over and self.last.looked <= since
 
     def doubted(self, last: Try, seq: int, content: FaultContent) -> None:
-        """Add a fault of the call's last attempt.
+        """Add a `fault` entry about the last attempt of the call, such as a timeout.
 
         Args:
             last: the last attempt.

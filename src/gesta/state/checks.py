@@ -1,6 +1,6 @@
-"""A `check` entry holds the verdict of a hook on a message, a request, a call or an answer.
+"""Adds `check` entries to the state of a run. A check holds a hook's verdict on a message, request, call or answer.
 
-The turn's state stores it.
+Hooks are functions of an agent that may allow, change or refuse what happens next.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from gesta.state.turn import Turn
 
 
 def take_check(content: CheckContent, entry: Entry, turn: Turn, calls: Mapping[int, OpenCall]) -> None:
-    """Add a check to the state of the open turn, and of its call if a call was checked."""
+    """Add a check to the state of the open turn, and to the state of the call if it is about a call."""
     call, seq = calls.get(content.of), entry.seq
     turn.returned(entry)
     if content.point == "call":

@@ -1,4 +1,8 @@
-"""The message or task that opens a turn, and the checks before the turn begins."""
+"""The message or task that opens a turn, and what is checked before the turn begins.
+
+A turn is what an agent does from one message to its answer. A child run is a run that an agent's call of another agent
+started. A letter is a message, approval or cancellation in the inbox of a run.
+"""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -19,10 +23,10 @@ from gesta.text.tracing import TraceContext
 
 
 class Opening(Struct, frozen=True, kw_only=True):
-    """The message or task that opens a turn, with its run, its session and its circumstances."""
+    """What is known when a turn is opened: the message or task, the run, the session and the options of the caller."""
 
     name: str
-    """Name of the run."""
+    """Name of the run that the turn belongs to."""
     run: str = ""
     """Id of the run; empty if it has to be computed from the names."""
     thread: bool = False
@@ -37,7 +41,8 @@ class Opening(Struct, frozen=True, kw_only=True):
     allowance: dict[str, Any] | None = None
     """The amount that the run above allows the turn to spend."""
     base: Forked | None = None
-    """For a child run of a fork: the corresponding child run of the fork's base. Calls get their results from it."""
+    """For a child run of a fork: the corresponding child run of the fork's base. Calls reuse the results that it has.
+    """
     depth: int = 0
     """Number of runs above this run."""
     doubts: list[str] | None = None
@@ -47,7 +52,8 @@ class Opening(Struct, frozen=True, kw_only=True):
     begun: Callable[[int], None] = lambda _: None
     """Is called with the seq of the turn's begin, once that is written or found."""
     joins: bool = False
-    """Whether to wait for the message's own turn if another process is running it, whatever `Policy.when_busy` says."""
+    """Whether the caller wants to wait for the turn of this message if another process is running it. Then
+    `Policy.when_busy` is ignored."""
     letter: Letter | None = None
     """The letter in which the message waited in the inbox while another turn was open."""
     deps: Any = None
@@ -89,13 +95,13 @@ def close_orphans(journal: Journal, state: RunState) -> None:
 
 
 def check_here(run: str, state: RunState, store: Store) -> None:
-    """Raise RunMirrored if the run was moved to another record."""
+    """Raise RunMirrored if the run was moved to another record, where alone it may be continued."""
     if state.moved not in ("", store.info.id):
         raise RunMirrored(run, state.moved, moved=True)
 
 
 def check_same(run: str, opening: Opening, known: Turn) -> None:
-    """Check that a key is used with the same message as before. Raises OtherProgram for a child run, else OtherMessage.
+    """Check that a known key comes with the same message. Raises OtherProgram for a child run, else OtherMessage.
 
     Args:
         known: the turn that was opened with this key.

@@ -49,7 +49,7 @@ class RunState(Struct):
     """The state of a run, computed from its entries."""
 
     since: int = 0
-    """Last seq when this process took the lease, the right to write; 0 in a process that only reads."""
+    """Seq of the run's last entry when this process took the lease (right to write); 0 if it only reads."""
     head: int = 0
     opened: Opened | None = None
     user: str | None = None
@@ -60,11 +60,11 @@ class RunState(Struct):
     calls: dict[int, OpenCall] = field(default_factory=dict)
     """Calls without a result by seq, also those of earlier turns."""
     unknown: dict[int, tuple[str, int]] = field(default_factory=dict)
-    """Tool name and seq of the last attempt, for each call whose outcome is unknown and was not settled."""
+    """For each call with an unknown outcome that was not settled: tool name, and seq of the last attempt."""
     doubtful: set[str] = field(default_factory=set)
     """Names of tools with a call of unknown outcome in the runs above and below this one."""
     mark: int | None = None
-    """For a copy of a record that is not adopted yet: the pos of the last copied entry."""
+    """For a copy of a record that no person adopted yet (`gesta adopt`): the pos of the last copied entry."""
     moved: str = ""
     """Id of the record to which the run was last moved; empty if it was never moved."""
     spans: set[int] = field(default_factory=set)
@@ -77,7 +77,7 @@ class RunState(Struct):
     answered: int = 0
     """Number of completions in the run."""
     tool_state: str = ""
-    """The tool state of the run; empty for the agent's first state."""
+    """The tool state of the run, which decides what tools it may use; empty for the agent's first state."""
     steps: WorkflowSteps = field(default_factory=WorkflowSteps)
     weight: Weight = field(default_factory=Weight)
     questions: dict[int, QuestionContent] = field(default_factory=dict)
@@ -98,11 +98,11 @@ class RunState(Struct):
         return self.doubtful | {tool for tool, _ in self.unknown.values()} if self.unknown else self.doubtful
 
     def left_in_doubt(self) -> list[str]:
-        """Return the names of the tools that would have a call of unknown outcome if the turn ended now, sorted."""
+        """Return the sorted names of tools with a call whose outcome would stay unknown if the turn ended now."""
         return sorted(self.doubts() | ({tool for tool, _ in self.tried().values()} if self.calls else set()))
 
     def tried(self) -> dict[int, tuple[str, int]]:
-        """Return tool name and last attempt, by seq, of each call without a result that may have had an effect."""
+        """Return tool name and last attempt's seq of each call that may have had an effect, but has no result."""
         return {c.seq: (c.name, c.last.seq) for c in self.calls.values() if c.last and c.last.effect != "pure"}
 
     def call(self, seq: int | None) -> OpenCall | None:
@@ -110,7 +110,7 @@ class RunState(Struct):
         return self.calls.get(seq) if seq is not None else None
 
     def current(self) -> list[OpenCall]:
-        """Return the calls to act on, in order: open calls of this turn, and attempted open calls of earlier turns."""
+        """Return the calls to act on, by seq: open calls of this turn, and attempted open calls of earlier turns."""
         assert self.turn is not None
         return [call for call in self.calls.values() if call.seq > self.turn.begin or call.last is not None]
 

@@ -1,5 +1,6 @@
 """A workflow step is a named span in a program's turn. It is done once; after that its result is read from the record.
 
+A turn of a program goes from one message to the answer, a span is the part of it between a `begin` and an `end` entry.
 So a program that is started again from its beginning repeats no step, and continues where it was. A note is a single
 entry that a program named, by an annotation.
 """
@@ -47,7 +48,7 @@ class WorkflowSteps(Struct):
     named: dict[str, WorkflowStep] = field(default_factory=dict)
     notes: dict[str, Entry] = field(default_factory=dict)
     before: dict[str, int] = field(default_factory=dict)
-    """For each name of a step, how often earlier turns used it."""
+    """For each step name, how many times earlier turns of the run used it."""
     answers: dict[int, AnswerContent] = field(default_factory=dict)
     """Answers of persons, by the seq of their question."""
     question: Entry | None = None

@@ -1,4 +1,8 @@
-"""The parts of a turn's state, and of its last request's state, that `decide` needs."""
+"""The state of a turn and of the run's last request, as far as `decide` (which chooses the next move) needs it.
+
+A turn goes from a message to the answer. A request asks the model; a completion is the model's reply; a fault is a
+failed try. A hook is a function of the agent that may change or refuse something.
+"""
 
 from datetime import datetime
 from typing import Any
@@ -22,7 +26,7 @@ so far."""
 
 
 class LastRequest(Struct):
-    """The facts about a run's last request that the next request needs."""
+    """The facts about the run's last request that the next request builds on."""
 
     seq: int
     digest: str
@@ -59,11 +63,12 @@ class Turn(Struct):
     retry_at: tuple[datetime, float] | None = None
     """Time of the last failed try, and the seconds to wait after it before the next try."""
     instead: str = ""
-    """Name of the fallback model that is asked because the agent's own model failed in this turn; empty for none."""
+    """Name of the fallback model that is used for the rest of the turn, because the agent's own model failed; empty for
+    none."""
     fatal: Error | None = None
     """The error that ends the turn, because no further try is made."""
     deep: int = 0
-    """Number of calls of agents that were refused because of `Limits.depth`."""
+    """Number of times that the model called an agent as a tool and was refused because of `Limits.depth`."""
     limit: Error | None = None
     """The error that ends the turn because of `Limits.depth`."""
     cancelled: str | None = None
@@ -84,30 +89,32 @@ class Turn(Struct):
     unknown_usage: int = 0
     """Number of completions without a count of tokens."""
     question: int = 0
-    """Seq of the entry that opened the turn: a person's message, or the task of a child run."""
+    """Seq of the entry with the message or task that opened the turn."""
     task: str = ""
     """Text of the message or task that opened the turn."""
     traceparent: str | None = None
     """W3C trace context that came with this message."""
     end: int | None = None
     handed: int = 0
-    """Number of child runs started whose end has not been used as a cause yet."""
+    """Number of child runs that this turn started and whose end no entry has as a cause yet."""
     value: Any = None
     """The value of the answer, if it is more than a text."""
     null: bool = False
     """Whether the answer is the value null, which the answer type allows."""
     headed: bool = False
-    """Whether the turn has written a request-header."""
+    """Whether the turn has written a request-header (the tools and settings of its requests)."""
     asked: int = 0
-    """Number of the last request of the turn, from 1: one more than there were completions before it."""
+    """Number of the last request of the turn, from 1. Repeated tries of a request have the same number."""
     checked: set[int] = field(default_factory=set)
-    """What a hook was already called for: seqs of messages and answers, and the `request_mark` of requests."""
+    """Everything that a hook was already called for: seqs of messages and answers, and the `request_mark` of requests.
+    """
     waits: tuple[int, str] | None = None
-    """If an agent that a hook called waits: seq of the fault that says so, and the id of the agent's run."""
+    """If a hook called an agent and that agent waits: seq of the fault that says so, and the id of the agent's run."""
     changed: int | None = None
     """Seq of the check that changed the answer; `value` is then the changed answer."""
     ended_by: tuple[int, int] | None = None
-    """Seqs of the tool call and of its result that end the turn. Then `text` and `value` hold the answer."""
+    """Seq of a tool call whose result is the answer of the turn, and seq of the result. Then `text` and `value` hold
+    the answer."""
     spending: Spending = field(default_factory=Spending)
 
     def returned(self, entry: Entry) -> None:
@@ -119,7 +126,7 @@ class Turn(Struct):
             self.handed -= sum(isinstance(cause, tuple) for cause in entry.causes)
 
     def ends(self, call: int, seq: int, content: ToolResultContent) -> None:
-        """Add a tool result that ends the turn. If there are several, the result of the earliest call is the answer.
+        """Add a tool result that ends the turn. If there are several, the earliest call's result is the answer.
 
         Args:
             call: seq of the call.
@@ -131,11 +138,11 @@ class Turn(Struct):
 
     @property
     def request_mark(self) -> int:
-        """A negative number that stands for the next request in `checked`."""
+        """The member of `checked` that stands for the next request: a negative number, because it has no seq yet."""
         return -1 - self.requests
 
     def stopped(self, seq: int, content: FaultContent) -> None:
-        """Add a fault of the turn itself, which ends the turn or makes it wait for a child run.
+        """Add a fault of the turn itself: an error that ends the turn, or a wait for a child run.
 
         Args:
             seq: seq of the fault.
@@ -148,7 +155,7 @@ class Turn(Struct):
             self.fatal = content.error
 
     def corrected(self) -> None:
-        """Count a correction. The model then answers again."""
+        """Add one to the corrections: the model was told that its answer does not fit, and answers again."""
         self.corrections += 1
         self.ended_by = self.changed = self.value = None
 
@@ -167,7 +174,7 @@ class Turn(Struct):
             self.instead, self.faults = fault.instead, 0
 
     def replied(self, seq: int, content: ChatCompletionContent, counts: Tokens | None) -> None:
-        """Add a completion. If the provider only paused its reply, it does not become the answer.
+        """Add a completion. If the provider only paused and wants to continue, its text does not become the answer.
 
         Args:
             seq: seq of the completion.

@@ -72,7 +72,7 @@ def objects(text: str) -> list[TextObject]:
 
 
 def _piece(text: str, start: int) -> TextObject:
-    """Return the object that begins at the brace with index `start`.
+    """Return the object that begins at the opening brace with index `start`, or its problem if it cannot be read.
 
     Cost: linear in the length of the object, even if it cannot be read.
     """
@@ -90,7 +90,7 @@ def _piece(text: str, start: int) -> TextObject:
 
 
 def _rewritten(found: re.Match[str]) -> str:
-    """Return the JSON form of a Python token."""
+    """Return the JSON form of a Python token: double quotes for single ones, `true` for `True`."""
     if found[3]:
         return {"True": "true", "False": "false"}.get(found[3], "null")
     if found[1]:
@@ -99,7 +99,7 @@ def _rewritten(found: re.Match[str]) -> str:
 
 
 def _text_object(text: str, start: int, end: int, value: dict[str, Any]) -> TextObject:
-    """Return the object for a decoded value. If it is nested too deeply, the object has that problem and no value."""
+    """Return the found object for a decoded value. If the value is nested too deeply, it has a problem and no value."""
     if text.count("{", start, end) + text.count("[", start, end) > LEVELS:
         level: list[Any] = [value]
         for _ in range(LEVELS):

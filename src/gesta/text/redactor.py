@@ -132,7 +132,7 @@ class Secrets:
         return self.text(text)
 
     def address(self, address: str) -> str:
-        """Add the secrets of an address, and return the address without them, even if it is malformed."""
+        """Return an address without its secrets, even if it is malformed. They are also added to the known secrets."""
         self.add_address(address)
         start = r"([\w+.-]+://[^/@:]*)" if "://" in address else "([^@:]*)"
         return self.message(re.sub(rf"\A{start}:.*@", r"\1:***@", address, flags=re.DOTALL))
@@ -143,7 +143,10 @@ class Secrets:
         return None if found is None else self._names[int((found.lastgroup or "s0")[1:])]
 
     def unfinished(self, text: str) -> int:
-        """Return the index where a secret may begin whose rest has not arrived yet; if none may, the text's length."""
+        """Return the index from which a text may contain the beginning of a secret whose rest has not arrived yet.
+
+        If there is none, return the text's length.
+        """
         if self.search is None:
             return len(text)
         self.search("")
@@ -288,7 +291,7 @@ def _tail(value: str, least: int) -> str:
 
 
 def _character(sign: str) -> str:
-    """Return a pattern for a character, plain or escaped in some way. A run of backslashes counts as one character."""
+    """Return a pattern that matches one character, plain or escaped; any number of backslashes is matched as one."""
     if sign[0] == "\\":
         count = len(sign)
         escaped = (r"\\{1,15}u005[Cc]", "%5[Cc]", "&#92;", "&#[xX]5[Cc];")
@@ -313,19 +316,19 @@ def _character(sign: str) -> str:
 
 
 def _longest(form: str) -> str:
-    """Return the longest part of a secret that no escaping changes."""
+    """Return the longest part of a pattern that is plain text, because no escaping changes it."""
     return max(re.findall("[A-Za-z0-9_]+", form), key=len, default="")
 
 
 def _cores(value: str) -> Iterable[str]:
-    """Yield the parts of a secret's base64 form that stay the same, one for each position in surrounding bytes."""
+    """Yield the parts of a secret's base64 form that do not depend on the bytes around it, one for each offset."""
     data = value.encode("utf-8", "surrogatepass")
     for before, first in ((0, 0), (1, 2), (2, 3)):
         yield b64encode(bytes(before) + data).decode()[first : (before + len(data)) * 8 // 6]
 
 
 def _written(value: str) -> Iterable[str]:
-    """Yield the forms of a secret whose beginning may be the end of a piece of a stream."""
+    """Yield the forms of a secret that must be recognised by their beginning, when a stream delivers them in pieces."""
     yield value
     yield from (html.escape(value), html.escape(value, quote=False))
     with suppress(UnicodeEncodeError):

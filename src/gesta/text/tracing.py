@@ -15,7 +15,7 @@ TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]
 
 
 class TraceContext(Struct, frozen=True):
-    """The ids of a trace span in one program, which spans in another program can have as their parent."""
+    """The ids that one program passes to another one, whose trace spans then become children of this trace span."""
 
     trace: str
     """Id of the trace, 32 hex digits."""
@@ -51,5 +51,5 @@ def trace_id(run: str, turn: int) -> str:
 
 
 def span_id(run: str, seq: int) -> str:
-    """Return the id of the trace span for a span that begins with this entry, 16 hex digits."""
+    """Return the id (16 hex digits) of the trace span for the span of a run whose first entry has this seq."""
     return hashlib.sha256(f"gesta span {run}.{seq}".encode()).hexdigest()[:16]

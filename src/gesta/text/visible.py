@@ -76,7 +76,7 @@ def remarks(value: Any) -> list[str]:
 
 
 def unseen(sign: str) -> bool:
-    """Return whether a character is invisible or controls a terminal. Space, line feed and tab count as visible."""
+    """Return whether a character is invisible or controls a terminal; `False` for space, line feed and tab."""
     if sign in " \n\t":
         return False
     return unicodedata.category(sign) in UNSEEN or BLANK.match(sign) is not None

@@ -44,7 +44,7 @@ def _texts(sections: list[Any]) -> dict[str, str]:
 
 
 def _shown(section: Any) -> str:
-    """Return a section of a docstring as plain text; an empty text for the section of parameters."""
+    """Return a section of a docstring as plain text; an empty text for the parameters, which `read` returns apart."""
     match section.kind.value:
         case "text":
             return str(section.value).strip()

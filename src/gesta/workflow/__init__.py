@@ -1,4 +1,7 @@
-"""A workflow: an async program that takes a turn by calling verbs. Each of its steps is done once."""
+"""A workflow is an async program that acts for an agent by calling methods ("verbs") such as `call` and `ask`.
+
+Each step of it is done once: after a crash, finished steps are read from the record.
+"""
 
 ORDER = (
     "step",

@@ -1,8 +1,9 @@
-"""A workflow does each step once, in a span of its own. A step that is on record under its name is not done again.
+"""A workflow does each step once, in a span (named part of a run) of its own.
 
-Several steps may run at once. If a step has to wait for a person, a time or another run, it first waits until all other
-steps have ended or have to wait too. So no running step is interrupted. Then the program is stopped, and its turn stays
-open. When the turn is resumed, the program starts again, and reads the results of finished steps from the record.
+A step that is on record under its name is not done again. Several steps may run at once. If a step has to wait for a
+person, a time or another run, it first waits until all other steps have ended or have to wait too. So no running step
+is interrupted. Then the program is stopped, and its turn stays open. When the turn is resumed, the program starts
+again, and reads the results of finished steps from the record.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -32,7 +33,7 @@ class Suspended(BaseException):
 
 
 class Stopped(BaseException):
-    """Raised in a program whose turn has to end, as `finish` says."""
+    """Raised in a program whose turn has to end, to stop the program; `finish` says how the turn ends."""
 
     def __init__(self, finish: Finish) -> None:
         self.finish = finish
@@ -80,9 +81,8 @@ class ProgramTurn:
         """Return a step that has ended. If it has not been done yet, do it by calling `work` in a span of its own.
 
         Args:
-            work: writes through the given live run, and does no steps itself. If it is interrupted, it is called again.
-                The
-                given step then has the entries that it wrote before.
+            work: writes the step's entries through the given live run. It must not do other steps. After an
+                interruption it is called again; the given step then has the entries that it wrote before.
         """
         self.use(name)
         step = self.live.state.steps.named.get(name)
@@ -124,8 +124,8 @@ class ProgramTurn:
     async def allowance(self) -> dict[str, Any] | None:
         """Return the amount that a child run may spend; `None` if there is no budget.
 
-        Child runs that start at the same time share the rest of the budget. The caller must write the edge of the child
-        run before its next `await`. Otherwise the next child run gets the same share.
+        Child runs that start at the same time share the rest of the budget. The caller must write the child run's
+        `edge` entry before its next `await`. Otherwise another child run gets the same share.
         """
         turn, budget = self.live.state.turn, self.agent.policy.budget
         assert turn is not None
@@ -139,10 +139,7 @@ class ProgramTurn:
             self._handing -= 1
 
     async def rest(self, waits: Sequence[Waiting]) -> Suspended:
-        """Wait until every other step has ended or has to wait too.
-
-        Return the exception that the program must then raise.
-        """
+        """Wait until every other step has ended or has to wait too, and return the exception to raise then."""
         self.waits += waits
         self._busy += 1
         try:
@@ -154,12 +151,12 @@ class ProgramTurn:
         return Suspended()
 
     def wait(self, waits: Sequence[Waiting]) -> Suspended:
-        """Return the exception to raise in a step that cannot continue, after noting what it waits for."""
+        """Note what a step waits for. Return the exception that the step must raise, because it cannot continue."""
         self.waits += waits
         return Suspended()
 
     def use(self, name: str) -> None:
-        """Mark a name as used since the program was started. Raises OtherProgram if it was used before."""
+        """Register the name of a step. Raises OtherProgram if the program has used it since it was started."""
         if self._left:
             raise Suspended  # called in a `finally` of the program while it is stopped
         if name in self._used:

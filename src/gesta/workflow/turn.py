@@ -1,4 +1,7 @@
-"""Runs the program of a turn until the turn ends or waits. An exception of the program decides how the turn ends."""
+"""Runs the program of a turn (from a message to the answer) until the turn ends or waits.
+
+An exception of the program decides how the turn ends.
+"""
 
 from collections.abc import Awaitable
 from traceback import format_exception
@@ -65,7 +68,7 @@ async def _left_at_once(program: Awaitable[Any], live: LiveRun) -> Any:
 
 
 def _checked_answer(agent: Agent, finish: Finish) -> Finish:
-    """Return the end of the turn; an end with reason `failed` if the program's value does not fit the answer type."""
+    """Return the end of the turn unchanged; if the program's value is of a wrong type, an end with reason `failed`."""
     if agent.answer_type is not None:
         try:
             agent.answer_type.given(finish.value)
@@ -104,7 +107,7 @@ def _error(failure: BaseException) -> Error:
 
 
 def _last(live: LiveRun) -> tuple[Cause, ...]:
-    """Return the causes of an answer for which the program named none: its last step, else the turn's message."""
+    """Return the causes for an answer without declared causes: the program's last step, else the turn's message."""
     ended = [step.end_seq for step in live.state.steps.named.values() if step.end is not None]
     assert live.state.turn is not None
     return (max(ended),) if ended else (live.state.turn.question,)

@@ -62,7 +62,7 @@ class Result(Struct, frozen=True, kw_only=True):
     reason: str = "answered"
     error: Error | None = None
     seq: int
-    """Seq of the end of the step. Pass it in `causes` for what is made from this result."""
+    """Seq of the entry that ended the step. Pass it as a cause of what you make from this result."""
 
     @property
     def ok(self) -> bool:
@@ -137,11 +137,11 @@ class Verbs(ProgramTurn):
         """Call another agent for one more turn of a child run that keeps its conversation; see `call`.
 
         Args:
-            content: the task for this turn, with its `document`.
+            content: the task for this turn; its `document` is passed on too.
             name: name of the step.
             thread: name of the child run.
             causes: the entries that the content was made from.
-            hear: the listener of the child run; see `call`.
+            hear: is called with the words of the child run's answer; see `call`.
         """
         payload = plain(content.value if content.document is None else content.document)
         handed = StepInput(
@@ -254,7 +254,7 @@ class Verbs(ProgramTurn):
         why: str | None = None,
         causes: Sequence[Cause] = (),
     ) -> str:
-        """Return the chosen option, and write the decision once. Without a `choice`, an option is drawn at random."""
+        """Return one of the options, and write the decision once. Without `choice`, the option is drawn at random."""
         if choice is not None and choice not in options:
             found = f"{choice!r} is none of the options.{nearest(choice, options)}"
             raise OtherProgram(name, found, f"one of {', '.join(options)}")
@@ -272,7 +272,7 @@ class Verbs(ProgramTurn):
             self.live.tell(RetractEvent, "", last=True)
 
     async def _edge(self, live: LiveRun, step: WorkflowStep, handed: StepInput) -> tuple[int, dict[str, Any] | None]:
-        """Write the edge to a child run, unless it is on record.
+        """Write the `edge` entry that starts a child run, unless it is on record.
 
         Return its seq, and the amount that the child run may spend.
         """
@@ -287,7 +287,7 @@ class Verbs(ProgramTurn):
         return written.seq, written.content.allowance
 
     def _routed(self, run: str, hear: Listener) -> Broadcast:
-        """Return a broadcast that sends one run's answer to `hear`, and all other words to the former listeners.
+        """Return a broadcast that sends the answer of one run to `hear`, and other words to the old listeners.
 
         Args:
             run: id of the run.

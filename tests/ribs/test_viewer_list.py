@@ -3,10 +3,12 @@
 import json
 import shutil
 from collections.abc import AsyncIterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any, get_args
 
 import anyio
+import anyio.lowlevel
 import apsw
 import pytest
 from tests.commands import gesta_command
@@ -249,6 +251,56 @@ async def test_an_entry_that_is_no_json_is_left_out_and_the_list_is_there(tmp_pa
         await index.update()
         found = await listed(index, SessionFilter(), opened.now())
     assert [(each.name, each.title) for each in found.sessions] == [("bob", "Well?"), ("anna", "What is it?")]
+
+
+class CutShort:
+    """A store in which one query is cancelled."""
+
+    def __init__(self, store: Any, left: int) -> None:
+        self._store, self._left, self.scope = store, left, anyio.CancelScope()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def sql(self, *words: Any) -> Any:
+        self._left -= 1
+        if not self._left:
+            self.scope.cancel()
+            await anyio.lowlevel.checkpoint()
+        return await self._store.sql(*words)
+
+
+async def cut_short(record: gesta.Record, left: int, at_once: int) -> RunIndex:
+    """Return an index of which an update was cancelled in one of its queries."""
+    store: Any = CutShort(record.store, left)
+    index = RunIndex(store, at_once)
+    with store.scope:
+        await index.update()
+    index.store = record.store
+    return index
+
+
+async def test_an_update_that_is_cut_short_in_any_query_counts_no_entry_twice(
+    record: gesta.Record, tmp_path: Path
+) -> None:
+    with closing(apsw.Connection(str(tmp_path / "shop.gesta"))) as changed:
+        changed.execute("UPDATE entries SET content = '{' WHERE kind = 'budget'")
+    facts, whole, left, complete = "SELECT messages, calls, answers, head FROM runs ORDER BY run", None, 1, False
+    while not complete:
+        index = await cut_short(record, left, at_once=40)
+        complete, left = index.whole, left + 2
+        await index.update()
+        whole = whole or index.all(facts)
+        assert index.all(facts) == whole, left
+    assert left > 12
+
+
+async def test_runs_that_are_pruned_while_the_index_is_made_are_not_in_it(record: gesta.Record) -> None:
+    index = await cut_short(record, 6, at_once=5)
+    assert index.all("SELECT session FROM runs") == [("anna",)]
+    await prune(record.store, await plan(record.store, Choice(session="anna")), Pruner(by="test"))
+    await index.update()
+    assert ("anna",) not in index.all("SELECT session FROM runs")
 
 
 async def test_names_and_texts_that_are_no_utf_8_are_listed_and_asked_for(tmp_path: Path) -> None:

@@ -125,20 +125,21 @@ GATHER = f"""INSERT OR REPLACE INTO sessions SELECT session, min(at), max(last_a
 class RunIndex:
     """An index of the runs and sessions of one record. `update` adds new entries to it."""
 
-    def __init__(self, store: Store) -> None:
-        self.store = store
+    def __init__(self, store: Store, at_once: int = AT_ONCE) -> None:
+        self.store, self._at_once = store, at_once
         self.pos = 0
         """The pos up to which the index contains all entries."""
         self.whole = False
         """Whether an update has reached the end of the record at least once."""
         self._rewritten = store.info.sql == "postgresql"
         self._lock = Lock()
-        self._clear()
+        self._clear(0)
 
-    def _clear(self) -> None:
+    def _clear(self, last: int) -> None:
         self.database = apsw.Connection("")  # a temporary file without a name, used if memory does not suffice
         self.all(f"PRAGMA cache_size = -12000; PRAGMA journal_mode = MEMORY; {TABLES}")
         self.pos, self.whole = 0, False
+        self._begun = last  # runs whose pruning is reported up to here were gone before any entry was read
 
     def all(self, query: str, values: Sequence[Any] = ()) -> list[Any]:
         """Return all rows of a query on the tables of the index, such as `runs` and `sessions`."""
@@ -160,14 +161,12 @@ class RunIndex:
         until = None if seconds is None else time.monotonic() + seconds
         async with self._lock:
             last = await self.store.last()
-            if last < self.pos:
-                self._clear()
+            if not self.pos or last < self.pos:
+                self._clear(last)
             while self.pos < last and (until is None or time.monotonic() < until):
-                to = min(last, self.pos + AT_ONCE)
-                pruned = await self._read(self.pos, to)
-                self.pos = to
-                if pruned and self.whole:
-                    self._clear()
+                to = min(last, self.pos + self._at_once)
+                if await self._read(self.pos, to) and to > self._begun:
+                    self._clear(last)
             self.whole = self.whole or self.pos >= last
             return self.pos / last if last else 1.0
 
@@ -179,19 +178,21 @@ class RunIndex:
             await self._add(f"run IN ({', '.join('?' * len(part))})", part)
 
     async def _read(self, after: int, until: int) -> bool:
-        """Add the entries of a range of pos, and return whether one of them reports that runs were pruned.
+        """Add the entries from `pos` on, and move `pos` past them. Return whether one reports that runs were pruned.
 
         A content that is no JSON makes a query fail. Then the range is halved again and again, until only that entry is
         left out.
         """
         try:
-            return await self._add(BETWEEN.format(int(after), int(until)))
+            pruned = await self._add(BETWEEN.format(int(after), int(until)))
         except RecordError:
-            if until - after <= 1:
-                await self.store.last()  # raises if the store itself fails
-                return False
-        middle = (after + until) // 2
-        return await self._read(after, middle) | await self._read(middle, until)
+            if until - after > 1:
+                middle = (after + until) // 2
+                return await self._read(after, middle) | await self._read(middle, until)
+            await self.store.last()  # raises if the store itself fails
+            pruned = False
+        self.pos = until
+        return pruned
 
     async def _add(self, where: str, values: Sequence[Any] = ()) -> bool:
         rows = [row for row in await self._asked(FACTS, where, values) if isinstance(row[0], str)]

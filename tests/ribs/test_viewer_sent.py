@@ -184,7 +184,7 @@ def test_a_long_body_comes_in_parts(client: httpx2.Client, run: str) -> None:
     ("place", "way", "said"),
     [
         ("9999", {}, "has no entry 9999"),
-        ("9" * 30, {}, "There is no entry 9"),
+        ("9" * 30, {}, "nothing at this address"),
         ("1", {"as": "nobody:x"}, "nobody"),
         ("1", {"form": "nothing"}, "No formatter 'nothing'"),
         ("1/messages/99", {}, "no message 99"),

@@ -65,7 +65,7 @@ class Access(Struct, frozen=True, kw_only=True, metaclass=Spelled):
     def refuses(self, headers: Headers) -> str | None:
         """Return why a request is refused for its host or origin; `None` if it is allowed."""
         host = headers.get("host", "")
-        if not self.tokens and not local(host) and _name(host) not in self.hosts:
+        if not self.tokens and not local(host) and host_name(host) not in self.hosts:
             return f"The request names the host {host!r}. Without tokens only requests to this machine are answered."
         origin = headers.get("origin")
         if origin is not None and origin not in self.origins and origin.partition("://")[2] != host:
@@ -75,7 +75,7 @@ class Access(Struct, frozen=True, kw_only=True, metaclass=Spelled):
 
 def local(host: str) -> bool:
     """Return whether a host name, with or without a port, means this machine by its loopback interface."""
-    name = _name(host)
+    name = host_name(host)
     if name == "localhost" or name.endswith(".localhost"):
         return True
     try:
@@ -84,7 +84,8 @@ def local(host: str) -> bool:
         return False
 
 
-def _name(host: str) -> str:
+def host_name(host: str) -> str:
+    """Return a host of a request without its port and without the brackets of IPv6, in small letters."""
     if host.startswith("["):
         return host[1:].partition("]")[0].lower()
     return host.rpartition(":")[0].lower() if host.count(":") == 1 else host.lower()

@@ -20,7 +20,6 @@ from starlette.responses import FileResponse, HTMLResponse, Response
 from starlette.routing import Route
 
 from gesta.errors import GestaError
-from gesta.log.journal import entry_of
 from gesta.serve.bodies import Refused, answered, failed, failure
 from gesta.serve.sse import EventStream, encoded
 from gesta.serve.sse import line as told
@@ -30,15 +29,14 @@ from gesta.web.files import file
 from gesta.web.gate import Gate
 from gesta.web.graph import Shown
 from gesta.web.listing import asked, everywhere
+from gesta.web.numbers import number, number_in
 from gesta.web.one_script import one_script
+from gesta.web.reading import readable
 
 STATIC = files("gesta.web") / "static"
 NAME = re.compile(r"[a-z-]+\.(?:js|css|svg)")
 TYPES = {"js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
 SCRIPT, MODULE = "gesta.js", '<script type="module" src="/static/app.js"></script>'
-NUMBER = re.compile(r"\d{1,15}")
-MOST = 2**53
-"""Greatest seq that is looked up. A larger number gets the answer 404, because stores cannot hold it in a column."""
 Answering = Callable[[Request, Pages], Awaitable[Response]]
 
 
@@ -62,17 +60,17 @@ class Viewer:
             hosts: names besides those of this machine that the `Host` header of a request may have.
         """
         places: tuple[tuple[str, Answering], ...] = (
-            ("/api/{record:int}/sessions", _sessions),
-            ("/api/{record:int}/runs/{run}", _run),
-            ("/api/{record:int}/runs/{run}/lines", _lines),
-            ("/api/{record:int}/runs/{run}/time", _time),
-            ("/api/{record:int}/runs/{run}/children", _children),
-            ("/api/{record:int}/runs/{run}/why", _why),
-            ("/api/{record:int}/runs/{run}/graph", _graph),
-            ("/api/{record:int}/runs/{run}/entries/{seq:int}", _entry),
-            ("/api/{record:int}/runs/{run}/entries/{seq:int}/files/{place:int}", file),
-            ("/api/{record:int}/follow", self._follow),
-            ("/api/{record:int}/waiting", people.waiting),
+            ("/api/{record:number}/sessions", _sessions),
+            ("/api/{record:number}/runs/{run}", _run),
+            ("/api/{record:number}/runs/{run}/lines", _lines),
+            ("/api/{record:number}/runs/{run}/time", _time),
+            ("/api/{record:number}/runs/{run}/children", _children),
+            ("/api/{record:number}/runs/{run}/why", _why),
+            ("/api/{record:number}/runs/{run}/graph", _graph),
+            ("/api/{record:number}/runs/{run}/entries/{seq:number}", _entry),
+            ("/api/{record:number}/runs/{run}/entries/{seq:number}/files/{place:number}", file),
+            ("/api/{record:number}/follow", self._follow),
+            ("/api/{record:number}/waiting", people.waiting),
             *sent_routes.PLACES,
             *forms.PLACES,
             *evidence_routes.PLACES,
@@ -81,9 +79,10 @@ class Viewer:
             Route("/api/records", self._records),
             Route("/api/sessions", self._everywhere),
             *(Route(path, self._answering(answers)) for path, answers in places),
-            Route("/api/{record:int}/answer", self._answering(people.answer), methods=["POST"]),
-            Route("/api/{record:int}/evidence", self._answering(evidence_routes.ask), methods=["POST"]),
+            Route("/api/{record:number}/answer", self._answering(people.answer), methods=["POST"]),
+            Route("/api/{record:number}/evidence", self._answering(evidence_routes.ask), methods=["POST"]),
             Route("/static/{name}", _static),
+            Route("/api/{path:path}", _nothing),
             Route("/{path:path}", _page),
         ]
         small = Middleware(GZipMiddleware, minimum_size=1000, compresslevel=4)
@@ -94,8 +93,6 @@ class Viewer:
             place = int(request.path_params["record"])
             if place >= len(self.pages):
                 return failed(404, "NoRecord", f"There is no record {place}.")
-            if (seq := int(request.path_params.get("seq", 0))) > MOST:
-                return failed(404, "NoEntry", f"There is no entry {seq}.")
             try:
                 return await answers(request, self.pages[place])
             except (GestaError, Refused) as error:
@@ -118,21 +115,24 @@ class Viewer:
         With `run` in the query, each event holds the new lines of that run. Without it, each event holds the ids of the
         runs that got new entries.
         """
-        after = _number(request, "after", await pages.record.store.last())
-        given = request.headers.get("last-event-id", "")
-        after = int(given) if NUMBER.fullmatch(given) else after
+        after = number(request, "after", await pages.record.store.last())
+        after = number_in(request.headers.get("last-event-id", ""), after)
         run = request.query_params.get("run")
 
         async def news() -> AsyncIterator[bytes]:
             async for rows in pages.record.store.tail(after):
                 own = [row for row in rows if run in (None, row.run)]
                 if own and run is not None:
-                    lines = await pages.shown([await entry_of(pages.record.store, row) for row in own])
+                    lines = await pages.shown([await readable(pages.record.store, row) for row in own])
                     yield told(encoded(lines), event="lines", id_=str(rows[-1].pos))
                 elif own:
                     yield told(encoded(sorted({row.run for row in own})), event="runs", id_=str(rows[-1].pos))
 
         return EventStream(news(), self.draining)
+
+
+async def _nothing(_request: Request) -> Response:
+    return failed(404, "NotFound", "There is nothing at this address.")
 
 
 async def _page(_request: Request) -> Response:
@@ -181,8 +181,8 @@ async def _run(request: Request, pages: Pages) -> Response:
 
 
 async def _lines(request: Request, pages: Pages) -> Response:
-    limit = min(1000, _number(request, "limit", 200))
-    return answered(await pages.lines(request.path_params["run"], _number(request, "after", 0), limit))
+    limit = min(1000, number(request, "limit", 200))
+    return answered(await pages.lines(request.path_params["run"], number(request, "after", 0), limit))
 
 
 async def _time(request: Request, pages: Pages) -> Response:
@@ -190,24 +190,19 @@ async def _time(request: Request, pages: Pages) -> Response:
 
 
 async def _children(request: Request, pages: Pages) -> Response:
-    return answered(await pages.glances.children(request.path_params["run"], _number(request, "after", 0)))
+    return answered(await pages.glances.children(request.path_params["run"], number(request, "after", 0)))
 
 
 async def _why(request: Request, pages: Pages) -> Response:
-    return answered(await pages.why(request.path_params["run"], _number(request, "entry", 0) or None))
+    return answered(await pages.why(request.path_params["run"], number(request, "entry", 0) or None))
 
 
 async def _graph(request: Request, pages: Pages) -> Response:
     query = request.query_params
     shown = Shown(all=bool(query.get("all")), turned=set(query.get("turned", "").split(",")))
-    return answered(await pages.graph(request.path_params["run"], _number(request, "entry", 0) or None, shown))
+    return answered(await pages.graph(request.path_params["run"], number(request, "entry", 0) or None, shown))
 
 
 async def _entry(request: Request, pages: Pages) -> Response:
     params: dict[str, Any] = request.path_params
     return answered(await pages.entry(params["run"], params["seq"]))
-
-
-def _number(request: Request, name: str, otherwise: int) -> int:
-    given = request.query_params.get(name, "")
-    return int(given) if NUMBER.fullmatch(given) else otherwise

@@ -12,9 +12,10 @@ import msgspec
 from gesta.address import Record
 from gesta.codec.rows import encode_content
 from gesta.entry import Entry, utc_text
-from gesta.errors import BrokenRecord, GestaError
+from gesta.errors import BrokenRecord
 from gesta.kinds import Kind
 from gesta.record.waits import waits_of
+from gesta.serve.bodies import Refused
 from gesta.views.lines import LINKS, Line, fell, line, needed
 from gesta.views.overview import totals
 from gesta.views.timeline import busy_ms
@@ -144,10 +145,10 @@ class Pages:
         return pictured(explained.found, explained.passages, explained.near, runs, shown)
 
     async def entry(self, run: str, seq: int) -> dict[str, Any]:
-        """Return one entry with its whole content. Raises GestaError if the run has no entry with this seq."""
+        """Return one entry with its whole content. Raises Refused if the run has no entry with this seq."""
         entries = await read(self.record.store, run, seq - 1, seq)
         if not entries:
-            raise GestaError(f"No entry {seq} in run {run}.")
+            raise Refused(404, "NoEntry", f"No entry {seq} in run {run}.")
         (entry,) = entries
         return {
             "run": run,

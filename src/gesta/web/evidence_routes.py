@@ -61,8 +61,8 @@ async def ask(request: Request, pages: HasEvidence) -> Response:
 
 
 PLACES = (
-    ("/api/{record:int}/evidence", _evidence),
-    ("/api/{record:int}/runs/{run}/evidence", _run),
-    ("/api/{record:int}/heads", _heads),
+    ("/api/{record:number}/evidence", _evidence),
+    ("/api/{record:number}/runs/{run}/evidence", _run),
+    ("/api/{record:number}/heads", _heads),
 )
 """The addresses for GET requests, each with the function that answers it."""

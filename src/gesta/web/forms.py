@@ -23,7 +23,7 @@ from gesta.store import RunRow
 from gesta.text.redactor import SECRETS
 from gesta.views.lineage import Node
 from gesta.web.lineages import Lineages
-from gesta.web.sent_routes import number
+from gesta.web.numbers import number
 
 WHY = "why"
 """The name of the form that explains an answer."""
@@ -165,6 +165,6 @@ async def _lines(request: Request, pages: HasForms) -> Response:
     return Response(SECRETS.bytes(text.encode()), headers=named, media_type="application/octet-stream")
 
 
-AT = "/api/{record:int}/runs/{run}/forms/{form}"
-PLACES = ((AT, _rows), (AT + "/rows/{seq:int}", _one), (AT + "/lines", _lines))
+AT = "/api/{record:number}/runs/{run}/forms/{form}"
+PLACES = ((AT, _rows), (AT + "/rows/{seq:number}", _one), (AT + "/lines", _lines))
 """The addresses, each with the function that answers it."""

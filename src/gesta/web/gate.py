@@ -5,13 +5,14 @@ host or comes from another site. So a page of another site cannot read the recor
 """
 
 import hmac
+from urllib.parse import quote, urlencode
 
 from starlette.datastructures import Headers, QueryParams
 from starlette.requests import cookie_parser
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from gesta.serve.access import local
+from gesta.serve.access import host_name, local
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -46,7 +47,7 @@ class Gate:
     """ASGI middleware that checks every request, and adds the headers that protect the pages."""
 
     def __init__(self, app: ASGIApp, token: str, hosts: tuple[str, ...] = ()) -> None:
-        self._app, self._token, self._hosts = app, token, hosts
+        self._app, self._token, self._hosts = app, token, {each.lower() for each in hosts if each}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a permitted request on to the application; answer any other request here."""
@@ -67,8 +68,9 @@ class Gate:
         """Return the response to a request that must not reach the application; `None` if the request may."""
         headers, query = Headers(scope=scope), QueryParams(scope["query_string"])
         host = headers.get("host", "")
-        name = f"gesta-{host.rpartition(':')[2]}"
-        if not local(host) and host.rpartition(":")[0] not in self._hosts:
+        port = host.rpartition(":")[2]
+        name = f"gesta-{port if port.isdecimal() else 80}"
+        if not local(host) and host_name(host) not in self._hosts:
             return _refused(f"The request names the host {host!r}. The viewer answers on this machine alone.")
         origin = headers.get("origin")
         if origin is not None and origin.partition("://")[2] != host:
@@ -80,8 +82,9 @@ class Gate:
             return PlainTextResponse(f"The body has more than {BODY_BYTES:,} bytes, or no length.", 413)
         given = query.get("token")
         if given is not None and self._same(given):
-            rest = "&".join(f"{key}={value}" for key, value in query.multi_items() if key != "token")
-            answer = RedirectResponse(f"{scope['path']}{f'?{rest}' if rest else ''}", 303)
+            rest = urlencode([(key, value) for key, value in query.multi_items() if key != "token"])
+            path = "/" + quote(scope["path"].lstrip("/"))
+            answer = RedirectResponse(f"{path}?{rest}" if rest else path, 303)
             answer.set_cookie(name, given, httponly=True, samesite="strict", path="/")
             return answer
         if self._same(cookie_parser(headers.get("cookie", "")).get(name, "")) or scope["path"] in OPEN:

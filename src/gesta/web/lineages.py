@@ -45,10 +45,11 @@ class Lineages:
         """Return the explanation of an entry of a run; `None` as `seq` stands for the last answer.
 
         Raises:
-            GestaError: the run has no such entry.
+            GestaError: there is no such run, or it has no such entry.
 
         Cost: all entries of the run the first time; then only new entries, and the words of the answer and its sources.
         """
+        run = (await self.record.find(run)).run
         async with self._lock:
             await self._read(run)
             asked = seq, len(self._state.entries)
@@ -60,17 +61,32 @@ class Lineages:
             return self._last[1]
 
     async def _read(self, run: str) -> None:
-        """Read the new entries of a run and of the runs that it was made from, and add them to the state in memory."""
+        """Read the new entries of a run and of the runs that it was made from, and add them to the state in memory.
+
+        If one of these runs was pruned, the state in memory is discarded and read again.
+        """
         if run != self._run:
-            self._run, self._state, self._texts, self._last = run, State(), Texts(), None
+            self._forget(run)
         for each in [run, *(other for other in self._state.origins if other != run)]:
-            entries = await self._rest(each)
-            await to_thread.run_sync(fold, Lineage(), entries, self._state)
+            last = self._known(each)
+            entries = await read(self.record.store, each, max(0, last - 1))
+            if last and not entries:
+                self._forget(run)
+                await self._read(run)
+                return
+            await to_thread.run_sync(fold, Lineage(), entries[bool(last) :], self._state)
+
+    def _forget(self, run: str) -> None:
+        self._run, self._state, self._texts, self._last = run, State(), Texts(), None
+
+    def _known(self, run: str) -> int:
+        """Return the seq of the last entry of a run that is in the state in memory; 0 if there is none."""
+        origin = self._state.origins.get(run)
+        return max(origin.links, default=0) if origin is not None else 0
 
     async def _rest(self, run: str) -> list[Entry]:
-        """Return the entries of a run that are not in the state yet."""
-        origin = self._state.origins.get(run)
-        return await read(self.record.store, run, max(origin.links, default=0) if origin is not None else 0)
+        """Return the entries of a run that are not in the state in memory yet."""
+        return await read(self.record.store, run, self._known(run))
 
     def _compared(self, found: Explanation) -> Explained:
         """Return an explanation together with the passages that the explained answer repeats."""

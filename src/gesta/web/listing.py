@@ -18,6 +18,7 @@ from gesta.stores.run_index import RunIndex
 from gesta.stores.session_list import listed
 from gesta.stores.words import CLOSING, OPENING, WordIndex
 from gesta.views.sessions import SessionFilter, Sort, Totals
+from gesta.web.numbers import number_in
 
 SLICE_S = 0.15
 """Time in seconds for which one request adds entries to the index."""
@@ -36,7 +37,6 @@ LATELY = f"SELECT DISTINCT run FROM (SELECT run FROM entries ORDER BY pos DESC L
 SORTS: tuple[Sort, ...] = ("newest", "cost", "tokens", "duration", "entries")
 DAY = re.compile(r"\d{4}-\d\d-\d\d")
 COST = re.compile(r"\d{1,9}(\.\d{1,9})?")
-NUMBER = re.compile(r"\d{1,15}")
 
 
 class Asked(Struct, frozen=True, kw_only=True):
@@ -65,7 +65,7 @@ def asked(given: Mapping[str, str]) -> Asked:
     days = {name: given.get(name, "") for name in ("since", "until")}
     days = {name: day for name, day in days.items() if DAY.fullmatch(day)}
     sort: Sort = next((sort for sort in SORTS if sort == given.get("sort")), "newest")
-    cost, after, limit = given.get("cost", ""), given.get("after", ""), given.get("limit", "")
+    cost = given.get("cost", "")
     wanted = SessionFilter(
         agent=given.get("agent", ""),
         stands=given.get("stands", ""),
@@ -75,8 +75,8 @@ def asked(given: Mapping[str, str]) -> Asked:
         since=days.get("since", ""),
         until=f"{days['until']}T99" if "until" in days else "",
         sort=sort,
-        after=int(after) if NUMBER.fullmatch(after) else 0,
-        limit=min(LIMIT, int(limit)) if NUMBER.fullmatch(limit) else 50,
+        after=number_in(given.get("after", ""), 0),
+        limit=min(LIMIT, number_in(given.get("limit", ""), 50)),
     )
     return Asked(filter=wanted, words=given.get("words", "").strip(), choices=bool(given.get("choices")))
 

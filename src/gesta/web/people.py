@@ -15,7 +15,7 @@ from starlette.responses import Response
 from gesta.address import open_record
 from gesta.cli.approving import Verdict, give, who
 from gesta.decide.waiting import PERSON, Waiting
-from gesta.errors import AgentError, NotWaiting
+from gesta.errors import AgentError, BrokenRecord, NotWaiting
 from gesta.record.answers import Receipt
 from gesta.record.record import Record
 from gesta.serve.bodies import Received, answered, read
@@ -57,16 +57,27 @@ async def waiting(_request: Request, pages: Pages) -> Response:
     """Answer with what the open turns of all sessions wait for, and the name of the user of this machine."""
     index, wanted = await pages.listing.whole(), SessionFilter(stands="waiting", limit=None)
     found = await listed(index, wanted, pages.record.now())
-    waits = [each for session in found.sessions for each in session.waiting]
-    return answered({"waiting": [await shown(pages, each) for each in waits], "by": who()})
+    waits = list[Shown]()
+    for several in [session.waiting for session in found.sessions if session.waiting]:
+        said = await last_said(pages, several[0].session)
+        waits += [shown(wait, said) for wait in several]
+    return answered({"waiting": waits, "by": who()})
 
 
-async def shown(pages: Pages, wait: Waiting) -> Shown:
+async def last_said(pages: Pages, session: str) -> str:
+    """Return the last message of a person in a session; an empty text if there is none, or if it cannot be read."""
+    try:
+        said = [each for each in await pages.record.history(session) if each.role == "user"] if session else []
+    except BrokenRecord:  # the evidence says why
+        return ""
+    return visible(str(said[-1].text)) if said else ""
+
+
+def shown(wait: Waiting, said: str) -> Shown:
     """Return a wait with the facts that the person needs for the answer."""
-    said = [each for each in await pages.record.history(wait.session) if each.role == "user"] if wait.session else []
     asks = wait.what == "question" or wait.args is None
     words = visible(wait.question) if asks else visible_value(msgspec.to_builtins(wait.args))
-    return Shown(wait, words, wait.what in PERSON, until(wait), visible(str(said[-1].text)) if said else "")
+    return Shown(wait, words, wait.what in PERSON, until(wait), said)
 
 
 def until(wait: Waiting) -> str:

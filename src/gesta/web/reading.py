@@ -16,6 +16,7 @@ from gesta.store import Store
 
 UNREADABLE = "not readable"
 """The key of a substitute entry, whose value says why the real entry cannot be read."""
+NEVER = datetime.fromtimestamp(0, UTC)
 
 
 async def read(
@@ -31,21 +32,23 @@ async def read(
     try:
         return await read_all(store, run, after, until, limit)
     except BrokenRecord:
-        found, at = list[Entry](), datetime.fromtimestamp(0, UTC)
+        found, at = list[Entry](), NEVER
         for row in await rows_of(store, run, after, until, limit):
             if isinstance(row.seq, int):
-                found.append(await _entry(store, run, row, at))
+                found.append(await readable(store, row, run, at))
                 at = found[-1].at
         return found
 
 
-async def _entry(store: Store, run: str, row: Row, last: datetime) -> Entry:
+async def readable(store: Store, row: Row, run: str = "", last: datetime = NEVER) -> Entry:
     """Return the entry of a stored row; if it cannot be read, a substitute that says why.
 
     Args:
+        run: the run that is read, which may share the entry with another run; by default that of the row.
         last: time of the entry before it, used if the time of the row cannot be read.
     """
     try:
+        run = run or row.run
         (entry,) = await read_all(store, run, row.seq - 1, row.seq) if row.run != run else [await entry_of(store, row)]
     except BrokenRecord as error:
         try:

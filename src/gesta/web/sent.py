@@ -73,6 +73,8 @@ class SentPages:
         self.record = record
         self._lists: OrderedDict[str, Listed] = OrderedDict()
         self._kept: OrderedDict[tuple[str, Wanted], Made] = OrderedDict()
+        self._shown: tuple[Made, dict[str, Any], str] | None = None
+        """The last request that was shown as its provider gets it; a page asks for its body part by part."""
         self._lock = Lock()
 
     async def requests(self, name: str, after: int, limit: int) -> dict[str, Any]:
@@ -167,8 +169,9 @@ class SentPages:
     async def wire(self, name: str, wanted: Wanted, after: int) -> dict[str, Any]:
         """Return a request as its provider gets it, with the part of its indented body after character `after`."""
         made = await self.made((await self.record.find(name)).run, wanted)
-        facts = request_facts(made.one, made.wanted)
-        body = json_harmless(json.dumps(facts.pop("body"), indent=2, ensure_ascii=False))
+        if self._shown is None or self._shown[0] is not made:
+            self._shown = made, *await to_thread.run_sync(_indented, made)
+        _, facts, body = self._shown
         return facts | {"body": body[after : after + PART], "characters": len(body)}
 
     async def body(self, name: str, wanted: Wanted) -> bytes:
@@ -205,6 +208,12 @@ def _made(entries: Sequence[Entry], wanted: Wanted) -> Made:
         unknown = encoding(entries, found.one.seq).formatter if failures else None
         return Made(way, found, brief_facts(found, entries) | {"unknown_form": unknown})
     raise Refused(400, "BadAddress", str(failures[0])) from failures[0]
+
+
+def _indented(made: Made) -> tuple[dict[str, Any], str]:
+    """Return the facts about a request as its provider gets it, and its indented body."""
+    facts = request_facts(made.one, made.wanted)
+    return facts, json_harmless(json.dumps(facts.pop("body"), indent=2, ensure_ascii=False))
 
 
 def _step(step: dict[str, Any], found: Difference) -> dict[str, Any]:

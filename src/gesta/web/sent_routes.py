@@ -1,6 +1,5 @@
 """The addresses under which the pages read what a run sent to its model."""
 
-import re
 from typing import Any, Protocol
 
 from starlette.requests import Request
@@ -9,10 +8,10 @@ from starlette.responses import Response
 from gesta.compare.requests import Wanted
 from gesta.serve.bodies import answered
 from gesta.text.redactor import SECRETS
+from gesta.web.numbers import number
 from gesta.web.sent import SentPages, ways
 
-NUMBER = re.compile(r"\d{1,15}")
-AT = "/api/{record:int}/runs/{run}/requests"
+AT = "/api/{record:number}/runs/{run}/requests"
 
 
 class HasSent(Protocol):
@@ -63,13 +62,13 @@ async def _ways(_request: Request, _pages: HasSent) -> Response:
 
 PLACES = (
     (AT, _requests),
-    (AT + "/{seq:int}", _request),
-    (AT + "/{seq:int}/header", _header),
-    (AT + "/{seq:int}/messages", _messages),
-    (AT + "/{seq:int}/messages/{place:int}", _message),
-    (AT + "/{seq:int}/wire", _wire),
-    (AT + "/{seq:int}/body", _body),
-    ("/api/{record:int}/ways", _ways),
+    (AT + "/{seq:number}", _request),
+    (AT + "/{seq:number}/header", _header),
+    (AT + "/{seq:number}/messages", _messages),
+    (AT + "/{seq:number}/messages/{place:number}", _message),
+    (AT + "/{seq:number}/wire", _wire),
+    (AT + "/{seq:number}/body", _body),
+    ("/api/{record:number}/ways", _ways),
 )
 """The addresses, each with the function that answers it."""
 
@@ -84,9 +83,3 @@ def _wanted(request: Request) -> tuple[str, Wanted]:
     params, query = _params(request), request.query_params
     form, model = query.get("form") or None, query.get("as") or None
     return params["run"], Wanted(entry=params["seq"], form=form, model=model, whole=bool(query.get("whole")))
-
-
-def number(request: Request, name: str, otherwise: int) -> int:
-    """Return a number from the query of an address; `otherwise` if it is missing or not a number."""
-    given = request.query_params.get(name, "")
-    return int(given) if NUMBER.fullmatch(given) else otherwise

@@ -1,0 +1,38 @@
+"""Numbers in the addresses of the pages: in a path, as `{seq:number}`, and in a query.
+
+A number with more than 15 digits is none, because stores cannot hold it in a column.
+"""
+
+import re
+
+from starlette.convertors import Convertor, register_url_convertor
+from starlette.requests import Request
+
+NUMBER = re.compile(r"\d{1,15}", re.ASCII)
+
+
+class Number(Convertor[int]):
+    """A number as a part of a path."""
+
+    regex = "[0-9]{1,15}"
+
+    def convert(self, value: str) -> int:
+        """Return the number that the path states."""
+        return int(value)
+
+    def to_string(self, value: int) -> str:
+        """Return the part of a path that states a number."""
+        return str(value)
+
+
+def number(request: Request, name: str, otherwise: int) -> int:
+    """Return a number from the query of an address; `otherwise` if it is missing or not a number."""
+    return number_in(request.query_params.get(name, ""), otherwise)
+
+
+def number_in(text: str, otherwise: int) -> int:
+    """Return the number that a text states; `otherwise` if it states none."""
+    return int(text) if NUMBER.fullmatch(text) else otherwise
+
+
+register_url_convertor("number", Number())

@@ -1,0 +1,137 @@
+"""The viewer and what is odd: names of hosts, addresses that mean nothing, runs that are pruned, damaged new entries."""
+
+import json
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import apsw
+import httpx2
+import pytest
+from starlette.responses import PlainTextResponse
+from tests.commands import gesta_command
+from tests.viewing import TOKEN, viewed
+
+import gesta
+from gesta.web.gate import Gate
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Return the file of a record with two sessions."""
+    with gesta.open_sync(tmp_path / "shop.gesta") as record:
+        for session in ("anna", "bob"):
+            agent = gesta.Agent("desk", model=gesta.scripted(f"Lamps for {session}."))
+            record.run(agent, "What is there?", session=session)
+    return tmp_path / "shop.gesta"
+
+
+@pytest.fixture
+def client(path: Path) -> Iterator[httpx2.Client]:
+    with viewed(path) as at, httpx2.Client(base_url=at, follow_redirects=True) as opened:
+        opened.get("/", params={"token": TOKEN})
+        yield opened
+
+
+def runs(client: httpx2.Client) -> dict[str, str]:
+    return {each["name"]: each["runs"][0] for each in client.get("/api/0/sessions").json()["sessions"]}
+
+
+@pytest.mark.parametrize(
+    ("host", "hosts", "status"),
+    [
+        ("[::1]", (), 200),
+        ("localhost", (), 200),
+        ("[fe80::1]:8421", ("fe80::1",), 200),
+        ("records.example", ("records.example",), 200),
+        ("Records.Example:80", ("records.example",), 200),
+        ("evil.example", ("",), 403),
+        ("evil.example", ("records.example",), 403),
+    ],
+)
+async def test_a_host_is_known_with_and_without_its_port(host: str, hosts: tuple[str, ...], status: int) -> None:
+    gate = Gate(PlainTextResponse("open"), TOKEN, hosts)
+    transport = httpx2.ASGITransport(app=gate)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://gate") as browser:
+        opened = await browser.get("/", params={"token": TOKEN}, headers={"host": host})
+        if status == 200:
+            cookie = opened.headers["set-cookie"].partition(";")[0]
+            opened = await browser.get("/", headers={"host": host, "cookie": cookie})
+    assert opened.status_code == status
+
+
+async def test_the_address_without_its_token_says_the_same() -> None:
+    gate, said = Gate(PlainTextResponse("open"), TOKEN), {"words": ["a&b=c #d"], "agent": ["é"]}
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app=gate), base_url="http://localhost") as browser:
+        moved = await browser.get("/0/a%20%3Fb", params={"token": TOKEN, **said})
+    assert parse_qs(urlsplit(moved.headers["location"]).query) == said
+    assert urlsplit(moved.headers["location"]).path == "/0/a%20%3Fb"
+
+
+def test_an_address_that_means_nothing_is_answered_with_404(client: httpx2.Client) -> None:
+    run = runs(client)["anna"]
+    for place in (
+        "nothing",
+        f"{'9' * 5000}/waiting",
+        f"0/runs/{run}/entries/{'9' * 5000}",
+        f"0/runs/{run}/entries/0",
+        f"0/runs/{run}%2Fodd",
+        "0/runs/nothing/why",
+    ):
+        found = client.get(f"/api/{place}")
+        assert found.status_code == 404, place
+        assert found.json()["error"]["message"], place
+
+
+def test_a_run_that_was_pruned_is_explained_no_more(client: httpx2.Client, path: Path) -> None:
+    run = runs(client)["anna"]
+    assert "Lamps for anna." in client.get(f"/api/0/runs/{run}/why").text
+    assert gesta_command("prune", run, "--yes", "--record", str(path)).exit_code == 0
+    for place in (
+        "",
+        "/lines",
+        "/why",
+        "/graph",
+        "/time",
+        "/requests",
+        "/requests/4",
+        "/forms/why",
+        "/forms/why/lines",
+    ):
+        found = client.get(f"/api/0/runs/{run}{place}")
+        assert "Lamps" not in found.text, place
+        assert found.status_code == 404 or found.json() == [], place
+
+
+def test_a_new_entry_that_cannot_be_read_does_not_end_the_stream(client: httpx2.Client, path: Path) -> None:
+    run = runs(client)["bob"]
+    with closing(apsw.Connection(str(path))) as changed:
+        changed.execute("UPDATE entries SET content = '{' WHERE kind = 'assistant' AND run = ?", (run,))
+    with client.stream("GET", "/api/0/follow", params={"run": run, "after": 0}) as stream:
+        (data,) = [line for _, line in zip(range(3), stream.iter_lines(), strict=False) if line.startswith("data: ")]
+    lines = json.loads(data.removeprefix("data: "))
+    assert [each["kind"] for each in lines].count("key-value") == 1
+    assert len(lines) == client.get(f"/api/0/runs/{run}").json()["head"]
+
+
+def test_a_damaged_run_hides_no_wait_of_another_one_of_its_session(tmp_path: Path) -> None:
+    path = tmp_path / "shop.gesta"
+
+    @gesta.tool(effect="once", approval=True)
+    def pay(euros: int) -> str:
+        """Pay."""
+        return f"{euros} paid"
+
+    with gesta.open_sync(path) as record:
+        damaged = record.run(gesta.Agent("desk", model=gesta.scripted("Yes.")), "Hello?", session="anna").run
+        clerk = gesta.Agent("clerk", model=gesta.scripted(gesta.call("pay", euros=5)), tools=[pay])
+        record.run(clerk, "Pay.", session="anna")
+    with closing(apsw.Connection(str(path))) as changed:
+        changed.execute("UPDATE entries SET content = '{' WHERE kind = 'assistant' AND run = ?", (damaged,))
+    with viewed(path) as at, httpx2.Client(base_url=at, follow_redirects=True) as client:
+        client.get("/", params={"token": TOKEN})
+        (wait,) = client.get("/api/0/waiting").json()["waiting"]
+    assert (wait["wait"]["tool"], wait["said"]) == ("pay", "")

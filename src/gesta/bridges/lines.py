@@ -127,7 +127,7 @@ class _Pass:
         self._blobs: dict[str, BlobRow] = {}
         """Blobs that were read, but whose entry has not been read yet."""
         self._given: set[str] = set()
-        """Names of the blobs that belong to earlier entries of this run."""
+        """Names of the blobs (large values) that earlier entries of this run refer to."""
         self._runs: set[str] = set()
         self._begun = False
 

@@ -1,6 +1,7 @@
 """Writes explanations as RDF for other stores and tools: N-Quads with one statement a line, or TriG for people to read.
 
-`views.prov` makes the statements; this module only converts them to text.
+An explanation says from which entries of the record an answer was made. `views.prov` makes the statements; this module
+only converts them to text.
 """
 
 from collections.abc import AsyncIterator, Iterable

@@ -43,7 +43,7 @@ class Pushed(Struct):
     letters: int = 0
     """Number of waiting letters that were moved with their runs."""
     known: int = 0
-    """Number of runs whose entries were all in the target already."""
+    """Number of runs that needed no copy, because the target already had all their entries."""
     moved: int = 0
     """Number of runs that from now on continue only in the target."""
     refused: list[str] = msgspec.field(default_factory=list)

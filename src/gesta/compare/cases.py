@@ -1,7 +1,9 @@
 """A case is a good run that is kept as a test: replayed with the present code, the run must have the same entries.
 
-A case is a small file of JSON lines: a head, and the entries of the run and of its child runs (runs that it started).
-Prompts are not compared; tool results, tool calls and answers are. The recorded bytes of model replies are left out.
+A run is the recorded list of entries about an agent's work, and a replay runs the agent's code again with the recorded
+answers. A case is a small file of JSON lines: a head, and the entries of the run and of its child runs (runs that it
+started). Prompts are not compared; tool results, tool calls and answers are. The recorded bytes of model replies are
+left out.
 """
 
 import os
@@ -104,7 +106,7 @@ async def check(case: Case, agent: Agent) -> list[str]:
 
 
 async def accepted(case: Case, agent: Agent) -> Case:
-    """Return the case with the entries that the present code writes in place of the recorded ones.
+    """Return the case with new entries: those that the present code writes when the case is replayed.
 
     The new entries must have the same number and kinds as the recorded ones, because no model is asked.
 

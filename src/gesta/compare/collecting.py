@@ -1,4 +1,8 @@
-"""Cases as pytest tests: each case file is one test, and a failure shows what differs from the recorded run."""
+"""Cases as pytest tests: each case file is one test, and a failure shows what differs from the recorded run.
+
+A case is a recorded run that is kept as a test. The test replays it: the agent's code runs again and gets the recorded
+answers of models and tools.
+"""
 
 from collections.abc import Iterator
 from typing import Any
@@ -36,7 +40,7 @@ class CaseItem(pytest.Item):
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         """Return the text that pytest prints for a failure.
 
-        For a drift, it is the difference and the command to accept it.
+        If the case differs from its recording, the text is the difference and the command to accept it.
         """
         if isinstance(excinfo.value, Drift):
             return f"{excinfo.value}\nIf that is meant: gesta case accept {self.path.relative_to(self.config.rootpath)}"

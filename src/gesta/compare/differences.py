@@ -2,7 +2,7 @@
 
 Entries are paired by their content, not by their seqs (their numbers in the run). Kinds of entries that only follow
 from other entries, such as requests, attempts and budgets, are not compared: a difference in them has its cause in
-another entry, which is compared.
+another entry, which is compared. A fork is a run that continues another run, its base, from one of its entries.
 """
 
 import json
@@ -57,7 +57,7 @@ class Effect(Struct, frozen=True, kw_only=True):
     args: dict[str, Any]
     outcome: str | None
     fired: bool
-    """Whether the tool was tried in this run itself.
+    """Whether the tool was started in this run itself.
 
     It is false if a fork shares the call with its base, or if the tool never started.
     """

@@ -54,7 +54,7 @@ CHANGEABLE = (
 The agent's code makes all others.
 """
 BROUGHT = (Kind.System, Kind.Compaction)
-"""Kinds of entries that an agent's hook adds right after its check: words for the model, or a range that it hides."""
+"""Kinds of entries that an agent's hook adds right after its check: a text for the model, or a range to hide."""
 REPLY = (Kind.Thought, Kind.ToolCall)
 """Kinds of entries that are part of a model's reply, written right after its completion."""
 
@@ -238,7 +238,10 @@ def _parts(entries: Sequence[Entry], how: Fork) -> tuple[int, list[Entry]]:
 
 
 def _allow(entries: Sequence[Entry], entry: Entry, made: Content, how: Fork) -> None:
-    """Raise AgentError if a changed approval or resolution would make a tool run that `live` does not name."""
+    """Raise AgentError if a changed approval or resolution would make a tool run that `live` does not name.
+
+    A resolution is a person's statement whether a tool call had its effect, or that it shall be tried again.
+    """
     if isinstance(made, ApprovalContent) and made.verdict == "approved":
         said = "approve"
     elif isinstance(made, ResolutionContent) and made.verdict == "retry":
@@ -256,9 +259,9 @@ def _allow(entries: Sequence[Entry], entry: Entry, made: Content, how: Fork) -> 
 
 
 def _together(entries: Sequence[Entry], at: int) -> int:
-    """Return the seq of the last entry that belongs together with entry `at`, such as a turn's begin and its message.
+    """Return the seq of the last entry that must stay together with entry `at`.
 
-    A fork cannot begin between entries that were written together.
+    For example, a fork cannot begin between the begin of a turn and the message that opened the turn.
     """
     if 0 < at < len(entries) and entries[at - 1].kind == Kind.Check and at in entries[at].causes:
         return at + (entries[at].kind in BROUGHT)

@@ -2,8 +2,8 @@
 
 No server is contacted. A request header lists the tools of servers with their rules, and an attempt names the server
 that ran the call. Before each step of the replay, the tools are those that the record shows next: in the next request
-header, and in the next attempts. The agent's sources (its connections to servers) are opened only if a replay really
-runs one of their tools, as with `--live`.
+header, and in the next attempts. An open call is a tool call without a result. The agent's sources (its connections to
+servers) are opened only if a replay really runs one of their tools, as with `--live`.
 """
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -257,5 +257,5 @@ def _told(content: Content) -> list[str]:
 
 
 async def nowhere() -> None:
-    """Raise AssertionError. This takes the place of a server tool's function, which a replay must not call."""
+    """Raise AssertionError. A server's tool has this function in a replay, which must never call it."""
     raise AssertionError("a replay calls no server")

@@ -1,8 +1,9 @@
 """Decides which entries of a run came from outside the agent's code. A replay copies these entries unchanged.
 
-They come from people, tools, providers and the clock: tool results, faults, messages, approvals, ends of processes.
-The agent's code makes the other entries, such as requests, calls and answers, and a replay writes them again. A letter
-is a message to a run, such as an approval, sent through its inbox by another process.
+They come from people, tools, providers and the clock: tool results, faults, messages, approvals, ends of processes. The
+agent's code makes the other entries, such as requests, calls and answers, and a replay writes them again. A letter is a
+message to a run, such as an approval, sent through its inbox by another process. An attempt is the entry that says that
+a tool is about to run; a resolution says whether an attempt of unknown outcome had its effect.
 """
 
 from collections.abc import Mapping, Sequence
@@ -49,7 +50,7 @@ def by_tool(entry: Entry) -> int | None:
 
 
 def by_letter(entries: Sequence[Entry], entry: Entry) -> bool:
-    """Return whether an entry arrived as a letter, which the process that held the run copied into the log."""
+    """Return whether an entry arrived as a letter. The process that was writing the run copied it from the inbox."""
     content = entry.content
     if isinstance(content, ToolResultContent):
         alone = entry.causes == (content.call,)

@@ -1,7 +1,7 @@
 """A model, tools, instructions and hooks that repeat what is on record. A replay uses them in place of the real ones.
 
-The stage is the record that the replay writes to; it knows which recorded entry comes next. An attempt is the entry
-that says that a tool is about to run.
+The stage is the store to which the replay writes; it knows which recorded entry comes next. An attempt is the entry
+that says that a tool is about to run. A live tool is one that the replay really runs.
 """
 
 import functools

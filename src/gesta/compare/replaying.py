@@ -175,7 +175,7 @@ class Rehearsal:
         return {run: each for run, each in (found | self._called).items() if each.program is not nobody}
 
     async def _earlier(self, agent: Agent) -> bool:
-        """Start a process at an earlier entry, because the recorded process may have begun there.
+        """Start a simulated process at an earlier entry, because the recorded process may have begun there.
 
         Returns whether the new process got further than the last one. If not, the replay is put back to where it was.
         """
@@ -199,7 +199,7 @@ class Rehearsal:
         return True
 
     def _gave_other(self) -> bool:
-        """Return whether the process was ended because a tool that really ran returned a different result."""
+        """Return whether the process stopped because a tool that really ran returned another result than recorded."""
         found = self.stage.found
         if found is None or found[0].kind is not found[1].kind:
             return False
@@ -280,7 +280,7 @@ class Rehearsal:
         return None
 
     def _call(self, agent: Agent, task: Task) -> None:
-        """Remember which agent a child run belongs to."""
+        """Store which agent runs a child run, for the replay of that child run."""
         for run, entries in self._runs.items():
             if _is_child(entries, self.stage.run, task.name):
                 self._called[run] = agent
@@ -336,7 +336,7 @@ class Understudy(Turns):
 
     @asynccontextmanager
     async def held(self, run: str, agent: Agent, told: TurnCaller, above: str | None = None) -> AsyncIterator[LiveRun]:
-        """Hold the replayed run, and pass its journal to the stage, so that the stage can count uncommitted entries."""
+        """Yield the replayed run, opened for writing. The stage gets its journal, to count uncommitted entries."""
         async with super().held(run, agent, told, above) as live:
             self._rehearsal.stage.journal = live.log.journal
             try:
@@ -345,7 +345,7 @@ class Understudy(Turns):
                 self._rehearsal.stage.journal = None
 
     async def call_off(self, live: LiveRun, names: Sequence[str] | None = None) -> None:
-        """Do nothing: the ends of child runs are on record."""
+        """Do nothing: a replay cancels no child run, because the ends of child runs are recorded entries."""
 
     async def _note_change(self, agent: Agent, live: LiveRun) -> None:
         """Copy the letters of the inbox into the log.

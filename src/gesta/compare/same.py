@@ -30,8 +30,8 @@ CHANCE: Mapping[Kind, tuple[str, ...]] = {
 }
 """Members that are not compared, by kind.
 
-They are times, numbers of leases, process names, tracebacks, and how much of a reply was shown. The agent's description
-in a `begin` is left out too, because a change of the agent shows in its requests.
+They are times, numbers of leases (rights to write a run), process names, tracebacks, and how much of a reply was shown.
+The agent's description in a `begin` is left out too, because a change of the agent shows in its requests.
 """
 
 PROMPT = frozenset({Kind.RequestHeader, Kind.Request})

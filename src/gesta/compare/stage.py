@@ -3,7 +3,8 @@
 A process that writes to it must write the recorded entries again: each new entry is compared with the recorded one at
 its place. At the first difference the writing process is stopped, as if it had died. A model's answer or a tool's
 result is returned if it is the next recorded entry; otherwise the process is stopped too. `replaying` then decides how
-to continue.
+to continue. An attempt is the entry that says that a tool is about to run. A lease is the right to write a run. A
+letter is a message to a run, such as an approval, from another process.
 """
 
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
@@ -127,7 +128,8 @@ class Stage:
     async def append(self, batch: Batch) -> int:
         """Compare the entries of a batch with the recorded ones, and add those that are equal.
 
-        Returns the seq of the last replayed entry. Raises WriteFailed at the first difference, and for an old lease.
+        Returns the seq of the last replayed entry. Raises WriteFailed at the first difference, and if the lease is that
+        of an earlier simulated process.
         """
         if self.stopped or batch.head != self.done or batch.lease.epoch != self._epoch:
             raise self.stop()
@@ -146,7 +148,7 @@ class Stage:
         return self.done
 
     async def transact(self, effect: TransactionalEffect) -> None:
-        """Compare the entries of a transactional tool. The tool's database tables are not changed."""
+        """Compare the entries of a transactional tool, which writes tables of the record. No table is changed here."""
         batch, _ = effect.work(NoTables())
         await self.append(batch)
 
@@ -194,13 +196,13 @@ class Stage:
         return content.over if isinstance(content, FaultContent) else None
 
     async def declare_gone(self, process: str, by: str) -> None:
-        """Do nothing: the ends of processes are on record."""
+        """Do nothing: the recorded entries say which processes have ended, so nobody has to declare it."""
 
     async def adopt(self, by: str) -> None:
-        """Do nothing: this store belongs to no other record."""
+        """Do nothing: this store is no copy of a record, so nobody has to release it for use."""
 
     def keep(self) -> Callable[[], None]:
-        """Return a function that does nothing: no process has to be kept alive."""
+        """Return a function that does nothing: no other process asks whether this process is still running."""
         return lambda: None
 
     def descriptor(self) -> int | None:
@@ -274,7 +276,7 @@ class Stage:
         return self._answers[entry.id], entry.content
 
     def result_at_once(self, attempt: int) -> ToolResultContent:
-        """Return the result that was committed together with its attempt.
+        """Return the result of a transactional tool, which was committed together with its attempt.
 
         Raises WriteFailed if there is no such result.
         """

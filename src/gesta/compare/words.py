@@ -1,4 +1,7 @@
-"""Describes differences as text: which entry differs, the path of the difference, and both values."""
+"""Describes differences as text: which entry differs, the path of the difference, and both values.
+
+A replay runs an agent's code again on a recorded run, and compares each entry that it writes with the recorded one.
+"""
 
 import json
 from collections.abc import Iterator

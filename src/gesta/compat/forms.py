@@ -221,7 +221,7 @@ def _message(message: LLMMessage) -> Iterator[Cells]:
 
 # ------------------------------------------------------------------------------------------------------- forms
 class Shape(Struct, frozen=True):
-    """The functions that make one form from the entries of a run."""
+    """One form: the functions that make its table and its data from the entries of a run."""
 
     form: Callable[[list[Entry]], Form]
     """Returns the table for people."""

@@ -3,8 +3,8 @@
 A run is a list of entries in the record, the store of all runs. A run's session (the name of its group) is made from
 the names of the file and the conversation. Runs are written whole, several in one commit, so an import after a crash
 goes on where the first one stopped. The first span (part of a run), `import`, states the source and its digest. If the
-session already has a run of another conversation, the digest is added to the name of the new session. A file is read
-to its end before anything is written, so an error in it leaves nothing behind.
+session already has a run of another conversation, the digest is added to the name of the new session. A file is read to
+its end before anything is written, so an error in it leaves nothing behind.
 """
 
 import json

@@ -7,8 +7,8 @@ request repeats all messages before it. What a model or tool event says about it
 result; its tools and settings go to the header, and all other members to `extra.event`.
 
 A run is a list of entries, which are recorded facts. A seq is the number of an entry in its run. A span is a part of a
-run from its begin entry to its end entry, such as a turn: the work on one message. A completion is a reply that a
-model generated.
+run from its begin entry to its end entry, such as a turn: the work on one message. A completion is a reply that a model
+generated.
 """
 
 from collections.abc import Mapping

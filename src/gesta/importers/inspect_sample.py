@@ -6,8 +6,8 @@ only a note. The turn ends before the first scorer, with the reason that the sam
 neither. Later events are in a last span, `review`, which ends with the scores.
 
 A run is a list of entries, which are recorded facts. A seq is the number of an entry in its run. A span is a part of a
-run from its begin entry to its end entry, such as a turn: the work on one message. A completion is a reply that a
-model generated.
+run from its begin entry to its end entry, such as a turn: the work on one message. A completion is a reply that a model
+generated.
 """
 
 from collections import Counter

@@ -8,8 +8,8 @@ only new ones are written, and the state refers to the entries of the others. A 
 call, recorded by another library, so it is only a span. A value in no known form is a key-value entry `unknown-form`.
 
 A run is a list of entries, which are recorded facts. A seq is the number of an entry in its run. A span is a part of a
-run from its begin entry to its end entry, such as a turn: the work on one message. A completion is a reply that a
-model generated.
+run from its begin entry to its end entry, such as a turn: the work on one message. A completion is a reply that a model
+generated.
 """
 
 from collections.abc import Iterator

@@ -6,8 +6,8 @@ call with its id, or else the call with its name and arguments, or else a call w
 runs an open call with its name and arguments.
 
 A run is a list of entries, which are recorded facts. A seq is the number of an entry in its run. A span is a part of a
-run from its begin entry to its end entry, such as a turn: the work on one message. A completion is a reply that a
-model generated.
+run from its begin entry to its end entry, such as a turn: the work on one message. A completion is a reply that a model
+generated.
 """
 
 import math

@@ -7,8 +7,8 @@ own observation, the model's form is kept. Messages before the first request of 
 their times and causes are inferred.
 
 A run is a list of entries, which are recorded facts. A seq is the number of an entry in its run. A span is a part of a
-run from its begin entry to its end entry, such as a turn: the work on one message. A completion is a reply that a
-model generated.
+run from its begin entry to its end entry, such as a turn: the work on one message. A completion is a reply that a model
+generated.
 """
 
 from bisect import bisect_left

@@ -1,7 +1,8 @@
 """The web application of the viewer: its pages, their data as JSON, and new entries as server-sent events.
 
-A line is one entry of a run as the pages show it. The seq of an entry is its number in its run, from 1; the pos is its
-number in the whole record. A record is named in an address by its number on the command line, from 0.
+A record is the store of all runs, and a run is a list of entries. A line is one entry of a run as the pages show it.
+The seq of an entry is its number in its run, from 1; the pos is its number in the whole record. A record is named in an
+address by its number on the command line, from 0.
 """
 
 import hashlib
@@ -48,7 +49,7 @@ class Viewer:
         self.draining = anyio.Event()
 
     def drain(self) -> None:
-        """End the open event streams and stop the running checks of records, because the server is shutting down."""
+        """End the open event streams and stop the running checks of records, so that the server can shut down."""
         self.draining.set()
         for each in self.pages:
             each.evidence.stop()

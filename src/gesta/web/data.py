@@ -1,7 +1,8 @@
 """The data of the pages, read from a record: sessions, the overview of a run, its lines, an explanation, an entry.
 
-A line is one entry as a page shows it. The lines of a run are read in pages. The overview of a run is kept in memory:
-its entries are read once, and after that only new entries are added.
+A record is the store of all runs, and a run is a list of entries; a seq is the number of an entry in its run. A session
+is a group of runs. A line is one entry as a page shows it. The lines of a run are read in pages. The overview of a run
+is kept in memory: its entries are read once, and after that only new entries are added.
 """
 
 from collections.abc import Sequence

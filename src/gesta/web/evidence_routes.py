@@ -15,7 +15,7 @@ from gesta.web.evidence import Evidence, heads_in
 
 
 class HasEvidence(Protocol):
-    """What the routes here need of the object that makes a record's pages."""
+    """The part of `Pages`, the object that makes a record's pages, which the functions here use."""
 
     @property
     def record(self) -> Record:

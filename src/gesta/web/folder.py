@@ -43,7 +43,7 @@ DATA = re.compile(r"[a-z0-9.-]+\.(?:js|bin)")
 PAGE = 200
 """Number of entries in one data file."""
 WHY_BYTES = 20_000_000
-"""Once the copied explanations have this many bytes, explanations of older answers are left out."""
+"""Once the copied explanations have this many bytes together, the explanations of older answers are left out."""
 LARGEST = 20_000_000
 """Greatest size in bytes of the whole text of one entry; the text of a larger entry is left out."""
 TOKEN = "the-token-of-a-viewer-that-listens-nowhere"  # noqa: S105 - it opens nothing

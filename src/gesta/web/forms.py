@@ -47,7 +47,7 @@ class FormPages:
     async def rows(self, name: str, form: str, asked: "Asked") -> dict[str, Any]:
         """Return a page of rows with long cells cut, and the number of all rows.
 
-        A row has only the notes that changed in it.
+        The notes of a row are the annotations of its entry that differ from those of the row before.
         """
         made = await self._form(name, form, asked.entry)
         shown = made.rows[asked.after : asked.after + asked.limit]
@@ -60,7 +60,7 @@ class FormPages:
         return {"form": form, "headings": made.headings, "rows": rows, "total": len(made.rows)}
 
     async def row(self, name: str, form: str, place: int, entry: int | None) -> dict[str, Any]:
-        """Return one row with its whole cells; `place` counts from 0. Raises Refused if there is no such row."""
+        """Return one row with uncut cells, by its index `place` from 0. Raises Refused if there is no such row."""
         made = await self._form(name, form, entry)
         if place >= len(made.rows):
             raise Refused(404, "NoRow", f"The form has no row {place}.")
@@ -132,7 +132,7 @@ def _row(row: FormRow, notes: str) -> dict[str, Any]:
 
 
 class HasForms(Protocol):
-    """What the routes here need of the object that makes a record's pages."""
+    """The part of `Pages`, the object that makes a record's pages, which the functions here use."""
 
     @property
     def forms(self) -> FormPages:

@@ -1,7 +1,8 @@
 """Overviews and timelines of runs, kept in memory for the pages.
 
 The entries of a run are read once; after that only new entries are added. Of the runs that a run started (its child
-runs), only a few facts are kept. A bar is a piece of the timeline: one turn, model call, tool call or wait.
+runs), only a few facts are kept. A bar is a piece of the timeline: one turn, model call, tool call or wait. A lane is
+one row of the timeline, with the bars of one kind. A session is a group of runs.
 """
 
 from collections import Counter, OrderedDict
@@ -111,7 +112,7 @@ class Glances:
 
 
 def around(row: RunRow, rows: Sequence[RunRow]) -> list[dict[str, Any]]:
-    """Return the runs to show around a run: the top runs of its session, and its chain of parents."""
+    """Return the runs that the page of a run links to: the top runs of its session, and its chain of parents."""
     by_id = {each.run: each for each in rows}
     way, here = list[str](), row
     while here.run not in way:

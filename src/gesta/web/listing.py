@@ -1,8 +1,9 @@
 """The list of sessions of one record or several: filtered, searched by words, sorted, with sums.
 
-An index of the record makes this fast. For a large record the index is built in slices, one a request. Until it is
-complete, the page shows the newest sessions and the share of entries that were read, and asks again. So no request
-takes long, and a person who only reads one run does not wait for the index.
+A session is a group of runs, and a run is a list of entries in the record (the store of all runs). An index of the
+record makes the list fast. For a large record the index is built in slices, one a request. Until it is complete, the
+page shows the newest sessions and the share of entries that were read, and asks again. So no request takes long, and a
+person who only reads one run does not wait for the index.
 """
 
 import re
@@ -40,7 +41,7 @@ COST = re.compile(r"\d{1,9}(\.\d{1,9})?")
 
 
 class Asked(Struct, frozen=True, kw_only=True):
-    """A request for a list, as its address states it."""
+    """A request for the list, read from its address: filters, words to search for, order, and page."""
 
     filter: SessionFilter
     words: str = ""
@@ -49,7 +50,7 @@ class Asked(Struct, frozen=True, kw_only=True):
 
 
 class Listed(Struct, kw_only=True):
-    """A page of the list of sessions, and the sums of all sessions that fit."""
+    """A page of the list of sessions, and the sums of all sessions that fit the filters and words."""
 
     sessions: list[dict[str, Any]]
     totals: Totals

@@ -2,7 +2,8 @@
 
 Each request opens the record for writing, puts one message into the inbox of a run, and closes the record. The server
 or worker that drives the run reads the message and continues the run. A wait is one thing that an open turn needs
-before it can go on, such as an approval or an answer to a question.
+before it can go on, such as an approval, an answer to a question, or a decision about a doubt (a tool call that may or
+may not have had its effect).
 """
 
 from typing import Any, Literal, assert_never
@@ -48,7 +49,7 @@ class Shown(Struct, frozen=True):
     """The arguments or the question, with invisible characters replaced by visible marks."""
     answerable: bool
     until: str
-    """How the turn goes on if a person cannot answer on the page; otherwise empty."""
+    """If a person cannot answer this wait on the page: a sentence about what makes the turn go on; otherwise empty."""
     said: str
     """The last message of a person in the session; empty if there is none."""
 
@@ -81,7 +82,7 @@ def shown(wait: Waiting, said: str) -> Shown:
 
 
 def until(wait: Waiting) -> str:
-    """Return a sentence about how a turn goes on; empty for a wait that a person can answer on the page."""
+    """Return a sentence about what makes a turn go on; empty for a wait that a person can answer on the page."""
     match wait.what:
         case "approval" | "question" | "budget" | "doubt":
             return ""

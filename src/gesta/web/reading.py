@@ -1,7 +1,7 @@
 """Reads entries for the pages. An entry that was damaged and cannot be read does not hide the others.
 
-A substitute entry with the reason takes its place. What the page says of the damage comes from `evidence`, which
-compares digests.
+A substitute entry with the reason is shown instead. The page's warnings about damage come from `evidence`, which
+compares the digests of entries.
 """
 
 from datetime import UTC, datetime

@@ -15,7 +15,7 @@ AT = "/api/{record:number}/runs/{run}/requests"
 
 
 class HasSent(Protocol):
-    """What the routes here need of the object that makes a record's pages."""
+    """The part of `Pages`, the object that makes a record's pages, which the functions here use."""
 
     @property
     def sent(self) -> SentPages:

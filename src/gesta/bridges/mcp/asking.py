@@ -1,7 +1,8 @@
 """Requests that a server makes during a call: to ask a person (elicitation), or to ask the agent's model (sampling).
 
-A question is identified by its text, its schema, and how many times the call has asked it. If the call is repeated,
-recorded answers are used again. If one call asks the same question twice, a person is asked twice.
+A question is identified by its text, its schema, and how many times the call has asked it. If the call is repeated in
+another attempt (try), recorded answers are used again. If one call asks the same question twice, a person is asked
+twice.
 """
 
 from collections.abc import Mapping

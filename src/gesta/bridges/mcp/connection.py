@@ -1,7 +1,9 @@
 """The connection of a record to one server: begun when it is first needed, used by all calls, and replaced when lost.
 
 The tools, resources and prompts are listed when the connection begins, and again after the server has announced that
-they changed. If a server asks a person during a call, the call is held open here, by its run and key.
+they changed. A link is one connection to the server from its begin to its end; after a loss, a new link is made. A
+flight is one call at the server. If a server asks a person during a call, the flight is held open here, by the call's
+run and idempotency key.
 """
 
 from collections.abc import Callable, Sequence
@@ -193,7 +195,7 @@ class Connection:
             flight.cancel()
 
     def held(self, context: Context) -> Flight | None:
-        """Return the call that was held open for this context, and stop holding it.
+        """Return the call that was held open for the tool call of this context. It is no longer held afterwards.
 
         Returns `None` if no call was held, or if it has failed meanwhile.
         """

@@ -1,8 +1,8 @@
 """`gesta.mcp` makes the tools, resources and prompts of an MCP server usable among the tools of an agent.
 
-Calls of these tools are recorded like all others. An attempt is on record before the call is sent, and the effect
-policy of the tool decides whether the call may be repeated. The server gets the idempotency key of the call, so that it
-can recognize a call that is sent a second time.
+Calls of these tools are recorded like all others. The attempt of a call is stored before the call is sent. If it is
+unknown whether the server carried the call out, the effect policy of the tool decides whether to send it again. The
+server gets the idempotency key of the call, so that it can recognize a call that is sent a second time.
 """
 
 from collections.abc import Hashable, Sequence
@@ -37,7 +37,7 @@ class McpSource(Struct, frozen=True):
         return self.spec
 
     def described(self) -> Any:
-        """Return what an agent's digest contains about this source. Values of headers and variables are left out."""
+        """Return the description that goes into the agent's digest, without the values of headers and variables."""
         spec, names = self.spec, [name for name, _ in (*self.spec.headers, *self.spec.env)]
         return [
             spec.shown,

@@ -1,8 +1,8 @@
 """Makes spans from the entries of a record, which are added one after another.
 
 An exporter has to store only its place in the record, because the earlier entries of an open turn can be read again
-from the record. A turn is named by its run and the seq of its `begin` entry; a root run is one that no other run
-started.
+from the record. A run is a list of entries. A turn, the work on one message, is identified by its run and the seq
+(number in the run) of its `begin` entry. A root run is one that no other run started.
 """
 
 import hashlib

@@ -32,7 +32,7 @@ from gesta.store import Lease, Store
 BATCH, BATCH_CHARS = 500, 1_000_000
 """A batch is sent when it has this many spans, or this many characters of text."""
 ROWS = 5000
-"""Number of entries without a span after which the place is stored anyway."""
+"""Number of entries without any span to send, after which the place is stored nevertheless."""
 TRIES = 6
 """Greatest number of tries to send a message in `once`. The number is not limited in `follow`."""
 STAND_BY_S = 1.0

@@ -32,7 +32,7 @@ LABELS = (
 )
 OPERATIONS = ("chat", "execute_tool", "invoke_agent")
 MOST = 1000
-"""Greatest number of sets of attributes of one metric. Values of further sets count under `otel.metric.overflow`."""
+"""Greatest number of sets of attributes of one metric. Values of further sets go to `otel.metric.overflow`."""
 OVERFLOW = (("otel.metric.overflow", "true"),)
 Labels = tuple[tuple[str, str], ...]
 

@@ -1,10 +1,10 @@
 """LangChain's actions (requests to run a tool), steps (an action and its observation) and finishes (final answers).
 
 The names of the classes and of this module, the fields, the positional arguments and `messages` are LangChain's. Added
-are: `entry`, the id of the log entry of a call; `outcome`, how the call ended; and the call's id in the message of its
-result. A "native" call is one that the provider's API reports as a tool call; other calls are parsed from text. An "lc
-form" is LangChain's JSON form of an object. Contract: two actions are the same only if they come from one entry. Equal
-actions are never merged.
+are: `entry`, the id of the entry of a call in the record; `outcome`, how the call ended; and the call's id in the
+message of its result. A "native" call is one that the provider's API reports as a tool call; others are parsed from
+text. An "lc form" is LangChain's JSON form of an object. Contract: two actions are the same only if they come from one
+entry. Equal actions are never merged.
 """
 
 from collections.abc import Sequence

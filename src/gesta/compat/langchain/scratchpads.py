@@ -1,8 +1,8 @@
 """LangChain's scratchpads: functions that show the steps so far to the model, as text or as messages.
 
-No function drops an observation, merges equal steps or leaves a tool call without a result. Steps may be objects of
-LangChain's own classes, or pairs of an action and its observation. The messages returned are of the classes in
-`gesta.compat.langchain.messages`.
+A step is an action (a request to run a tool) with its observation (the result). No function drops an observation,
+merges equal steps or leaves a tool call without a result. Steps may be objects of LangChain's own classes, or pairs of
+an action and its observation. The messages returned are of the classes in `gesta.compat.langchain.messages`.
 """
 
 from collections.abc import Iterable
@@ -62,7 +62,7 @@ def format_to_openai_function_messages(steps: Pairs) -> list[BaseMessage]:
 
 
 def format_to_tool_messages(steps: Pairs) -> list[BaseMessage]:
-    """Return each reply once, and after it one tool message for each of its calls.
+    """Return each reply of the model once, and after it one tool message for each of its calls.
 
     The tool message of a call without a step says that there is no result. A late result is a human message.
     """

@@ -1,7 +1,7 @@
 """A done sequence is a pattern of responses that ends a task: `T, A` is a tool message, then a response of the agent.
 
-A response is what the agent, its model, the user or a sub-task answered. A tool message is a tool call as data.
-The letters: T is a model's message with a tool, `T[name]` one with that tool, L a model's message without a tool, A a
+A response is what the agent, its model, the user or a sub-task answered. A tool message is a tool call as data. The
+letters: T is a model's message with a tool, `T[name]` one with that tool, L a model's message without a tool, A a
 response of the agent, U of the user, N the absence of a response, C any text, `C[regex]` a text in which the regex
 matches somewhere. TOOL, AGENT, LLM and USER mean T, A, L and U; case does not matter. A task ends when its newest
 responses match the letters one by one. If somebody was asked and gave no response, this is skipped, except for N.

@@ -2,8 +2,8 @@
 
 The record stores a run of the agent: a sequence of entries, to which entries are only ever added. To change the
 history, a `compaction` entry is written, which hides messages, and an entry for each message that replaces another.
-Nothing is deleted. A tool call and its results are hidden together, because providers refuse a history with only one
-of them.
+Nothing is deleted. A tool call and its results are hidden together, because providers refuse a history with only one of
+them.
 """
 
 import math

@@ -1,7 +1,7 @@
 """The objects that a pattern's step receives: a callback for responses, a callback for the next step, and services.
 
-A pattern is a class whose method runs the steps of an agent. A flow is an object that returns services by name.
-A turn is the work of a pattern on one message; it consists of such steps.
+A pattern is a class whose method runs the steps of an agent. A flow is an object that returns services by name. A turn
+is the work of a pattern on one message; it consists of such steps.
 """
 
 from collections.abc import Awaitable, Callable, Mapping

@@ -6,9 +6,7 @@ call are no answer, and the program replies to them. A message of role `exit` en
 divided: usage, model, price and the rest of the reply go to the completion, an exception to the status of a result. The
 exit code of a command does not make the tool fail. Actions read from text become calls with an inferred name.
 
-A run is a list of entries, which are recorded facts. A seq is the number of an entry in its run. A span is a part of a
-run from its begin entry to its end entry, such as a turn: the work on one message. A completion is a reply that a
-model generated.
+A run is a list of entries. A seq is an entry's number, a span a part of a run, a completion a reply of a model.
 
 Source: SWE-agent/mini-swe-agent, `agents/default.py`, `models/utils` and `exceptions.py`, 2026-11.
 """

@@ -7,9 +7,7 @@ call with an inferred name, and the user's next message is its result. The agent
 an action are no answer, and the program replies to them. Texts of demonstrations are words of the program. The
 submission is the answer. There are no times.
 
-A run is a list of entries, which are recorded facts. A seq is the number of an entry in its run. A span is a part of a
-run from its begin entry to its end entry, such as a turn: the work on one message. A completion is a reply that a
-model generated.
+A run is a list of entries. A seq is an entry's number, a span a part of a run, a completion a reply of a model.
 
 Source: SWE-agent/SWE-agent, `sweagent/agent/agents.py` and `sweagent/types.py`, 2026-11.
 """

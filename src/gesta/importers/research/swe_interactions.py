@@ -8,8 +8,8 @@ had another form before, and `marks` the members beside their text. All conversa
 memory. Times have no zone and are read as UTC. Why a conversation ended is inferred.
 
 A run is a list of entries, which are recorded facts. A seq is the number of an entry in its run. A span is a part of a
-run from its begin entry to its end entry, such as a turn: the work on one message. A completion is a reply that a
-model generated.
+run from its begin entry to its end entry, such as a turn: the work on one message. A completion is a reply that a model
+generated.
 """
 
 import hashlib

@@ -8,8 +8,8 @@ what a speaker had read or how a run ended, so causes, reasons and the last answ
 everyone reads everything: the cause of a message is the message before it, or the speaker's own thought since then.
 
 A run is a list of entries, which are recorded facts. A seq is the number of an entry in its run. A span is a part of a
-run from its begin entry to its end entry, such as a turn: the work on one message. A completion is a reply that a
-model generated.
+run from its begin entry to its end entry, such as a turn: the work on one message. A completion is a reply that a model
+generated.
 """
 
 import json

@@ -2,8 +2,8 @@
 
 A flow is an object that returns services by name, and triples are RDF statements that explain a step. An instance
 stores nothing between steps. In a recorded turn, the argument `flow` is a `PatternTurn`: each `emit_` method then
-writes an entry to the record before it saves the content and sends the triples, as TrustGraph does. The `explain`
-event is sent when the entry is safely stored. With any other flow, no entry is written.
+writes an entry to the record before it saves the content and sends the triples, as TrustGraph does. The `explain` event
+is sent when the entry is safely stored. With any other flow, no entry is written.
 """
 # ruff: noqa: FBT001, FBT002 - as its users write it
 

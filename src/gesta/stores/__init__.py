@@ -1,7 +1,8 @@
 """Implementations of `gesta.store.Store`, which keeps a record: in memory, in one SQLite file, and in PostgreSQL.
 
-A record in memory ends with the process. A record in SQLite survives a kill of the process at any moment. A record in
-PostgreSQL is shared by many machines. All three pass `gesta.testing.StoreContract`.
+A record is the stored history of all runs of agents. A record in memory ends with the process. A record in SQLite
+survives a kill of the process at any moment. A record in PostgreSQL is shared by many machines. All three pass
+`gesta.testing.StoreContract`.
 """
 
 ORDER = (

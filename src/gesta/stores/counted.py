@@ -1,8 +1,8 @@
 """SQL expressions that count the tokens of a model's reply.
 
-They are made from the table by which `model.usage.tokens` counts them in Python. The expressions read a column named
-`usage`, which holds the result of `USAGE`. Without that column, SQL would parse the whole reply for each count. A count
-that is no integer from 0 to `MAX_COUNT` is ignored, as in Python.
+Both they and `model.usage.tokens`, which counts in Python, follow one table. It says which members of a provider's
+`usage` to add. The expressions read a column `usage`, which holds the result of `USAGE`. Without that column, SQL
+would parse the whole reply for each count. A count that is no integer from 0 to `MAX_COUNT` is ignored, as in Python.
 """
 
 from gesta.model.usage import COUNTED, MAX_COUNT
@@ -23,9 +23,11 @@ def _all(names: tuple[str, ...], beside: tuple[str, ...]) -> str:
 
 
 def _cases(sums: dict[str, str]) -> str:
-    """Return an SQL expression that takes the sum whose key is the first of the keys of `sums` that a usage has.
+    """Return an SQL expression that chooses one of several sums, by the members that the JSON object `usage` has.
 
-    If a usage has none of the keys, the expression takes the sum under the empty key.
+    Args:
+        sums: SQL of each sum, by the member that chooses it. The first member that exists counts. If no member
+            exists, the sum under the empty key is chosen.
     """
     known = "\n    ".join(
         f"WHEN json_type(usage, '$.{name}') IS NOT NULL THEN {each}" for name, each in sums.items() if name

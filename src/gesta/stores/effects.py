@@ -1,10 +1,10 @@
 """SQL that a transactional tool runs in the record's own database, so that its changes and its result commit together.
 
-The tool's tables are in the record's file. While the tool runs, SQLite itself refuses statements that would break other
-commits: statements that end or nest transactions, attach files or set pragmas, make temporary objects (which would hide
-the record's tables of the same name), or change an object that has a name of Gesta's. A conflict clause or a trigger
-can still end the transaction. `Sql` checks for that after each statement. It then refuses all further statements, and
-no change of the tool is kept.
+A record is one file with all runs of agents, and the tool's tables are in the same file. While the tool runs, SQLite
+itself refuses statements that would break other commits: statements that end or nest transactions, attach files or set
+pragmas, make temporary objects (which would hide the record's tables of the same name), or change an object that has a
+name of Gesta's. A conflict clause or a trigger can still end the transaction. `Sql` checks after each statement whether
+the transaction has ended. If so, it refuses all further statements, and no change of the tool is kept.
 """
 
 import re
@@ -51,7 +51,7 @@ ENDED = (
 
 
 class Refused(GestaError):
-    """Raised for a statement of a transactional tool that reaches beyond the tool's own tables, or comes too late."""
+    """Raised for a statement of a transactional tool that would change other tables, or that comes after its time."""
 
 
 class Sql:
@@ -91,8 +91,8 @@ class Sql:
     def check(self) -> None:
         """Raise Refused if the changes so far cannot be committed.
 
-        That is so if a statement ended the transaction, made an object on Gesta's own tables, or broke a deferred
-        foreign key.
+        They cannot be if a statement ended the transaction, made an object on Gesta's own tables, or broke a
+        deferred foreign key.
         """
         if not self._connection.in_transaction:
             raise Refused(f"{ENDED}.")

@@ -1,8 +1,8 @@
 """A store in memory: the contract of `Store` in plain Python. The record belongs to one process and ends with it.
 
-It accepts the same batches, letters and leases as a store on disk, so a program that runs on it also runs on a store on
-disk. Its coroutines never wait, except `tail`. It is used from one thread. SQL queries run on an SQLite database in
-memory; each query first copies the new entries into it.
+A record is the stored history of all runs. This store accepts the same batches, letters and leases as a store on disk,
+so a program that runs on it also runs on a store on disk. Its coroutines never wait, except `tail`. It is used from one
+thread. SQL queries run on an SQLite database in memory; each query first copies the new entries into it.
 
 A row is an encoded entry of a run. `seq` numbers the rows of one run, `pos` all rows of the record. A lease is the
 right to write a run. A letter is a message in the inbox of a run. A mirror is a copy of a run that continues in another
@@ -42,7 +42,7 @@ ADDRESS = ":memory:"
 
 
 class Beginning(msgspec.Struct):
-    """The part of a `begin` entry's content from which `MemoryStore.runs` makes the row of a run."""
+    """The fields of a `begin` entry (the first of a run) that `MemoryStore.runs` needs to describe the run."""
 
     opened: dict[str, Any] | None = None
 
@@ -76,7 +76,7 @@ class MemoryStore:
 
     @property
     def info(self) -> Info:
-        """The identity of the store: its id, its address, and when it was made."""
+        """The identity of the store: its id, its address, and the time of its creation."""
         return self._info
 
     async def append(self, batch: Batch) -> int:
@@ -326,7 +326,7 @@ class MemoryStore:
             self._tables, self._filled = None, 0
 
     def _allow_prune(self, gone: Prune) -> None:
-        """Check that the lease of a run to prune is held, and that nothing was added to the run. Raises LeaseLost."""
+        """Raise LeaseLost if the lease of a run to remove is no longer held, or the run has a new entry or letter."""
         self._allow(Batch(gone.lease, gone.lease.head, ()))
         waiting = {letter.id for letter in self._inbox.get(gone.lease.run, ())}
         if waiting != set(gone.letters):

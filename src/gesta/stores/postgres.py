@@ -1,7 +1,8 @@
 """A record in PostgreSQL, shared by processes on many machines: a store for an event loop, and one without a loop.
 
-Both use the tables of a record in SQLite. Appends of many runs that come at the same time share one commit; see
-`sharing`. Calls that wait for the server run in a thread. The server notifies each `tail` of a commit.
+A record is the stored history of all runs. Both stores use the same tables as a record in SQLite. Appends of many runs
+that come at the same time share one commit; see `sharing`. Calls that wait for the server run in a thread. After a
+commit, the server notifies each `tail`, which yields new rows.
 
 A row is an encoded entry of a run. `seq` numbers the rows of one run, `pos` all rows of the record. A lease is the
 right of one process to write a run. A letter is a message in the inbox of a run. A mirror is a copy of a run that
@@ -97,8 +98,8 @@ class InlinePostgresStore:
                 lose the last commits, but never one without all commits after it. A crash of this process loses none.
             readonly: refuse to write.
             busy_s: seconds to wait for other writers, and for a server that cannot be reached.
-            failover: `synchronous` says that a server that replaces this one has all its commits. A record on the new
-                server then does not count as a copy.
+            failover: `synchronous` says that a server that replaces this one has all its commits. The record on the new
+                server is then used like the original. Without it, that record is treated as a copy.
             tool_role: role under which the statements of transactional tools run.
 
         Raises:
@@ -132,7 +133,7 @@ class InlinePostgresStore:
 
     @classmethod
     def holding(cls, connection: Connection, place: Place, info: Info) -> Holding:
-        """Return the name and locks of this process in a record. All stores that the process opens on it share them."""
+        """Return the name and locks of this process in a record. All stores of the process on it share them."""
         server, *rest = (server_of(connection, place) or f"{place.conninfo}/{place.schema}").split("/")
         where = "/".join([server, *rest[1:]])  # without the timeline, because a failover changes it
         return cls.holdings.setdefault((os.getpid(), where, info.id), Holding())
@@ -155,7 +156,7 @@ class InlinePostgresStore:
         return self._writer.commits if self._writer is not None else 0
 
     async def append(self, batch: Batch) -> int:
-        """Commit a batch, and return its last pos; see `Store.append`. Raises also ValueError: the rows have a gap."""
+        """Commit a batch, and return the pos of its last row; see `Store.append`. Raises ValueError for a gap."""
         return int(await self._write(checked(batch), synced=any(row.kind in SETTLED for row in batch.rows)))
 
     async def transact(self, effect: TransactionalEffect) -> None:
@@ -232,22 +233,22 @@ class InlinePostgresStore:
         await self._write(Mirror(lease, of), synced=True)
 
     async def gone(self, process: str) -> bool | None:
-        """Return whether a process has ended; see `Store.gone`. For other machines, only declared ends are known."""
+        """Return whether a process has ended; see `Store.gone`. `None` for other machines, without `declare_gone`."""
         known = self._holding.gone(process)
         if known is not None:
             return known
         return True if await self._read(partial(self.reader.declared, process)) else None
 
     async def declare_gone(self, process: str, by: str) -> None:
-        """Record a person's statement that a process has ended; see `Store.declare_gone`. Raises WriteFailed."""
+        """Store a person's statement that a process has ended; see `Store.declare_gone`. Raises WriteFailed."""
         await self._write(Declare(process, by), synced=True)
 
     async def adopt(self, by: str) -> None:
-        """Record a person's decision that this copy of a record is used from now on; see `Store.adopt`."""
+        """Store a person's decision that this copy replaces the original record; see `Store.adopt`."""
         await self._write(Adopt(by), synced=True)
 
     def keep(self) -> Callable[[], None]:
-        """Make this process count as running until the returned function is called; see `Store.keep`."""
+        """Show other processes that this one still runs, until the returned function is called; see `Store.keep`."""
         return self._holding.keep()
 
     def descriptor(self) -> int | None:
@@ -257,7 +258,7 @@ class InlinePostgresStore:
     async def tail(self, after: int = 0) -> AsyncGenerator[list[Row], None]:
         """Yield pages of the rows of all runs after the pos `after`, until the store is closed.
 
-        The server notifies it of commits.
+        New rows are yielded as soon as the server has reported their commit.
         """
         listening: Connection | None = None
         try:
@@ -283,7 +284,7 @@ class InlinePostgresStore:
         return self.reader.ask(self.reader.connect(), query, parameters, self.queries)
 
     async def shrink(self) -> int:
-        """Free the space of pruned runs, as far as the server can while other processes use it; see `Store.shrink`."""
+        """Free the space of pruned (removed) runs, as far as other processes' use allows; see `Store.shrink`."""
         return await self._wait(self.writer.shrink)
 
     async def damage(self) -> list[str]:
@@ -295,7 +296,7 @@ class InlinePostgresStore:
         return await self._wait(self.reader.foreign)
 
     async def close(self) -> None:
-        """Free all leases and close the connections; see `Store.close`."""
+        """Release all leases of this store and close its connections; see `Store.close`."""
         self._news.close()
         self.close_now()
 
@@ -325,7 +326,7 @@ class InlinePostgresStore:
                 return
 
     def close_now(self) -> None:
-        """Free all leases and close the connections, in this thread."""
+        """Release all leases of this store and close its connections, in this thread."""
         self.reader.close()
         if self._writer is not None:
             self._writer.close()
@@ -351,8 +352,8 @@ class PostgresStore(InlinePostgresStore):
         """Commit a batch together with batches of other runs, and return the pos of its last row; see `Store.append`.
 
         Raises:
-            LeaseLost: as in `Store.append`, and if an earlier batch has made a letter of this batch an entry.
-            WriteFailed: nothing was committed; or the connection was lost in the commit, and the outcome is not known.
+            LeaseLost: as in `Store.append`, or an earlier batch has made an entry of a letter of this batch.
+            WriteFailed: nothing was committed; or the connection was lost, and nobody knows whether it was committed.
             ValueError: the rows do not follow each other.
         """
         return int(await self._write(checked(batch), synced=True))
@@ -382,7 +383,7 @@ class PostgresStore(InlinePostgresStore):
             raise
 
     async def close(self) -> None:
-        """Free all leases and close the connections, in a thread. Writes that are not yet committed are refused."""
+        """Release all leases and close the connections, in a thread. Writes that are not yet committed are refused."""
         self._news.close()
         with anyio.CancelScope(shield=True):
             await to_thread.run_sync(self.close_now, limiter=self._reading)
@@ -394,5 +395,5 @@ class PostgresStore(InlinePostgresStore):
         return await to_thread.run_sync(work, limiter=self._reading)
 
     async def _read(self, work: Callable[[], T]) -> T:
-        """Run a read in a thread. A cancelled caller does not wait for the end of the read."""
+        """Run a function that reads in a thread, and return its result. A cancelled caller does not wait for it."""
         return await to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._reading)

@@ -1,9 +1,10 @@
 """SQL that a transactional tool runs in the record's PostgreSQL database. Its changes commit with the tool's result.
 
-The tool may use every table that is not Gesta's, in any schema. Each statement has a savepoint, so the transaction
-continues after a statement that fails. A statement may only read and change rows, and each call runs one statement. The
-server's plan shows which tables a statement would change. It does not show the effects of functions that the statement
-calls. Only a role for tools (`tool_role`), without rights on Gesta's schema, can limit these.
+The record is Gesta's own schema, which stores all runs. The tool may use every table that is not Gesta's, in any
+schema. Each statement has a savepoint, so the transaction continues after a statement that fails. A statement may only
+read and change rows, and each call runs one statement. The server's plan shows which tables a statement would change.
+It does not show the effects of functions that the statement calls. Only a role for tools (`tool_role`), without rights
+on Gesta's schema, can limit these.
 """
 
 import re
@@ -98,7 +99,7 @@ class PostgresSql:
         return [tuple(row) for row in rows]
 
     def _keep_out(self, statement: str, parameters: tuple[Any, ...]) -> None:
-        """Raise Refused if a statement would change a table of Gesta, according to the server's plan for it."""
+        """Raise Refused if the server's plan for a statement shows that it would change a table of Gesta."""
         if not CHANGES.search(statement.lower()):
             return
         rows = self._connection.execute(f"EXPLAIN (VERBOSE, COSTS OFF, FORMAT JSON) {statement}", parameters).fetchall()
@@ -124,7 +125,10 @@ def changed(plan: Any) -> Iterator[tuple[str, str]]:
 
 
 def refusal(statement: str) -> str | None:
-    """Return what a statement would do that is not allowed, as words for an error; `None` if it may run."""
+    """Return words for an error about a statement that is not allowed, such as one that makes tables.
+
+    `None` means that the statement may run.
+    """
     words, called = bare(statement, " '' "), bare(statement, None)
     first = re.match(r"[(\s]*(\w*)", words)
     if first is None or first[1] not in VERBS:

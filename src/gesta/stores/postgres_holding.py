@@ -1,9 +1,10 @@
 """The name of a process in a record on a PostgreSQL server, and the two locks that show that the process runs.
 
-All stores of a process that write one record share them. The first lock is held on the server, by a connection on which
-no tool's statement runs. While it is held, no other process may take this process's leases, which are its rights to
-write runs. The second lock is on one byte of a file on this machine. It shows other processes on the machine whether
-this process has ended. The first lock cannot show that: a process may lose its connection and go on running tools.
+A record is the stored history of all runs. All stores of a process that write one record share them. The first lock is
+held on the server, by a connection on which no tool's statement runs. While it is held, no other process may take this
+process's leases, which are its rights to write runs. The second lock is on one byte of a file on this machine. It shows
+other processes on the machine whether this process has ended. The first lock cannot show that: a process may lose its
+connection and go on running tools.
 
 The file is named `processes`, is created once and never deleted. It is in the folder that `GESTA_STATE` names, else in
 the user's folder for state, else in a folder for temporary files. It holds a random name, so that the files of two
@@ -60,7 +61,7 @@ class Holding:
 
     @property
     def holds(self) -> bool:
-        """Whether this process has locked its byte, and so has a name."""
+        """Whether this process has locked its byte in the file, and so has a name in the record."""
         return self._presence is not None
 
     @property
@@ -72,7 +73,7 @@ class Holding:
         return f"{self.presence.process}.{self._origin}"
 
     def gone(self, process: str) -> bool | None:
-        """Return whether a process has ended; `None` if this machine cannot know that.
+        """Return whether a process has ended; `None` for a process of another machine.
 
         Args:
             process: a name as the property `process` returns it.
@@ -87,9 +88,8 @@ class Holding:
     def hold(self, place: Place) -> None:
         """Lock the name of this process on the server, by a connection that stays open.
 
-        Does nothing if it is still open.
-
-        The lock is shared, so this call does not wait for a lost connection that the server still counts as open.
+        Does nothing if that connection is still open. The lock is shared: if the server has not yet noticed that an
+        earlier connection of this process was lost, this call does not wait for it.
 
         Raises:
             psycopg.Error: the server cannot be reached. OSError: the process has no name.
@@ -136,7 +136,7 @@ class Holding:
         self.end_use()
 
     def keep(self) -> Callable[[], None]:
-        """Make this process count as running until the returned function is called. Raises OSError."""
+        """Keep the byte of this process locked until the returned function is called. Raises OSError."""
         _ = self.presence
         with self._opening:
             self._uses += 1
@@ -149,9 +149,9 @@ class Holding:
         return end
 
     def forget(self) -> None:
-        """Close the copies of the locks in a forked child.
+        """Close a forked child's copies of the locks.
 
-        While they are open, a parent that has ended counts as running.
+        Otherwise other processes would believe that the parent still runs, even after it has ended.
         """
         if self._presence is not None:
             with suppress(OSError):
@@ -160,7 +160,7 @@ class Holding:
             silence(self._keeper)
 
     def end_use(self) -> None:
-        """Subtract one from the count of users of the locked byte. After the last user the byte is unlocked."""
+        """Subtract one from the number of users of the locked byte. When no user is left, the byte is unlocked."""
         if os.getpid() != self._process:
             return
         with self._opening:
@@ -225,14 +225,14 @@ def folders() -> Iterator[Path]:
 
 
 class Forgets(Protocol):
-    """An object that a forked child must close its copy of, such as a lock or a connection."""
+    """An object, such as a lock or a connection, whose copy in a forked child has to be closed there."""
 
     def forget(self) -> None:
         """Close this copy of the object. Called in a forked child."""
 
 
 def watch_forks(one: Forgets) -> None:
-    """Make every forked child call `forget` on its copy of an object, as long as the object exists."""
+    """Make every child that this process forks call `forget` on its copy of an object, as long as the object exists."""
     known = weakref.ref(one)
 
     def forget() -> None:

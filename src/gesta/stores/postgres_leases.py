@@ -1,10 +1,11 @@
 """SQL statements about leases. A lease is the right of one process to write a run, until it releases it or ends.
 
-Each statement runs in a transaction of the only writer, so nothing else changes a lease meanwhile.
+Each statement runs in a transaction that locks the record (the store of all runs), so nothing else changes a lease
+meanwhile.
 
-The row of a run names the process that may write the run, and the epoch, which grows each time the lease is taken. A
-process counts as ended once no connection locks its name. Inside the process, a lease is in use while its run and epoch
-are in `Presence.using`.
+The row of a run names the process that may write the run, and the epoch, which grows each time the lease is taken. Each
+running process holds a lock on its name, by a connection to the server. If nobody holds that lock, the process has
+ended. Inside the process, a lease is in use while its run and epoch are in `Presence.using`.
 """
 
 import os
@@ -37,7 +38,7 @@ def take(connection: Connection, holding: Holding, work: Take) -> Lease:
 
     Raises:
         RunHeld: the lease is in use in this process, or in another process that has not ended.
-        RunMirrored: the run is a mirror, and the request in `work` is not for a mirror.
+        RunMirrored: the run is a mirror, and `work` does not ask for the lease of a mirror.
     """
     run, presence, me = work.run, holding.presence, holding.process
     last = rows(connection, "SELECT seq, digest FROM entries WHERE run = $1 ORDER BY seq DESC LIMIT 1", run)
@@ -66,12 +67,12 @@ def rows(connection: Connection, query: str, *values: Any) -> list[Any]:
 
 
 def dead(connection: Connection, owner: str) -> bool:
-    """Return whether a process has ended: then no connection to the server holds the lock on its name."""
+    """Return whether a process has ended, which is so if no connection to the server holds the lock on its name."""
     return bool(rows(connection, "SELECT pg_try_advisory_xact_lock($1)", number(owner))[0][0])
 
 
 def clean(connection: Connection, me: str) -> None:
-    """Delete the rows that describe other processes which have ended and own no lease.
+    """Delete from the table of processes the other processes that have ended and own no lease.
 
     Args:
         me: the name of this process.

@@ -1,7 +1,7 @@
 """Opens a record in PostgreSQL: its address, its connections, and the server's errors as errors of Gesta.
 
-A record has a schema of its own: `gesta`, or the one that `?schema=NAME` in the address names. So a database can hold
-other tables and other records too. The schema is made in one transaction.
+A record (the stored history of all runs) has a schema of its own: `gesta`, or the one that `?schema=NAME` in the
+address names. So a database can hold other tables and other records too. The schema is made in one transaction.
 
 If a process is cut off (a cut cable, a frozen machine), its transaction is undone after `STALLED_S` seconds, and its
 leases (its rights to write runs) are free after `EXPIRY_S` seconds. If a process ends or is killed, both happen at
@@ -205,7 +205,7 @@ def allow_role(connection: Connection, place: Place, role: str) -> None:
 
 
 def standing(connection: Connection) -> bool:
-    """Return whether an idle connection is still open, as far as this machine knows. The server is not asked.
+    """Return whether an idle connection seems to be still open, without asking the server.
 
     Cost: 2 us.
     """
@@ -223,14 +223,14 @@ def number(name: str) -> int:
 
 
 def there(connection: Connection, place: Place) -> bool:
-    """Return whether the schema of a place holds a record. Raises psycopg.Error."""
+    """Return whether there is a record in the schema that a place names. Raises psycopg.Error."""
     query = """SELECT 1 FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
         WHERE nspname = $1 AND relname = 'record'"""  # to_regclass may return a cached "no"
     return bool(connection.execute(query, (place.schema,)).fetchall())
 
 
 def make(connection: Connection, place: Place, info: Info) -> None:
-    """Create the schema and tables of a record in one transaction, unless another process was faster.
+    """Create the schema and tables of a record in one transaction, unless another process has just created them.
 
     Raises psycopg.Error.
     """
@@ -259,7 +259,7 @@ class Found(Struct, frozen=True):
     info: Info
     format: int
     server: str | None
-    """The place where the record was made, marked as a copy, or adopted, as `server_of` returns it."""
+    """The server and table, as `server_of` returns them, where the record was made, marked as a copy, or adopted."""
     current: bool
     """Whether the record has the views of this release."""
 
@@ -306,12 +306,12 @@ def server_of(connection: Connection, place: Place) -> str | None:
 
 
 def copied(here: str | None, known: str | None, *, failover: bool) -> bool:
-    """Return whether a record is a copy: it is now in another place than where it was made or adopted.
+    """Return whether a record is a copy: its present place differs from where it was made or adopted for use.
 
     Args:
         here: the present place, as `server_of` returns it; `None` if it is not known, and then the result is `False`.
         known: the place that the record names.
-        failover: whether another server, or another timeline of it, counts as the same place.
+        failover: whether the record on another server, or on another timeline of a server, is still the original.
     """
     if here is None or known is None:
         return False
@@ -321,10 +321,10 @@ def copied(here: str | None, known: str | None, *, failover: bool) -> bool:
 def marked(connection: Connection, place: Place, *, failover: bool, found: Found | None = None) -> Info:
     """Return the identity of a record.
 
-    A record that was copied to this place is first marked with the pos of its last entry.
+    If the record was copied to this place, the pos of its last entry is first stored as its `mark`.
 
     Args:
-        found: what `identity` returned on this connection just now, so that the server is not asked again.
+        found: what `identity` has just returned on this connection; `None` to ask the server.
 
     Raises:
         psycopg.Error, NoRecord, BrokenRecord, NewerRecord: as `identity`.
@@ -344,7 +344,7 @@ def marked(connection: Connection, place: Place, *, failover: bool, found: Found
 def seen(connection: Connection, place: Place) -> Info:
     """Return the identity of a record for a process that only reads.
 
-    A copy gets a mark in the result, not on the server.
+    For a copy, the result has a `mark`, but nothing is written to the server.
 
     Raises the errors of `identity`.
     """
@@ -378,7 +378,7 @@ def migrate(connection: Connection, place: Place) -> None:
 def prepared(connection: Connection, place: Place, *, failover: bool) -> Info:
     """Return the identity of a record for a process that writes.
 
-    A missing record is created, an older one is migrated first.
+    A missing record is created. A record of format 1 is first migrated to format 2.
 
     Raises the errors of `identity`.
     """

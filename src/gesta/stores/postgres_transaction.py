@@ -1,7 +1,7 @@
 """One transaction of a writer: it locks the record, reads the state of the runs in its operations, and writes.
 
-The state of all these runs is read by one query at the beginning. Rows are collected until another statement has to
-run, so that the rows of many batches are sent together.
+A record is the stored history of all runs. The state of the runs is read by one query at the beginning. Rows are
+collected until another statement has to run, so that the rows of many batches are sent together.
 
 A batch holds rows (encoded entries) of one run. `seq` numbers the rows of a run, and the head is the last seq. `pos`
 numbers all rows of the record. A lease is the right of one process to write a run, and its epoch grows each time that
@@ -53,7 +53,8 @@ class Transaction:
         """Begin the transaction, lock the record, and read the heads and leases of some runs.
 
         Args:
-            runs: ids of the runs whose batches the transaction will append. Without runs, followers are not notified.
+            runs: ids of the runs whose batches the transaction will append. Without runs, readers that wait for new
+                rows are not notified.
             synced: whether the commit waits for the disk.
         """
         connection, asked = self._connection, sorted(set(runs))
@@ -66,12 +67,12 @@ class Transaction:
         self._pos = found[0][-1]
 
     def happened(self, works: Sequence[Work], outcomes: Sequence[Any]) -> bool:
-        """Return whether an earlier transaction is on record. Its connection was lost during its commit.
+        """Return whether an earlier transaction was committed, although its connection was lost during the commit.
 
         Args:
             works: the operations of that transaction.
-            outcomes: their results. The row, lease or letter of one of them is looked for: a transaction is there
-                whole, or not at all.
+            outcomes: their results. This call searches for one row, lease or letter among them, since a transaction is
+                committed whole or not at all.
         """
         for work, outcome in zip(works, outcomes, strict=True):
             if isinstance(work, Batch) and work.rows and isinstance(outcome, int):
@@ -114,7 +115,7 @@ class Transaction:
         return lease
 
     def give_back(self) -> dict[str, int]:
-        """Free the leases that stores of this process have released, and return their epochs by run."""
+        """Free the leases that this process released, for other processes. Return their epochs by run."""
         if not self._holding.holds:
             return {}
         presence = self._holding.presence
@@ -153,7 +154,7 @@ class Transaction:
             self._rows = []
 
     def _allow_prune(self, gone: Prune) -> None:
-        """Raise LeaseLost if a run to prune has a new entry or letter, or if its lease is no longer held."""
+        """Raise LeaseLost if a run to remove has a new entry or letter, or if its lease is no longer held."""
         self._allow(Batch(gone.lease, gone.lease.head, ()))
         waiting = {one for (one,) in self._all("SELECT id FROM inbox WHERE run = $1", gone.lease.run)}
         if waiting != set(gone.letters):

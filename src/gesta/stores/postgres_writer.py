@@ -1,12 +1,13 @@
 """The one writing connection of a store. Operations that come together are carried out in one transaction.
 
-Each transaction first takes the record's lock, and holds it until its rows are visible. So the order of `pos`, the
-number of a row in the record, is the order of the commits: a reader never sees a smaller pos after a greater one.
+A record is the stored history of all runs. Each transaction first takes the record's lock, and holds it until its rows
+are visible. So the order of `pos`, the number of a row in the record, is the order of the commits: a reader never sees
+a smaller pos after a greater one.
 
 A transaction in which the connection is lost is repeated on a new connection, until a timeout is over. If the
-connection was lost in the commit, the new transaction first looks for the rows of the old one, which has ended once the
-lock is free. Each append checks the epoch of its lease (the right to write a run), which grows each time that the lease
-is taken. So a writer whose lease another process has taken is refused.
+connection was lost during the commit, the new transaction first looks for the rows of the old one, which has ended once
+the lock is free. Each append checks the epoch of its lease (the right to write a run), which grows each time that the
+lease is taken. So if another process has taken the lease, the append is refused.
 """
 
 import os
@@ -44,15 +45,14 @@ class Options(Struct, frozen=True):
     synced: bool = True
     """Whether every commit waits for the disk. A commit with a batch whose `synced` is true waits in any case."""
     failover: bool = False
-    """Whether another server, or another timeline of it, counts as the same place, so that the record is no copy
-    there."""
+    """Whether the record on another server, or on another timeline of a server, is still the original and no copy."""
     tool_role: str | None = None
     """The role of the server under which statements of transactional tools run; `None` for the role of the
     connection."""
 
 
 class Trial(Struct):
-    """Operations for one transaction, and how far it got. The writer tries it again if the connection is lost."""
+    """Operations for one transaction, and how far it got. If the connection is lost, the writer runs it again."""
 
     works: Sequence[Work]
     outcomes: list[Any] = field(default_factory=list)
@@ -63,7 +63,7 @@ class Trial(Struct):
     raised: BaseException | None = None
     """The error that the `work` of a transactional effect raised."""
     until: float = 0.0
-    """The end of the wait for the server, by `time.monotonic`; 0 while the server can be reached."""
+    """The end of the wait for an unreachable server, by `time.monotonic`; 0 if there was no wait yet."""
 
 
 class Writer:
@@ -107,7 +107,7 @@ class Writer:
             return self._commit(works, synced=waits or (synced and self.synced))
 
     def leave(self, lease: Lease) -> None:
-        """Mark a lease as released. The next commit frees it for other processes."""
+        """Mark a lease as no longer used here. After the next commit, other processes can take it."""
         if self._taken.get(lease.run) == lease.epoch:
             del self._taken[lease.run]
         if self.holding.holds:
@@ -152,9 +152,9 @@ class Writer:
                 self._connection.close()
 
     def forget(self) -> None:
-        """Close the copy of the connection in a forked child.
+        """Close a forked child's copy of the connection.
 
-        While it is open, a parent that has ended counts as running.
+        Otherwise the connection, and with it the parent's locks, would stay open after the parent has ended.
         """
         silence(self._connection)
 
@@ -183,10 +183,10 @@ class Writer:
         return outcomes
 
     def _again(self, trial: Trial) -> bool:
-        """Wait a short time, and return whether to try a transaction again whose connection was lost.
+        """Return whether to run a transaction again whose connection was lost. May wait a short time before.
 
-        A transaction that only releases leases is tried again once, because the next commit releases them too. A
-        transaction in which a tool has run is tried again only if its commit was sent.
+        A transaction that only releases leases is run again once, because the next commit releases them too. A
+        transaction in which a tool has run is tried again only if its commit was sent: it may have succeeded.
         """
         if trial.played and not trial.asked:
             return False
@@ -201,7 +201,7 @@ class Writer:
         """Return Gesta's error for a transaction that failed.
 
         Args:
-            asked: whether the commit was sent, so that nobody knows whether it happened.
+            asked: whether the commit was sent to the server, so that nobody knows whether it succeeded.
         """
         if not asked:
             return told(error, self._place.address, writing=True)
@@ -252,14 +252,14 @@ class Writer:
             self.holding.presence.returned(given)
 
     def _disown(self, trial: Trial) -> None:
-        """Mark the leases that a try acquired as released, because the try may not have been committed."""
+        """Release the leases that a try of a transaction acquired, because the try was not committed."""
         outcomes, trial.outcomes = trial.outcomes, []
         for outcome in outcomes:
             if isinstance(outcome, Lease):
                 self.leave(outcome)
 
     def _reach(self, trial: Trial) -> Connection:
-        """Return an open connection, reopened if it was lost. If leases are used, also lock the name of this process.
+        """Return an open connection, reopened if it was lost. If this process uses leases, also lock its name.
 
         Raises:
             psycopg.Error: the server cannot be reached.
@@ -297,9 +297,9 @@ class Writer:
         return lost
 
     def _farewell(self) -> None:
-        """Commit the release of this store's leases.
+        """Release this store's leases before it closes.
 
-        The last store of the process also deletes the row of the process's name.
+        The last store of the process also deletes the row that describes the process.
         """
         transaction = Transaction(self._connection, self.info, self.holding, self._server)
         transaction.begin()
@@ -314,7 +314,7 @@ class Writer:
     def _transact(self, effect: TransactionalEffect, trial: Trial) -> Batch:
         """Call the `work` of an effect, and return its entries.
 
-        Undo the tool's changes if `work` returns that they are not kept.
+        The tool's changes are undone if `work` returns that they must not be kept.
         """
         trial.played = True
         tables = PostgresSql(self._connection, self._place.schema, self._options.tool_role, effect.timeout_s)
@@ -338,10 +338,11 @@ class Writer:
 
 
 def same(known: Info, found: Info) -> Info:
-    """Return the identity of the record on a new connection. Raises BrokenRecord if another record is now in its place.
+    """Return the identity of the record after a reconnection. Raises BrokenRecord if it is now another record.
 
     Args:
-        known: the identity on the connection before.
+        known: the identity that the lost connection had found.
+        found: the identity that the new connection has found.
     """
     if found.id != known.id:
         raise BrokenRecord(known.address, f"expected the record {known.id}, found {found.id} in its place")

@@ -1,10 +1,10 @@
 """Shows whether a process has ended: each process that writes a record locks one byte of a file.
 
-The byte is far beyond the end of the file, and its place is computed from the random name of the process. The lock
-belongs to the open file description: the kernel releases it when the last copy of the descriptor is closed. That is
-when the process, and every subprocess that inherited the descriptor, have ended. Deleting the file does not release the
-lock. A new file has another inode, and its locks show nothing about processes that locked the old file. The name does
-not contain the process id, because ids are used again.
+A record is the stored history of all runs. The byte is far beyond the end of the file, and its place is computed from
+the random name of the process. The lock belongs to the open file description: the kernel releases it when the last copy
+of the descriptor is closed. That is when the process, and every subprocess that inherited the descriptor, have ended.
+Deleting the file does not release the lock. A new file has another inode, and its locks show nothing about processes
+that locked the old file. The name does not contain the process id, because ids are used again.
 
 Windows and macOS need other calls, which are written below and have not been tried.
 """
@@ -76,7 +76,7 @@ else:
         fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, request(fcntl.F_UNLCK, byte))
 
     def free(descriptor: int, byte: int) -> bool:
-        """Return whether no other open file description has locked a byte. Raises OSError."""
+        """Return whether a byte is not locked through another opening of the file. Raises OSError."""
         told = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, request(fcntl.F_WRLCK, byte))
         kind = struct.unpack(FLOCK, told)[0 if sys.platform == "linux" else 3]
         return bool(kind == fcntl.F_UNLCK)
@@ -108,7 +108,7 @@ class Presence:
             raise OSError("this file system cannot lock a byte of a file")
 
     def take(self, run: str, epoch: int) -> None:
-        """Add a lease to the leases that this process is using."""
+        """Note that this process is using the lease of a run, so that no other task of the process takes it."""
         with self.lock:
             self.using[run] = epoch
             self.back.pop(run, None)
@@ -124,7 +124,7 @@ class Presence:
                 self.back[run] = epoch
 
     def returned(self, given: dict[str, int]) -> None:
-        """Remove leases from the list of released leases, because a commit has freed them.
+        """Note that a commit has made released leases free for other processes, so that no later commit does it again.
 
         Args:
             given: the epochs of the freed leases, by run.
@@ -135,10 +135,10 @@ class Presence:
                     del self.back[run]
 
     def gone(self, process: str) -> bool | None:
-        """Return whether a process has ended; `None` if its name belongs to another file.
+        """Return whether a process has ended; `None` if that process locked a byte of another file.
 
         Args:
-            process: the name, as `Presence.process` holds it.
+            process: the name, in the form of `Presence.process`.
         """
         if process == self.process:
             return False
@@ -158,5 +158,8 @@ def place(descriptor: int) -> str:
 
 
 def byte_of(process: str) -> int:
-    """Return the place of the byte that a process locks, computed from its name. Raises ValueError for an odd name."""
+    """Return the offset of the byte that a process locks, computed from its name.
+
+    Raises ValueError if the name does not begin with 16 hex digits.
+    """
     return START + (int(process[:16], 16) >> 4)

@@ -1,9 +1,10 @@
 """Pruning removes whole runs (conversations of an agent), never part of one. A plan first lists the runs.
 
-A run that stays also keeps the runs that it refers to: its parent and children, the base of a fork, and the runs of its
+A record is the store of all runs; `pos` numbers its entries. A lease is the right of one process to write a run. A
+run that stays also keeps the runs that it refers to: its parent and children, the base of a fork, and the runs of its
 causes. Runs that refer to each other are removed in one commit, under all their leases. Each leaves a tombstone, an
 entry that says what was removed. If one of them is being written, all stay. A run also stays if a turn of it is open,
-if a hold (an entry by a person) protects it, or if it is one of the newest runs, as many as `Choice.keep` says.
+if a person has written a hold for it (an entry against removal), or if it is one of the `Choice.keep` newest runs.
 """
 
 import json
@@ -67,7 +68,7 @@ class Plan(Struct, frozen=True):
     letters: dict[str, int]
     """The number of letters (waiting messages) in the inbox of each run; runs without letters are left out."""
     kept: int = 0
-    """The number of chosen runs that stay only because of `Choice.keep`."""
+    """The number of chosen runs that stay for no other reason than `Choice.keep`."""
     pos: int = 0
     """The pos of the last entry when the plan was made."""
 
@@ -87,7 +88,7 @@ class Gone(Struct):
 
 
 async def plan(store: Store, choice: Choice) -> Plan:
-    """Return which runs to remove, and which chosen runs stay. Cost: reads kind and causes of all entries."""
+    """Return a plan: the runs to remove, and the chosen runs that stay. Cost: reads kind and causes of all entries."""
     ((pos,),) = (await store.sql(LAST)).rows
     rows = {row.run: row for row in await store.runs() if (row.session, row.name) != (SESSION, NAME)}
     letters = {str(run): (str(at), int(count)) for run, at, count in (await store.sql(LETTERS)).rows}
@@ -174,7 +175,7 @@ def _based(content: Any) -> set[str]:
 
 
 async def _open(store: Store) -> set[str]:
-    """Return the runs with a turn that has no end. A fork may end a turn that its base had begun."""
+    """Return the runs with a turn that has no `end` entry; a fork may end a turn that began in its base run."""
     begun = defaultdict[str, set[int]](set)
     ended = {(run, span): seq for run, span, seq in (await store.sql(ENDS)).rows if isinstance(seq, int)}
     for run, seq in (await store.sql(TURNS)).rows:
@@ -247,7 +248,7 @@ def _groups(going: list[RunRow], refers: dict[str, set[str]]) -> Iterator[list[R
 
 
 class Pruner(Struct, frozen=True, kw_only=True):
-    """The person who prunes, the reason (both stand in the tombstones), and the options of `prune`."""
+    """The person who removes runs, the reason, and the options of `prune`. The tombstones contain person and reason."""
 
     by: str
     reason: str | None = None
@@ -262,7 +263,8 @@ async def prune(store: Store, what: Plan, pruner: Pruner, progress: Callable[[in
         progress: called now and then with the number of runs removed so far.
 
     Raises:
-        WriteFailed: the record cannot be written. Groups pruned before are gone, and have tombstones.
+        WriteFailed: the record cannot be written. Groups that were pruned before the failure stay removed, and have
+            tombstones.
     """
     gone, waiting = Gone(), list(what.groups)
     while waiting:
@@ -286,7 +288,7 @@ class _Going(Struct, frozen=True):
 
 
 async def _ours(store: Store, group: list[RunRow], what: Plan, gone: Gone, stack: AsyncExitStack) -> list[_Going]:
-    """Acquire the leases of a group of runs. If one is being written, or has changed, return an empty list."""
+    """Acquire the leases of a group of runs. If one run is being written or has changed, return an empty list."""
     found = []
     for row in group:
         why = ""
@@ -308,7 +310,7 @@ async def _ours(store: Store, group: list[RunRow], what: Plan, gone: Gone, stack
 
 
 async def _still(store: Store, groups: list[list[_Going]], what: Plan, gone: Gone) -> list[list[_Going]]:
-    """Return the groups without a new reference from another run, such as that of a fork made since the plan."""
+    """Return the groups to which no run refers that is new since the plan, such as a fork."""
     asked = {each.row.run for group in groups for each in group}
     named = defaultdict[str, set[str]](set)
     for run, causes, content in (await store.sql(NEWS, (what.pos,))).rows:
@@ -332,7 +334,7 @@ async def _release(store: Store, lease: Lease) -> None:
 
 
 async def _commit(store: Store, going: list[_Going], gone: Gone, pruner: Pruner) -> None:
-    """Write the tombstones and remove the runs, in one commit; remove none if one of them has changed."""
+    """Write the tombstones and remove the runs, in one commit. If one of the runs has changed, remove none."""
     if not going:
         return
     places = await _places(store, [each.row.run for each in going])
@@ -372,12 +374,12 @@ def _stone(each: _Going, entries: int) -> Tombstone:
 
 
 async def hold(store: Store, value: Hold, clock: Clock = utc_now) -> None:
-    """Write the beginning or end of a hold, which protects a run from pruning. Raises RunHeld during a pruning."""
+    """Write that a run is protected from pruning, or no longer protected. Raises RunHeld while `prune` is running."""
     await _note(store, HOLD, value, clock, [])
 
 
 async def _desk(store: Store) -> str:
-    """Return the id of this record's run for its own tombstones and holds; copies from other records do not count."""
+    """Return the id of the run for tombstones and holds. Such a run that was copied from another record is not used."""
     own = [row.run for row in await store.runs(SESSION, NAME) if row.record == store.info.id]
     return own[-1] if own else run_id(store.info.id, SESSION, NAME)
 

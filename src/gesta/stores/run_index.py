@@ -1,9 +1,9 @@
 """An index of the runs and sessions of a record, for lists of them: counts, tokens, cost, outcome and tools of each.
 
-A session is the runs of one conversation. The index is made by SQL in the store, from the entries after the last `pos`
-(number of an entry in the record) that it contains, so an update costs only what is new. It is a database of this
-process, on disk if it does not fit in memory. The record does not keep it, and no text of a message is in it. Pruned
-runs leave it with the next update.
+A record is the store of all runs of agents, and a session is the runs of one conversation. The index is made by SQL in
+the store, from the entries after the last `pos` (number of an entry in the record) that it contains, so an update costs
+only what is new. It is a database of this process, on disk if it does not fit in memory. The record does not keep it,
+and no text of a message is in it. Pruned runs leave it with the next update.
 """
 
 import time
@@ -146,7 +146,7 @@ class RunIndex:
         return self.database.execute(query, values).fetchall()
 
     def choose(self, sessions: Collection[str]) -> None:
-        """Replace the contents of the table `chosen` by the names of some sessions."""
+        """Fill the table `chosen` anew with the names of some sessions, for queries that join it."""
         self.all("DELETE FROM chosen")
         self.database.executemany("INSERT OR IGNORE INTO chosen VALUES(?)", [(each,) for each in sessions])
 
@@ -171,7 +171,7 @@ class RunIndex:
             return self.pos / last if last else 1.0
 
     async def take(self, runs: Collection[str]) -> None:
-        """Add all entries of some runs. Meant for an index that contains only these runs, and is never updated."""
+        """Add all entries of some runs, for an index of only these runs. Such an index must never be updated."""
         some = [*runs]
         for start in range(0, len(some), 200):
             part = some[start : start + 200]

@@ -1,8 +1,9 @@
 """Lists of sessions, from the index of runs: a page of the sessions that fit a filter, and sums over all of them.
 
-A session is the runs of one conversation, and a turn is one message with all that follows until its answer. Only the
-sessions on the page are read from the record itself: their titles, and what their open turns wait for. A filter by
-"waiting" or "open" also reads each session whose open turn may wait, once after each change of the session.
+A record is the store of all runs of agents. A session is the runs of one conversation, and a turn is one message with
+all that follows until its answer. Only the sessions on the page are read from the record itself: their titles, and what
+their open turns wait for. A filter by "waiting" or "open" also reads each session whose open turn may wait, once after
+each change of the session.
 """
 
 from collections.abc import Collection, Sequence
@@ -46,7 +47,7 @@ async def sessions(store: Store, now: datetime, limit: int | None = None) -> lis
     """Return the sessions of a record, the session with the latest entry first.
 
     Args:
-        now: the present time, by which waits for a time are judged.
+        now: the present time, which decides whether a timer or an expiry is over.
         limit: greatest number of sessions; `None` returns all.
 
     Cost: reads the list of all runs, all entries of the returned sessions in one pass of the store, and once more the
@@ -71,7 +72,7 @@ async def listed(
     """Return one page of the sessions that fit a filter, and the sums over all sessions that fit.
 
     Args:
-        now: the present time, by which waits for a time are judged.
+        now: the present time, which decides whether a timer or an expiry is over.
         chosen: names of the only sessions that may be listed; `None` for all.
     """
     if wanted.stands in ("waiting", "open"):
@@ -125,7 +126,7 @@ def _tests(index: RunIndex, wanted: SessionFilter, chosen: Collection[str] | Non
 
 
 async def _look(index: RunIndex, now: datetime) -> None:
-    """Store in the index which sessions with an open turn are waiting. Only sessions with new entries are read."""
+    """Store in the index which sessions wait, for example for an approval. Only sessions with new entries are read."""
     asked = index.all("SELECT session, last_pos FROM sessions WHERE open AND asks AND looked < last_pos")
     for (session, last), run in zip(asked, await _open(index, [session for session, _ in asked]), strict=True):
         waits = [each for root in run for each in await _waits(index.store, root, now)]
@@ -133,13 +134,13 @@ async def _look(index: RunIndex, now: datetime) -> None:
 
 
 async def _open(index: RunIndex, names: Sequence[str]) -> list[list[str]]:
-    """Return for each of some sessions its root runs with an open turn."""
+    """Return for each session the ids of its root runs (those that no other run started) whose turn has not ended."""
     query = f"SELECT run FROM runs WHERE session = ? AND root AND {OPEN} ORDER BY last_at, pos"  # noqa: S608
     return [[run for (run,) in index.all(query, (name,))] for name in names]
 
 
 async def _waits(store: Store, run: str, now: datetime) -> list[Waiting]:
-    """Return what the open turn of a run waits for, except running attempts; nothing if the run cannot be read."""
+    """Return what the open turn of a run waits for, except running calls; an empty list if the run cannot be read."""
     try:
         return [each for each in await waits_of(store, run, now) if each.what != "running"]
     except BrokenRecord:
@@ -147,7 +148,7 @@ async def _waits(store: Store, run: str, now: datetime) -> list[Waiting]:
 
 
 async def _enliven(index: RunIndex) -> None:
-    """Mark in the index the sessions in which a running process has the lease of a run with an open turn."""
+    """Mark in the index the sessions on which a process is working: it runs, and may write a run with an open turn."""
     runs = dict(
         index.all(f"SELECT run, session FROM runs WHERE {OPEN} ORDER BY last_pos DESC LIMIT 1000")  # noqa: S608
     )
@@ -186,7 +187,7 @@ async def _sessions(index: RunIndex, rows: Sequence[tuple[Any, ...]], now: datet
 
 
 def _standing(word: str) -> tuple[Standing, str | None]:
-    """Return how a session or run stands, and the reason if it ended.
+    """Return the state of a session or run (such as `waiting` or `ended`), and the reason if it has ended.
 
     Args:
         word: the state from the index: `waiting`, `open`, `recorded`, or the reason of the last end.
@@ -210,7 +211,7 @@ def _tree(runs: Sequence[tuple[Any, ...]]) -> tuple[RunOf, ...]:
 
 
 async def _titles(store: Store, runs: Sequence[str]) -> dict[str, str]:
-    """Return the beginning of the first message of each run, by run."""
+    """Return the beginning of the first message of each run, which is its title, by run."""
     found = dict[str, str]()
     for start in range(0, len(runs), 100):
         some = runs[start : start + 100]
@@ -227,7 +228,8 @@ async def _titles(store: Store, runs: Sequence[str]) -> dict[str, str]:
 async def _title(store: Store, run: str) -> str:
     """Return the first message of a run by reading its first entries.
 
-    This finds a message that is a large value, or that a fork shares with its base; the query of `_titles` does not.
+    This finds two kinds of message that the query of `_titles` does not find: a large value, and a message that a
+    fork shares with the run from which it was forked.
     """
     try:
         first = await read(store, run, 0, FIRST)

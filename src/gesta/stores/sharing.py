@@ -1,10 +1,11 @@
 """Shared commits: operations that come together from one event loop are carried out in one transaction.
 
-The first task of a group leads: it yields once so that others can join, and commits for all of them. While a commit
-runs in a thread, the next group gathers. If only one run writes, its commits are made at once, for a short time. If a
-write is cancelled before its commit has begun, nothing is committed, and the cancellation is raised. If it is cancelled
-later, it completes and returns, and the cancellation is raised where the task waits next. Releasing a lease (the right
-to write a run) always completes.
+An operation is a batch of entries, a message, or a request for a lease (the right to write a run). The first task of a
+group leads: it yields once so that others can join, and commits for all of them. While a commit runs in a thread, the
+next group gathers. If only one run writes, its commits are made at once, for a short time. If a write is cancelled
+before its commit has begun, nothing is committed, and the cancellation is raised. If it is cancelled later, it
+completes and returns, and the cancellation is raised where the task waits next. The release of a lease always
+completes.
 """
 
 import sys
@@ -52,7 +53,7 @@ class Declare(Struct, frozen=True):
 
 
 class Adopt(Struct, frozen=True):
-    """A request to store a person's decision that a copy of a record is used from now on."""
+    """A request to store a person's decision that a copy of a record (the store of all runs) replaces the original."""
 
     by: str
 
@@ -92,11 +93,11 @@ class Ticket:
         self.bell: anyio.Event | None = None
 
     def settle(self, outcome: Any) -> None:
-        """Set the outcome of the operation. May be called from any thread."""
+        """Set the result or error of the operation, and wake its task. May be called from any thread."""
         self.outcome, self.settled = outcome, True
 
     async def wait(self) -> None:
-        """Wait until `ring` is called: the outcome is set, or the task of this ticket has to lead the next group."""
+        """Wait until the outcome is set, or until the task of this ticket has to commit for the next group."""
         self.bell = anyio.Event()
         await self.bell.wait()
 
@@ -115,8 +116,8 @@ class Sharing:
         Args:
             address: the address of the record, for errors.
             news: wakes the tasks that wait for new entries, after each commit.
-            remote: whether each commit waits for a network, so that no commit is made in the thread of the loop.
-            at_once: makes the commits in the thread of the loop; without it, `Commits.commit` makes them.
+            remote: whether each commit waits for a network. If so, no commit is made in the thread of the event loop.
+            at_once: makes the commits that run in the thread of the event loop; `None` to use `Commits.commit`.
         """
         self._address = address
         self._ring = news
@@ -161,8 +162,8 @@ class Sharing:
     def _alone(self, batch: Batch, *, synced: bool) -> list[Any] | None:
         """Commit at once in this thread, if the same run committed last and no other task waits for a commit.
 
-        No other task of the loop runs meanwhile, so after `YIELD_S` the next commit is made the ordinary way. Returns
-        `None`, and does nothing, if other tasks wait, or if the commit would have to wait.
+        No other task of the loop runs during these commits, so after `YIELD_S` seconds the next commit is an ordinary
+        one. Returns `None`, and does nothing, if other tasks wait, or if the commit would have to wait.
         """
         last, self._last = self._last, batch.lease.run
         if last != self._last or self._queue or self._leading or self._remote or self._at_once is None:
@@ -186,7 +187,7 @@ class Sharing:
             await (ticket.wait() if self._leading else self._lead(commits))
 
     async def _lead(self, commits: Commits) -> None:
-        """Commit for the tasks in the queue. Then wake the first task that came meanwhile to lead the next group."""
+        """Commit for the tasks in the queue. Then wake the first task that came since, which leads the next group."""
         self._leading = True
         group: list[Ticket] = []
         try:
@@ -239,7 +240,7 @@ class Sharing:
             cancel_again(error)
 
     def _slow(self, group: list[Ticket]) -> bool:
-        """Return whether to commit in a thread, because of a network, a slow disk or a large group."""
+        """Return whether to commit in a thread, because the store is remote, the disk is slow or the group is large."""
         disk = any(ticket.synced for ticket in group) and (len(group) > HASTY or self._slowest_s > QUICK_S)
         return self._remote or disk
 
@@ -252,7 +253,7 @@ class Sharing:
             waiting: whether the commit may wait.
 
         Returns:
-            False if the commit would have to wait and may not; then nothing was done.
+            `False` if the commit would have to wait although `waiting` is not set; then nothing was done.
         """
         with self._carrying:
             if not group or group[-1].settled:
@@ -282,7 +283,7 @@ class Sharing:
 
 
 class Look(Struct):
-    """One query for the inboxes of several runs, which several tasks share."""
+    """One query for the inboxes (waiting messages) of several runs, which several tasks share."""
 
     runs: list[str]
     done: anyio.Event
@@ -292,7 +293,7 @@ class Look(Struct):
 
 
 class Looks:
-    """Reads the inboxes of a store on a server. Tasks that ask while a query is running share the next query."""
+    """Reads the inboxes of runs from a server. Tasks that ask while a query is running share the next query."""
 
     def __init__(self, ask: Callable[[Sequence[str]], Awaitable[dict[str, list[Letter]]]]) -> None:
         self._ask = ask

@@ -1,7 +1,8 @@
 """A record in one SQLite file: a store for an event loop, and one without a loop.
 
-Appends of many runs that come at the same time share one commit; see `sharing`. Reads run in the thread of the loop,
-since they take microseconds. A query of `sql` may take long, so it runs in a thread of its own.
+A record is the stored history of all runs. Appends of many runs that come at the same time share one commit; see
+`sharing`. Reads run in the thread of the loop, since they take microseconds. A query of `sql` may take long, so it runs
+in a thread of its own.
 
 A row is an encoded entry of a run. `seq` numbers the rows of one run, `pos` all rows of the record. A lease is the
 right of one process to write a run. A letter is a message in the inbox of a run. A mirror is a copy of a run that
@@ -51,7 +52,7 @@ entry waits for the disk."""
 
 
 class InlineSqliteStore:
-    """A record in one SQLite file whose coroutines never wait for another task, so that they need no event loop.
+    """A record in one SQLite file whose coroutines never wait for another task, so they need no event loop.
 
     Each append is committed before it returns. With `synced`, a batch that holds an `end`, a `request`, an `attempt` or
     an `assistant` also waits until it and all earlier commits are on disk. Several threads may use one store.
@@ -82,7 +83,7 @@ class InlineSqliteStore:
             durability: `synced` waits for the disk at each commit. `normal` does not. Then loss of power, or a crash of
                 the whole system, may lose the last commits, but never one without all commits after it. A crash of the
                 process loses none.
-            readonly: refuse to write. No file is made beside the record either, unless a process is writing it.
+            readonly: refuse to write. No file is created beside the record either, unless a process is writing it.
             clock: returns the present time, for the times on record.
             busy_s: seconds to wait for other writers of the file.
 
@@ -109,7 +110,7 @@ class InlineSqliteStore:
 
     @property
     def info(self) -> Info:
-        """The identity of the store: its id, its address, and when it was made."""
+        """The identity of the store: its id, its address, and the time of its creation."""
         return self._info
 
     @property
@@ -125,7 +126,7 @@ class InlineSqliteStore:
         return self._writer.commits if self._writer is not None else 0
 
     async def append(self, batch: Batch) -> int:
-        """Commit a batch, and return its last pos; see `Store.append`. Raises also ValueError: the rows have a gap."""
+        """Commit a batch, and return the pos of its last row; see `Store.append`. Raises ValueError for a gap."""
         return int(await self._write(checked(batch), synced=any(row.kind in SETTLED for row in batch.rows)))
 
     async def transact(self, effect: TransactionalEffect) -> None:
@@ -220,16 +221,16 @@ class InlineSqliteStore:
         return hold.presence.gone(process) if hold is not None else None
 
     async def declare_gone(self, process: str, by: str) -> None:
-        """Record a person's statement that a process has ended; see `Store.declare_gone`."""
+        """Store a person's statement that a process has ended; see `Store.declare_gone`."""
         await self._write(Declare(process, by), synced=True)
 
     async def adopt(self, by: str) -> None:
-        """Record a person's decision that this copy of a record is used from now on; see `Store.adopt`."""
+        """Store a person's decision that this copy replaces the original record; see `Store.adopt`."""
         await self._write(Adopt(by), synced=True)
         self._info = replace(self._info, mark=None)
 
     def keep(self) -> Callable[[], None]:
-        """Make this process count as running until the returned function is called; see `Store.keep`."""
+        """Show other processes that this one still runs, until the returned function is called; see `Store.keep`."""
         return self._writer.keep() if self._writer is not None else lambda: None
 
     def descriptor(self) -> int | None:
@@ -250,7 +251,7 @@ class InlineSqliteStore:
     async def shrink(self) -> int:
         """Rewrite the file without its free space, in this thread; see `Store.shrink`.
 
-        Cost: reads and writes all of it.
+        Cost: reads and writes the whole file.
         """
         return self.writer.shrink()
 
@@ -298,7 +299,7 @@ class SqliteStore(InlineSqliteStore):
         """Commit a batch together with batches of other runs, and return the pos of its last row; see `Store.append`.
 
         Raises:
-            LeaseLost: as in `Store.append`, and if an earlier batch has made a letter of this batch an entry.
+            LeaseLost: as in `Store.append`, or an earlier batch has made an entry of a letter of this batch.
             WriteFailed: nothing was committed.
             ValueError: the rows do not follow each other.
         """
@@ -307,7 +308,7 @@ class SqliteStore(InlineSqliteStore):
     async def transact(self, effect: TransactionalEffect) -> None:
         """Run `effect.work` in this thread, and commit its changes and its entries together; see `Store.transact`.
 
-        The wait for other writers is in another thread.
+        If other processes are writing, another thread waits for them, so the event loop is not blocked.
         """
         while (outcomes := self.writer.at_once((effect,), self.writer.synced)) is None:
             await to_thread.run_sync(self.writer.wait, limiter=self._closing)
@@ -334,7 +335,7 @@ class SqliteStore(InlineSqliteStore):
         return await to_thread.run_sync(self.writer.shrink, limiter=self._closing)
 
     async def close(self) -> None:
-        """Free all leases and close the file, in a thread; see `Store.close`. Uncommitted writes are refused."""
+        """Release all leases and close the file, in a thread; see `Store.close`. Uncommitted writes are refused."""
         self._news.close()
         with anyio.CancelScope(shield=True):
             await to_thread.run_sync(self.close_now, limiter=self._closing)

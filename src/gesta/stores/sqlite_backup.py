@@ -1,9 +1,10 @@
 """Copies a record's file as it is at one moment, while other processes write it.
 
-SQLite's online backup copies it in one transaction, so the copy has no half of a commit and no writer waits. The copy
-has a temporary name until it is complete and on the disk: a process that is killed meanwhile leaves no file that looks
-like a record. From a copy nobody can tell whether the original continues the turns that were open. So each copy is
-marked with the `pos` (number in the record) of its last entry; see `Store.adopt`.
+A record is the stored history of all runs. SQLite's online backup copies it in one transaction, so the copy has no half
+of a commit and no writer waits. The copy has a temporary name until it is complete and on the disk: a process that is
+killed meanwhile leaves no file that looks like a record. A copy does not show whether the original record continues its
+open turns. So each copy is marked with the `pos` (number in the record) of its last entry, and a person decides which
+of the two goes on; see `Store.adopt`.
 """
 
 import os
@@ -47,7 +48,7 @@ def backup(source: str, target: str, progress: Callable[[int, int], None] = lamb
 
 
 def _made(path: Path, part: Path, progress: Callable[[int, int], None]) -> None:
-    """Make the copy under its temporary name. If no process writes the source, no file is created beside the source."""
+    """Copy the record at `path` into `part`. If no process writes the record, no file is created beside it."""
     reading = connect_reading(path, still=not busy(path))
     try:
         identity(reading, path)

@@ -1,11 +1,12 @@
 """The check before a record's file is opened: its schema is checked before any code in it can run.
 
-SQLite runs code that is in a file: triggers and foreign keys when rows change, views when they are read, checks,
-generated columns and indexes at both. So each connection to a record reads the schema first, which runs no such code.
-An object on Gesta's tables, or with a name of Gesta's, must have the text that a release of Gesta gave it. Other
-triggers and views there are set aside: Gesta's connections run triggers only for a transactional tool, under its guard,
-and read no view but Gesta's own. Objects that would run whenever a table of Gesta is used are refused. Objects that do
-not belong to Gesta's tables are left alone, and `verify` names them.
+A record is the stored history of all runs. SQLite runs code that is in a file: triggers and foreign keys when rows
+change, views when they are read, checks, generated columns and indexes at both. So each connection to a record reads
+the schema first, which runs no such code. An object on Gesta's tables, or with a name of Gesta's, must have the text
+that a release of Gesta gave it. Other triggers and views on these tables are set aside: Gesta's connections run
+triggers only for a transactional tool, under its guard, and read no view but Gesta's own. Objects that would run
+whenever a table of Gesta is used are refused. Objects that do not belong to Gesta's tables are left alone, and `verify`
+names them.
 """
 
 import re
@@ -64,7 +65,7 @@ class Schema(Struct, frozen=True):
 
 
 def harden(connection: apsw.Connection) -> None:
-    """Set a connection so that SQLite runs no trigger of the file, and its schema can call no unsafe function.
+    """Forbid a connection to run triggers of the file, and to call unsafe functions from its schema.
 
     Raises apsw.Error.
     """
@@ -79,7 +80,7 @@ def harden(connection: apsw.Connection) -> None:
 def admit(connection: apsw.Connection, address: str) -> Schema:
     """Check the schema of a file before any other statement, and return the objects that are not Gesta's.
 
-    The check itself runs no code of the file.
+    This check runs no code of the file.
 
     Raises:
         ForeignObjects: the file holds code that cannot be kept from running, or lacks a table.
@@ -122,7 +123,7 @@ def examined(objects: Iterable[Object]) -> Schema:
 
 
 def _sorted(each: Object) -> str:
-    """Return the name of the field of `Schema` for an object; `known` if Gesta or SQLite made the object."""
+    """Return the field of `Schema` in which an object is listed; `known` if Gesta or SQLite made it."""
     name = _lower(each.name)
     if each in KNOWN.get(name, ()) or _of_sqlite(each):
         return "known"
@@ -141,7 +142,7 @@ def _sorted(each: Object) -> str:
 def heading(sql: str) -> Object:
     """Return the type, name and table of the object that a `CREATE` statement makes.
 
-    The other columns of a schema row may contradict its statement. SQLite follows the statement.
+    The caller compares these with the columns of the schema row, which a hostile file may have changed.
     """
     tokens = _tokens(sql)
     words = [next(tokens, ("", False)) for _ in range(2)]
@@ -171,7 +172,7 @@ def _known() -> dict[str, list[Object]]:
 
 
 def _after(tokens: Iterator[tuple[str, bool]]) -> str:
-    """Return the next name in a statement, without the name of a database before it."""
+    """Return the next name in a statement. If it is written as `database.name`, only the second part is returned."""
     first, sign, second = (next(tokens, ("", False))[0] for _ in range(3))
     return second if sign == "." else first
 
@@ -187,7 +188,7 @@ def _tokens(sql: str) -> Iterator[tuple[str, bool]]:
 
 
 def _misnamed(each: Object, head: Object) -> bool:
-    """Return whether type, name or table in a schema row differ from its statement. SQLite follows the statement."""
+    """Return whether the type, name or table in a schema row differs from its statement, which SQLite uses."""
     return (head.type, head.name, _lower(head.table)) != (each.type, each.name, _lower(each.table))
 
 

@@ -1,4 +1,4 @@
-"""Protects a record when other code in this process opens or removes its file.
+"""Protects a record, the file with all runs, when other code in this process opens or removes the file.
 
 POSIX drops all locks of a process on a file when any descriptor of it is closed. So a tool that copies the record drops
 its locks. Another process that then closes the record deletes SQLite's write-ahead log, to which this process commits.
@@ -10,7 +10,7 @@ Each process that writes also shares a lock on the byte LOG of the file, which i
 that opens the file notices that another process writes to a log that is no longer beside the file, and raises an error.
 
 All stores of this process that write one file share a `Hold`: two descriptors, which are closed last. Their locks show
-other processes that this process runs, and order the writers.
+other processes that this process runs, and decide who writes next.
 """
 
 import errno
@@ -99,13 +99,15 @@ class Hold:
         return leave
 
     def close(self) -> None:
-        """Close both descriptors: from now on this process counts as ended."""
+        """Close both descriptors. For other processes it then looks as if this process has ended."""
         os.close(self.presence.descriptor)
         os.close(self.descriptor)
 
 
 def indexed(path: Path) -> tuple[int, int] | None:
-    """Return how many frames a file's log has, and how many of them were copied into the file; `None` without an index.
+    """Return how many frames the write-ahead log of a file has, and how many of them were copied into the file.
+
+    `None` means that the log has no index.
 
     No connection in this process may have the index open, because this call would drop its locks.
     """
@@ -141,7 +143,7 @@ class Guard:
             self.hold.stores += 1
 
     def begin(self) -> None:
-        """Share the lock on the byte LOG, and remember which log SQLite has opened. Raises OSError."""
+        """Begin to watch the log that SQLite has opened, and show other processes that it is used. Raises OSError."""
         self._ours = self.hold.log = identified(self._log)
         with OPENING:
             share(self.hold.descriptor, LOG)
@@ -153,11 +155,10 @@ class Guard:
         return free(self.hold.descriptor, LOG)
 
     def beside(self) -> bool:
-        """Return whether the log is beside the file, or is not needed because the file holds all its entries.
+        """Return `False` if the log was removed while the file still needs it, because the log holds newer entries.
 
-        Called while this process has the right to write, before SQLite opens the file. After a loss of power, an index
-        that no process uses may be older than its log. Therefore an empty log is accepted then, but a missing log is
-        not.
+        Called while this process has the right to write, before SQLite opens the file. If no process uses the index of
+        the log, the index may date from before a loss of power. Then an empty log is accepted, but not a missing one.
         """
         try:
             log = Path(self._log).stat()
@@ -180,7 +181,7 @@ class Guard:
             return False
 
     def reached(self) -> bool:
-        """Return whether the last commit went to the log that other processes see. Cost: 6 us."""
+        """Return whether the last commit is in the log that other processes read. Cost: 6 us."""
         try:
             log = os.stat(self._log)  # noqa: PTH116 - as `identified`, at each commit
             if (log.st_dev, log.st_ino) != self._ours:
@@ -192,7 +193,7 @@ class Guard:
         return True
 
     def untouched(self) -> bool:
-        """Return whether only the log was removed, and no process has written the file since our last commit."""
+        """Return whether only the log was removed, and nobody has written the file since this store's last commit."""
         try:
             found = self._path.stat()
         except OSError:
@@ -279,7 +280,7 @@ def opened(path: Path) -> int:
 
 
 def identified(path: str | Path) -> File:
-    """Return device and inode of a file, which no other file has while this one exists. Raises OSError."""
+    """Return device and inode of a file, which identify it as long as it exists. Raises OSError."""
     found = os.stat(path)  # noqa: PTH116 - at each commit
     return found.st_dev, found.st_ino
 
@@ -292,7 +293,7 @@ def held(path: Path) -> Hold | None:
 
 
 def sweep() -> None:
-    """Close the holds of files that this process no longer uses. Called with `OPENING` locked."""
+    """Close each `Hold` of a file that this process no longer uses. The caller has locked `OPENING`."""
     for file, hold in list(_HOLDS.items()):
         if hold.idle():
             del _HOLDS[file]
@@ -300,9 +301,9 @@ def sweep() -> None:
 
 
 def forget() -> None:
-    """Close the copies of all holds in a forked child.
+    """Close a forked child's copies of all `Hold` objects.
 
-    Otherwise a parent that has ended would count as running, and the child would use the parent's name.
+    Otherwise other processes would believe that an ended parent still runs, and the child would use its name.
     """
     for hold in _HOLDS.values():
         with suppress(OSError):
@@ -314,7 +315,7 @@ def forget() -> None:
 def opened_here(path: Path) -> bool:
     """Return whether this process has a file open through apsw.
 
-    A connection in use by another thread counts for any file.
+    While another thread uses a connection, its file cannot be asked for, and the result is `True`.
     """
     for connection in apsw.connections():
         with suppress(apsw.ConnectionClosedError):
@@ -328,7 +329,7 @@ def opened_here(path: Path) -> bool:
 
 @cache
 def watch() -> None:
-    """Add hooks for forks and for connections of the module sqlite3. Done once, since no hook can be removed."""
+    """Add hooks for forks and for connections of the module sqlite3. Only the first call adds them."""
     sys.addaudithook(refuse_second)
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(before=OPENING.acquire, after_in_parent=OPENING.release, after_in_child=forget)
@@ -353,7 +354,7 @@ def refuse_second(event: str, values: tuple[Any, ...]) -> None:
 
 
 def _in_use(file: File) -> bool:
-    """Return whether a store of this process writes a file. Waits shortly for a thread that is just ending."""
+    """Return whether a store of this process writes a file. If a thread is just ending, waits a short time for it."""
     for wait_s in ENDING_S:
         with OPENING:
             sweep()
@@ -370,8 +371,7 @@ def _in_use(file: File) -> bool:
 def refuse_first(path: Path) -> None:
     """Raise RecordError if another copy of SQLite in this process has a file open. Works on Linux only.
 
-    A connection that has run no statement yet may have opened the file, but not its index. So callers hold `OPENING`,
-    and no connection of apsw can be in that state.
+    The caller has locked `OPENING`, so that no connection of apsw is half open, with the file but without its index.
     """
     if opened_here(path):
         return  # this process has it open through apsw, and has refused a second copy since

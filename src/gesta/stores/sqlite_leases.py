@@ -43,7 +43,7 @@ class Leases:
         self._shown = False
 
     def leave(self, lease: Lease) -> bool:
-        """Mark a lease as released. Return whether a commit has to free it for other processes."""
+        """Note that a lease is no longer used here. Return whether a commit has to free it for other processes."""
         if lease.owner != self.presence.process:
             return False
         if self._mine.get(lease.run) == lease.epoch:
@@ -52,15 +52,15 @@ class Leases:
         return lease.run in self.presence.back
 
     def leave_all(self) -> None:
-        """Mark all leases of this store as released."""
+        """Note that no lease of this store is used any longer."""
         for run, epoch in self._mine.items():
             self.presence.leave(run, epoch)
         self._mine = {}
 
     def give_back(self) -> dict[str, int]:
-        """Free the leases that stores of this process have released, at the beginning of a transaction.
+        """Free the leases that this process has released, for other processes. Each transaction does this.
 
-        Returns their epochs by run, which `committed` takes after the commit.
+        Returns the epochs of these leases by run. After the commit, the caller passes them to `committed`.
         """
         given = dict(self.presence.back)
         for run, epoch in given.items():
@@ -68,7 +68,7 @@ class Leases:
         return given
 
     def committed(self, given: dict[str, int]) -> None:
-        """Update the lists of leases after a commit: those that it took are in use, those that it freed are forgotten.
+        """Note the effect of a commit: the leases that it took are in use now, those that it freed belong to nobody.
 
         Args:
             given: what `give_back` returned.
@@ -82,7 +82,7 @@ class Leases:
             self._took = {}
 
     def forget(self) -> None:
-        """Forget the leases that a transaction took, because it was not committed."""
+        """Forget the leases that a transaction took, because the transaction was not committed."""
         self._took = {}
 
     def take(self, wish: Take) -> Lease:
@@ -120,7 +120,7 @@ class Leases:
         self._cursor.execute(DECLARE, (said.process, utc_text(self._clock()), said.by))
 
     def hide(self) -> None:
-        """Delete the row that describes this process for people, because it no longer uses the file."""
+        """Delete the row that describes this process, because the process no longer uses the file."""
         if self._shown:
             self._cursor.execute(
                 "DELETE FROM main.owners WHERE owner = ? AND gone_by IS NULL", (self.presence.process,)

@@ -1,8 +1,8 @@
 """Opens a record's file. The header is checked before SQLite opens it, and SQLite's errors become errors of Gesta.
 
-A file that is no record is never changed. A record is made in one transaction, so that no crash leaves half of one. The
-header is read through SQLite's own file layer: POSIX drops all locks of a process on a file, SQLite's included, when
-any descriptor of it is closed.
+A record is the stored history of all runs. A file that is no record is never changed. A record is made in one
+transaction, so that no crash leaves half of one. The header is read through SQLite's own file layer: POSIX drops all
+locks of a process on a file, SQLite's included, when any descriptor of it is closed.
 """
 
 import os
@@ -126,7 +126,8 @@ def connect_reading(path: Path, *, still: bool) -> apsw.Connection:
     """Open a file for reading only. Raises apsw.Error, BrokenRecord.
 
     Args:
-        still: whether no process writes the file, so that it is read without locks or files beside it. See `steady`.
+        still: whether no process writes the file, so that it is read without locks or files beside it. The
+            caller then uses `steady`, which notices a write.
     """
     flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
     with OPENING:
@@ -162,7 +163,7 @@ def disconnect(connection: apsw.Connection) -> None:
 
 
 def make(connection: apsw.Connection, info: Info) -> None:
-    """Create the tables in one transaction, unless another process was faster. Raises apsw.Error."""
+    """Create the tables in one transaction, unless another process has just created them. Raises apsw.Error."""
     connection.execute("BEGIN EXCLUSIVE")
     if not connection.execute("SELECT 1 FROM sqlite_schema").fetchall():
         connection.execute(TABLES)
@@ -174,8 +175,8 @@ def make(connection: apsw.Connection, info: Info) -> None:
 def migrate(connection: apsw.Connection, path: Path) -> None:
     """Change a record of an older format to this format, in one transaction. No other process may have it open.
 
-    After that an older release cannot write the record, because it would not see which process holds the lease of a
-    run.
+    An older release then refuses to write the record. It could not see which process has the lease of a run (the
+    right to write it).
 
     Raises:
         RecordBusy: another process has it open. apsw.Error: the file cannot be written.
@@ -204,8 +205,8 @@ def migrate(connection: apsw.Connection, path: Path) -> None:
 def turn_on_log(connection: apsw.Connection, path: Path) -> None:
     """Turn SQLite's write-ahead log on, also in a copy that another tool made. Raises apsw.Error.
 
-    In a new record this comes last: until then a crash leaves an empty file, or a whole record. SQLite does not wait
-    here for another process that does the same, so this function waits.
+    In a new record this comes last: until then a crash leaves an empty file, or a whole record. If another
+    process is turning the log on too, SQLite fails at once, so this function waits and tries again.
     """
     until = time.monotonic() + BUSY_MS / 1000
     while True:
@@ -241,7 +242,7 @@ def identity(connection: apsw.Connection, path: Path) -> Info:
 
 
 def located(address: str | os.PathLike[str], *, readonly: bool) -> Path:
-    """Return the absolute path of a file, without links, so that all users of the file have the same path.
+    """Return the absolute path of a file with all links resolved, so that every user of the file gets the same path.
 
     Raises:
         BadAddress: no file can have that name, or it is no UTF-8.

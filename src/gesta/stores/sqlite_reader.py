@@ -1,8 +1,9 @@
 """The connections of a store that read: one for its own queries, and one for each user's query.
 
-The methods are synchronous and use a lock, so any thread may call them. Readers never wait for a writer. A record that
-no process writes is read without locks, so that no file is made beside it. This also works in a folder that cannot be
-written. If a process begins to write the record, the reader notices that, and uses SQLite's locks from then on.
+A record is the stored history of all runs. The methods are synchronous and use a lock, so any thread may call them.
+Readers never wait for a writer. A record that no process writes is read without locks, so that no file is made beside
+it. This also works in a folder that cannot be written. If a process begins to write the record, the reader notices
+that, and uses SQLite's locks from then on.
 
 A row is an encoded entry of a run. `seq` numbers the rows of one run, `pos` all rows of the record. A letter is a
 message in the inbox of a run.
@@ -39,8 +40,8 @@ class Reader:
         """Open the connection. Raises apsw.Error.
 
         Args:
-            still: whether the file is read without locks while no process writes it; `False` beside a writer of the
-                same store.
+            still: whether the file is read without locks while no process writes it. `False` if the same store also
+                writes the file.
         """
         self._path = path
         self._closed = False
@@ -148,7 +149,7 @@ class Reader:
     def ask(
         self, connection: apsw.Connection, query: str, parameters: Sequence[Any], bounds: QueryBounds = UNBOUND
     ) -> Table:
-        """Run a user's query on a connection that `connect` returned, return its rows, and close the connection.
+        """Run a user's query on a connection that `connect` returned, close the connection, and return the rows.
 
         Raises:
             RecordError: the query would write, goes beyond a bound, was refused by SQLite, or was interrupted.
@@ -208,7 +209,7 @@ class Reader:
         return self._rows.execute(query, values).fetchall()
 
     def _still(self) -> apsw.Connection:
-        """Return the connection. It is opened anew if the file was written since the last call."""
+        """Return this reader's connection. If the file was written since the last call, it is first opened anew."""
         now = stamp(self._path)
         if now != self._stamp:
             disconnect(self._connection)
@@ -220,7 +221,7 @@ class Reader:
 def _run(*row: Any) -> RunRow:
     """Return the row of a run from the columns of the view `runs`.
 
-    A column of another type becomes a text, or 0 if it should be a number.
+    A column that holds a value of a wrong type becomes its text, or 0 if it should hold a number.
     """
     texts = [cell if isinstance(cell, str | None) else str(cell) for cell in row]
     run, session, name, record, parent, at, _, last_at, _ = [*texts]

@@ -1,12 +1,13 @@
 """Saves committed entries when the file or its log was removed while this process wrote it.
 
-The kernel keeps a deleted file as long as a process has it open. So only this process can still read the entries that
-it committed, until it ends. If only the log was deleted, its entries are moved into the file. If the file itself was
-replaced, or was written since, all entries are saved into a new file beside it.
+A record is the stored history of all runs. The kernel keeps a deleted file as long as a process has it open. So only
+this process can still read the entries that it committed, until it ends. If only the log was deleted, its entries are
+moved into the file. If the file itself was replaced, or was written since, all entries are saved into a new file beside
+it.
 
-Until then no other process may continue the record: its last attempts are missing there, so a tool would be called a
-second time. Opening a record for writing checks that its log is beside it, and that it has all entries of a saved file.
-If not, the error says what a person has to do.
+Until the entries are saved, no other process may continue the record. The file lacks the last attempts to call a tool,
+so the tool would be called a second time. Opening a record for writing checks that its log is beside it, and that it
+has all entries of a saved file. If not, the error says what a person has to do.
 """
 
 import os
@@ -87,7 +88,7 @@ def refuse_lost(path: Path, guard: Guard) -> None:
 
 
 def refuse_missing(path: Path) -> None:
-    """Raise WriteFailed if there was a record at this path that was removed while a process wrote it."""
+    """Raise WriteFailed if the record at this path was removed while a process was writing it."""
     saved = next((each for each in saved_beside(path) if read_saved(each) is not None), None)
     if saved is not None:
         found = f"it was taken away while it was written, and saved into {str(saved)!r}"
@@ -121,17 +122,14 @@ def refuse_saved(connection: apsw.Connection, path: Path) -> None:
 
 
 def in_file(connection: apsw.Connection, guard: Guard, path: Path) -> bool:
-    """Return whether all committed entries are in the file.
-
-    Entries of a deleted log are first moved there, if possible.
-    """
+    """Move the entries of a deleted log into the file if possible. Return whether the file has all entries now."""
     return saved_in_place(connection, guard) or _holds(connection, path)
 
 
 def saved_in_place(connection: apsw.Connection, guard: Guard) -> bool:
     """Move the entries of a deleted log into the file, and return whether that was done.
 
-    It is not done if another process has written the file since.
+    The entries are not moved if another process has written the file since then.
     """
     if not guard.untouched():
         return False

@@ -2,10 +2,11 @@
 
 SQLite has no queue: when its lock is free, any process that tries gets it. So a process that writes first locks the
 byte TURN of the file, and then takes SQLite's own lock. A process that has to wait for TURN first locks the byte NEXT,
-and keeps it until it has TURN. A process that has just written finds NEXT locked, and waits behind the other one.
+and keeps it until it has TURN. A process that has just written finds NEXT locked, and waits behind the process that
+locked it.
 
-SQLite's own lock is then free, unless a program holds it that does not lock these bytes. Both bytes are beyond the end
-of any file, and the kernel unlocks them when the process ends.
+So a process that has TURN finds SQLite's own lock free, unless a program holds it that does not lock these bytes. Both
+bytes are beyond the end of any file, and the kernel unlocks them when the process ends.
 
 Within a process all stores of one file share one open file, so there a Python lock keeps the order.
 """
@@ -25,7 +26,7 @@ FIRST_S, BEHIND_S = 0.0003, 0.003
 
 
 class Turn:
-    """The right of this process to write one file next, among all processes and threads that write it."""
+    """The right to write one file next. One thread of one process has it at a time."""
 
     def __init__(self, descriptor: int) -> None:
         """Use an open file.
@@ -47,7 +48,7 @@ class Turn:
         return False
 
     def taken_by(self, until: float) -> bool:
-        """Wait for the turn, and return whether it was taken in time.
+        """Wait for the turn, and return whether this thread has it now.
 
         Args:
             until: the end of the wait, by `time.monotonic`.
@@ -96,7 +97,7 @@ class Turn:
 
 
 def left(until: float) -> float:
-    """Return the number of seconds until a time by `time.monotonic`, at most what a Python lock accepts."""
+    """Return the number of seconds until a time by `time.monotonic`, at most the longest timeout of a Python lock."""
     return min(max(0.0, until - time.monotonic()), threading.TIMEOUT_MAX)
 
 

@@ -1,12 +1,12 @@
 """The operations on the tables of a record in SQLite, each inside the writer's transaction.
 
 Each operation checks the database before it writes, so a refused operation fails alone. The head (last seq) of each run
-after the last commit of this store is remembered. It is used while SQLite's data version shows that no other connection
-has written since.
+after the last commit of this store is remembered. The remembered head is used as
+long as SQLite's data version shows that no other connection has written since.
 
-A batch holds rows (encoded entries) of one run. `seq` numbers the rows of a run, `pos` all rows of the record. A lease
-is the right of one process to write a run, and its epoch grows each time that the lease is taken. A letter is a message
-in the inbox of a run.
+A record is the store of all runs. A batch holds rows (encoded entries) of one run. `seq` numbers the rows of a run,
+`pos` all rows of the record. A lease is the right of one process to write a run, and its epoch grows each time that the
+lease is taken. A letter is a message in the inbox of a run.
 """
 
 from itertools import chain
@@ -47,7 +47,7 @@ class Works:
         self._many = connection.cursor()
 
     def begin(self) -> dict[str, int]:
-        """Free the leases that were released, at the beginning of a transaction. Returns their epochs by run."""
+        """Free the leases that this process released, for other processes. Return their epochs by run."""
         given = self.leases.give_back()
         for run in given:
             self._heads.pop(run, None)
@@ -55,7 +55,7 @@ class Works:
         return given
 
     def forget(self) -> None:
-        """Forget the heads, which other processes may have changed, and leases that an uncommitted transaction took."""
+        """Forget the heads, which others may have changed, and the leases that an uncommitted transaction took."""
         self._heads.clear()
         self.leases.forget()
 
@@ -117,8 +117,8 @@ class Works:
     def _transact(self, effect: TransactionalEffect) -> int:
         """Call the `work` of an effect, and append its entries.
 
-        The tool's changes are undone if `work` returns that they are not kept. A statement may have ended the whole
-        transaction. Then a new one writes the entries.
+        The tool's changes are undone if `work` returns that they must not be kept. If a statement of the tool has
+        ended the whole transaction, a new transaction writes the entries.
         """
         sql, before = Sql(self._connection), self._tables()
         self._one.execute("SAVEPOINT effect")
@@ -156,7 +156,7 @@ class Works:
         self._many.executemany(UNLIST_TOOL, [(name,) for name in sorted(before - now)])
 
     def _allow_prune(self, gone: Prune) -> None:
-        """Raise LeaseLost if a run to prune has a new entry or letter, or if its lease is no longer held."""
+        """Raise LeaseLost if a run to remove has a new entry or letter, or if its lease is no longer held."""
         self._allow_batch(Batch(gone.lease, gone.lease.head, ()))
         waiting = {one for (one,) in self._one.execute("SELECT id FROM main.inbox WHERE run = ?", (gone.lease.run,))}
         if waiting != set(gone.letters):

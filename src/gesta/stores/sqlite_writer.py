@@ -1,10 +1,11 @@
 """The one writing connection of a store. Operations that come together are carried out in one transaction.
 
-The writer is synchronous and uses a lock: any thread may call it, and waits for the thread that is writing. Then it
-waits for the turn, which orders the processes. See `sqlite_works` for the operations, `sqlite_leases` for the leases
-(rights to write runs), and `sqlite_turn` for the turn.
+A record is the stored history of all runs. The writer is synchronous and uses a lock: any thread may call it, and waits
+for the thread that is writing. Then it waits for the turn, the right to write next among all processes. See
+`sqlite_works` for the operations, `sqlite_leases` for the leases (rights to write runs), and `sqlite_turn` for the
+turn.
 
-Inside this process, a lease is released at once. Other processes see that after the next commit of this process. If
+Inside this process, a released lease is free at once. For other processes it is free after the next commit here. If
 that commit fails, a thread tries again until a commit succeeds.
 """
 
@@ -144,11 +145,11 @@ class Writer:
             self._one.execute("ROLLBACK")
 
     def leave(self, lease: Lease) -> bool:
-        """Mark a lease as released. Return whether a commit has to free it for other processes."""
+        """Note that a lease is no longer used here. Return whether a commit has to free it for other processes."""
         return not self._closed and self._leases.leave(lease)
 
     def keep(self) -> Callable[[], None]:
-        """Count one more thread as running until the returned function is called; see `Store.keep`."""
+        """Show other processes that this one still runs, until the returned function is called; see `Store.keep`."""
         return self._guard.hold.keep()
 
     def descriptor(self) -> int | None:
@@ -156,16 +157,16 @@ class Writer:
         return None if self._closed or os.getpid() != self._process else self._leases.presence.descriptor
 
     def give_back(self, lease: Lease) -> None:
-        """Start a thread that tries again to commit the release of a lease, unless such a thread runs already."""
+        """Try again, in a thread, to commit the release of a lease. If such a thread runs already, do nothing."""
         with self._giving:
             if self._leases.presence.back.get(lease.run) == lease.epoch and self._returning is None:
                 self._returning = threading.Thread(target=self._give_back, name="gesta leases", daemon=True)
                 self._returning.start()
 
     def inbox(self, run: str) -> list[Letter] | None:
-        """Return the letters (messages) in a run's inbox; `None` if the caller must ask the reader instead.
+        """Return the letters (messages) in a run's inbox; `None` if the caller must use `Reader.inbox` instead.
 
-        That is so while a thread is writing, after an error, after the writer was closed, and in a forked process.
+        `None` is returned while a thread is writing, after an error, after `close`, and in a forked process.
         Cost: 3 us while an empty inbox stays empty and no other connection writes.
         """
         if not self._turn.acquire(blocking=False):
@@ -189,7 +190,7 @@ class Writer:
             self._turn.release()
 
     def close(self) -> None:
-        """Free all leases and move the log into the file, so that one file remains unless others have it open.
+        """Release all leases and move the log into the file. One file remains, unless others have it open.
 
         Entries that cannot be moved now (a full disk, a reader elsewhere) stay in the log. A second call does nothing.
 
@@ -242,7 +243,7 @@ class Writer:
 
     @contextmanager
     def _waited(self, until: float) -> Iterator[None]:
-        """Wait for the threads of this store and for the turn among processes, and keep both inside the block.
+        """Wait until no other thread of this store and no other process writes. None of them writes inside the block.
 
         Raises RecordBusy, WriteFailed.
         """
@@ -259,7 +260,7 @@ class Writer:
         return RecordBusy(str(self._path), busy(who, self._terms.busy_s))
 
     def _patient(self, _count: int) -> bool:
-        """Return whether SQLite should try again to get a lock that another program holds."""
+        """Return whether SQLite should try again to get a lock that another program holds. SQLite calls this."""
         if time.monotonic() >= self._until:
             return False
         time.sleep(AGAIN_S)
@@ -313,7 +314,7 @@ class Writer:
     def _begin(self, *, synced: bool) -> None:
         """Begin a transaction as the only writer.
 
-        Forget the remembered heads of runs if another connection has written.
+        If another connection has written, the remembered heads (last seq of each run) are forgotten.
         """
         if self._lost is not None or not self._guard.stands():
             raise self._gone()  # a commit would reach neither the file nor any other process
@@ -343,7 +344,7 @@ class Writer:
     def _put_away(self, patience_s: float) -> WriteFailed | None:
         """Commit the release of the leases, and move the log into the file. Raises apsw.Error.
 
-        Returns the error if the file was removed or replaced and nothing has reported that yet, else `None`.
+        Returns an error if the file was removed or replaced and no error was raised for that yet, else `None`.
         """
         if self._lost is not None or not self._guard.stands():
             self._connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)  # keep the entries of another process

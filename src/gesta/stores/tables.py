@@ -1,8 +1,9 @@
 """The tables of a record, and the function that runs read-only queries on them.
 
-Text columns hold text that a person can read, so any SQLite of 3.38 or later shows a record with plain SQL. `runs` is a
-view: its rows are read from the entries, so they cannot disagree with them. A partial index finds the `begin` entries
-that opened runs without reading any other entry. The other views are in `views`.
+A record is the stored history of all runs. Text columns hold text that a person can read, so any SQLite of 3.38 or
+later shows a record with plain SQL. `runs` is a view: its rows are read from the entries, so they cannot disagree with
+them. A partial index finds the `begin` entries that opened runs without reading any other entry. The other views are in
+`views`.
 """
 
 import re
@@ -132,7 +133,7 @@ def _first(text: str) -> str:
 
 
 def _migrated(text: str) -> str:
-    """Return the SQL that SQLite stores for the tables of format 1 after their migration to this format."""
+    """Return the SQL that SQLite shows for tables which were made in format 1 and migrated to this format."""
     for statement in MIGRATIONS:
         table, _, column = statement.removeprefix("ALTER TABLE ").partition(" ADD COLUMN ")
         head, made, rest = text.partition(f"CREATE TABLE {table}(")
@@ -223,7 +224,7 @@ def gather(found: Iterable[Any], rows: list[Any], bounds: QueryBounds, query: st
 
     Args:
         found: the rows of the result.
-        rows: the list. The caller may empty it meanwhile, and then the count begins anew.
+        rows: the list. The caller may empty it during the call; only the rows in it count for the bound.
         query: the text of the query, for the error.
     """
     size = 0
@@ -246,7 +247,7 @@ def only_reading(action: int, first: str | None, _second: str | None, *_where: s
 
 
 def put_views(connection: apsw.Connection) -> None:
-    """Make the views of this release as temporary views, if the record lacks one or has another text for one.
+    """Create the views of this release as temporary views, if a view in the record is missing or differs.
 
     Raises:
         RecordError: the text of a view is no UTF-8. apsw.Error: the file is broken or locked.

@@ -1,8 +1,9 @@
-"""Finds words in a record by a full-text index. No digest covers the index, and appending does not update it.
+"""Finds words in a record (the store of all runs) by a full-text index, which is updated only by a search.
 
-A search first adds all new entries to the index. The index holds no text, only the places of each word. A large record
-in a file keeps its index in the file. For a small record, a record that cannot be written, or another store, the index
-is made in memory for each search. Pruning deletes the index from the file, and the next search makes it again.
+A search first adds all new entries to the index. No digest covers it. The index holds no text, only the places of each
+word. A large record in a file keeps its index in the file. For a small record, a record that cannot be written, or
+another store, the index is made in memory for each search. Pruning deletes the index from the file, and the next search
+makes it again.
 
 `seq` numbers the entries of one run (a conversation of an agent), `pos` all entries of the record.
 """
@@ -91,8 +92,7 @@ async def find(store: Store, wanted: Wanted, *, keep_from: int | None = SMALL) -
     """Return the entries of a record that contain some words.
 
     Args:
-        keep_from: greatest number of entries of a record in a file that does not keep its index; `None` to keep no
-            index.
+        keep_from: a record in a file with more entries than this keeps its index in the file; `None` to keep no index.
 
     Raises:
         GestaError: there is no word to look for.
@@ -136,7 +136,7 @@ class WordIndex:
         """Share of the record's entries that are in the index, from 0 to 1."""
 
     async def connection(self, seconds: float | None = None) -> apsw.Connection:
-        """Add new entries to the index, and return a connection to it. `share` says whether it contains all entries.
+        """Add new entries to the index, and return a connection to it. Sets `share`.
 
         Args:
             seconds: time after which no more entries are added in this call; `None` adds all.
@@ -158,7 +158,7 @@ class WordIndex:
         return self._open
 
     async def _more(self, connection: apsw.Connection, until: float | None) -> None:
-        """Add new entries of the store to an index of this process, until a time by `time.monotonic`."""
+        """Add new entries of the store to an index of this process, until the time `until` by `time.monotonic`."""
         last = await self._store.last()
         while self._pos < last and (until is None or time.monotonic() < until):
             self._pos = await _added(self._store, connection, self._pos) or last
@@ -231,7 +231,7 @@ def text_of(content: Content) -> str:
 
 
 def told(value: Any) -> str:
-    """Return a value of a content as text for the index. Unlike in JSON, texts inside it are not escaped."""
+    """Return a value, such as the arguments of a call, as text for the index. Unlike in JSON, nothing is escaped."""
     if isinstance(value, str):
         return value
     if isinstance(value, dict):
@@ -290,7 +290,8 @@ def _places(
 def _kept(path: Path, keep_from: int, until: float | None) -> tuple[apsw.Connection, float] | None:
     """Add entries to the index that a record keeps in its file.
 
-    Returns a connection, and the share of entries in the index; `None` if the record is too small to keep an index.
+    Returns a connection, and which part of the entries the index has, from 0 to 1; `None` if the record is too small
+    to keep an index.
 
     Raises:
         apsw.Error: the index cannot be written.
@@ -316,7 +317,7 @@ def _kept(path: Path, keep_from: int, until: float | None) -> tuple[apsw.Connect
 def _filled(connection: apsw.Connection) -> int:
     """Add the next entries to the index in a file, in one commit.
 
-    Return by how many pos the index advanced; 0 if it is up to date.
+    Returns how many numbers (pos) of the record were covered; 0 if the index is up to date.
     """
     with suppress(apsw.SQLError):  # raised if there is no index yet
         query = """SELECT known.pos, (SELECT coalesce(max(pos), 0) FROM entries)
@@ -351,7 +352,7 @@ def _all(connection: apsw.Connection, query: str, values: Sequence[Any] = ()) ->
 
 
 def _started(connection: apsw.Connection) -> int:
-    """Return the pos up to which entries are in the index. If there is no index, it is created."""
+    """Return the pos of the last entry in the index. If there is no index, an empty one is created."""
     known = connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'gesta_words_known'").fetchall()
     found = _all(connection, "SELECT pos FROM gesta_words_known WHERE form = ?", (FORM,)) if known else []
     if found:

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 def application(verb: str | None = None) -> "Typer":
     """Return the application with all its commands, or only with the command that `verb` names.
 
-    Building all commands takes as long as a short command itself. A verb that is no command returns all of them.
+    Building all commands takes as long as a short command itself. If `verb` is `None` or names no command, the
+    application has all commands.
     """
     from gesta.cli import (  # noqa: F401 - each module adds its commands
         answering,
@@ -80,7 +81,7 @@ def main() -> None:
 def leave(code: int | str | None) -> None:
     """Exit at once with an exit code. A normal exit would wait for a thread in which a tool hangs.
 
-    The call of that tool is on record as one whose outcome is unknown.
+    The record then says that the outcome of that tool's call is unknown.
     """
     sys.stdout.flush()
     sys.stderr.flush()

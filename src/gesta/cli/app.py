@@ -96,14 +96,14 @@ def root(
 def command(
     shape: Callable[P, Options], *, example: str, lists: Mapping[str, str] | None = None
 ) -> Callable[[Callable[[Options], int | None]], Callable[[Options], int | None]]:
-    """Return a decorator that adds a function as a command to the application.
+    """Return a decorator that makes a function a command of the application `gesta`.
 
     The command has the function's name. The function's docstring is the help text.
 
     Args:
         shape: a dataclass with typer's annotations; its fields are the options of the command.
         example: a command line for the help text, which a test runs.
-        lists: texts that replace the names in braces in the docstring.
+        lists: for each name in braces in the docstring, the text that replaces it, such as a list of formats.
     """
 
     def join(handle: Callable[[Options], int | None]) -> Callable[[Options], int | None]:
@@ -125,7 +125,10 @@ def command(
 
 
 def _sign(call: Any, shape: Any) -> None:
-    """Make the fields of a dataclass the parameters of a function. Fields of the most derived class come first."""
+    """Set the signature of a function to the fields of a dataclass, from which typer makes the options.
+
+    Fields of the most derived class come first.
+    """
     fields = inspect.signature(shape).parameters
     order: dict[str, None] = {}
     for each in shape.__mro__:
@@ -137,7 +140,7 @@ def _sign(call: Any, shape: Any) -> None:
 def guarded(work: Callable[[], int | None], *, debug: bool) -> int:
     """Run a command and return its exit code.
 
-    Errors are printed as messages, unless `debug` is set: then they are raised.
+    An error is printed as a message. With `debug` it is raised instead, so that Python prints the traceback.
     """
     try:
         with _warned():

@@ -97,7 +97,7 @@ def _first(item: "Item") -> str:
 
 
 def _whole(item: "Item") -> list[str]:
-    """Return the lines that show one tool or prompt with all that is known about it."""
+    """Return the lines that show one tool or prompt in full: its name, description, file, version, text and so on."""
     notes = ", ".join(f"{key}={value}" for key, value in item.annotations.items())
     called = f"{item.name}({item.signature})" if item.kind == "tool" else item.name
     told = {

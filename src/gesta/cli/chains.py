@@ -1,6 +1,7 @@
 """Makes the output of `why`: the entries from a question to an answer, as a tree that fits a page.
 
-An entry is called a node here. A node is drawn below the tool call or the analysis that it belongs to. `←` names the
+A record is the store of all runs, and a run is the list of entries of one conversation of an agent. An entry is called
+a node here. A node is drawn below the tool call or the analysis that it belongs to. `←` names the
 nodes that it was made from, unless that is only the node above it. Nodes that do not fit are left out, beginning with
 nodes of earlier turns. The last line counts them.
 """
@@ -75,7 +76,7 @@ def nodes(found: Explanation) -> list[dict[str, Any]]:
 
 
 def _drawn(node: Node, passages: Sequence[Drawn]) -> dict[str, Any]:
-    """Return which passages of a node the answer repeats, as `[start, end, start in the answer, end in the answer]`."""
+    """Return the passages of a node that the answer repeats: `start`, `end`, and both positions in the answer."""
     return {"drawn": [[each.start, each.end, each.at, each.to] for each in passages if each.id == node.id]}
 
 
@@ -145,7 +146,7 @@ class Page:
         return kept
 
     def _rows(self) -> Iterator[tuple[str, str, Node]]:
-        """Yield for each row of the tree the number of its node, its branch with the type of the node, and the node."""
+        """Yield the rows of the tree: the number of a node, its branch with the type of the node, and the node."""
         target, roots = self._found.nodes[-1], []
         for node in self._kept.values():
             over = self._under(node) or (self._host(node.run) if node.run != target.run else None)
@@ -173,7 +174,7 @@ class Page:
                 left.append((child, below + ("└ " if last else "├ "), below + ("  " if last else "│ ")))
 
     def _under(self, node: Node) -> str | None:
-        """Return the id of the nearest node of the same run below which a node is drawn, if there is one."""
+        """Return the id of the nearest call or analysis of the same run, below which a node is drawn; else `None`."""
         wanted, left, seen = UNDER.get(node.type), list(node.derived_from), set[str]()
         while wanted is not None and left:
             id = left.pop(0)
@@ -188,12 +189,14 @@ class Page:
         return None
 
     def _host(self, run: str) -> str | None:
-        """Return the id of the first shown node that was made from a node of the given run, but is in another run."""
+        """Return the id of the first shown node of another run that was made from a node of the run `run`, if any."""
         ids = {node.id for node in self._nodes.values() if node.run == run}
         return next((node.id for node in self._kept.values() if node.run != run and ids & set(node.derived_from)), None)
 
     def _arrow(self, node: Node) -> str:
-        """Return an arrow and the numbers of a node's sources; empty if the place in the tree shows them."""
+        """Return an arrow and the numbers of the nodes from which a node was made, such as ` ← 3, 4`.
+
+        The text is empty if the only such node is the one above it in the tree."""
         if list(node.derived_from) == [self._over.get(node.id)] or not node.derived_from:
             return ""
         shown = self._kept if self._passages else self._nodes

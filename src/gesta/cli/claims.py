@@ -1,8 +1,9 @@
-"""The commands `adopt` and `gone`, which record facts that a person knows and no program can find out.
+"""The commands `adopt` and `gone`, by which a person states what no program can find out.
 
-`adopt` says that a copy of a record is used from now on: a copy cannot know whether the original is still written.
-`gone` says that a process has ended: no program sees the processes of another machine. If the statement is false, an
-effect, such as a payment, may happen twice. So both commands print the statement before they write it.
+A record is the store of all runs. `adopt` states that a copy of a record replaces the original: a copy cannot know
+whether the original is still written. `gone` states that a process has ended: no program sees the processes of another
+machine. If the statement is false, an effect, such as a payment, may happen twice. So both commands print the statement
+before they write it.
 
 An attempt is an entry that says that a process is about to run a tool. A lease is the right of a process to write a
 run.
@@ -39,7 +40,7 @@ NAME = 16
 
 
 class Named(Struct, frozen=True):
-    """An attempt to run a tool, made by the process that a person asks about."""
+    """An attempt to run a tool, made by the process that `gesta gone` names."""
 
     id: str
     tool: str
@@ -48,7 +49,7 @@ class Named(Struct, frozen=True):
 
 
 def adopt(options: AdoptOptions) -> int:
-    """Record that this copy of a record, or some runs of it, are used from now on. Returns the exit code."""
+    """Record that this copy of a record, or some runs of it, replaces the original. Returns the exit code."""
     address, by = options.target(), options.by or who()
 
     async def work() -> int:
@@ -95,7 +96,7 @@ def _adopted(options: AdoptOptions, facts: dict[str, Any]) -> int:
 
 
 async def _open_at(record: Record, mark: int) -> list[RunRow]:
-    """Return the runs whose open turn began at or before a place in the record. Cost: reads all entries.
+    """Return the runs whose open turn began no later than a given entry. Cost: reads all entries.
 
     Args:
         mark: the pos (number in the record) of an entry.
@@ -112,7 +113,7 @@ async def _open_at(record: Record, mark: int) -> list[RunRow]:
 def gone(options: GoneOptions) -> int:
     """Record that a process has ended, and return the exit code.
 
-    Without a process in the options, list the processes that have the lease of a run, or an attempt without a result.
+    If the options name no process, list the processes with the lease of a run or an attempt without a result.
     """
     if options.process is None:
         reading(options, partial(_list_all, options))
@@ -179,7 +180,7 @@ async def _processes(record: Record) -> set[str]:
 
 
 def _meant(name: str, known: set[str]) -> str:
-    """Return the full name of a process, given the name or the start of it.
+    """Return the full name of a process, given the whole name or its first characters.
 
     Raises Stop if no process among `known` fits, or if several do.
     """

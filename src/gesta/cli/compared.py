@@ -1,6 +1,7 @@
 """Implements the commands `replay`, `fork`, `diff` and `case`.
 
-A replay runs the code of an agent again with the recorded answers of models and tools. A fork is a new run that shares
+A record is the store of all runs, and a run is the list of entries of one conversation of an agent. A replay runs the
+code of an agent again with the recorded answers of models and tools. A fork is a new run that shares
 the first entries of another run. A case is a recorded run in a file, which pytest replays as a test.
 """
 
@@ -146,7 +147,7 @@ def _check_live(live: Sequence[str], agent: Agent, base: Sequence[Entry]) -> Non
 
 
 def _text(given: str) -> str:
-    """Return the text of an option; for `@FILE`, the content of that file. Raises Stop if the file cannot be read."""
+    """Return the value of an option; for `@FILE`, the content of that file. Raises Stop if the file cannot be read."""
     if not given.startswith("@"):
         return given
     try:
@@ -176,7 +177,7 @@ def _told(options: ForkOptions, fork: Fork, ended: Outcome | None, guesses: list
 
     Args:
         ended: the outcome of the turn; `None` if no turn was run.
-        guesses: seqs of the requests for which the recorded model had no recorded answer of its own.
+        guesses: seqs of the requests that the base run does not have, so that the recorded model's answer is a guess.
     """
     base, made = fork.base, fork.run
     if ended is not None and ended.end is not None and not fork.went_on:

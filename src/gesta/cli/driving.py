@@ -1,6 +1,7 @@
 """Runs an agent on a record, asks the person at the terminal for approvals, and prints how the turn ended.
 
-The agent runs until its turn ends, or waits for a person. Each time, the record is opened and closed again, and nothing
+A record is the store of all runs. A turn is one message to the agent with all that follows until its answer. The agent
+runs until its turn ends, or waits for a person. Each time, the record is opened and closed again, and nothing
 is kept in memory. So an answer at the prompt has the same effect as `gesta approve` and `gesta resume`, and Ctrl-C at
 the prompt loses nothing.
 """
@@ -48,7 +49,7 @@ CODES = {"answered": ANSWERED, "failed": FAILED, "cancelled": FAILED, "limit": L
 
 @dataclass(frozen=True)
 class Job:
-    """An agent, the record on which it runs, and the parts of the command line that name both."""
+    """An agent and the record on which it runs, with the options that name both in the next command line."""
 
     agent: Agent
     address: str

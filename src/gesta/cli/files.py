@@ -1,8 +1,7 @@
 """Implements the commands `import`, `export`, `push` and `verify`.
 
-A record is a store of runs: a file of SQLite, or a schema in PostgreSQL.
-A head is the id and digest of a run's last entry, as text `RUN.SEQ:DIGEST`. A head that was kept elsewhere shows later
-whether the run was changed.
+A record is a store of runs: a file of SQLite, or a schema in PostgreSQL. A head is the id and digest of a run's last
+entry, as text `RUN.SEQ:DIGEST`. A head that was kept elsewhere shows later whether the run was changed.
 """
 
 import os
@@ -94,7 +93,7 @@ def _whole(facts: dict[str, int], path: str | None) -> str:
 
 
 def kept_heads(words: Iterable[str]) -> list[list[Head]]:
-    """Return the heads that words name: each word is a head or a file of heads. Raises Stop for any other word.
+    """Return the heads that the user named. Each word is a head or the path of a file of heads; else Stop is raised.
 
     The first list has the heads given one by one, if there are any. Each file makes a list of its own.
     """
@@ -183,7 +182,7 @@ def export(options: ExportOptions) -> None:
 
 
 async def _clean(lines: AsyncIterator[str]) -> AsyncIterator[str]:
-    """Yield lines without the secrets of this process. Records of older releases or of other people may hold them."""
+    """Yield lines without the secrets of this process. An older release may have recorded some."""
     hidden = 0
     async for line in lines:
         clean = SECRETS.text(line)

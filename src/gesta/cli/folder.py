@@ -1,4 +1,7 @@
-"""Implements `gesta view --export`, which writes some runs of a record as a folder of HTML pages."""
+"""Implements `gesta view --export`, which writes some runs of a record as a folder of HTML pages.
+
+A record is the store of all runs, and a run is the list of entries of one conversation of an agent.
+"""
 
 import sys
 from collections.abc import Callable
@@ -20,7 +23,7 @@ def write_folder(options: OnRecord, named: str | None, folder: Path, run: str, k
     """Write runs as a folder of pages, and print how many runs and entries it has. Returns the exit code.
 
     Args:
-        named: the record; `None` for that of the options.
+        named: address of the record; `None` for the record that the options choose.
         run: an id, the start of one, `last`, or a session.
         kept: heads (digests of the last entries of runs) with which the runs are compared.
     """

@@ -1,4 +1,4 @@
-"""Makes the output of `log --as`: one run in the form in which another system shows its runs.
+"""Makes the output of `log --as`: one run (a conversation) in the form in which another system shows its runs.
 
 By default the columns fit the page and long texts are cut. With `--json`, the output can be read by the other system's
 own programs.
@@ -45,7 +45,7 @@ def log(options: LogOptions) -> None:
 
 
 def _chosen(options: LogOptions) -> str:
-    """Return the name of the form that the options choose.
+    """Return the name of the form that the options choose, such as `activity` or `steps`.
 
     Raises Stop if there is no such form, or if it does not fit another option.
     """

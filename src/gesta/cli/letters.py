@@ -1,8 +1,9 @@
 """Implements `approve`, `answer`, `resolve` and `cancel`, which write a letter to a run's inbox.
 
-A letter is a message that waits in the inbox until the process that resumes the run reads it. Writing one needs neither
-the agent nor the lease, which is the right to write the run. A wait is one thing that an open turn cannot go on
-without, such as a person's approval of a call. A call in doubt is one that may or may not have had its effect.
+A record is the store of all runs. A letter is a message that waits in the inbox until the process that resumes the run
+reads it. Writing one needs neither the agent nor the lease, which is the right to write the run. A wait is one thing
+that an open turn cannot go on without, such as a person's approval of a call. A call in doubt is one that may or may
+not have had its effect.
 """
 
 import json
@@ -81,7 +82,7 @@ def _in_time(waits: list[Waiting], options: ApproveOptions, found: Found) -> lis
 
 
 def _verdict(options: ApproveOptions) -> Verdict:
-    """Return the answer that the options express.
+    """Return the answer that the options express: allowed, denied or answered, with its reason and token.
 
     Raises Stop if the options contradict each other, if a text is no JSON, or if the token file holds no token.
     """
@@ -164,7 +165,7 @@ EARLY = "What was begun may still be at work, and happen after you looked. When 
 
 
 def resolve(options: ResolveOptions) -> None:
-    """Send a person's decision about a call in doubt, and print the next command.
+    """Send a person's statement about a call in doubt, such as that its effect happened. Print the next command.
 
     Raises Stop if no call is in doubt, or if several are and the options name none of them.
     """
@@ -223,7 +224,7 @@ def _with_run(options: OnRecord, name: str, do: Callable[[Found], Awaitable[None
 
 
 def _one(waits: list[Waiting], wanted: int | None, found: Found, what: str) -> Waiting:
-    """Return the wait whose call the options name, or the only one.
+    """Return the wait about the call that the options name; without a named call, the only wait.
 
     Raises Stop if there is no such wait, or if several remain.
 

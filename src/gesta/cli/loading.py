@@ -1,4 +1,4 @@
-"""Imports an agent from the place where it is written: `FILE.py:NAME` or `dotted.module:NAME`.
+"""Imports an agent from the file or module that defines it: `FILE.py:NAME` or `dotted.module:NAME`.
 
 An error in that file is for its author to mend, so the message shows a line of the author's code, and none of Gesta's.
 """
@@ -38,7 +38,7 @@ def load(address: str) -> Agent:
 def load_all(addresses: Sequence[str]) -> tuple[list[Agent], Approver | None]:
     """Return the agents at some addresses, and the object named `approver` in one of their files, or `None`.
 
-    This Approver decides which answers of people count.
+    This Approver decides which approvals of people are accepted.
 
     Raises:
         BadAddress: there is no such agent, `approver` in a file is not an Approver, or two files have different ones.
@@ -59,7 +59,7 @@ def load_all(addresses: Sequence[str]) -> tuple[list[Agent], Approver | None]:
 def with_model(agent: Agent, name: str | None, base_url: str | None) -> Agent:
     """Return the agent with the model that the options name.
 
-    The key of that model is looked for now, not at the first call.
+    A missing key of that model is reported now, not at the first call.
 
     Raises:
         Stop: the options have a base URL, but no model.
@@ -124,7 +124,7 @@ def _found(address: str) -> tuple[str, ModuleType, Agent]:
 
 
 def _approver(place: str, module: ModuleType) -> Approver | None:
-    """Return the object that a module names `approver`; `None` if there is none, or if it is an agent.
+    """Return the object named `approver` in a module; `None` if the module has none, or if it is an agent.
 
     Raises BadAddress if it is no Approver.
     """
@@ -172,7 +172,7 @@ class _AsItStands(SourceFileLoader):
 
 
 def _file(place: str) -> ModuleType:
-    """Import a file, and return the module. As for a script, its own folder is searched for modules first."""
+    """Import a file, and return the module. Its own imports are searched in its own folder first, as for a script."""
     path = Path(place)
     if not os.path.isfile(place):  # noqa: PTH113 - as above
         there = [each.name for each in path.parent.glob("*.py")] if os.path.isdir(path.parent) else []  # noqa: PTH112

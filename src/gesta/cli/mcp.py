@@ -1,4 +1,4 @@
-"""Implements `gesta serve` over MCP, the Model Context Protocol, which lets programs call agents or read a record.
+"""Implements `gesta serve` over MCP, the Model Context Protocol: programs call agents, or read a record (all runs).
 
 The program talks to the server over stdin and stdout (stdio), or over HTTP.
 """
@@ -93,7 +93,7 @@ def _read_by_http(options: ServeCommandOptions) -> None:
 
 
 def _texts(options: ServeCommandOptions) -> dict[str, str]:
-    """Return the descriptions of agents from the options `--describe`, by agent.
+    """Return the descriptions of agents from the options `--describe`, by name of the agent.
 
     Raises Stop for a text of another form.
     """

@@ -1,7 +1,8 @@
 """Options that several commands share, as dataclasses. Each command takes one of them as its only argument.
 
-The options decide which record is used. A command that writes uses `--record`, else the variable `GESTA_RECORD`, else
-`runs.gesta` in this folder, and prints its choice. A command that only reads also searches the folders above.
+A record is the store of all runs, usually one file. The options decide which record is used. A command that writes uses
+`--record`, else the variable `GESTA_RECORD`, else `runs.gesta` in this folder, and prints its choice. A command that
+only reads also searches the folders above.
 """
 
 import os

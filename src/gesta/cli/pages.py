@@ -74,7 +74,7 @@ def reading(options: OnRecord, do: Callable[[Record], Awaitable[T]], named: str 
 
 
 async def _misfit(record: Record) -> BrokenRecord | None:
-    """Return an error for the first entry with a field of another type than its kind declares, if there is one."""
+    """Return an error about the first entry that has a field of a wrong type for its kind; `None` if there is none."""
     for row in await record.store.runs():
         for entry in await record.read(row.run):
             for field in msgspec.structs.fields(entry.content):

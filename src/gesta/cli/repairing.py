@@ -1,4 +1,6 @@
-"""Implements the command `repair`, which removes objects of other programs from a record's SQLite file."""
+"""Implements the command `repair`, which removes objects of other programs from a record's SQLite file.
+
+A record is the store of all runs of agents."""
 
 import sys
 

@@ -98,7 +98,7 @@ def access_of(options: ServeCommandOptions) -> "Access":
 
 
 def listening(host: str, port: int) -> socket.socket:
-    """Return a socket that listens at an address. Raises Stop if the system refuses that."""
+    """Return a socket that listens at an address. Raises Stop if the system refuses, such as for a port in use."""
     try:
         return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except (OSError, UnicodeError) as failure:

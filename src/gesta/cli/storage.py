@@ -1,6 +1,7 @@
 """Implements the commands `backup`, `prune` and `hold`.
 
-Pruning removes whole runs. A hold is an entry that protects a run from being pruned.
+A record is the store of all runs of agents. Pruning removes whole runs. A hold is an entry that protects a run from
+being pruned.
 """
 
 import sys
@@ -132,7 +133,7 @@ def _why(each: Staying) -> str:
 
 
 async def _told(record: Record, options: PruneOptions, gone: Gone) -> int:
-    """Rewrite the file without the pruned entries, and print what was removed. Returns the exit code."""
+    """Rewrite the record's file without the removed runs, and print which were removed. Returns the exit code."""
     freed, words, erased = 0, "", True
     try:
         freed = await record.store.shrink()

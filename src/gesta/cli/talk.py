@@ -1,7 +1,7 @@
 """Output of the commands: data on stdout, messages on stderr, and no text that controls a terminal.
 
-A record holds text of models, tools and strangers. It may contain escape sequences, marks that reverse the direction of
-text, and lone surrogates. `harmless` replaces them by escapes, as in Python source.
+A record (the store of all runs) holds text of models, tools and strangers. It may contain escape sequences, marks that
+reverse the direction of text, and lone surrogates. `harmless` replaces them by escapes, as in Python source.
 """
 
 import json
@@ -54,7 +54,7 @@ class Screen:
                 self._stream.write(left)
 
     def __getattr__(self, name: str) -> Any:
-        """Return an attribute of the stream to which this one writes."""
+        """Return an attribute of the wrapped stream, to which this object writes."""
         return getattr(self._stream, name)
 
 

@@ -1,4 +1,4 @@
-"""Reads times as people type them: an age such as `30d`, a day, or a time."""
+"""Reads times as people type them: an age such as `30d`, a day such as `2026-05-31`, or a time of a day."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -10,7 +10,7 @@ UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
 def point(text: str | None, option: str) -> str | None:
-    """Return a time that a person typed as UTC text, in the form of a row's `at`; `None` for no text.
+    """Return a time that a person typed as UTC text, in the form of the field `at` of entries; `None` for no text.
 
     Args:
         option: name of the option, for the error.

@@ -1,4 +1,6 @@
-"""The command `trace`, and the sending of traces (OpenTelemetry spans) during commands that run turns."""
+"""The command `trace`, and the sending of traces (OpenTelemetry spans) during commands that run agents.
+
+The spans are made from the entries of a record, the store of all runs."""
 
 import os
 from collections.abc import AsyncIterator
@@ -88,7 +90,7 @@ def trace(options: TraceOptions) -> int:
 
 @asynccontextmanager
 async def traced(record: "Record") -> AsyncIterator[None]:
-    """Send the spans of a record inside the block, if an environment variable names a receiver.
+    """Send new spans of a record while the block runs, if an environment variable names a receiver.
 
     A failure to send is printed, and does not stop the command.
     """

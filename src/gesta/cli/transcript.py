@@ -1,7 +1,8 @@
 """Shows a run as a conversation: messages, tool calls with their results, and how each turn ended.
 
-Entries that only Gesta itself needs (headers, requests, attempts) are left out, unless `--all` is set. Every kind of
-entry has its own line here. No text that is shown can control a terminal.
+A run is the list of entries of one conversation of an agent. Entries that only Gesta itself needs (headers, requests,
+attempts) are left out, unless `--all` is set. Every kind of entry has its own line here. No text that is shown can
+control a terminal.
 """
 
 import json
@@ -87,13 +88,13 @@ class Transcript:
         self._begun: Entry | None = None
 
     def add(self, entry: Entry) -> Iterable[str]:
-        """Return the lines to print after one more entry. A model's reply may be held back until the next one."""
+        """Return the lines to print for the next entry. A reply may be held back and come with the entry after it."""
         return self._shown(entry, self._added)
 
     def _shown(self, entry: Entry, show: Callable[[Entry], Iterator[str]]) -> Iterable[str]:
         """Return the lines that the function `show` makes for an entry.
 
-        An entry with a member of an undeclared type is shown as it is stored.
+        An entry with a field of a wrong type is shown as JSON, as it is stored.
         """
         try:
             return list(show(entry))
@@ -122,7 +123,7 @@ class Transcript:
                 yield from self._lines(entry, self.line(entry))
 
     def close(self) -> Iterator[str]:
-        """Yield the lines of a reply that was held back, after the last entry."""
+        """Yield the lines of a reply that `add` held back. To be called after the last entry."""
         if self._said is not None:
             yield from self._reply(self._said)
             self._said = None
@@ -201,7 +202,7 @@ class Transcript:
 
 
 def line_of(entry: Entry, agent: str) -> Line:
-    """Return the label, text and colour of an entry of any kind. `agent` is the label of an answer."""
+    """Return the label, text and colour of an entry of any kind. An answer has the name `agent` as its label."""
     match entry.content:
         case SystemContent(value=text):
             return Line("system", text, DIM)

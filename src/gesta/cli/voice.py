@@ -1,8 +1,8 @@
 """Prints a run while an agent works: the answer on stdout, everything else as short dim lines on stderr.
 
-Words of a reply come as events, before they are on record. Calls and results are read from the record. On a terminal
-the answer is printed while it comes. Into a pipe it is written as a whole at the end, because words in a pipe cannot be
-withdrawn if the reply fails.
+Words of a reply come as events, before the reply is written to the record (the store of all runs). Calls and results
+are read from the record. On a terminal the answer is printed while it comes. Into a pipe it is written as a whole at
+the end, because words in a pipe cannot be withdrawn if the reply fails.
 """
 
 import sys
@@ -98,7 +98,7 @@ class Voice:
             self._shown.append(text)
 
     def _break(self) -> None:
-        """End the line on which words of a reply were printed."""
+        """Print a line end, if words of a reply were printed and their line is not complete."""
         if self._shown:
             self._put("")
             self._taken_back = "".join(self._shown)

@@ -1,4 +1,4 @@
-"""Finds what a run waits for, and describes it with the commands that settle it.
+"""Finds what a run waits for, and the commands that a person types about it.
 
 A wait is one thing that an open turn cannot go on without, such as a person's approval of a call. A doubt is a call
 that may or may not have had its effect.
@@ -102,7 +102,7 @@ def shown(waiting: Waiting, args: dict[str, object] | None = None) -> str:
 
 
 def settling(waits: Sequence[Waiting], named: str) -> list[str]:
-    """Return the command lines that settle the waits of a turn.
+    """Return the command lines with which a person answers the waits of a turn, such as `gesta approve RUN`.
 
     Args:
         named: the option ` --record FILE` for each of them, or an empty text.
@@ -119,7 +119,7 @@ def settling(waits: Sequence[Waiting], named: str) -> list[str]:
 
 
 def why(each: Waiting) -> str:  # mypy reports a kind of wait that is missing here
-    """Return the reason why a turn does not go on, in words for a person."""
+    """Return the reason why a turn does not continue, as a sentence for a person."""
     match each.what:
         case "resume" | "deaths" | "copy" | "child":
             return STANDING[each.what]
@@ -144,7 +144,7 @@ def why(each: Waiting) -> str:  # mypy reports a kind of wait that is missing he
 
 
 def _of_server(each: Waiting) -> list[str]:
-    """Return a line that says how to declare the effect of a server's tool, for a call of the tool that is in doubt.
+    """Return a line about a doubtful call of a server's tool: how to declare its effect, so that a doubt is avoided.
 
     The line is for tools of servers only: a function of the program can have a `reconcile` that settles the doubt.
     """

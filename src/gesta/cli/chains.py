@@ -196,7 +196,8 @@ class Page:
     def _arrow(self, node: Node) -> str:
         """Return an arrow and the numbers of the nodes from which a node was made, such as ` ← 3, 4`.
 
-        The text is empty if the only such node is the one above it in the tree."""
+        The text is empty if the only such node is the one above it in the tree.
+        """
         if list(node.derived_from) == [self._over.get(node.id)] or not node.derived_from:
             return ""
         shown = self._kept if self._passages else self._nodes

@@ -1,6 +1,7 @@
 """Implements `gesta serve` over HTTP, which serves agents until the process is asked to end.
 
-Everything that the agents do is stored in a record, the store of all runs."""
+Everything that the agents do is stored in a record, the store of all runs.
+"""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any

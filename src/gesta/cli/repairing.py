@@ -1,6 +1,7 @@
 """Implements the command `repair`, which removes objects of other programs from a record's SQLite file.
 
-A record is the store of all runs of agents."""
+A record is the store of all runs of agents.
+"""
 
 import sys
 

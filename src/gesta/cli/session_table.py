@@ -1,6 +1,7 @@
 """Implements the command `sessions`: the same list as in the viewer, with the same filters, in a terminal.
 
-A session is the runs of one conversation. A record stores all runs."""
+A session is the runs of one conversation. A record stores all runs.
+"""
 
 import sys
 from typing import Any

@@ -1,6 +1,7 @@
 """The command `trace`, and the sending of traces (OpenTelemetry spans) during commands that run agents.
 
-The spans are made from the entries of a record, the store of all runs."""
+The spans are made from the entries of a record, the store of all runs.
+"""
 
 import os
 from collections.abc import AsyncIterator

@@ -1,6 +1,7 @@
 """Makes the output of `show`: an entry as it is on record, or a model request, made again from the entries before it.
 
-An entry is one event of a run, such as a message or a call. The record stores all runs."""
+An entry is one event of a run, such as a message or a call. The record stores all runs.
+"""
 
 import json
 import sys

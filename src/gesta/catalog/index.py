@@ -157,7 +157,7 @@ def _words(item: Item) -> Counter[str]:
 
 
 def _score(asked: set[str], own: Counter[str], every: list[Counter[str]]) -> float:
-    """Return how well an item matches a search, from 0 on. Rare words count more than frequent words.
+    """Return how well an item matches a search, from 0 on. A rare word adds more to the score than a frequent word.
 
     Args:
         asked: the words of the search.

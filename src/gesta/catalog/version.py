@@ -108,7 +108,7 @@ class History:
 def files_without_git(folder: Path, most: int) -> list[str]:
     """Return the paths of all files below a folder, except hidden files and files in hidden folders.
 
-    Reading ends after the folder in which more than `most` files were found, so the result may be incomplete.
+    Once more than `most` files are found, no further folder is read. The result may then be incomplete.
     """
     found = list[str]()
     for at, folders, names in os.walk(folder):

@@ -1,4 +1,4 @@
-"""Models: the request formats of providers, the HTTP sender, and models that need no key.
+"""Models: the request formats of providers, the sender over HTTP, and models that need no key.
 
 Nothing is exported here: import each model from its own file.
 """

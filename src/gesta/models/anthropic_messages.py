@@ -1,5 +1,7 @@
 """Encodes messages as the body of a request to the Anthropic Messages API. Nothing is sent here.
 
+A block is one message in the provider's JSON, and the envelope is the body without its blocks.
+
 Consecutive messages of one role are merged, so results of parallel calls and the words after them come together. A
 message must give the same bytes in every release of `anthropic-messages/1`, and members have a fixed order: a changed
 prefix would invalidate the provider's cache and the signatures of thinking. Blank texts, calls of the provider's own
@@ -114,9 +116,10 @@ class AnthropicDialect(Struct, frozen=True):
         return AnthropicParser()
 
     def _kept(self, message: Message) -> list[dict[str, Any]]:
-        """Return the content of a reply as this model sent it, with thinking and results of the provider's own tools.
+        """Return the recorded content of a reply as this model sent it, with thinking and results of server tools.
 
-        Return an empty list if it was not kept, if another model sent it, or if the number of calls differs.
+        Return an empty list if the content was not recorded, if another model sent it, or if the number of calls
+        differs from that of the message.
         """
         native = message.native
         if native is None or native.by != f"{self.encoder} {self.model}" or not isinstance(native.items, list):

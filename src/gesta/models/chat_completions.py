@@ -1,10 +1,11 @@
 """Encodes messages as the body of a Chat Completions request, and parses replies. Nothing is sent here.
 
-Nearly every provider and local server accepts this format, each a little differently. So requests use only members that
-all of them accept, and the parser reads every variant that a server sends. A message must give the same bytes in every
-release of `chat-completions/1`, and members have a fixed order, the messages last: prompt caches need equal prefixes.
-Every text can be sent: a lone surrogate, which UTF-8 cannot hold, becomes U+FFFD. In the names of calls, each character
-that a tool's name must not have becomes `_`.
+A block is one message as JSON bytes, and the envelope is the body without its blocks. Nearly every provider and local
+server accepts this format, each a little differently. So requests use only members that all of them accept, and the
+parser reads every variant that a server sends. A message must give the same bytes in every release of
+`chat-completions/1`, and members have a fixed order, the messages last: prompt caches need equal prefixes. Every text
+can be sent: a lone surrogate, which UTF-8 cannot hold, becomes U+FFFD. In the names of calls, each character that a
+tool's name must not have becomes `_`.
 
 Source: OpenAI API reference, "Chat Completions", "Create" and "Streaming", read 2026-11.
 """

@@ -1,7 +1,7 @@
 """Turns the errors that providers send, in all their forms, into a `ModelFault`: the error of a failed model request.
 
-The type of a fault is the provider's own word (`context_length_exceeded`) or, without such a word, `http-<status>`.
-Types of Gesta itself are `lost-stream`, `bad-reply`, `timeout`, `connection` and `redirect`.
+The type of a fault is the provider's own name for the error (`context_length_exceeded`) or, without such a name,
+`http-<status>`. Types of Gesta itself are `lost-stream`, `bad-reply`, `timeout`, `connection` and `redirect`.
 """
 
 import re

@@ -61,7 +61,7 @@ def _noting(change: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[An
 
 
 def _handed(kind: type, names: str) -> Any:
-    """Return a subclass of dict or list that appends an element to its list `changes` at each change.
+    """Return a subclass of dict or list that reports each change by adding an element to its list `changes`.
 
     A copy of such an object is an ordinary dict or list.
 
@@ -79,9 +79,10 @@ LIST = _handed(list, "__setitem__ __delitem__ __iadd__ __imul__ append clear ext
 
 
 def _noted(values: list[Any], changes: list[bool]) -> Any:
-    """Return a list of JSON values that notes its changes.
+    """Return a copy of a list of JSON values that reports its changes.
 
-    Each change, at any depth, appends an element to `changes`.
+    Args:
+        changes: a list to which each later change of the copy, at any depth, adds an element.
     """
     made = LIST(values)
     left = [made]
@@ -98,7 +99,7 @@ def _noted(values: list[Any], changes: list[bool]) -> Any:
 
 
 class Read(Struct):
-    """The blocks of one conversation that were decoded, and their messages. A block is one message as JSON bytes."""
+    """The decoded messages of one conversation, and the blocks (messages as JSON bytes) that they were decoded from."""
 
     blocks: list[bytes] = field(default_factory=list)
     messages: list[dict[str, Any]] = field(default_factory=list)
@@ -108,10 +109,7 @@ class Read(Struct):
 
 
 class Seen:
-    """The decoded messages of the conversations that are under way.
-
-    Each block (one message as JSON) is decoded once.
-    """
+    """The decoded messages of several running conversations, so that each block (message as JSON) is decoded once."""
 
     def __init__(self) -> None:
         self._known: dict[int, Read] = {}
@@ -120,9 +118,9 @@ class Seen:
     def messages(self, blocks: Sequence[bytes]) -> list[dict[str, Any]]:
         """Return the messages of a conversation in a new list.
 
-        It never holds changes that a function made to an earlier list.
+        Changes that the user's function made to a list of an earlier call are not in it.
 
-        Cost: the number of new blocks; after such a change, the number of all blocks.
+        Cost: grows with the number of new blocks; after such a change, with the number of all blocks.
         """
         place = id(blocks)
         read = self._known.pop(place, None) or Read()

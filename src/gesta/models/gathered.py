@@ -3,8 +3,8 @@
 OpenAI's reference leaves much open, so servers differ. Calls come without an index or are all numbered 0; ids are
 repeated, new on every piece or missing; names come in pieces or are repeated; arguments are null or an object;
 reasoning has two names; content is a list of parts; a character is cut into two surrogates. Every word of the model is
-kept. The time is linear in the length. A listener is a function that gets the words while they come, each piece as a
-delta.
+kept. The time is linear in the length. A delta is a piece of the text or thought, which listeners get while the reply
+arrives.
 
 Source: OpenAI API reference, "Chat Completions", "Streaming", read 2026-11; recorded traffic of many servers.
 """
@@ -44,7 +44,7 @@ class _Slot:
         return True
 
     def begins_another(self, id: str | None, name: str, args: str) -> bool:
-        """Return whether a piece with the index of this call is the beginning of another call.
+        """Return whether a piece begins another call, although it has the index of this call.
 
         Some servers number all parallel calls 0. Others repeat the id or the name on every piece, or send a new id each
         time.
@@ -56,7 +56,7 @@ class _Slot:
         return bool(self.args) and (name != self.name or (args.startswith("{") and self.whole()))
 
     def add(self, id: str | None, name: str, args: str) -> None:
-        """Add the next piece of this call. Any of the three may be missing."""
+        """Add the next piece of this call. Any of `id`, `name` and `args` may be missing or empty."""
         self.id = self.id or id
         if name != self.name:
             self.name += name
@@ -123,7 +123,7 @@ class Gathered:
         """Return the reply with all pieces that came.
 
         Args:
-            keep: whether the bytes of the reply are to be put on record.
+            keep: whether the entries of the run shall contain the bytes of the reply.
         """
         if self._held:
             self._flush()

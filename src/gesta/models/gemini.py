@@ -1,9 +1,10 @@
 """Encodes messages as the body of a request to Gemini's `generateContent`. Nothing is sent here.
 
-Consecutive messages of one role become one content of the body, so results of parallel calls come together. Words after
-results are a content of their own, because the API refuses words beside results. A message must give the same bytes in
-every release of `gemini/1` for the same model, because prompt caches need equal prefixes. From Gemini 3 on, calls have
-ids, and the first call of a step must have a signature: a call that another model made gets a placeholder.
+A block is one message in the API's JSON, and the envelope is the body without its blocks. Consecutive messages of one
+role become one content of the body, so results of parallel calls come together. Words after results are a content of
+their own, because the API refuses words beside results. A message must give the same bytes in every release of
+`gemini/1` for the same model, because prompt caches need equal prefixes. From Gemini 3 on, calls have ids, and the
+first call of a step must have a signature: a call that another model made gets a placeholder.
 
 Source: ai.google.dev, "Thought signatures" with its FAQs, "Function calling" (ids; multimodal responses), "File input
 methods", and the API reference, read 2026-11; words beside results: vellum-ai/vellum-assistant#39495, 2026-07; ids on
@@ -85,14 +86,14 @@ class GeminiDialect(Struct, frozen=True):
 
     @property
     def path(self) -> str:
-        """The part of the URL after the provider's base address. It names the model and the method."""
+        """The part of the URL after the provider's base address, with the model and the method `generateContent`."""
         name = quote(self.model, safe="/@")
         verb = "streamGenerateContent?alt=sse" if self.stream else "generateContent"
         return f"/{name if '/' in name else f'models/{name}'}:{verb}"
 
     @property
     def recent(self) -> bool:
-        """Whether the model is Gemini 3 or later. A name without a version counts as later."""
+        """Whether the model is Gemini 3 or later. A model whose name has no version is assumed to be."""
         found = GENERATION.search(self.model)
         return found is None or int(found[1]) >= 3
 
@@ -136,7 +137,8 @@ class GeminiDialect(Struct, frozen=True):
     def _kept(self, message: Message) -> list[dict[str, Any]]:
         """Return the parts of a reply as this model sent them, with signatures and the code that the provider ran.
 
-        Return an empty list if they were not kept, if another model sent them, or if the number of calls differs.
+        Return an empty list if they were not recorded, if another model sent them, or if the number of calls differs
+        from that of the message.
         """
         native = message.native
         if native is None or native.by != f"{self.encoder} {self.model}" or not isinstance(native.items, list):
@@ -280,7 +282,7 @@ def _readable(given: bytes) -> bool:
 
 
 def _noted(part: Part) -> dict[str, Any]:
-    """Return a text part as it is, and a note in place of any other part."""
+    """Return the API's part for a text; for an image or file, a text that notes that it is missing."""
     return {"text": (part.text or EMPTY) if part.type == "text" else note(part)}
 
 

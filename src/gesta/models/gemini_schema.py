@@ -29,7 +29,7 @@ def arguments(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def held(schema: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the schema of an answer in a form that Gemini can enforce; `None` if every value of it would be endless.
+    """Return the schema of an answer in a form that Gemini can enforce; `None` if no finite value can fit it.
 
     Gemini expands references. So every cycle of references must lead through a member that may be missing.
     """
@@ -45,7 +45,7 @@ def held(schema: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def adapted(node: Any) -> Any:
-    """Return a schema in which everything is rewritten that Gemini would refuse or ignore, at any depth."""
+    """Return a schema in a form that Gemini enforces: keywords that it would refuse or ignore are rewritten."""
     if not isinstance(node, dict):
         return {} if node is True else node
     made: dict[str, Any] = {}
@@ -124,9 +124,9 @@ def _table(schema: dict[str, Any], name: str) -> list[tuple[str, Any]]:
 
 
 def _refs(node: Any) -> Iterator[str]:
-    """Yield the references in a schema that every value must follow.
+    """Yield the references (`$ref`) in a schema that apply to every value.
 
-    References of members that may be missing are left out.
+    References inside members that a value may leave out are not yielded.
     """
     stack = [node]
     while stack:

@@ -1,6 +1,6 @@
 """Makes models from addresses such as `openai:gpt-4o`.
 
-A dialect, the format of one API, builds requests and reads replies.
+A dialect, the format of one API, builds requests and reads replies. A record is the store of all runs of agents.
 """
 
 import os
@@ -87,9 +87,10 @@ def http_model(address: str, base_url: str | None = None, *, key: Credential | N
 
 
 def dialect(provider: Provider, model: str, settings: dict[str, Any] | None = None, *, stream: bool = True) -> Dialect:
-    """Return the dialect (request format) of a provider's model, with the settings of both.
+    """Return the dialect (request format) of a provider's model.
 
-    Those given here have priority.
+    Args:
+        settings: members of the request body. They replace the provider's settings of the same name.
     """
     own = provider.settings | (settings or {})
     match provider.speaks:
@@ -104,7 +105,7 @@ def dialect(provider: Provider, model: str, settings: dict[str, Any] | None = No
 
 
 def unsent(address: str, *, stream: bool = True) -> HttpModel:
-    """Return the model of an address, only to show its requests. No key is needed. Raises BadAddress."""
+    """Return the model of an address for showing its requests, not for sending. No key is needed. Raises BadAddress."""
     provider, name = locate(address)
     return HttpModel(dialect(provider, name, stream=stream), provider)
 

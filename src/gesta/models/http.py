@@ -43,7 +43,7 @@ ERROR_BYTES = 64 * 1024
 
 
 class Dialect(Protocol):
-    """The format of a provider's API: how messages become a body, and how a reply is parsed. It sends nothing."""
+    """The format of a provider's API: builds the body of a request from messages, and parses replies. Sends nothing."""
 
     @property
     def model(self) -> str:
@@ -361,7 +361,7 @@ class HttpModel:
 
 
 async def _closing(client: httpx2.AsyncClient) -> AsyncGenerator[None, None]:
-    """Close the client's connections when the event loop ends: the loop then closes this generator."""
+    """Close the client's connections when the event loop ends, because the loop then closes this generator."""
     try:
         yield
     finally:
@@ -376,8 +376,8 @@ def _loop() -> Any:
 def _asked_wait_s(headers: Mapping[str, str], clock: Callable[[], datetime]) -> float | None:
     """Return the number of seconds to wait that the reply's headers ask for; `None` if they ask for no pause.
 
-    `retry-after-ms` counts before `Retry-After`, which may also hold a date. The date is compared with the reply's own
-    `Date`, or with the clock if that is missing.
+    `retry-after-ms` has priority over `Retry-After`, which may also hold a date. The date is compared with the reply's
+    own `Date`, or with the clock if that is missing.
 
     Source: RFC 9110, section 10.2.3; OpenAI and Azure send the first header beside the second.
     """

@@ -35,7 +35,7 @@ class Kept:
                 _merge(self._call(call), call, self._names)
 
     def native(self) -> dict[str, Any] | None:
-        """Return the members to send back. Return `None` if the reply has no calls, or no such members."""
+        """Return the members to send back; `None` if the reply has no calls, or has no member to send back."""
         if not self._calls or not (self._message or any(self._calls)):
             return None
         return {"message": _flat(self._message), "calls": [_flat(call) for call in self._calls]}
@@ -84,7 +84,7 @@ def _merge(whole: dict[str, Any], piece: Mapping[str, Any], names: Sequence[str]
 
 
 def _add(items: list[Any], item: Any) -> None:
-    """Add a piece of reasoning to a list. If it has the index and type of the last piece, it is joined to that."""
+    """Add a piece of reasoning to a list. It is joined to the last piece if index and type are the same."""
     last = items[-1] if items else None
     if not (
         isinstance(item, dict)

@@ -60,9 +60,9 @@ class Listed:
         return None
 
     def _counted(self, usage: dict[str, Any]) -> Iterator[Any]:
-        """Yield the usage as genai-prices reads it, once for each way that works.
+        """Yield the usage in the form of genai-prices, once for each format of a provider in which it can be read.
 
-        The last has input and output tokens only.
+        The last one holds only the numbers of input and output tokens.
         """
         from genai_prices import Usage, extract_usage
 

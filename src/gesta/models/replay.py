@@ -1,8 +1,9 @@
 """A model that repeats the recorded answers of a run: no key, no network, no cost.
 
-If the bytes of a reply are on record, the model sends them again. Otherwise the reply is made from its recorded
-entries: the completion (what the model generated), and the calls and thoughts that name it as their cause. The model
-has the recorded name, so requests have the same bodies, and a replayed run gets the same entries.
+A run is the list of entries of one conversation of an agent. If the bytes of a reply were recorded, the model sends
+them again. Otherwise the reply is made from its recorded entries: the completion (what the model generated), and the
+calls and thoughts that name it as their cause. The model has the recorded name, so requests have the same bodies, and a
+replayed run gets the same entries.
 """
 
 import hashlib
@@ -100,7 +101,7 @@ def replay(source: Iterable[Any], *, strict: bool = False, name: str | None = No
 def recorded(entries: Iterable[Entry]) -> list[Recorded]:
     """Return the answers of a run in order, each with its calls and thoughts.
 
-    Thoughts that its text repeats are left out.
+    A thought that is also in the text of the answer is left out.
 
     Raises:
         AgentError: the entries belong to several runs, or an object is not an entry.
@@ -189,7 +190,7 @@ def _seqs(entry: Entry) -> list[int]:
 
 
 def _owner(entry: Entry, answers: dict[int, Recorded]) -> int | None:
-    """Return the seq (number) of the completion that is a cause of an entry; `None` if no cause is a completion.
+    """Return the seq (number) of the completion (answer of a model) that caused an entry; `None` if none did.
 
     For an entry without any causes, return the seq of the last completion so far.
     """

@@ -1,10 +1,11 @@
 """Encodes messages as the body of a request to OpenAI's Responses API. Nothing is sent here.
 
-The provider stores nothing unless the setting `store` is set, so each request holds the whole conversation: `input` is
-a list of items and comes last in the body. A message must give the same bytes in every release of `responses/1`, and
-members have a fixed order, because prompt caches need equal prefixes. Every text can be sent: lone surrogates become
-U+FFFD. Only the model's own setting `store` decides whether ids of items are sent, because a message is encoded before
-the settings of a request are known.
+A block is one message as JSON bytes, and the envelope is the body without its blocks. The provider stores nothing
+unless the setting `store` is set, so each request holds the whole conversation: `input` is a list of items and comes
+last in the body. A message must give the same bytes in every release of `responses/1`, and members have a fixed order,
+because prompt caches need equal prefixes. Every text can be sent: lone surrogates become U+FFFD. Only the model's own
+setting `store` decides whether ids of items are sent, because a message is encoded before the settings of a request are
+known.
 
 Source: OpenAI API reference, "Responses", "Create", and guides "Function calling", "File inputs", "Images and vision",
 "Structured outputs", read 2026-11. Encrypted reasoning refused by models without any: NousResearch/hermes-agent#24234,
@@ -115,8 +116,8 @@ class ResponsesDialect(Struct, frozen=True):
     def _said(self, message: Message) -> list[dict[str, Any]]:
         """Return the items of an assistant's message.
 
-        If this model sent the message and its items were kept, return these. Else make items from the text and the
-        calls.
+        If this model sent the message and its items were recorded, return the recorded items. Else make items from the
+        text and the calls.
         """
         native = message.native
         if native is not None and native.by == f"{self.encoder} {self.model}":

@@ -86,7 +86,7 @@ class Said:
             self._keep(type, item if known else {}, kept)
 
     def _keep(self, type: str, item: dict[str, Any], kept: dict[str, Any], *, extra: str = "") -> None:
-        """Add an item to those that `again` reads.
+        """Add an item to those from which `again` makes the items of a later request.
 
         Args:
             type: the type under which it is kept.
@@ -210,11 +210,11 @@ def _reasoning(item: dict[str, Any], own: dict[str, str], *, stored: bool) -> li
 
 
 def _item(item: dict[str, Any], own: dict[str, str], left: Any) -> dict[str, Any] | None:
-    """Return any other item in the form to send back; `None` if it must not be sent back.
+    """Return an item other than reasoning in the form to send back; `None` if it must not be sent back.
 
     Args:
         own: the id to send, as `{"id": …}`; empty to send no id.
-        left: an iterator over the calls that replace the calls in the items.
+        left: the calls of the message, which replace the calls in the items one after another.
     """
     type, text = item.get("type"), item.get("content")
     if type == "function_call":

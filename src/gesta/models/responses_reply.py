@@ -1,7 +1,7 @@
 """Parses a reply of OpenAI's Responses API, which is one JSON object or a stream of events about its items.
 
 At the end of a stream the API sends the whole response once more, and that closing response is used. If its `output` is
-empty, as from some servers, or does not begin with the words that listeners got, the events before it count instead.
+empty, as from some servers, or does not begin with the words that listeners got, the events before it are used instead.
 The joined deltas (pieces for listeners) always are the beginning of the reply's text and thought: a piece that comes
 out of order is in the reply only. There is a blank line between messages of one reply, and between parts of a summary.
 
@@ -90,10 +90,10 @@ class _Voice:
         self._silent = False
 
     def say(self, place: tuple[int, int, int], text: str) -> list[Delta]:
-        """Return the deltas for the next piece. Once a piece came out of order, return no more deltas.
+        """Return the next piece as deltas for listeners. After a piece out of order, always return an empty list.
 
         Args:
-            place: number of the item, and the numbers of the part in it, by which pieces are in order.
+            place: number of the item and numbers of the part in it. Pieces must come in ascending order of these.
             text: the piece.
         """
         self._silent = self._silent or place < self._last

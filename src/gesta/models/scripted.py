@@ -1,6 +1,6 @@
 """A model that answers from a script: for first steps, tests and demonstrations, without a key or a network.
 
-The number of replies on record (`request.answered`) chooses the item, so a script goes on after a crash where it was.
+The number of recorded replies (`request.answered`) chooses the item, so a script continues correctly after a crash.
 
     gesta.scripted(
         gesta.call("weather", city="Rome"),                                  # one call of a tool
@@ -229,13 +229,13 @@ class Keyless(LocalModel):
         return Given(self._read)
 
     def _read(self) -> Parser:
-        """Return a parser for a reply whose recorded bytes are repeated."""
+        """Return a parser for a reply that is sent as recorded bytes."""
         return ChatParser(keep=self._keep)
 
     async def send(self, request: Request) -> AsyncGenerator[Piece, None]:
-        """Yield the chosen reply: first its words in pieces, if it is streamed, then the whole.
+        """Yield the chosen reply: first its words in pieces, if it is streamed, then the whole reply.
 
-        Recorded bytes come as bytes.
+        If the reply is recorded bytes, only the bytes are yielded.
 
         Raises:
             ModelFault: the script says that this try fails.
@@ -285,7 +285,7 @@ class Keyless(LocalModel):
 
 
 def spoken(name: str, *, stream: bool, settings: dict[str, Any] | None = None) -> ChatDialect:
-    """Return the Chat Completions dialect for a model, named without the provider before the colon."""
+    """Return the Chat Completions request format for a model. A provider before a colon in the name is dropped."""
     return ChatDialect(name.partition(":")[2] or name, settings or {}, stream)
 
 
@@ -347,7 +347,7 @@ def finished(answer: Reply, name: str) -> Reply:
     """Return the reply with what a provider would add: the model's name, a finish reason, and arguments for every call.
 
     Args:
-        name: the model's name, unless the reply has one.
+        name: the model's name, which is used if the reply has none.
     """
     calls = answer.calls
     for one in calls:  # runs at each reply: any() with a generator takes longer

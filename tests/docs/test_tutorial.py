@@ -225,7 +225,7 @@ def test_what_is_done_and_seen_in_the_browser_stands_on_the_page() -> None:
     told = [
         step.text for step in steps(PAGES[4]) if step.what in ("visit", "send", "see") and step.text != "Connected."
     ]
-    assert len(told) == 4
+    assert len(told) == 5
     assert all(f"*{text}*" in prose or f"<{text}>" in prose for text in told)
 
 

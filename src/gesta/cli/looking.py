@@ -6,7 +6,7 @@ from gesta.cli.options import LogOptions, RunsOptions, SqlOptions
 
 @command(RunsOptions, example="gesta runs --limit 5")
 def runs(options: RunsOptions) -> None:
-    """List the runs and their state, newest first.
+    """List the runs and their state; the one written to last comes first.
 
     The command searches for the record in this folder, then in the folders above it.
     """

@@ -87,7 +87,7 @@ async def _misfit(record: Record) -> BrokenRecord | None:
 
 
 def runs(options: RunsOptions) -> None:
-    """Print a list of runs, newest first."""
+    """Print a list of runs; the one written to last comes first."""
     found = reading(options, lambda record: newest(record, options.limit, size=options.size))
     if options.json:
         put_all(json_line(each) for each in found)

@@ -2,7 +2,7 @@
 
 Code is a fenced block marked as Python, a fenced block without a mark after a thought, or the text between `<code>` and
 `</code>`. Only the first block is run, because the model wrote the rest before it saw the result. Code after `Final
-Answer:` is not run.
+Answer:` is not run. A *marker* such as `Thought:` starts a part of the reply.
 """
 
 import json
@@ -40,16 +40,16 @@ class CodeActReader(LineReader):
         """Whether a fenced block is open that is not run as code."""
 
     def counts(self, part: str) -> bool:
-        """Return whether a marker counts as the start of a part here. Inside code it does not."""
+        """Return whether a marker starts a part at this place of the reply. Inside code it is only text."""
         return self.part != "code"
 
     def enter(self, part: str) -> None:
-        """Begin a part of the reply."""
+        """Start a part of the reply, such as the thought or the answer: the text that follows belongs to it."""
         super().enter(part)
         self._quoted = False
 
     def opens(self, line: str, *, whole: bool) -> int | None:
-        """Begin the code if this line opens it. Returns the same as `LineReader.opens`."""
+        """Start the code if this line opens it, and return what `LineReader.opens` returns."""
         if self.part not in ("start", "thought"):
             return super().opens(line, whole=whole)
         if (tag := TAG.match(line)) is not None:
@@ -103,7 +103,7 @@ class CodeActReader(LineReader):
 
 
 class CodeActText(TextForm):
-    """The formatter that writes and reads CodeAct as text."""
+    """The formatter for CodeAct as text: it writes tool calls as code, and reads code in a reply as a tool call."""
 
     name = "codeact-text/1"
     prompt = "codeact.txt"
@@ -113,7 +113,7 @@ class CodeActText(TextForm):
         return CodeActReader()
 
     def written(self, call: Call) -> str:
-        """Return a call as a block of code. A call of another tool becomes code that calls it."""
+        """Return a call as a block of code. A tool other than the one that runs code becomes a function call in it."""
         code = call.args.get("code") if call.name == CODE_ACT_PSEUDO_TOOL_NAME else None
         code = code if isinstance(code, str) else code_of(call.name, call.args)
         fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", code)), default=0))

@@ -60,7 +60,7 @@ class JsonReader:
 
 
 class JsonText(TextForm):
-    """The formatter that writes and reads calls as JSON in the model's text."""
+    """The formatter for models that write tool calls as JSON in their text: it writes and reads such calls."""
 
     name = "json-text/1"
     prompt = "json.txt"
@@ -75,7 +75,7 @@ class JsonText(TextForm):
 
 
 def _call(found: TextObject, text: str) -> ReplyCall | None:
-    """Return the call that an object describes; `None` if it describes none."""
+    """Return the tool call that a JSON object in a reply describes; `None` if it describes none."""
     if found.value is None:
         named = NAMED.search(text, found.start, found.end)
         return ReplyCall(named[1], text[found.start : found.end]) if named else None

@@ -1,9 +1,9 @@
-"""ReAct as text: a reply is a thought with actions and their arguments, or with a final answer.
+"""ReAct as text: a reply is a thought with actions (tool calls) and their arguments, or with a final answer.
 
-The search for the end of the arguments knows strings, so a brace or a marker inside a string does not end them.
-Malformed arguments with only one possible meaning are accepted: single quotes, a list of one object, a fence, words
-after the object. All actions of a reply become calls, up to an observation or an answer that the model made up before
-it saw a result.
+A *marker* such as `Action:` starts a part of the reply. The search for the end of the arguments knows strings, so a
+brace or a marker inside a string does not end them. Malformed arguments with only one possible meaning are accepted:
+single quotes, a list of one object, a fence, words after the object. All actions of a reply become calls, up to an
+observation or an answer that the model made up before it saw a result.
 """
 
 import json
@@ -91,7 +91,7 @@ class Action:
         """Finds the arguments. They may also follow the name on the same line."""
 
     def begin_args(self) -> None:
-        """Begin the arguments of the action."""
+        """End the name of the action: the text that follows belongs to its arguments."""
         self.args, self.value = [], Bracketed("{[")
 
     def add(self, text: str) -> None:
@@ -122,7 +122,7 @@ class Action:
 
 
 def an_object(text: str) -> str:
-    """Return the JSON object that a text in brackets means; the text itself if it does not mean one object."""
+    """Return the JSON object that a text in brackets stands for; the unchanged text if that is not one object."""
     reads: tuple[Callable[[], object], ...] = (
         lambda: json.loads(text),
         lambda: json.loads(TOKEN.sub(_as_json, text), strict=False),
@@ -168,13 +168,16 @@ class ReActReader(LineReader):
         self.actions: list[Action] = []
 
     def counts(self, part: str) -> bool:
-        """Return whether a marker counts here: not in a string; `args` and `observation` only after an action."""
+        """Return whether a marker starts a part at this place of the reply.
+
+        Inside a string it does not, and the markers of arguments and observations do so only after an action.
+        """
         if self.part in ("action", "args") and self.actions[-1].value.quote:
             return False
         return self.part == "action" if part == "args" else part != "observation" or bool(self.actions)
 
     def enter(self, part: str) -> None:
-        """Begin a part of the reply.
+        """Start a part of the reply: the text that follows belongs to it.
 
         An observation, or an answer after an action, was made up by the model, so the rest of the reply is ignored.
         """
@@ -201,7 +204,7 @@ class ReActReader(LineReader):
 
 
 class ReActText(TextForm):
-    """The formatter that writes and reads ReAct as text."""
+    """The formatter for ReAct as text: it writes tool calls as actions, and reads actions in a reply as tool calls."""
 
     name = "react-text/1"
     prompt = "react.txt"

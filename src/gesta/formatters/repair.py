@@ -9,10 +9,10 @@ LONGEST = 16_000
 
 
 def repair(text: str) -> dict[str, Any] | None:
-    """Return the JSON object that a text was meant to be; `None` if that is not clear. Never raises.
+    """Return the JSON object that a text was probably meant to be; `None` if that is not clear. Never raises.
 
-    A text that was cut off is not repaired, because its rest is unknown. Nor is a text of more than `LONGEST`
-    characters.
+    A text that was cut off is not repaired, because its rest is unknown. A text of more than `LONGEST` characters is
+    not repaired either.
     """
     if len(text) > LONGEST or "{" not in text or not text.rstrip("`; \t\r\n").endswith("}"):
         return None

@@ -1,9 +1,9 @@
 """Tool calls as text: replies are read line by line, and histories are written in the form that the model should use.
 
-A *marker* such as `Action:` starts a part of a reply. It counts only at the beginning of a line, so a reader holds back
-the beginning of a line while it may become a marker. The result is the same whether a reply arrives whole or in single
-characters. A reply that does not fit the form never raises: it becomes a call that cannot be read, and the model gets
-an error as its result.
+A *marker* such as `Action:` starts a part of a reply. It does so only at the beginning of a line, so a reader holds
+back the beginning of a line while it may become a marker. The result is the same whether a reply arrives whole or in
+single characters. A reply that does not fit the form never raises: it becomes a call that cannot be read, and the model
+gets an error as its result. A segment is the stored entries from one request to the next.
 """
 
 import functools
@@ -74,7 +74,7 @@ class Words:
         return self._told[-1]
 
     def fence(self, line: str) -> str:
-        """Add a line that is a fence, and return what may be shown now."""
+        """Add a line that opens or closes a code fence, and return what may be shown now."""
         self._fenced = not self._fenced
         if not self._fenced:
             return self.add(line)
@@ -82,7 +82,7 @@ class Words:
         return ""
 
     def end(self) -> bool:
-        """Drop the text that is held back, and return whether a fence was in it."""
+        """Drop the text that is held back. Return whether an opening fence was in it."""
         held, self._held, self._fenced = self._held, [], False
         return any("`" in text for text in held)
 
@@ -91,8 +91,8 @@ class LineReader(ABC):
     """Base class of readers for replies in which a marker at the beginning of a line starts a part."""
 
     PARTS: ClassVar[Mapping[str, str]]
-    """The part that each marker starts. Every form has the parts `thought` and `answer`; an answer reaches to the
-    end of the reply."""
+    """The name of the part that each marker starts. Every form has the parts `thought` and `answer`; an answer reaches
+    to the end of the reply."""
     MARKER: ClassVar[re.Pattern[str]]
 
     def __init__(self) -> None:
@@ -152,10 +152,10 @@ class LineReader(ABC):
 
     @abstractmethod
     def counts(self, part: str) -> bool:
-        """Return whether a marker that starts `part` counts at the current place. It is not called inside an answer."""
+        """Return whether a marker starts `part` here, or is only text. It is not called inside an answer."""
 
     def enter(self, part: str) -> None:
-        """Begin a part of the reply."""
+        """Start a part of the reply: the text that follows belongs to it."""
         if self.part == "start":
             self._wrapped |= self.before.end()
             self._tell("thought", self.thought.add(self.before.text))
@@ -235,9 +235,9 @@ class LineReader(ABC):
         return {"start": self.before, "thought": self.thought}.get(self.part, self.answer)
 
     def _tell(self, part: str, text: str) -> None:
-        """Collect text for the listener.
+        """Collect text of a part for the listener.
 
-        Text before the first marker is not collected, because its part is not known.
+        Text before the first marker is not collected, because it is not known which part it is.
         """
         if part != "start":
             self._fresh["text" if part == "answer" else "thought"].append(text)
@@ -288,7 +288,10 @@ class TextForm(ABC):
         return made + _observed(results)
 
     def _said(self, message: Message) -> Message:
-        """Return a message with its calls as text: the model's own words if they contain the calls, else new words."""
+        """Return a model's message with its tool calls as text.
+
+        If the model's own words contain the calls, they are used; else new words.
+        """
         reader = self.reader()
         reader.feed(message.text)
         names = [call.name if NAME.fullmatch(call.name) else UNKNOWN for call in reader.close(Reply()).calls]

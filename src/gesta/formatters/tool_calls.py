@@ -50,7 +50,7 @@ class Open(Struct):
 
 
 class State(Struct):
-    """The facts that a segment needs from earlier segments: open calls, used ids, messages that wait."""
+    """What a segment needs to know from earlier segments: open calls, used ids, and messages that are sent later."""
 
     ids: dict[int, tuple[str, str]] = field(default_factory=dict)
     """Id and tool name of every call, by the seq of the call."""
@@ -60,7 +60,7 @@ class State(Struct):
     """Whether the next `system` entry is the task of a child run."""
     open: Open | None = None
     waiting: list[Message] = field(default_factory=list)
-    """Messages that follow the open completion. They are sent after the results of its calls."""
+    """Messages that are sent after the results of the open completion's calls."""
     messages: list[Message] = field(default_factory=list)
     most: int | None = None
     """Greatest number of calls in one message; `None` if calls are not sent natively."""
@@ -76,7 +76,7 @@ class ToolCalls:
         return State(most=MOST)
 
     def format(self, entries: Sequence[Entry], state: State) -> list[Message]:
-        """Return the messages of one segment."""
+        """Return the messages of one segment, and change `state` in place."""
         for entry in entries:
             if (kind := entry.content.kind) in HANDLERS:
                 HANDLERS[kind](entry, entry.content, state)
@@ -118,7 +118,7 @@ def _completion(entry: Entry, content: ChatCompletionContent, state: State) -> N
 
 
 def _native(content: ChatCompletionContent) -> Native | None:
-    """Return the items of a completion that the provider wants sent back; `None` if it has none."""
+    """Return those parts of a completion that only its provider reads and wants sent back; `None` if it has none."""
     kept = (content.meta or {}).get("native")
     return Native(str(kept.get("by")), kept.get("items")) if isinstance(kept, dict) else None
 

@@ -1,7 +1,7 @@
 """A plain transcript: tool calls and results as text, for a model that is not offered the tools.
 
 Such a model took no part in the run: it is a judge, a summariser, or a model of a provider without tools. Its reply is
-read as text, without calls.
+read as text, without calls. A segment is the stored entries from one request to the next.
 """
 
 from collections.abc import Sequence
@@ -25,11 +25,11 @@ class Transcript:
         return State()
 
     def format(self, entries: Sequence[Entry], state: State) -> list[Message]:
-        """Return the messages of one segment."""
+        """Return the messages of one segment, and change `state` in place."""
         return [_told(message) for message in ToolCalls().format(entries, state)]
 
     def dress(self, header: RequestHeaderContent) -> RequestHeaderContent:
-        """Return the header with the mark that tools are described in text, not in the provider's form."""
+        """Return the header with a mark which says that tools are described in text, not in the provider's form."""
         return replace(header, meta={**(header.meta or {}), "tools_in": "text"})
 
     def reader(self) -> None:

@@ -1,9 +1,9 @@
-"""Decides from a tool's exception whether its effect is in doubt (may or may not have happened), by class names.
+"""Decides from the class of a tool's exception whether its effect is in doubt: it may or may not have happened.
 
 Double payments happen most often after a read timeout: the request was sent, and only the reply is missing. Classes are
-known by name, because their libraries are not imported here. A class is looked up before its base classes, and an
-exception before its cause. A class that is not listed leaves no doubt: the tool's author promises that such an
-exception means no effect.
+looked up by their names, because their libraries are not imported here. A class is looked up before its base classes,
+and an exception before its cause. A class that is not listed leaves no doubt: the tool's author promises that such an
+exception means no effect. An attempt is one execution of the tool for a call.
 """
 
 from collections.abc import Iterator
@@ -52,10 +52,10 @@ otherwise."""
 
 
 def in_doubt(failure: BaseException, certain: tuple[type[BaseException], ...] = (), *, again: bool = False) -> bool:
-    """Return whether it is unknown, after this exception of a tool, if the effect happened.
+    """Return whether this exception of a tool leaves it unknown if the tool's effect happened.
 
     Args:
-        certain: further classes that leave no doubt, according to the tool's author.
+        certain: further exception classes that mean that no effect happened, according to the tool's author.
         again: whether an earlier attempt may have had the effect. If so, it is in doubt even if this attempt sent
             nothing.
     """

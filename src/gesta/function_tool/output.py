@@ -46,7 +46,7 @@ class Output(Struct, Generic[T], frozen=True, eq=False):
     schema: dict[str, Any] = {}
     """JSON Schema of an object, without references to other documents. It is computed from the type."""
     taker: Tool | None = None
-    """A tool made from the type, whose argument check checks the answer."""
+    """A tool made from the type. Its check of arguments is used to check the answer."""
 
     if TYPE_CHECKING:
 
@@ -114,8 +114,8 @@ class Output(Struct, Generic[T], frozen=True, eq=False):
         """Return a value, checked and converted to the type. Raises BadArguments.
 
         Args:
-            args: the value as the member `value` of an object.
-            shown: whether errors name the member `value`, because the model knows it.
+            args: an object whose member `value` is the value to check.
+            shown: whether errors name the member `value`, which the model itself had to write.
         """
         assert self.taker is not None
         try:
@@ -125,7 +125,7 @@ class Output(Struct, Generic[T], frozen=True, eq=False):
             raise BadArguments(told if shown else told.replace("$.value", "$")) from wrong
 
     def plain(self, text: str) -> Any:
-        """Return an answer that fits the type as JSON data, without the object around it that `wrapped` adds."""
+        """Return an answer that fits the type as JSON data. If `wrapped` applies, return only the member `value`."""
         given = _answer_json(text)
         return given["value"] if self.wrapped else given
 

@@ -45,8 +45,8 @@ class Signature(Struct, frozen=True):
     hidden: tuple[str, ...]
     """Names of the parameters that a model never sees."""
     needs: Any
-    """The type argument that a hidden parameter requires, such as `Shop` in `Context[Shop]`: the first one that does
-    not allow `None`. `None` if no parameter requires a type."""
+    """The type that a hidden parameter requires as its type argument, such as `Shop` in `Context[Shop]`. If several do,
+    the first one that does not allow `None`. `None` if no parameter requires a type."""
     document: str
     """The docstring of the function, without its indentation."""
 
@@ -92,12 +92,12 @@ def needed_by(function: Any, hide: type) -> Any:
 
 
 def _hidden(hint: Any, hide: type) -> Any:
-    """Return the part of a type hint that is the hidden type, with its type argument; `None` if it has no such part."""
+    """Return the hidden type in a type hint, with its type argument (`Context[Shop]`); `None` if the hint has none."""
     return next((each for each in (hint, *get_args(hint)) if hide in (each, get_origin(each))), None)
 
 
 def _needed(arg: Any) -> bool:
-    """Return whether a type argument requires a value: it is a type that does not allow `None`."""
+    """Return whether the type argument of a `Context` demands a value: it is a type that does not allow `None`."""
     return not isinstance(arg, TypeVar) and not {arg, *get_args(arg)} & {Any, object, None, NoneType}
 
 
@@ -198,7 +198,7 @@ def _schema(parameters: type[Struct], name: str) -> dict[str, Any]:
 
 
 def close(schema: Any) -> None:
-    """Forbid unknown members in every object of a schema that lists its members, unless it already decides that."""
+    """Forbid unknown members in every object schema that lists its members, unless the schema itself decides that."""
     if not isinstance(schema, dict):
         return
     if "properties" in schema:
@@ -220,7 +220,7 @@ def _parts(schema: dict[str, Any]) -> Iterator[Any]:
 
 
 def unknown_members(value: Any, schema: Any, defs: Mapping[str, Any], path: str) -> Iterator[str]:
-    """Yield an error for each member of a value, at any depth, that a schema without further members does not list.
+    """Yield an error for each member of a value, at any depth, that its schema does not list and does not allow.
 
     Args:
         defs: the schemas that `$ref` points to.

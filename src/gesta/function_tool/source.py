@@ -1,8 +1,8 @@
 """A source is a place outside the program that offers tools, such as an MCP server.
 
-An agent has sources among its tools. At the beginning of a turn, each source is replaced by the tools that it offers.
-If the source reports later that its tools have changed, they are read again before the next request. All other modules
-see ordinary tools only.
+An agent has sources among its tools. At the beginning of a turn (from a message to the answer), each source is replaced
+by the tools that it offers. If the source reports later that its tools have changed, they are read again before the
+next request. All other modules see ordinary tools only. A record is the store of all runs of agents.
 """
 
 from collections.abc import Callable, Coroutine, Hashable, Sequence
@@ -22,7 +22,7 @@ class OpenSource(Protocol):
 
     @property
     def holding(self) -> bool:
-        """Whether the source keeps calls unfinished whose turns wait for a person."""
+        """Whether the source keeps unfinished calls open, because their turns wait for a person's answer."""
 
     async def offered(self, source: Any, agent: Any, *, again: bool = False) -> Sequence[Tool]:
         """Return the tools that the source offers now. While they do not change, the same objects are returned.

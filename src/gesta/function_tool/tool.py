@@ -70,20 +70,22 @@ class Tool(Struct, Generic[F], frozen=True, kw_only=True, eq=False, dict=True):
     answer_schema: dict[str, Any] | None = None
     """JSON Schema of the answer, if a person does the tool's work; `None` for any text."""
     timeout_s: float | None = None
-    """Seconds from the start of the function after which it is given up; `None` for the policy's `tool_timeout_s`."""
+    """Seconds after the start of the function when the call stops waiting for it; `None` for the policy's
+    `tool_timeout_s`."""
     reconcile: Reconcile | None = None
     on_doubt: OnDoubt = "ask"
     certain: tuple[type[BaseException], ...] = ()
     """Exceptions that mean that the effect did not happen, in addition to those in
     `gesta.function_tool.doubt.CERTAIN`."""
     key_s: float = 86_400.0
-    """Seconds for which the service behind the tool remembers an idempotency key, from the first attempt."""
+    """Seconds, from the first attempt, for which the service that the tool calls recognises a repeated idempotency key.
+    """
     group: tuple[str, ...] | list[str] = ()
     """Groups that the tool belongs to; an empty tuple means `default`."""
     applicable_states: tuple[str, ...] | list[str] = ()
     """Tool states in which the tool is offered; `*` or an empty tuple means all."""
     state: str | None = None
-    """The tool state of the run after a successful call; `None` leaves it unchanged."""
+    """The tool state into which a successful call puts the run; `None` leaves the state unchanged."""
     ends_turn: bool | str = False
     """Whether a successful call ends the turn, with its result as the answer. A text is used as the answer instead
     of the result."""
@@ -99,7 +101,7 @@ class Tool(Struct, Generic[F], frozen=True, kw_only=True, eq=False, dict=True):
     agent: Any = None
     """The agent that the tool runs, if it was made by `Agent.as_tool`."""
     server: ToolServer | None = None
-    """The server that runs the tool; `None` for a function of the program."""
+    """The server outside the program that runs the tool; `None` for a function of the program."""
     rules: dict[str, Any] | None = None
     """For a tool of a server: its original rules, as request headers store them. A copy of the tool keeps them."""
 
@@ -165,7 +167,7 @@ class Tool(Struct, Generic[F], frozen=True, kw_only=True, eq=False, dict=True):
         return not (inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(target))
 
     def offered(self, groups: Collection[str], state: str) -> bool:
-        """Return whether an agent may use the tool.
+        """Return whether the tool may be used by an agent with these groups in this state.
 
         Args:
             groups: the groups of the agent; `*` for all.
@@ -209,7 +211,7 @@ class Tool(Struct, Generic[F], frozen=True, kw_only=True, eq=False, dict=True):
 
     @functools.cached_property
     def nested(self) -> bool:
-        """Whether any argument may have members, so that unknown members are possible."""
+        """Whether an argument can be an object or list, so that it may have unknown members."""
         return any(not isinstance(each, dict) or each.get("type") not in FLAT for each in self._properties.values())
 
     @property
@@ -337,7 +339,7 @@ VALUE_SHOWN = 100
 
 
 class _Foreign(ValueError):
-    """The errors that a pydantic model reported, each with its path."""
+    """The errors that a pydantic model reported for a value, each with its path."""
 
 
 def _foreign(type_: Any, value: Any) -> Any:

@@ -1,4 +1,7 @@
-"""Checks that a record is unchanged: the digests of each run, digests saved elsewhere, and marks of removed runs."""
+"""Checks that a record (the store of all runs) is unchanged.
+
+The checks use the digests of each run, digests saved elsewhere, and the entries that are left of removed runs.
+"""
 
 ORDER = (
     "tombstones",

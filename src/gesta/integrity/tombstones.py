@@ -1,9 +1,10 @@
 """A pruned (removed) run leaves a tombstone: an entry with the run's id, times and digest, and the pos of its entries.
 
-Tombstones are entries of a special run about the record itself. They are written in the commit that removes the runs.
-The same run contains holds, which protect runs from being pruned. Each pos (number in the whole store) is used once, in
-order, without a gap. If a pos is missing and no tombstone names it, entries were removed by hand. So every removal
-shows, either as a tombstone or as a gap.
+A record is the store of all runs; a run is the sequence of an agent's entries. Tombstones are entries of a special run
+about the record itself. They are written in the commit that removes the runs. The same run contains holds: entries that
+protect runs from being pruned. Each pos (number in the whole store) is used once, in order, without a gap. If a pos is
+missing and no tombstone names it, entries were removed by hand. So every removal shows, either as a tombstone or as a
+gap.
 """
 
 from typing import TypeVar
@@ -51,7 +52,7 @@ class Tombstone(Struct, frozen=True, kw_only=True, omit_defaults=True):
     digest: str
     """Digest of its last entry, in hex. A copy of the run can be recognised by it."""
     letters: int = 0
-    """Number of letters that waited in its inbox."""
+    """Number of messages and answers that still waited in the run's inbox when it was pruned."""
 
 
 class Pruned(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -83,12 +84,12 @@ class PruningNote(Struct, frozen=True):
 
 
 async def pruned(store: Store) -> list[Pruned]:
-    """Return the values about pruned runs, in order of pruning. A copy also has those of the copied record."""
+    """Return the values about pruned runs, in order of pruning. A copy of a record also has those of the original."""
     return [value for _, value in await _values(store, PRUNED, Pruned)]
 
 
 async def pruning_notes(store: Store) -> list[PruningNote]:
-    """Return the entries about pruned runs that this record itself wrote, not those that it was copied with."""
+    """Return the entries about pruned runs that this record wrote itself, not those that a copied record wrote."""
     every = [PruningNote(row, value) for row, value in await _values(store, PRUNED, Pruned)]
     return [each for each in every if each.value.record == store.info.id]
 
@@ -129,7 +130,7 @@ def _without(gap: tuple[int, int], start: int, end: int) -> Places:
 
 
 async def _values(store: Store, key: str, shape: type[T]) -> list[tuple[Row, T]]:
-    """Return the rows and values under a key in the runs about the record itself.
+    """Return the rows and values that are stored under a key in the special runs about the record itself.
 
     Values of another type are skipped.
     """

@@ -57,14 +57,14 @@ run was cut off, computed again or continued after a saved head; the database ha
 
 
 class Flaw(Struct, frozen=True):
-    """One place where a record differs from what was written."""
+    """One difference between a record and what was written into it: its run, its place, and what is wrong."""
 
     run: str
     """Id of the run. Empty if the flaw concerns the file, or entries that were removed."""
     seq: int
     what: str
     how: How = "bytes"
-    """The kind of the flaw. `bytes` means that something cannot be read."""
+    """The kind of the flaw. `bytes` means that stored bytes cannot be read."""
 
 
 class Report(Struct, frozen=True):
@@ -76,7 +76,7 @@ class Report(Struct, frozen=True):
 
 
 class Back(Struct, frozen=True):
-    """An entry whose time is earlier than the time of the previous entry of its run."""
+    """An entry that is dated before the previous entry of its run."""
 
     run: str
     seq: int
@@ -89,7 +89,7 @@ class Back(Struct, frozen=True):
 
 
 class Head(Struct, frozen=True):
-    """The seq and digest of a run's last entry, to be saved where no writer of the record can change it."""
+    """The seq (number) and digest of a run's last entry, to be saved where no writer of the record can change it."""
 
     run: str
     seq: int
@@ -116,13 +116,14 @@ async def audit(store: Store, *kept: Iterable[Head]) -> list[Flaw]:
     """Return the first flaw of each run of a record. Cost: reads the whole record.
 
     Args:
-        kept: lists of saved heads, one list for each time at which heads were saved. No head covers later entries.
+        kept: lists of saved heads, one list for each time at which heads were saved. They prove nothing about later
+            entries.
     """
     return (await report(store, *kept)).flaws
 
 
 def untold(entries: int) -> None:
-    """Ignore the progress of a check."""
+    """Ignore the progress of a check. This is the default for `told`."""
 
 
 async def report(store: Store, *kept: Iterable[Head], told: Callable[[int], None] = untold) -> Report:
@@ -243,7 +244,7 @@ async def _shared(store: Store, base: Forked) -> bytes | None:
 
 
 async def behind(store: Store, kept: list[Head], known: set[str]) -> list[Flaw]:
-    """Return a flaw for each saved head whose entry is missing or changed although it was not pruned.
+    """Return a flaw for each saved head whose entry is missing or changed, unless its run was pruned.
 
     Args:
         kept: heads that were saved at one time.
@@ -265,7 +266,7 @@ async def behind(store: Store, kept: list[Head], known: set[str]) -> list[Flaw]:
 
 
 async def _lost(store: Store, head: Head) -> Flaw | None:
-    """Return how a run differs from a saved head; `None` if the entry of the head is unchanged."""
+    """Return the flaw by which a run differs from a saved head; `None` if the head's entry is unchanged."""
     run, seq = head.run, head.seq
     try:
         rows = await store.read(run, seq - 1, seq)
@@ -281,7 +282,7 @@ async def _lost(store: Store, head: Head) -> Flaw | None:
 
 
 async def _explained(store: Store, head: Head, since: list[PruningNote]) -> bool:
-    """Return whether a tombstone shows that the entry of a head was pruned.
+    """Return whether a tombstone (a note about a removed run) shows that the entry of a head was pruned.
 
     If a run with the same id exists now, its entries must be later than the tombstone.
     """
@@ -300,7 +301,7 @@ async def _explained(store: Store, head: Head, since: list[PruningNote]) -> bool
 
 
 async def _backwards(store: Store) -> list[Back]:
-    """Return the entries whose time is earlier than the time of the previous entry.
+    """Return the entries that are dated before the previous entry of their run.
 
     Cost: reads the times of all entries.
     """
@@ -309,7 +310,7 @@ async def _backwards(store: Store) -> list[Back]:
 
 
 def _late(backwards: list[Back], kept: list[Head], known: set[str]) -> list[Flaw]:
-    """Return flaws for entries after the saved heads whose time is earlier than the time of the previous entry."""
+    """Return flaws for entries that follow the saved heads, but are dated before the entry that precedes them."""
     until = {head.run: head.seq for head in sorted(kept, key=lambda head: head.seq) if head.run not in known}
     late = [each for each in backwards if each.seq > until.get(each.run, each.seq)]
     words = "the clock was set back, or somebody added it by hand"
@@ -350,7 +351,7 @@ async def _notes(store: Store, foreign: Foreign, blobs: Counter[str], backwards:
 
 
 async def _since(store: Store, kept: Sequence[Sequence[Head]]) -> list[str]:
-    """Return a note with the numbers of entries and runs later than the saved heads, which no head covers."""
+    """Return a note with the numbers of entries and runs newer than the saved heads, which no head covers."""
     until: dict[str, int] = {}
     for head in (head for each in kept for head in each):
         until[head.run] = max(head.seq, until.get(head.run, 0))
@@ -381,7 +382,10 @@ async def _removed(store: Store) -> list[Flaw]:
 
 
 def _lacking(first: int, last: int, count: int, begin: int | None) -> int:
-    """Return how many entries a run lacks, counted from its first seq: 1, or for a fork the seq of its `begin`."""
+    """Return how many entries a run lacks up to its last seq, `last`, if `count` were found and the first is `first`.
+
+    In a fork, whose `begin` has the seq `begin`, the seqs before that belong to its base.
+    """
     return last - (first if first == begin else 1) + 1 - count
 
 

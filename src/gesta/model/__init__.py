@@ -1,4 +1,4 @@
-"""How a model is asked (encode, send, parse), and how the tokens of a request and its reply are counted."""
+"""The interface of models: encode messages, send a request, parse the reply, and count the tokens of both."""
 
 ORDER = (
     "usage",

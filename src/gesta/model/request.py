@@ -33,7 +33,7 @@ class Envelope(Struct, frozen=True):
     """A block to send after the last block if that has another role. Some providers answer only a user's message."""
 
     def add(self, before: bytes | None, block: bytes) -> bytes:
-        """Return the bytes that a block adds to a body after the block `before`, without the `seam` at its end."""
+        """Return the bytes that a block adds to a body after the block `before`, without the block's last `seam`."""
         inner = block[: -len(self.seam)] if self.seam else block
         if before is None:
             if not self.lead or _same_role(block, self.lead):
@@ -58,7 +58,7 @@ def _same_role(one: bytes, other: bytes) -> bool:
 
 
 class Request(Struct, frozen=True, kw_only=True):
-    """One request, ready to be sent."""
+    """One request to a model, ready to be sent: its header, blocks and digest."""
 
     header: RequestHeaderContent
     envelope: Envelope
@@ -119,7 +119,8 @@ reply."""
 class Parser(Protocol):
     """Parses one reply.
 
-    The result does not depend on how the bytes are cut into pieces. The joined deltas are always a beginning of it.
+    The result does not depend on how the bytes are cut into pieces. The text of all deltas is the beginning of the
+    reply.
     """
 
     def feed(self, data: Any) -> Sequence[Delta]:
@@ -171,7 +172,7 @@ class LocalModel:
 
 
 class Given:
-    """A parser for local models, which yield replies as objects. Bytes are passed on to another parser."""
+    """A parser for models in this process, which yield replies as objects. Another parser reads replies in bytes."""
 
     __slots__ = ("_make", "_parser", "_reply")
 
@@ -196,7 +197,7 @@ class Given:
 
 
 def native_by(model: Model) -> str:
-    """Return the name stored with native items of a reply: encoder and model. Only they can read the items."""
+    """Return the name to store with a reply's native items: the encoder and model that made them and can read them."""
     return f"{model.encoder} {model.name.partition(':')[2]}"
 
 

@@ -1,4 +1,6 @@
-"""The tokens of a reply, counted in the same way for every provider. The provider's own usage stays on record.
+"""Counts the tokens of a reply in the same way for every provider. The provider's own usage stays on record.
+
+A usage is the JSON object in which a provider reports its counts, in members of its own.
 
 Source: usage of Chat Completions and Responses (OpenAI API reference), Messages (Anthropic, "Prompt caching"),
 generateContent (Gemini API, "UsageMetadata") and DeepSeek ("Context Caching"), read 2026-11.
@@ -17,17 +19,19 @@ names, include them."""
 
 
 class Counted(Struct, frozen=True, kw_only=True):
-    """The way in which some providers count tokens: the members of their usage that are added up."""
+    """The rules to read a usage of some providers: the members that are added up for input and output tokens."""
 
     known_by: str = ""
-    """A member that only the usage of these providers has; empty for the providers that no other entry knows."""
+    """A member that shows that a usage is of these providers; empty for the rules that are used if no other rules fit.
+    """
     read: tuple[str, ...]
-    """Names of members. The first that is a count is the main part of the tokens that the model read."""
+    """Names of members. The first one in a usage that is a valid count is the main part of the tokens that the model
+    read."""
     read_beside: tuple[str, ...] = ()
-    """Names of members that are added to it."""
+    """Names of members that are added to the main part of the tokens that the model read."""
     wrote: tuple[str, ...] = ()
-    """Like `read`, for the tokens that the model wrote. If empty, only `wrote_beside` counts, and the sum is never
-    unknown."""
+    """Like `read`, for the tokens that the model wrote. If empty, only the members in `wrote_beside` are added up, and
+    missing ones are 0."""
     wrote_beside: tuple[str, ...] = ()
 
 

@@ -49,12 +49,12 @@ class HookAnswer(Struct, frozen=True):
     """The verdict of a hook, and the child runs of the agents that the hook called."""
 
     verdict: Verdict | None
-    """`None` if the hook allows what it was asked about."""
+    """`None` if the hook allows the message, request, call or answer unchanged."""
     children: Children
 
 
 async def check(agent: Agent, move: Check, live: LiveRun) -> None:
-    """Ask the agent's hook about what the move names, and write its verdict and the entries that follow from it."""
+    """Ask the agent's hook that the move names, and write its verdict and the entries that follow from it."""
     turn = live.state.turn
     assert turn is not None and agent.hooks is not None
     if move.point == "call":
@@ -88,7 +88,7 @@ async def check(agent: Agent, move: Check, live: LiveRun) -> None:
 async def _check_call(agent: Agent, call: OpenCall, live: LiveRun) -> bool:
     """Ask the hook about one call, and write its verdict.
 
-    Return False if there is no verdict, because the hook failed or an agent that it called waits.
+    Return `False` if there is no verdict, because the hook failed or called an agent that waits.
     """
     tool = agent.tool(call.name)
     calling = Calling(call.name, copy.deepcopy(call.args), tool.effect if tool is not None else "once", call.seq)
@@ -112,9 +112,7 @@ def _given(agent: Agent, live: LiveRun) -> Any:
 
 
 async def _ask_hook(agent: Agent, live: LiveRun, point: Point, of: int, about: Any) -> HookAnswer | None:
-    """Return the answer of a hook.
-
-    Return `None` if the hook failed or an agent that it called waits, and write a fault.
+    """Return the answer of a hook. If it failed, or called an agent that waits, write a fault and return `None`.
 
     Args:
         point: where the hook is asked: message, request, call or answer.
@@ -144,7 +142,7 @@ async def _ask_hook(agent: Agent, live: LiveRun, point: Point, of: int, about: A
 
 
 def _fitting(agent: Agent, point: Point, given: Any) -> None:
-    """Raise an error if a hook's answer is not allowed.
+    """Check that a hook may give this answer.
 
     Raises:
         TypeError: the type of the answer is not allowed at this point.
@@ -166,7 +164,7 @@ def _fitting(agent: Agent, point: Point, given: Any) -> None:
 async def _judged(live: LiveRun, child: str, of: int, children: Children, agent: Agent, input: str) -> Outcome:
     """Call another agent for a hook, in a child run, and return its outcome.
 
-    If the hook is asked again, it does not run again.
+    If the hook is asked again, the agent does not run again: its outcome is read from the child run.
 
     Args:
         child: name of the hook's first child run; later ones get a number.

@@ -36,9 +36,9 @@ class Children(Struct):
     begun: int = 0
     """Number of child runs started so far, without those that `Context.call_as` named."""
     ends: list[Cause] = field(default_factory=list)
-    """Run and seq of the `end` of each child run that has ended; they are causes of the tool's result."""
+    """Run and seq of the `end` entry of each child run that has ended. They become causes of the tool's result."""
     at_work: list[str] = field(default_factory=list)
-    """Names of the child runs that have not ended."""
+    """Names of the child runs that have not ended yet."""
     doubts: set[str] = field(default_factory=set)
     """Names of tools in the ended child runs with a call of which nobody knows whether it happened."""
 
@@ -92,12 +92,12 @@ class Trial(Struct, frozen=True):
     key: str
     """Idempotency key of the attempt."""
     cancelled: Callable[[], bool] = lambda: False
-    """Returns whether nobody waits for the attempt any more."""
+    """Function that returns whether the run has stopped waiting for the attempt."""
     children: Children = field(default_factory=Children)
     mark: Any = None
-    """The `Mark` of the attempt: the attempt counts as running as long as anything refers to this object."""
+    """The `Mark` of the attempt. While any object refers to it, the attempt is treated as running."""
     checked: float = math.inf
-    """Time by `time.monotonic` at which this process certainly had the right to write the run."""
+    """Time (`time.monotonic`) of the last check that this process had the right to write the run."""
     state: Any = None
     """The state that the previous attempt passed to `NeedsAnswer`, if it had to ask a person."""
 
@@ -136,7 +136,7 @@ def _header(live: LiveRun, seq: int) -> str | None:
 
 
 def turn_context(live: LiveRun) -> Context:
-    """Return the context for a function that is called for a turn, such as a hook. Its key is empty."""
+    """Return the context for a function that is called for a whole turn, such as a hook. Its `key` is empty."""
     opened, turn = live.state.opened, live.state.turn
     assert opened is not None and turn is not None
     return Context(
@@ -194,7 +194,7 @@ async def _call_agent(live: LiveRun, trial: Trial, part: str, agent: Agent, inpu
 
 
 def refuse_deep(live: LiveRun, cause: int) -> None:
-    """Raise TooDeep if the policy does not allow a further level of child runs. A second refusal ends the turn.
+    """Raise TooDeep if the policy does not allow another level of child runs. A second refusal ends the turn.
 
     Args:
         cause: seq of the entry that would have started the child run.
@@ -220,7 +220,7 @@ def _note_depth(live: LiveRun, cause: int, type: str, message: str) -> None:
 
 
 class ChildTask(Struct, frozen=True):
-    """Task that a part of a run gives to another agent."""
+    """A task that a tool, a hook or another part of a run passes to another agent."""
 
     child: str
     """Name of the child run."""
@@ -229,15 +229,15 @@ class ChildTask(Struct, frozen=True):
     input: str
     """The text that the agent is asked."""
     by: str
-    """Name of the tool, or of the other part of the run, that gives the task."""
+    """Name of the tool, or of the other part of the run, that passes the task on."""
     cause: int
     """Seq of the entry that the task was made from."""
 
 
 async def hand_over(live: LiveRun, agent: Agent, task: ChildTask) -> Outcome:
-    """Call another agent in a child run, and return its outcome.
+    """Run another agent for a task, in a child run, and return its outcome.
 
-    The call is recorded as an `edge` entry before it is made. What the child run spent is recorded afterwards.
+    An `edge` entry that names the child run is written before. What the child run spent is recorded afterwards.
 
     Raises:
         ChildWaits: the child run cannot continue now, or waits for somebody.
@@ -274,7 +274,7 @@ def child_name(call: OpenCall) -> str:
 
 
 def _allowance(live: LiveRun, child: str) -> dict[str, Any] | None:
-    """Return the amounts that a child run may spend: as recorded when it was called before, or else an equal share."""
+    """Return the amounts that a child run may spend: those on record if it was called before, else an equal share."""
     assert live.state.turn is not None
     spending = live.state.turn.spending
     edge = spending.edge_of(child)

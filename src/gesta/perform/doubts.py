@@ -30,7 +30,7 @@ from gesta.store import Store
 
 
 async def settle(agent: Agent, call: OpenCall, live: LiveRun) -> None:
-    """Write the result of a call if a person answered it or resolved it. Otherwise ask the tool's `reconcile`.
+    """Write the result of a call if a person supplied or resolved it. Otherwise ask the tool's `reconcile`.
 
     `reconcile` is asked about the call's last attempt: once while the attempt may be running, and once after it has
     ended.
@@ -62,7 +62,7 @@ def _write_answer(tool: Tool | None, call: OpenCall, live: LiveRun) -> None:
 
 
 def _resolve(tool: Tool | None, call: OpenCall, live: LiveRun) -> None:
-    """Write the result that follows from a person's resolution of the doubt: done, or not done."""
+    """Write the result that follows from a resolution: a person's statement whether the effect happened."""
     last = call.last
     assert last is not None
     done = last.verdict == "done"
@@ -77,7 +77,7 @@ def _resolve(tool: Tool | None, call: OpenCall, live: LiveRun) -> None:
 
 
 async def _look(call: OpenCall, live: LiveRun) -> bool:
-    """Return whether the last attempt has certainly ended. Write down what was found, unless it was written before."""
+    """Return whether the last attempt has certainly ended. Write an entry about it, unless there is one already."""
     last, journal = call.last, live.log.journal
     assert last is not None
     if last.process == journal.lease.owner:
@@ -107,7 +107,7 @@ async def _gone(process: str, live: LiveRun) -> bool:
 
 
 async def _asked(tool: Tool, given: tuple[Any, ...]) -> Any:
-    """Return the answer of the tool's `reconcile`. A function that is not async is called in a thread."""
+    """Return what the tool's `reconcile` returns. If the function is not async, it is called in a thread."""
     assert tool.reconcile is not None
     if inspect.iscoroutinefunction(tool.reconcile):
         return await tool.reconcile(*given)
@@ -150,7 +150,7 @@ async def _reconcile(agent: Agent, call: OpenCall, live: LiveRun, *, over: bool)
 
 
 async def settle_idle(agent: Agent, live: LiveRun) -> None:
-    """Write "interrupted" as the result of each call of an agent whose child run ended without trying any effect.
+    """Write "interrupted" as the result of each call that runs an agent, if that agent's run ended without any effect.
 
     Such a call is not in doubt, because nothing happened.
     """

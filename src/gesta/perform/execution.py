@@ -33,7 +33,7 @@ GONE_OPTION = "gone= of gesta.open"
 
 
 class TurnCaller(msgspec.Struct, eq=False):
-    """Values that the caller of a turn passes: listeners, a stop request, and dependencies of the tools."""
+    """What the caller of a turn passes: listeners, a way to stop the turn, and dependencies of the tools."""
 
     broadcast: Broadcast | None
     """Sends the words of the turn to listeners; `None` if nobody can listen."""
@@ -61,7 +61,7 @@ class Terms(msgspec.Struct, frozen=True):
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
-    """Task that a run gives to a child run."""
+    """A task that a run passes to a child run, with the names and amounts for it."""
 
     name: str
     """Name of the child run."""
@@ -69,9 +69,9 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     """Key of the task: a second task with the same key is not done again."""
     content: SystemContent
     cause: Cause
-    """The run that gives the task, and the seq of its `edge` entry."""
+    """Id of the run that passes the task, and seq of its `edge` entry."""
     source: tuple[str, ...]
-    """Path of the span that gives the task, from the root."""
+    """Names of the spans (parts of the run) that contain the call, from the root inwards."""
     allowance: dict[str, Any] | None = None
     """Amounts that the child run may spend; `None` without a budget. See `decide.budget.share`."""
     run: str = ""
@@ -81,7 +81,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Host(Protocol):
-    """Methods of a record that a live run uses: to run other agents, and to send results to the inbox."""
+    """Interface of the record as a live run uses it: to run other agents, and to send results to the inbox."""
 
     @property
     def address(self) -> str:
@@ -105,7 +105,7 @@ class Host(Protocol):
         """
 
     def save(self, result: Letter) -> None:
-        """Send the result of an attempt to the run's inbox, if nobody waits for the attempt any more.
+        """Send the result of an attempt to the run's inbox, because the run has stopped waiting for the attempt.
 
         May be called in any thread.
         """
@@ -126,7 +126,7 @@ USUAL = Limits()
 
 
 class Heading(msgspec.Struct, frozen=True):
-    """The part of a request that all requests of an agent share: the header entry, and what is around the messages."""
+    """The part of a request that all requests of an agent share: the header entry, and the bytes around messages."""
 
     agent: Agent
     header: RequestHeaderContent
@@ -180,7 +180,7 @@ class LiveRun:
         return self.host.address
 
     def inside(self, log: Log) -> "LiveRun":
-        """Return a live run with the same state that writes into `log`, the log of another span of the run."""
+        """Return a live run with the same state that writes its entries into another span of the run, through `log`."""
         inner = object.__new__(LiveRun)
         inner.__dict__ |= self.__dict__  # `copy` takes ten times as long
         inner.log = log
@@ -192,7 +192,7 @@ class LiveRun:
         return self.log.journal.clock
 
     def span(self, seq: int) -> TraceContext | None:
-        """Return the tracing span of the part of the turn that began with the entry `seq`.
+        """Return the tracing span for the part of the turn that begins with the entry `seq`.
 
         Return `None` if no turn is open. Return `None` also in a child run that was resumed by itself, because only its
         parent run knows its trace.
@@ -217,7 +217,7 @@ class LiveRun:
         return entries
 
     def head(self, agent: Agent) -> Heading:
-        """Return the part of a request that all requests of an agent share. It is made once for each agent object."""
+        """Return the part of a request that all requests of an agent share. It is cached for each agent object."""
         if self.heading is None or self.heading.agent is not agent:
             header = agent.formats().dress(agent.header())
             if self.made is not None and self.made[2] is agent:
@@ -281,7 +281,7 @@ class Kept(msgspec.Struct, frozen=True):
     head: int
     """Seq of the last folded entry."""
     digest: bytes
-    """Digest of that entry, which shows whether the run is still the same."""
+    """Digest of the last folded entry. If the run now has another digest, the kept state is not used."""
     state: RunState
     prompt: Prompt
 

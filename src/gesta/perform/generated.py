@@ -58,7 +58,7 @@ def checked_call(agent: Agent, call: ReplyCall) -> ToolCallContent:
 
 
 def _object(text: str) -> tuple[dict[str, Any] | None, str]:
-    """Return the arguments read from a text and an empty string, or `None` and what is wrong with the text.
+    """Return the arguments in a text and an empty string; if they cannot be read, `None` and what is wrong.
 
     An empty text means no arguments.
     """

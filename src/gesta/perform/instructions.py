@@ -1,7 +1,8 @@
 """Instructions that a function makes: it is called once in a turn, and the request header records their text.
 
-All requests of a turn then begin with the same bytes, which the caches of providers need. A process that continues or
-replays the turn reads the text and does not call the function again. If the function fails, the turn ends.
+A turn is one message to an agent and all the work up to its answer. All its requests then begin with the same bytes,
+which the caches of providers need. A process that continues or replays the turn reads the text and does not call the
+function again. If the function fails, the turn ends.
 """
 
 from traceback import format_exception
@@ -42,7 +43,7 @@ async def instructed(agent: Agent, live: LiveRun) -> Agent | None:
 
 
 def _unmade(agent: Agent, failure: Exception) -> Error:
-    """Return the error to record when the function that makes the instructions failed."""
+    """Return the error to record if the function that makes the instructions failed."""
     assert not isinstance(agent.instructions, str)
     said, name = message_of(failure), type(failure).__name__
     message = f"{function_name(agent.instructions)}{MADE_NONE}{name}: {said}"

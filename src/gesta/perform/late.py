@@ -1,4 +1,4 @@
-"""Sends the result of an attempt that nobody waits for any more as a letter. The result counts for that attempt only.
+"""Sends the result of an attempt that nobody waits for any more as a letter, to be recorded for that attempt only.
 
 An attempt is one execution of a tool call. A fault is an entry about an attempt that failed or did not begin. A letter
 is content in the inbox of a run; the process that holds the run turns it into an entry. The letter's key names the
@@ -86,9 +86,9 @@ async def attempt_of(letter: Letter, store: Store) -> Entry | None:
 
 
 def placed(content: Content, attempt: Entry | None, calls: dict[int, OpenCall]) -> Content:
-    """Return the content to write for a letter. A result for a call that already has one is marked as late.
+    """Return the content to write for a letter. If the call already has a result, another result is marked as late.
 
-    Letters that fit nothing in the run become a key-value entry that says so.
+    A letter that fits nothing in the run becomes a key-value entry that says so.
 
     Args:
         content: content of the letter.

@@ -42,7 +42,7 @@ from gesta.text.redactor import SECRETS, Flow
 
 
 class Coming(Struct):
-    """A reply that is being received: its bytes so far, and which of its words listeners were sent."""
+    """A reply while it is being received: its bytes so far, and what was already sent to listeners."""
 
     message: int
     """Seq of the request."""
@@ -57,23 +57,23 @@ class Coming(Struct):
     in_text: bool = False
     """Whether the model writes its tool calls as text, so that a formatter reads them from the reply."""
     unheard: bool = False
-    """Whether words came while nobody listened. From then on no words are sent; the whole reply is sent once it is on
-    record."""
+    """Whether words came when there was no listener. From then on no words are sent; the whole reply is sent once it is
+    on record."""
     thought: bool = False
-    """Whether listeners were sent reasoning."""
+    """Whether reasoning was sent to listeners."""
     answering: bool = False
-    """Whether listeners were sent the end of the reasoning, because the answer has begun."""
+    """Whether the answer has begun, and listeners were told that the reasoning is complete."""
     flows: dict[str, Flow] = field(default_factory=dict)
     """Filters that remove secrets from the words for listeners: one for `text` and one for `thought`."""
     secret: bool = False
     """Whether the reply contains a secret. Then its bytes are not recorded, because the secret may be split among them.
     """
     quiet: bool = False
-    """Whether listeners are sent the answer only after a hook has allowed it."""
+    """Whether the answer is held back from listeners until a hook has allowed it."""
 
 
 async def ask(agent: Agent, live: LiveRun, *, smaller: bool = False) -> None:
-    """Ask the model once. Write the request, and afterwards the reply or a fault.
+    """Send one request to the model. Write the request, and afterwards the reply or a fault.
 
     Args:
         smaller: whether the prompt is too large. If a part of it could be left out, the model is not asked this time.
@@ -232,7 +232,7 @@ async def _read_pieces(
 
 
 def _gives_answer(agent: Agent, reply: Reply) -> bool:
-    """Return whether a reply only calls the tool by which the model gives an answer of the agent's output type."""
+    """Return whether the reply's only calls are of the tool by which the model answers in the agent's output type."""
     return agent.answers_by() == "tool" and all(call.name == ANSWER for call in reply.calls)
 
 
@@ -293,7 +293,7 @@ def _write_fault(agent: Agent, live: LiveRun, entry: Entry, raised: BaseExceptio
 
 
 def _raw(coming: Coming) -> dict[str, Any]:
-    """Return the compressed bytes of the reply for the record; an empty dict if they contain a secret."""
+    """Return the reply's received bytes, compressed, for the record; an empty dict if they contain a secret."""
     data = b"".join(coming.raw)
     if coming.secret or SECRETS.bytes(data) is not data:
         return {}

@@ -81,7 +81,7 @@ def _close(move: Close, live: LiveRun) -> None:
 
 
 async def _pause(move: Pause, live: LiveRun) -> None:
-    """Wait until the next try of a failed request is due.
+    """Wait until it is time to send a failed request again.
 
     The wait itself is not recorded. Another process that continues the turn waits only for the rest, by the clock.
     """

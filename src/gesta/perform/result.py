@@ -1,4 +1,7 @@
-"""Turns what a tool's function returned or raised into the content of a `tool-result` entry, which the model reads."""
+"""Turns what a tool's function returned or raised into the content of a `tool-result` entry, which the model reads.
+
+The tool state is a word that decides which tools a run may use. A tool can change it.
+"""
 
 import traceback
 from typing import Any
@@ -43,7 +46,7 @@ def result_of(returned: Returned, tool: Tool | None, call: int) -> ToolResultCon
 
 
 def stated(tool: Tool | None, content: ToolResultContent) -> ToolResultContent:
-    """Return a result with the tool state that the tool sets, and with whether it ends the turn.
+    """Return a result with two rules of its tool added: the next tool state of the run, and whether the turn ends.
 
     Only results of tools that succeeded are changed.
     """

@@ -43,7 +43,7 @@ class Sources:
 
     @property
     def holding(self) -> bool:
-        """Whether a source keeps a call open for a turn that waits for a person."""
+        """Whether a source keeps a call open while its turn waits for a person."""
         return any(each.holding for loop in self._opened.values() for each in loop.opened.values())
 
     async def __aenter__(self) -> Self:
@@ -82,7 +82,7 @@ class Sources:
         return replace(agent, tools=[*own, *kept])
 
     def ended(self, run: str) -> None:
-        """Make all sources drop the calls that they hold for a run, because its turn has ended."""
+        """Ask all sources to drop the calls that they hold for a run, because its turn has ended."""
         for loop in self._opened.values():
             for each in loop.opened.values():
                 each.ended(run)
@@ -97,7 +97,7 @@ def _is(one: object, other: object) -> bool:
 
 
 def _apart(agent: Agent[Any], own: list[Tool], before: list[Tool], found: list[Tool]) -> list[Tool]:
-    """Return the tools of sources whose names are not taken by another tool.
+    """Return the tools of sources whose names no other tool has.
 
     Args:
         agent: the agent, for the text of an error.

@@ -25,7 +25,7 @@ class TurnLeft(BaseException):
 
 
 class Stop:
-    """Request to stop a turn, with the cancel scopes in the turn that the request cancels.
+    """A request to stop a turn; `ask` makes it. The object knows the cancel scopes in the turn that it has to cancel.
 
     Args:
         grace_s: seconds for which tools with effects may go on.
@@ -46,13 +46,13 @@ class Stop:
             above.join(self)
 
     def join(self, below: "Stop") -> None:
-        """Add the turn of a child run, which is asked to stop whenever this turn is."""
+        """Add the stop request of a child run's turn: that turn is asked to stop whenever this turn is."""
         self._below.append(below)
         if self.asked:
             below.ask(now=self._now)
 
     def part(self, below: "Stop") -> None:
-        """Remove the turn of a child run that `join` added. Do nothing if it is not there."""
+        """Remove the stop request of a child run's turn that `join` added. Do nothing if it is not there."""
         if below in self._below:
             self._below.remove(below)
 
@@ -167,9 +167,8 @@ class Breaking:
 async def attended(stop: Stop, work: Callable[[], Awaitable[T]]) -> T:
     """Await work in a task of its own, and return its value.
 
-    If the caller is cancelled, ask the work to stop and wait for it.
-
-    A second cancellation ends the grace. Only asyncio sends a second one; a cancel scope of anyio does not.
+    If the caller is cancelled, the work is asked to stop, and the caller waits for it. A second cancellation ends the
+    grace. Only asyncio sends a second one; a cancel scope of anyio does not.
     """
     given: list[T] = []
     failures: list[BaseException] = []

@@ -1,10 +1,10 @@
-"""A tool's thread may outlive the turn that called it. It still counts as running, and its result is not lost.
+"""A tool's thread may outlive the turn that called it. The attempt is then still treated as running.
 
-A turn is one message to an agent and all the work up to its answer. An attempt is one execution of a tool call. Python
-cannot stop a thread from outside. Code that stops waiting for a thread, after a timeout or a cancellation, calls
-`ThreadCall.leave`. It returns the result if there is one; otherwise the thread hands over its result when it ends. The
-threads and tasks of an attempt refer to its `Mark`, and its subprocesses are listed here, so that this process knows
-when the last of them has ended. Threads are daemons: they do not keep the process from ending.
+Its result is not lost. A turn is one message to an agent and all the work up to its answer. An attempt is one execution
+of a tool call. Python cannot stop a thread from outside. Code that stops waiting for a thread, after a timeout or a
+cancellation, calls `ThreadCall.leave`. It returns the result if there is one; otherwise the thread hands over its
+result when it ends. The threads and tasks of an attempt refer to its `Mark`, and its subprocesses are listed here, so
+that this process knows when the last of them has ended. Threads are daemons: they do not keep the process from ending.
 """
 
 import math
@@ -45,7 +45,7 @@ class Returned(Struct, frozen=True):
 
 
 class Mark:
-    """Object that exists as long as a thread, task or call of one attempt may be running in this process."""
+    """An object to which the threads, tasks and calls of one attempt refer. It is freed when all of them have ended."""
 
     __slots__ = ("__weakref__",)
 
@@ -60,12 +60,12 @@ _SLOTS: RunVar[anyio.CapacityLimiter] = RunVar("gesta_threads")
 def mark_of(attempt: str, keep: Callable[[], Callable[[], None]]) -> Mark:
     """Create and return the mark of an attempt.
 
-    The attempt counts as running until nothing refers to the mark any more.
+    The attempt is treated as running until nothing refers to the mark any more.
 
     Args:
         attempt: name of the attempt, unique in this process.
-        keep: called at once; makes this process count as running until the function that it returns is called, which
-            happens when the mark is garbage-collected. See `Store.keep`.
+        keep: is called at once, and returns a function that is called when the mark is freed. In between, other
+            processes see this process as running. See `Store.keep`.
     """
     mark = _AT_WORK[attempt] = Mark()
     finalize(mark, keep()).atexit = False
@@ -86,11 +86,11 @@ def unmarked(start: Callable[..., object], *args: Any) -> None:
 
 
 class NotBegun(Exception):
-    """Raised instead of a late call: this process was suspended, and another may have continued the run."""
+    """Raised instead of a late call: this process was suspended, and another one may have continued the run."""
 
 
 def unless_stale(checked: float, call: ThreadFunction) -> Any:
-    """Call a function and return its value. Raises NotBegun if more than `STALE_S` seconds have passed since `checked`.
+    """Call a function and return its value. Raises NotBegun if `checked` is more than `STALE_S` seconds ago.
 
     Args:
         checked: time by `time.monotonic` at which this process certainly had the right to write the run.
@@ -116,7 +116,7 @@ def runs_subprocess(attempt: str) -> bool:
 
 
 def popen(attempt: str, descriptor: int | None, *args: Any, **options: Any) -> "subprocess.Popen[Any]":
-    """Start a subprocess of an attempt. While the subprocess runs, this process counts as running; see `Context.popen`.
+    """Start a subprocess of an attempt. While it runs, other processes see this process as running.
 
     Args:
         attempt: name of the attempt, unique in this process.
@@ -218,7 +218,7 @@ class ThreadCall:
             return self._returned
 
     def gave(self, failure: BaseException) -> bool:
-        """Return whether the called function raised this exception object."""
+        """Return whether it was the called function that raised this exception object."""
         return self._returned is not None and self._returned.failure is failure
 
     def _note(self, run: Callable[[ThreadFunction], Any], call: ThreadFunction) -> None:
@@ -245,7 +245,7 @@ async def caught(work: Awaitable[Any], marks: Sequence[Mark | None] = ()) -> Ret
     the call.
 
     Args:
-        marks: the mark of everything that the code starts, or an empty list to keep the present mark. The caller
+        marks: the marks (see `Mark`) that what the code starts refers to; empty to keep the present mark. The caller
             empties the list later, because a caught exception would otherwise keep the mark alive.
     """
     before = _STARTED_BY.set(marks[0] if marks else _STARTED_BY.get())

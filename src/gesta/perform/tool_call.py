@@ -1,7 +1,8 @@
 """Runs tools. An attempt is one execution of a tool call; its entry is durable before the tool runs.
 
-The calls of one move run at the same time. Every result but the last is awaited until it is durable; the last one is
-committed with the entries after it. A tool with effects runs to its end even if its turn is asked to stop.
+A call is in doubt if nobody knows whether its effect happened. A letter is content for the inbox of a run. The calls of
+one move run at the same time. Every result but the last is awaited until it is durable; the last one is committed with
+the entries after it. A tool with effects runs to its end even if its turn is asked to stop.
 """
 
 import math
@@ -129,7 +130,7 @@ async def _with_slots(works_: Sequence[ReadyCall], live: LiveRun) -> list[ReadyC
 
 
 async def _try_all(works_: Sequence[ReadyCall], live: LiveRun) -> None:
-    """Make several calls at the same time. If the log fails, raise its first error after all calls have ended."""
+    """Make several calls at the same time. If an entry cannot be written, raise the error once all calls have ended."""
     trials = [_write_attempt(work, live) for work in works_]
     keep, marks = live.log.journal.store.keep, dict[int, Mark]()
     for work, (attempt, _) in zip(works_, trials, strict=True):
@@ -194,7 +195,7 @@ async def _on_record(trials: Sequence[tuple[Entry, str]], live: LiveRun) -> None
 async def _told_meanwhile(trials: Sequence[tuple[Entry, str]], live: LiveRun) -> bool:
     """Return whether a letter came while the attempts were committed. If so, write that none of them began.
 
-    Raises LeaseLost if another process holds the run now; letters to it say that none of the attempts began.
+    Raises LeaseLost if another process holds the run now. Then letters for that process say that none of them began.
     """
     journal, run = live.log.journal, live.log.run
     why = Error(type=UNSTARTED, message="a letter came first, so it was not begun")
@@ -309,7 +310,7 @@ async def _try(work: ReadyCall, attempt: Entry, trial: Trial, live: LiveRun) -> 
 
 
 def _stood_still(live: LiveRun, attempt: Entry, key: str) -> None:
-    """Write that an attempt did not begin because this process was suspended. A letter says it if the log fails."""
+    """Write that an attempt did not begin, because this process was suspended. If the log fails, a letter says it."""
     error = Error(type=UNSTARTED, message="this process stood still, so it was not begun")
     fault = FaultContent(of=attempt.seq, error=error, over=True)
     live.write(fault, attempt.seq)
@@ -338,7 +339,7 @@ def _told(live: LiveRun, work: ReadyCall, attempt: Entry, trial: Trial, returned
 def _outcome(work: ReadyCall, attempt: int, returned: Returned, *, over: bool) -> Any:
     """Return the content for a function that has ended: its result, or a fault if the call is now in doubt.
 
-    `over` says whether no subprocess of the attempt runs any more.
+    `over` says whether all subprocesses of the attempt have ended too.
     """
     failure, tool = returned.failure, work.tool
     if isinstance(failure, InDoubt) or (failure is not None and not isinstance(failure, GestaError)):

@@ -1,4 +1,4 @@
-"""The parts of an opened record: turns of runs, leases, forks, event streams, inboxes, and the class `Record`."""
+"""The parts of an opened record (the store of all runs): turns, leases, forks, event streams and inboxes."""
 
 ORDER = (
     "forks",

@@ -1,7 +1,7 @@
 """Ends the open turns of child runs when the turn of their parent run ends or no longer waits for them.
 
-A turn is one message to an agent and all the work up to its answer. Otherwise a late approval could continue a turn
-whose answer nobody waits for. If another process holds the child run, a letter is sent to that run, and the other
+Otherwise a late approval could continue a turn whose answer nobody waits for. A turn is one message to an agent and all
+the work up to its answer. If another process holds the child run, a letter is sent to that run's inbox, and the other
 process ends the turn at its next step.
 """
 

@@ -58,7 +58,7 @@ class Followed(Struct):
 
 
 class EntryEvents:
-    """Makes the events of the entries of some runs."""
+    """Makes the events that listeners get from the entries of some runs."""
 
     def __init__(self) -> None:
         self.runs: dict[str, Followed] = {}
@@ -135,7 +135,7 @@ class EntryEvents:
         return True
 
     def _shown(self, key: Key) -> bool:
-        """Return whether an explanation shows an entry. All entries of runs that are not followed count as shown."""
+        """Return whether an explanation shows an entry; `True` for every entry of a run that is not followed."""
         origin = self._origins.get(key[0])
         return origin is None or (key[1] in origin.nodes and not origin.became(key[1]))
 
@@ -204,7 +204,7 @@ def _result(content: kinds.ToolResultContent, run: Followed) -> Iterator[Event]:
 
 
 def _waits(waiting: Waiting, entry: Entry, run: Followed) -> Event:
-    """Return the event of a wait that an entry begins."""
+    """Return the event which says that the turn now waits, for an entry such as an approval request."""
     return waiting_event(described(waiting, entry.run, run.state), entry.run)
 
 
@@ -236,6 +236,6 @@ def _message(entry: Entry, run: Followed) -> int:
 
 
 def waiting_event(waiting: Waiting, run: str) -> Event:
-    """Return the event that tells listeners of a wait. It ends the dialogue, except for a timer."""
+    """Return the event that tells listeners of a wait. It is marked as the dialogue's end, except for a timer."""
     text, over = waiting.question or waiting.text, waiting.what != "timer"
     return WaitingEvent(content=text, waiting=waiting, run=run, end_of_message=True, end_of_dialog=over)

@@ -60,7 +60,7 @@ class Target(Struct, frozen=True, kw_only=True):
 
 
 class OpenedTurn:
-    """Finds the turn of a message: a new turn, or the turn that a message with the same key opened before."""
+    """Recognises the turn of a message: a new turn, or the turn that an earlier message with the same key opened."""
 
     def __init__(self, key: str | None) -> None:
         self._key, self._seq = key, 0
@@ -211,7 +211,7 @@ class Follower:
         return told
 
     async def _reached(self) -> int:
-        """Add the child runs of the followed runs. Return the pos after which the watch adds entries to the queue."""
+        """Add the child runs of the followed runs. Return the pos from which on the watch adds entries to the queue."""
         while True:
             reached = self._watch.pos
             rows = await self._watch.store.runs(self._target.session)
@@ -246,7 +246,7 @@ class Follower:
                 await _advance(order, run, source)
 
     async def _missed(self, before: Entry) -> list[Event]:
-        """Return the events of earlier entries of the run that the watch did not pass on, without entries of a base."""
+        """Return the events of earlier entries of the run that the watch did not pass on, without those of its base."""
         told: list[Event] = []
         async for page in pages(self._watch.store, before.run, self.runs[before.run]):
             for entry in page:

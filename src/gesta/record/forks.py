@@ -1,8 +1,8 @@
 """A fork repeats no effect. A call in a fork gets the result of the same call in the base, if there is one.
 
-A fork is a run that shares the first entries of another run, its base. Any other call runs only if its tool is pure or
-was named when the fork was made. Otherwise the call waits for a person's approval. This also holds when somebody
-resumes the fork later. So the `attempt` entries of the fork name every effect that it ever tried.
+A fork is a run that shares the first entries of another run, its base. If the base has no result for a call, the call
+runs only if its tool is pure or was named when the fork was made. Otherwise it waits for a person's approval. This also
+holds when somebody resumes the fork later. So the `attempt` entries of the fork name every effect that it ever tried.
 """
 
 from collections.abc import Iterable
@@ -60,7 +60,7 @@ async def base_below(name: str, live: LiveRun) -> Forked | None:
 def _fenced(tool: Tool, base: Forked) -> Tool:
     """Return a tool for a fork: each call needs approval, and a call that was begun before the fork is not tried again.
 
-    A tool that may run in the fork keeps its effect policy; `_answered` then approves its calls.
+    A tool that may run in the fork keeps its `effect`; `_answered` then approves its calls.
     """
     if _free(tool, base):
         return msgspec.structs.replace(tool, approval=True)
@@ -73,9 +73,9 @@ def _free(tool: Tool, base: Forked) -> bool:
 
 
 async def _answered(agent: Agent, base: Forked, waits: Iterable[Waiting], live: LiveRun) -> bool:
-    """Settle waiting calls of a fork, by a result from the base, or by an approval if the tool may run in the fork.
+    """End the waits of calls in a fork, by a result from the base, or by an approval if the tool may run in the fork.
 
-    Return False if no call could be settled.
+    Return `False` if no wait could be ended.
     """
     waits = list(waits)
     if not waits:
@@ -120,7 +120,7 @@ def given(entries: Iterable[Entry]) -> dict[CallDigest, list[Entry]]:
 
 
 def _place(own: Iterable[Entry], named: CallDigest, seq: int) -> int:
-    """Return how many calls with the same tool and arguments precede a call. Each may have had a different result."""
+    """Return how many earlier calls in the run have this tool and arguments: the index of the result in the base."""
     before = [entry.content for entry in own if entry.seq < seq]
     return sum(
         isinstance(each, ToolCallContent) and (each.tool_name, digest_of(each.tool_args)) == named for each in before

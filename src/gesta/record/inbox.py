@@ -1,9 +1,9 @@
 """Reads runs, and sends messages and answers of people to the inboxes of runs. This needs no lease and no agent.
 
-An entry is one recorded fact of a run; its seq is its number there. A letter in an inbox waits until the process that
-continues the run writes it into the log. The key of a letter is made from the wait that it answers. So Python and the
-command line use the same key, and the first of two answers counts. After an approval was refused as invalid, the key
-changes, so that a valid approval can follow.
+An entry is one recorded fact of a run; its seq is its number there. A lease is the right to write a run. A letter in an
+inbox waits until the process that continues the run writes it into the log. The key of a letter is made from the wait
+that it answers. So Python and the command line use the same key, and only the first of two answers is used. After an
+approval was refused as invalid, the key changes, so that a valid approval can follow.
 """
 
 import json
@@ -289,7 +289,7 @@ class Inbox:
     async def _key(self, run: str, word: Word) -> str:
         """Return the key of the letter with an answer.
 
-        Two answers to one wait have the same key, so only the first one counts.
+        Two answers to one wait have the same key, so the second one is ignored.
 
         An approval gets another key if its token differs, or if an earlier approval was refused. A resolution gets
         another key once the attempt in doubt has certainly ended.

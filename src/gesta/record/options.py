@@ -27,7 +27,7 @@ class TurnOptions(TypedDict, total=False):
     model: Model | str
     """Model of this turn, used in place of the agent's own."""
     settings: dict[str, Any]
-    """Settings of the model's requests in this turn; they are added to the agent's own and win over them."""
+    """Settings of the model's requests in this turn, such as `temperature`. They override the agent's own."""
 
 
 class MessageOptions(TurnOptions, total=False):

@@ -54,7 +54,7 @@ OF_MESSAGE = {"session", "key", "user", "traceparent"}
 
 
 class Record(Inbox):
-    """An opened record, as `gesta.open` returns it."""
+    """An opened record (store of runs), as `gesta.open` returns it."""
 
     def __init__(
         self, store: Store, bind: Callable[[Agent], Agent], tasks: TaskGroup | None = None, clock: Clock = utc_now
@@ -81,7 +81,7 @@ class Record(Inbox):
 
     @property
     def info(self) -> Info:
-        """Id, address and creation time of the store, and its mark if it is a copy of another store."""
+        """Id, address and creation time of the store. For a copy of another store, also the last copied pos."""
         return self.store.info
 
     async def run(

@@ -168,7 +168,7 @@ class Turns:
                     wait_s = min(wait_s * 1.5, LAST_WAIT_S)
 
     async def _busy(self, run: str, opening: Opening, name: str) -> Outcome | None:
-        """Return the outcome of a message's turn if it has ended. With a `name`, ask another open turn to end."""
+        """Return the outcome of the message's own turn if it has ended. With a `name`, ask the open turn to end."""
         before = await opened_before(self.store, run, opening)
         if before is None and name:
             cancel = encode_content(SignalContent(name="cancel", by="a new message"), None)
@@ -199,7 +199,7 @@ class Turns:
             return await self._served(bound, live, ended)
 
     async def _behind(self, agent: Agent, opening: Opening, live: LiveRun) -> Outcome | None:
-        """Run the turns before a new message. If one waits, return its outcome, because the message has to wait."""
+        """Finish the turns ahead of a new message. If one of them waits, return its outcome: the message is queued."""
         check_here(live.log.run, live.state, self.store)
         turn, policy = live.state.turn, agent.policy.when_busy
         if live.state.open:

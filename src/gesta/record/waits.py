@@ -1,9 +1,7 @@
 """Reads what an open turn waits for.
 
-A turn is one message to an agent and all the work up to its answer. The waits of a turn include the waits of its child
-runs, where a person must answer.
-
-A wait is one thing that an open turn cannot go on without, such as an approval.
+A wait is one thing that an open turn cannot go on without, such as an approval. A turn is one message to an agent and
+all the work up to its answer. The waits of a turn include the waits of its child runs, where a person must answer.
 """
 
 from datetime import datetime
@@ -57,7 +55,7 @@ async def with_waits_below(store: Store, outcome: Outcome, now: datetime) -> Out
 
 
 async def turn_ended(store: Store, row: RunRow) -> bool:
-    """Return whether the last entry of a run is the end of a turn. A pruned run counts as ended.
+    """Return whether the last entry of a run is the end of a turn; `True` for a pruned (removed) run.
 
     Cost: reads two rows.
     """

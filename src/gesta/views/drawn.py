@@ -1,8 +1,9 @@
 """Finds which values, names and passages of its sources an answer repeats.
 
-The causes of an answer show everything that the model was sent: the whole conversation. This module finds the parts
-that the answer repeats. It compares words, not meaning, so rephrased content is not found. If several sources contain a
-repeated passage, the first of them is named, and in addition those in the answer's own turn.
+The sources are the nodes of the answer's explanation: entries such as the question and the results of tools. They
+contain everything that the model was sent: the whole conversation. This module finds the parts that the answer repeats.
+It compares words, not meaning, so rephrased content is not found. If several sources contain a repeated passage, the
+first of them is named, and in addition those in the answer's own turn.
 """
 
 import re
@@ -66,12 +67,12 @@ class Word(Struct, frozen=True):
     start: int
     end: int
     value: bool = False
-    """Whether the word is a number, an id or an address, or has a capital inside. Such a word counts as a passage
-    alone."""
+    """Whether the word is a number, an id or an address, or has a capital inside. One such word is enough for a
+    passage."""
     capital: bool = False
     """Whether the word begins with a capital, in a text that is not written in capitals throughout."""
     name: bool = False
-    """Whether it begins with a capital for another reason than being the first word of a sentence."""
+    """Whether the word begins with a capital, but not only because it is the first word of a sentence."""
 
 
 class Text(Struct, frozen=True):
@@ -278,7 +279,7 @@ def _tells(run: list[Word], held: Counter[str], *, alone: bool) -> bool:
 
 
 def _nearest(runs: Iterable[Drawn], own: set[str]) -> Iterator[Drawn]:
-    """Yield the passages that overlap no longer passage. Of equally long ones, yield the first and those in `own`.
+    """Yield the passages that do not overlap a longer one. Of equally long ones, yield the first and those in `own`.
 
     Args:
         runs: passages of the answer that were found in its sources.

@@ -1,7 +1,7 @@
 """Lists the requests of a run, each with its reply: the model, tokens, latency, and how the request ended.
 
 An entry is one recorded fact of a run; its seq is its number there. A fault is an entry about a try that failed or was
-lost.
+lost. A compaction is an entry that leaves older messages out of the requests after it.
 """
 
 from msgspec import Struct, field
@@ -32,7 +32,7 @@ class Exchange(Struct, kw_only=True, omit_defaults=True):
     model: str = ""
     """Model that the request's header names; if there is none, the model that the reply names."""
     added: int = 0
-    """Number of messages that it adds to the request that it extends."""
+    """Number of messages in the request that are not in the request before it."""
     repeats: bool = False
     """Whether it also contains the messages of the request before it."""
     number: int = 1

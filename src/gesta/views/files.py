@@ -69,7 +69,7 @@ def facts(found: list[File]) -> tuple[dict[str, Any], ...]:
 
 
 def without(value: Any, found: list[File], depth: int = 0) -> Any:
-    """Return a value with a note in place of each image and each bytes value. These are appended to `found`."""
+    """Return a value with a note in place of each image and bytes value, and append these to `found`."""
     match value:
         case str():
             file = _written(value)

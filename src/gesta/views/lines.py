@@ -64,7 +64,7 @@ class Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Name of the speaker, as recorded."""
     text: str = ""
     tone: Tone = ""
-    """Meaning of the line, from which a page chooses its colour."""
+    """What the line is about, from which a page chooses its colour: for example `tool`, `waiting` or `fault`."""
     tool: str | None = None
     value: Any = None
     """Arguments of a call, its result, or the value of a note, as JSON."""
@@ -91,7 +91,8 @@ class Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
     differs: bool = False
     """Whether the message's text differs from the text of that completion."""
     concluded: str = ""
-    """For a result: the last sentence of the story of its call."""
+    """For a result: a sentence that sums up its call, such as what the model was told and whether anything was
+    repeated."""
     calls: tuple[int, ...] = ()
     """For the death of a process: seqs of the calls that were running."""
     remarks: tuple[str, ...] = ()
@@ -101,7 +102,7 @@ class Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def link(entry: Entry) -> int | None:
-    """Return the seq of the entry that an entry is about, such as its call; `None` if there is none."""
+    """Return the seq of the entry that an entry says something about, such as its call; `None` if there is none."""
     content = entry.content
     match content:
         case kinds.ToolResultContent(call=call):
@@ -159,7 +160,7 @@ def line(entry: Entry, known: Mapping[int, Entry]) -> Line:
 
 
 def fell(line: Line, death: Death) -> Line:
-    """Return the line of an entry that reports the death of a process, with the calls that were running."""
+    """Return the line about a death with a text that names the calls that were running, and with their seqs."""
     return replace(line, text=died(death), calls=death.calls)
 
 

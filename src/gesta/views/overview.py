@@ -35,7 +35,7 @@ class TurnFacts(Struct):
     key: str | None = None
     end: datetime | None = None
     reason: str | None = None
-    """`None` while the turn is open."""
+    """Why the turn ended, such as `answered`; `None` while the turn is open."""
     requests: int = 0
     tokens_in: int = 0
     cached: int = 0

@@ -1,8 +1,9 @@
 """Exports explanations as PROV-O quads, with the vocabulary and the names that TrustGraph's explain clients read.
 
-The text of a node is the `prov:value` of its document in the same graph, so a client needs no second store. Numbers and
-times are typed literals. A retrieval is a session of its own, as TrustGraph's document queries are: a question, its
-grounding and its exploration. The sources of passages are in another graph.
+A quad is one statement of an RDF graph. A node is an entry that the explanation shows. The text of a node is the
+`prov:value` of its document in the same graph, so a client needs no second store. Numbers and times are typed literals.
+A retrieval is a session of its own, as TrustGraph's document queries are: a question, its grounding and its
+exploration. The sources of passages are in another graph.
 """
 
 import json

@@ -33,7 +33,7 @@ FIRST = "tool-calls/1+chat-completions/1"
 
 
 class Encoding(NamedTuple):
-    """The recorded names of the formatter and the encoder that made a request."""
+    """The names, as recorded, of the formatter and the encoder with which a request was made."""
 
     formatter: str
     encoder: str
@@ -91,7 +91,7 @@ class Overheard:
         return block
 
     def still(self, prompt: Prompt) -> dict[Made, Message]:
-        """Return the remembered messages whose blocks are in the prompt."""
+        """Return those remembered messages whose blocks are still in the prompt."""
         left = {(shown.sources, block) for shown, block in zip(prompt.shown, prompt.blocks, strict=True)}
         return {made: message for made, message in self.messages.items() if made in left}
 
@@ -188,7 +188,7 @@ def sent(entries: Sequence[Entry], asked: Asked[M]) -> Sent[M]:
 
 
 def _noted(messages: Mapping[Made, Message]) -> Counter[str]:
-    """Return the number of images and files that their blocks show only as notes with their names."""
+    """Return how many images and files of these messages their blocks show only as a note with the name."""
     found: Counter[str] = Counter()
     for (_, block), message in messages.items():
         parts = [part for part in message.parts if part.type != "text" and (part.data or part.url)]

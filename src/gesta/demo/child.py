@@ -52,7 +52,7 @@ def doomed(agent: gesta.Agent, when: str) -> gesta.Agent:
 
 
 async def run(given: argparse.Namespace) -> gesta.Outcome:
-    """Run the conversation until it ends, or until this process is killed. Return the last outcome."""
+    """Run the conversation until it ends, or until this process is killed. Return the outcome of the last turn."""
     agent = doomed(staffed(given.model, given.base_url), given.kill)
     async with gesta.open(given.record) as record:
         return await drive(record, agent, given.session, given.by)

@@ -1,6 +1,6 @@
 """The conversation that the demo replays: four messages of a customer, and the model's replies.
 
-The number of replies on record chooses the next one, so after a crash the model goes on with the right reply. If a
+The number of recorded replies chooses the next one, so after a crash the model continues with the right reply. If a
 person denies the refund, or if the session has no shop, the model gives a reply that was written for that case. The
 token counts are typical for such a conversation, but no tokens were bought.
 """
@@ -34,7 +34,13 @@ def _said(text: str, tokens: tuple[int, int], *calls: ReplyCall) -> Reply:
 
 
 def _by_what_happened(usual: Reply, denied: Reply | None = None) -> Callable[[Request], Reply]:
-    """Return a function that chooses a reply by whether the request shows a missing shop or a denied refund."""
+    """Return a function that chooses the reply to a request.
+
+    Args:
+        usual: the ordinary reply.
+        denied: the reply to a request which shows that the refund was denied. If the request shows that the session
+            has no shop, a reply that says so is chosen.
+    """
 
     def choose(request: Request) -> Reply:
         if any(MISSING.encode() in block for block in request.blocks):

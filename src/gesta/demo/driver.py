@@ -1,8 +1,8 @@
 """Runs the demo's conversation as a program would: it sends each message under a key, and again after a crash.
 
-A message whose key is on record is not added again. If its turn has ended, the outcome is returned; if it is open, the
-turn is resumed. So one function begins a conversation, and also continues it after its process was killed or a person
-has answered.
+A record is the store of all runs. A message whose key is in the record is not added again. If its turn has ended, the
+outcome is returned; if it is open, the turn is resumed. So one function begins a conversation, and also continues it
+after its process was killed or a person has answered.
 """
 
 from typing import Literal
@@ -56,7 +56,7 @@ async def answer(record: gesta.Record, outcome: gesta.Outcome, verdict: Literal[
 async def drive(record: gesta.Record, agent: gesta.Agent, session: str, by: str) -> gesta.Outcome:
     """Send every message under its key, and approve each call that waits, in the name of `by`.
 
-    Return the last outcome.
+    Return the outcome of the last turn.
     """
     for place, text in enumerate(MESSAGES):
         outcome = await record.run(agent, text, session=session, key=key(place))

@@ -1,6 +1,6 @@
 """The numbers that the demo prints.
 
-They are computed from the entries on record; nothing is counted while the demo runs.
+They are computed from the recorded entries (messages, requests, calls); nothing is counted while the demo runs.
 """
 
 from collections.abc import Iterable
@@ -53,7 +53,7 @@ def usage(entries: Iterable[Entry]) -> Usage:
 def bought_again(entries: Iterable[Entry]) -> int:
     """Return the number of requests that were sent again although the same request had been answered.
 
-    Requests are the same if their bodies are. An empty reply without calls does not count as an answer.
+    Requests are the same if their bodies are. A reply without text and calls is not an answer.
     """
     digests: dict[int, str] = {}
     replies: dict[int, set[str]] = {}

@@ -20,7 +20,7 @@ def play_first(stage: Stage, session: str) -> tuple[gesta.Outcome, Verdict | Non
     """Run the conversation until it ends, or until it waits for a person who cannot be asked.
 
     Returns:
-        The last outcome, and the person's answer about the refund; `None` instead if nobody answered.
+        The outcome of the last turn, and the person's answer about the refund; `None` if no person answered.
     """
     stage.open_shop(session)
     stage.voice.heading(f"Part 1: a refund that a person approves (session {session})")

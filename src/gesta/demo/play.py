@@ -83,7 +83,7 @@ def _play(stage: Stage) -> int:
 
 
 def _judged(stage: Stage, outcome: gesta.Outcome) -> int:
-    """Return the exit code for an outcome. If the turn has no answer, print why."""
+    """Return the exit code for the outcome of a turn. If the turn has no answer, print why."""
     if outcome.reason == "answered":
         return ANSWERED
     said = outcome.error.message if outcome.error is not None else f"waits for {outcome.waiting}"

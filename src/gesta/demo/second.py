@@ -34,7 +34,7 @@ AGAIN = (
 
 
 async def play_second(stage: Stage, session: str, verdict: Verdict) -> gesta.Outcome | None:
-    """Play part 2, and return the last outcome; `None` if the child process was not killed as planned.
+    """Play part 2, and return the outcome of the last turn; `None` if the child process was not killed as planned.
 
     Args:
         verdict: the person's answer in part 1, which also approves the refund here.
@@ -61,7 +61,7 @@ async def play_second(stage: Stage, session: str, verdict: Verdict) -> gesta.Out
 
 
 async def _shown(stage: Stage, record: gesta.Record, session: str, work: Callable[[], Awaitable[R]]) -> R:
-    """Await a function, print the entries that are written meanwhile, and return the function's result."""
+    """Await a function, print the entries that are written while it runs, and return the function's result."""
     done = anyio.Event()
 
     async def watch() -> None:
@@ -96,7 +96,7 @@ def _not_killed(stage: Stage, code: int) -> None:
 
 
 async def _tell_of_kill(stage: Stage, record: gesta.Record, session: str, code: int) -> None:
-    """Print what the killed process left in the shop and on record."""
+    """Print what the killed process had written: the refund in the shop's file, and the last entries in the record."""
     voice, booked = stage.voice, _rows(shop.count(stage.shop(session)))
     voice.gap()
     name = f" ({signal.Signals(-code).name})" if code < 0 else ""

@@ -1,4 +1,7 @@
-"""What both parts of the demo share: the options, the output, the record, and a shop for each session."""
+"""What both parts of the demo share: the options, the output, the record, and a shop for each session.
+
+A record is the store of all runs. A session is one conversation.
+"""
 
 import os
 import re
@@ -102,7 +105,7 @@ class Stage:
         return shop.place(self.choices.address, session)
 
     async def free_number(self) -> int:
-        """Return the number for this run of the demo, which no session and no shop has yet.
+        """Return the number that the sessions and shops of this run of the demo get. No earlier run has used it.
 
         The record is created if it does not exist.
         """

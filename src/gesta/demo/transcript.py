@@ -113,9 +113,8 @@ class Transcript:
 class Summary(Transcript):
     """Prints a part of a conversation.
 
-    Up to the first answer of the agent, that is what was said, each decision of a person about a tool call, each fault,
-    and each resolution (how it was settled whether an interrupted call had its effect). After that answer, what was
-    said is left out.
+    Printed are the messages up to the first answer of the agent, each decision of a person about a tool call, each
+    fault, and each resolution (the statement whether an interrupted call had its effect). Later messages are left out.
     """
 
     def show(self, entry: Entry, *, spoken: bool = True) -> None:
@@ -132,7 +131,7 @@ def described(call: ToolCallContent) -> str:
 
 
 def brief(result: Any) -> str:
-    """Return a result as one short line: the values of a dict, and the number of elements of a list."""
+    """Return a tool's result as one short line: the values of a dict, and for a list the number of its elements."""
     if isinstance(result, dict):
         return ", ".join(f"{name} {brief(value)}" for name, value in result.items())
     if isinstance(result, list):

@@ -37,7 +37,7 @@ class Voice:
         """Print no notes, no facts and no words of a person inside the `with` block.
 
         Args:
-            when: whether to do so at all.
+            when: with `False`, everything is printed as usual.
         """
         before, self._muted = self._muted, when or self._muted
         try:
@@ -88,7 +88,7 @@ class Voice:
             self.close()
 
     def words(self, text: str, who: tuple[str, str] = AGENT) -> None:
-        """Print more words of the current speaker.
+        """Print more words of a speaker, on the same line as the words before.
 
         A word is never split between lines, even if its pieces come one by one.
         """
@@ -106,7 +106,7 @@ class Voice:
                 self._gap = self._column > INDENT
 
     def close(self) -> None:
-        """End the line of the current speaker."""
+        """Print the end of the line on which words of a speaker were printed."""
         if self._column:
             self._finish_word()
             self._console.print()

@@ -1,6 +1,7 @@
 """Plans, then executes: a planner writes steps, a child run carries out each one, and an answer is made of the results.
 
-A step begins as soon as the steps that it depends on are done, so independent steps run at the same time. If a step
+A child run is the recorded work of another agent that this one calls. A step begins as soon as the steps that it
+depends on have ended, so independent steps run at the same time. If a step
 fails, later steps and the author of the answer read its error as its result. A bad plan goes back to the planner with
 the problem. If the last try is bad too: an unreadable plan becomes one step, the question itself; a plan with
 impossible dependencies is run in order, step after step; a plan that is too long is cut.
@@ -63,7 +64,7 @@ def plan_then_execute(
 
 
 async def carry_out(verbs: Verbs, worker: Agent, steps: Sequence[Step], plan: int) -> list[Result]:
-    """Run each step as soon as the steps that it depends on are done. Return the results in the order of the steps.
+    """Run each step as soon as the steps that it depends on have ended. Return the results in the order of the steps.
 
     Args:
         worker: the agent that carries out a step.
@@ -121,7 +122,7 @@ def read_plan(text: str, *, most: int) -> list[Step]:
 
 
 def _wrong(steps: Sequence[Step]) -> str | None:
-    """Return why the dependencies of a plan cannot be followed; `None` if they can."""
+    """Return why the dependencies of a plan cannot be followed, such as a circle; `None` if they can."""
     for place, step in enumerate(steps):
         for other in step.depends_on or ():
             if not 0 <= other < len(steps):

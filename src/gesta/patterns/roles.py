@@ -3,8 +3,9 @@
 The instructions of a role are a text file in `prompts/`, or the caller's replacement for it, followed by the
 instructions of the pattern's own agent. Each request header records the digest of the prompt. A role has the model,
 groups, state and policy of the pattern's agent, but only the tools that the pattern passes to it. If the answer of a
-role cannot be read, the role is asked again with the problem, at most twice. Each of these requests is a workflow step
-of its own on the record.
+role cannot be read, the role is asked again with the problem, at most twice. Each of these requests is recorded as a
+workflow step of its own. A verb is a function of the running workflow, such as one that asks a model or runs another
+agent.
 """
 
 import hashlib
@@ -41,7 +42,7 @@ class BadAnswer(ValueError):
 
 
 class Asked(Struct, Generic[T], frozen=True):
-    """The answer of a role, and the entries that it comes from."""
+    """The answer of a role, and the recorded entries that it was made from."""
 
     value: T | None
     """The value that was read from the answer; `None` if no answer could be used."""
@@ -52,7 +53,7 @@ class Asked(Struct, Generic[T], frozen=True):
 
 
 class Part(Struct, frozen=True):
-    """One finding, as the agent that writes the final answer reads it."""
+    """One finding: a goal and its result, in the form that the agent which writes the final answer reads."""
 
     goal: str
     result: str
@@ -94,7 +95,7 @@ def role(verbs: Verbs, name: str, prompts: Prompts | None = None, tools: Sequenc
 
 
 def heir(agent: Agent, own: Agent) -> Agent:
-    """Return a copy of `agent` with the tool groups and the state of the pattern's agent `own`, where `own` has any."""
+    """Return a copy of `agent` with the tool groups and the state of the pattern's agent `own`, if `own` has them."""
     groups = own.groups if own.groups is not None else agent.groups
     return msgspec.structs.replace(agent, groups=groups, state=own.state or agent.state)
 

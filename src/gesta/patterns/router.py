@@ -2,8 +2,8 @@
 
 The router first asks a model for the type of the task, and then for one of the patterns that suit this type. If there
 is only one option, no model is asked. If no usable answer comes, the type is `general`, and the pattern is the first
-one that suits. Both choices are `decision` entries on the record with all their candidates, and the run of the chosen
-pattern names its decision as a cause.
+one that suits. Both choices are recorded as entries of kind `decision` with all candidates, and the run of the chosen
+pattern names the decision as its cause.
 """
 
 import json
@@ -124,7 +124,7 @@ async def _chosen(
 def _decide(
     verbs: Verbs, name: str, known: tuple[list[str], str], asked: Asked[Choice], task_type: str | None = None
 ) -> tuple[str, Entry]:
-    """Write a `decision` entry. Return the choice on record, and the entry.
+    """Write a `decision` entry. Return the recorded choice, and the entry.
 
     If the turn was interrupted after an earlier decision, that decision is returned.
 

@@ -1,6 +1,7 @@
 """A supervisor divides a question into goals, runs a worker agent for each goal, and answers from their findings.
 
-Each goal has its own child run, which is found by the index of the goal in the list. So no goal is pursued twice after
+A child run is the recorded work of another agent that this one calls. Each goal has its own child run, which is found
+by the index of the goal in the list. So no goal is pursued twice after
 a restart, and two equal goals are kept apart. If a worker fails, its finding is the error. If the question cannot be
 divided, the whole question is the only goal.
 """

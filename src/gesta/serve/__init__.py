@@ -1,6 +1,7 @@
 """Serves agents over HTTP: sessions, messages, streams, approvals, and OpenAI's chat completions for other programs.
 
-The server keeps its state on the record only. So open turns are continued after a restart, also by another server.
+The server keeps its state only in the record, the store of all runs. So open turns (messages without an answer yet) are
+continued after a restart, also by another server.
 Needs the extra `serve`.
 """
 

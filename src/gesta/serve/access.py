@@ -32,7 +32,7 @@ class Access(Struct, frozen=True, kw_only=True, metaclass=Spelled):
     origins: Collection[str] = ()
     """Origins of web pages that may send requests from a browser, such as `https://shop.example`."""
     hosts: Collection[str] = ()
-    """For a server without tokens: further host names of the server that requests may name."""
+    """For a server without tokens: host names that a request may name as its host, besides those of this machine."""
     body_bytes: int = 8 * 2**20
     """Greatest number of bytes of a request's body."""
     turns: int = 64

@@ -1,4 +1,7 @@
-"""Makes the ASGI application, which can run alone or be mounted in another one, such as a FastAPI application."""
+"""Makes the ASGI application, which can run alone or be mounted in another one, such as a FastAPI application.
+
+A record is the store of all runs of agents. A turn is one message to an agent and all the work up to its answer.
+"""
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -81,7 +84,7 @@ def assembled(
 
 
 def crossing(access: Access) -> list[Middleware]:
-    """Return the middleware that allows requests from pages of other sites; an empty list if no site may send them."""
+    """Return the middleware that allows requests from web pages of the origins in `access`, if there are any."""
     if not access.origins:
         return []
     allowed = Middleware(

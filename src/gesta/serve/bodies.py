@@ -55,7 +55,7 @@ Failed = TypeVar("Failed", bound=msgspec.Struct)
 
 
 def shown(value: Failed) -> Failed:
-    """Return an outcome or a content without the traceback of its error. Tracebacks stay on the record only."""
+    """Return an outcome or a content without the traceback of its error, which only the record contains."""
     error = getattr(value, "error", None)
     if not isinstance(error, Error) or error.traceback is None:
         return value
@@ -71,7 +71,7 @@ def json_bytes(value: Any) -> bytes:
 
 
 def answered(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """Return a response with a JSON value. Secrets of this process are replaced by their names."""
+    """Return a response with a JSON value. The secrets of this process are replaced by their names."""
     return Response(json_bytes(plain(value)), status, dict(headers or {}), "application/json")
 
 

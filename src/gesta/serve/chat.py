@@ -1,7 +1,8 @@
 """OpenAI's chat completions API, for its clients and for chat front ends. Each agent is a model of this API.
 
-If the turn waits for a person, the answer is a text that says so. If it waits for a tool of the client, the answer is a
-call of that tool. Text that the model writes before its own tool calls is streamed as part of the answer.
+A turn is one message to an agent and all the work up to its answer. If the turn waits for a person, the answer is a
+text that says so. If it waits for a tool of the client, the answer is a call of that tool. Text that the model writes
+before its own tool calls is streamed as part of the answer.
 """
 
 import json
@@ -224,7 +225,7 @@ class Exchange:
 
 
 def _error(raised: BaseException) -> bytes:
-    """Return the last line of a stream that failed. Clients read it as an error."""
+    """Return the last line of a stream that failed, which clients show as an error."""
     return line(bytes(failure(raised).body))
 
 

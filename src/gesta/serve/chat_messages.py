@@ -116,7 +116,7 @@ def conversation(request: ChatRequest) -> Asked:
 
 
 def _joined(told: list[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
-    """Return the messages with successive messages of one role joined into one, as on the record."""
+    """Return the messages, with successive messages of one role joined into one, as the record stores them."""
     joined: list[tuple[str, str]] = []
     for role, text in told:
         if joined and joined[-1][0] == role:

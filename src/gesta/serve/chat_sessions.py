@@ -1,9 +1,9 @@
 """Finds the session that a chat completion continues. Its client sends the whole conversation and names no session.
 
-Earlier conversations of the same client are found by their first message. One of them is continued if the record
-contains the messages that the client sends. Any other conversation begins a new session, and its earlier messages are
-recorded as history. So no client can read the conversation of another client, and an edited message begins a new
-session.
+A session is one recorded conversation, and the record is the store of all of them. Earlier conversations of the same
+client are found by their first message. One of them is continued if the record contains the messages that the client
+sends. Any other conversation begins a new session, and its earlier messages are recorded as history. So no client can
+read the conversation of another client, and an edited message begins a new session.
 """
 
 import hashlib
@@ -47,7 +47,7 @@ class Conversations:
 
     @asynccontextmanager
     async def place(self, agent: Agent, asked: Asked, *, whose: str, again: str, retried: bool) -> AsyncIterator[Place]:
-        """Yield the session for a request, an earlier or a new one. It is marked as in use inside the block.
+        """Yield the session for a request, an earlier or a new one. No other request can get it inside the block.
 
         Args:
             agent: the agent that answers.
@@ -79,7 +79,7 @@ class Conversations:
     async def _fitting(
         self, session: str, agent: Agent, asked: Asked, key: str | None, *, retried: bool
     ) -> Place | None:
-        """Return the place for a request in a session; `None` if the session has another conversation or is in use."""
+        """Return the session and key for a request; `None` if the session has another conversation or is in use."""
         run = await self._run(session, agent)
         if run is None:
             return None
@@ -94,7 +94,7 @@ class Conversations:
         return Place(session, key or _new_key())
 
     async def _count(self, base: str, agent: Agent) -> int:
-        """Return how many sessions exist that are named `base` and a number; the numbers are 1, 2, 3 and so on.
+        """Return how many sessions exist among those named `base1`, `base2`, `base3` and so on.
 
         Cost: grows with the logarithm of that number.
         """
@@ -114,7 +114,7 @@ class Conversations:
         return next((row.run for row in rows if row.parent_run is None and row.name == agent.name), None)
 
     async def _begin(self, base: str, there: int, agent: Agent, asked: Asked, key: str) -> Place:
-        """Begin a new session with the earlier messages that the client sent, and return the place in it.
+        """Begin a new session with the earlier messages that the client sent, and return it with the message's key.
 
         Args:
             there: number of sessions that exist with this `base`.
@@ -158,7 +158,7 @@ def alike(said: Iterable[tuple[str, str]], shown: Iterable[tuple[str, str]]) -> 
     """Return whether the conversation that a client sends (`shown`) is the conversation on record (`said`).
 
     The client may have been shown further words before an answer, so it is enough that its answer ends with the
-    recorded one. A text about a wait is on no record, so it matches any answer or none.
+    recorded one. A text which says that the turn waits is not recorded, so it matches any answer or none.
     """
     left = list(said)
     for role, text in shown:
@@ -175,7 +175,7 @@ def alike(said: Iterable[tuple[str, str]], shown: Iterable[tuple[str, str]]) -> 
 
 
 def _waits(asked: Asked) -> bool:
-    """Return whether the last message that the client was shown says that the turn waits."""
+    """Return whether the last message that the client was shown says that the turn waits for a person."""
     return bool(asked.history) and asked.history[-1][1].startswith(WAITS)
 
 

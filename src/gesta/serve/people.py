@@ -1,6 +1,7 @@
 """Answers requests in which people approve or deny calls, answer questions, resolve doubts, or cancel turns.
 
-The client names the person. The record gets that name, together with the name of the client's token.
+The client names the person. The record (the store of all runs) gets that name, together with the name of the client's
+token. A doubt is a call that may or may not have had its effect.
 """
 
 from typing import Literal, cast

@@ -1,6 +1,6 @@
 """The state of a running server: its agents, its record, its limits, and whether it is about to end.
 
-A turn is one message to an agent and all the work up to its answer.
+A record is the store of all runs. A turn is one message to an agent and all the work up to its answer.
 """
 
 import logging

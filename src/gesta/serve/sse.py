@@ -1,4 +1,6 @@
-"""Server-sent events. The id of an event is its place in the record, from which a browser continues after a break.
+"""Server-sent events. The id of an event is its place in the record (the store of all runs).
+
+After a lost connection, a browser sends the last id, and gets the events after it.
 
 Source: WHATWG HTML standard, section "Server-sent events".
 """

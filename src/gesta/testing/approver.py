@@ -35,11 +35,11 @@ class ApproverContract:
     """The tests that every approver must pass. Subclass it and define `make_approver` and `sign`."""
 
     def make_approver(self) -> Approver:
-        """Return an approver that accepts what `ada` signed."""
+        """Return an approver that accepts approvals which the person `ada` signed."""
         raise NotImplementedError
 
     def sign(self, approval: ApprovalContent, asked: Asked) -> ApprovalContent:
-        """Return the approval with a token, as it is when `ada` has signed it.
+        """Return the approval with a token that proves that the person `ada` signed it.
 
         Args:
             asked: the call that the approval is about.

@@ -63,7 +63,7 @@ def history(*contents: Content | tuple[Content, int]) -> list[Entry]:
 
 
 def call(name: str = "look", id: str | None = None, args: Any = None) -> ToolCallContent:
-    """Return the content of a tool call."""
+    """Return the content of a tool call, by default of a tool `look` without an id."""
     return ToolCallContent(tool_name=name, tool_args={"where": "here"} if args is None else args, tool_call_id=id)
 
 

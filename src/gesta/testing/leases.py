@@ -34,9 +34,8 @@ class LeaseSentences:
         raise unittest.SkipTest("a private store has one owner only")
 
     async def end_owner(self, store: Store) -> None:
-        """Pretend that the process that owns the store has ended: other processes see it as ended.
+        """Make it look to other processes as if the process of this store had ended, while the store stays open.
 
-        The store stays open.
         Override it together with `open_again`.
         """
         raise NotImplementedError

@@ -79,7 +79,7 @@ class ModelContract:
         """Ask the model one question, and return the pieces of its reply.
 
         Args:
-            answered: number of replies that the model gave before, by which scripted models choose the next one.
+            answered: number of replies that the model gave before. A scripted model chooses its reply by it.
         """
         model = self.make_model()
         blocks = [model.encode(Message(role="user", text="Hello."))]

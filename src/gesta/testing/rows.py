@@ -109,7 +109,7 @@ async def follow(store: Store, count: int, first: int = 0) -> list[Row]:
 
 
 async def append_many(store: Store, run: str, count: int) -> None:
-    """Write `count` entries into a run, each in a commit of its own, under one lease."""
+    """Acquire the lease of a run, and write `count` entries into the run, each in a commit of its own."""
     lease = await store.lease(run)
     for head in range(count):
         await store.append(make_batch(lease, head))
@@ -117,7 +117,7 @@ async def append_many(store: Store, run: str, count: int) -> None:
 
 
 async def later(work: Callable[[], Coroutine[Any, Any, Any]]) -> None:
-    """Wait 0.05 seconds, and then call a function."""
+    """Wait 0.05 seconds, and then await what a function returns."""
     await anyio.sleep(0.05)
     await work()
 

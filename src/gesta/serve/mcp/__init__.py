@@ -1,4 +1,4 @@
-"""Serves agents as tools of the Model Context Protocol (MCP). Also serves a record for reading by MCP.
+"""Serves agents as tools of the Model Context Protocol (MCP). Also serves a record (the store of all runs) for reading.
 
 Over streamable HTTP, MCP is one more path of `gesta.serve`, with the same tokens and limits. Over stdio, the server is
 a child process of its client. Needs the extra `mcp`.

@@ -1,7 +1,8 @@
 """Elicitation: shows what a turn waits for as forms to the person at the client, and records the person's answers.
 
-A form of MCP can contain only plain values at one level. If the answer to a question has another form, the person is
-asked for JSON in a text field.
+A wait is one thing that a turn cannot go on without, such as a person's approval of a call. A form of MCP can contain
+only plain values at one level. If the answer to a question has another form, the person is asked for JSON in a text
+field.
 """
 
 import json
@@ -35,7 +36,7 @@ class Form(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """Name of the form, the same in every process that reads the record."""
+        """Name of the form, which every process that reads the record computes in the same way."""
         return f"{self.waiting.what}-{self.waiting.run}-{self.waiting.of}"
 
 
@@ -94,7 +95,7 @@ def _flat(schema: dict[str, Any]) -> bool:
 
 
 async def take_in(record: Record, form: Form, result: ElicitResult, by: str) -> bool:
-    """Record the answers that a person gave in a form. Return False if the person gave none.
+    """Record the answers that a person gave in a form. Return `False` if the person gave none.
 
     If somebody else has ended the wait in the meantime, the answers are ignored.
 

@@ -1,5 +1,7 @@
 """A client's call of an agent as a tool. Its turn runs in a task of the record, so it outlives the client's connection.
 
+The record is the store of all runs. A turn is one message to an agent and all the work up to its answer.
+
 If a client sends a cancellation, the turn ends with the reason `cancelled`. If the connection ends, the agent's policy
 `when_left` decides whether the turn stops. A client of protocol version 2026-07-28 over HTTP has no cancellation: it
 can only end its connection.
@@ -51,7 +53,7 @@ class Running:
         self._count += 1
 
     def __exit__(self, *_: object) -> None:
-        """Count one call less."""
+        """Count one call less: it was answered."""
         self._count -= 1
         if not self._count:
             self.none.set()
@@ -168,18 +170,18 @@ def new_key() -> str:
 
 
 def session_of(client: str, key: str) -> str:
-    """Return the session for a message that names none. The same client and key always have the same session."""
+    """Return the name of the session for a message that names no session. It depends only on client and key."""
     return f"mcp-{digest_of([client, key])[:16]}"
 
 
 class Told:
-    """Makes the progress texts of a turn, each text once."""
+    """Makes texts about the progress of a turn, such as `writes`. No event is reported twice."""
 
     def __init__(self) -> None:
         self._seen = set[str | int]()
 
     def words(self, event: Event) -> str | None:
-        """Return the text about an event; `None` if the event has no text, or if its text was returned before."""
+        """Return the text about an event; `None` if there is nothing to say, or if the event was reported before."""
         match event.type:
             case "call":
                 text = f"calls {call_text(event.tool, event.arguments)}"

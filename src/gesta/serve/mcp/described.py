@@ -97,7 +97,8 @@ def _text(agent: Agent[Any]) -> str:
 def effects(agent: Agent[Any]) -> set[str]:
     """Return the effect policies of an agent's tools, including the tools of agents that it calls.
 
-    An agent that is a program, and a tool without a declared effect, count as `once`.
+    For an agent that is a program, and for a tool without a declared effect, `once` is assumed: the effect must not be
+    repeated.
     """
     found = {"once"} if agent.program is not None else set[str]()
     for tool in agent.tools:

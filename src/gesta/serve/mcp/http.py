@@ -1,8 +1,8 @@
 """Serves MCP over streamable HTTP: at one path of the application, with the same rules of access as all others.
 
 Clients of protocol version 2026-07-28 need no session. Older clients have a session in the memory of this server; after
-a restart the client is told that the session is gone, and begins another one. Turns are on the record, so none of them
-is lost.
+a restart the client is told that the session is gone, and begins another one. Turns (messages to agents, and the work
+on them) are stored in the record, so no turn is lost.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -36,7 +36,7 @@ PATH = "/mcp"
 
 
 class Served(Protocol):
-    """The service, or the record server, that the path belongs to."""
+    """The service (for agents) or record server (for reading) that answers the requests for the path."""
 
     draining: anyio.Event
 
@@ -114,7 +114,7 @@ def app(
 def agents_app(
     record: Source, agents: Sequence[Agent[Any]], access: Access, *, work: bool, texts: Mapping[str, str]
 ) -> tuple[Starlette, Service]:
-    """Return the application that `app` returns, and its service. `texts` are the descriptions."""
+    """Return the application that `app` returns, and its service. `texts` are the descriptions by agent name."""
 
     def beside(service: Service) -> Route:
         endpoint = Endpoint(AgentServer(service, texts, local=not access.tokens), service, access)

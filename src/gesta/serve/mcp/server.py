@@ -1,4 +1,7 @@
-"""The MCP server for agents: it lists them as tools, runs a turn for each call, and reports progress."""
+"""The MCP server for agents: it lists them as tools, runs a turn for each call, and reports progress.
+
+A turn is one message to an agent and all the work up to its answer.
+"""
 
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -173,7 +176,7 @@ class AgentServer:
         return took
 
     async def _elicited(self, ctx: Context, form: Form, by: str, record: Record) -> bool:
-        """Show a form to the user of the client, and record the answer. Return False if the user did not answer.
+        """Show a form to the user of the client, and record the answer. Return `False` if the user did not answer.
 
         Raises:
             Refused: the server is about to end.
@@ -264,7 +267,10 @@ def connection_of(ctx: Context) -> str:
 
 
 def place_of(ctx: Context) -> Place:
-    """Return the name under which a cancellation finds a call; a unique name if no cancellation can come."""
+    """Return the pair by which a cancellation finds its call: HTTP session and request id.
+
+    If the client cannot send a cancellation, the pair is a new one.
+    """
     connection = connection_of(ctx)
     return (connection, str(ctx.request_id)) if connection or ctx.request is None else ("alone", new_key())
 

@@ -1,9 +1,10 @@
 """The crash test: it kills an agent's process at many points, resumes the turn, and counts the effects of the tools.
 
-A point is a moment before or after a write to the record, or before or after a tool's function runs. Each process of
-the agent is called a life. The test keeps a log of its own beside the record: which entries were committed, which
-effects began and returned, and where the process was killed. A line is on disk before the process goes on, so the log
-can prove what the record lacks. `python -m gesta.testing FILE.py:agent "message"` runs the same test.
+A record is the store of all runs. A point is a moment before or after a write to the record, or before or after a
+tool's function runs. Each process of the agent is called a life. The test keeps a log of its own beside the record:
+which entries were committed, which effects began and returned, and where the process was killed. Each line is on disk
+before the process continues, so the log proves which entries and effects the record lacks. `python -m gesta.testing
+FILE.py:agent "message"` runs the same test.
 """
 
 import subprocess
@@ -32,7 +33,7 @@ def crash_test(
         agent: address of the agent, `FILE.py:NAME` or `dotted.module:NAME`; each process imports it again.
         messages: messages to the agent, one turn each. Calls that wait for approval are approved. If a turn waits for
             anything else, the report says so.
-        cancel: also cancel the turn at each point, and send its message again in the same process.
+        cancel: also cancel the turn at each point, in a separate trial, and send its message again in that process.
         fail: also make the write after each point fail once, and send the message again in the same process.
         again: also kill the process that resumes a turn, at one of its first points.
         folder: where the records and the test's logs are kept; by default they are removed.

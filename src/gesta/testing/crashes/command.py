@@ -1,9 +1,9 @@
 """The command `python -m gesta.testing FILE.py:agent "message" …`, which runs the crash test.
 
-A point is a moment before or after a write, or a call of a tool. In the first record no process is killed, which shows
-how many points there are. In each other record, the first process is killed at one of the points, and a second one runs
-to the end. In the last record every process is killed, each one point later than the one before, until one reaches the
-end.
+A record is the store of all runs. A point is a moment before or after a write or a tool's function. Each trial has a
+record of its own. In the first one no process is killed, which shows how many points there are. In each other trial,
+the first process is killed at one of the points, and a second one runs to the end. In the last trial every process is
+killed, each one point later than the one before, until one reaches the end.
 """
 
 # ruff: noqa: T201 - a command prints
@@ -34,7 +34,8 @@ WRONG = 50  # greatest number of broken promises that are shown
 def main(words: Sequence[str] | None = None) -> int:
     """Read the command line, run the test, and print its findings.
 
-    Return 1 if a promise was broken, 2 if the test could not run.
+    Return 0, or 1 if a promise of Gesta was broken (an entry was lost, an effect happened twice), or 2 if the test
+    could not run.
     """
     parser = argparse.ArgumentParser(prog="python -m gesta.testing", description=main.__doc__)
     parser.add_argument("agent", help="FILE.py:NAME or dotted.module:NAME")
@@ -136,7 +137,7 @@ def table(report: Report) -> str:
 
 
 def _short(point: str, tool: str) -> str:
-    """Return a point in fewer words: other tools than the given one are not named, nor the kinds of entries."""
+    """Return the name of a point in a shorter form: without kinds of entries, and without tools other than `tool`."""
     words = point.split(" ")
     if words[-1] in ("starts", "returned") and words[1] != tool:
         words[1] = "another tool"

@@ -1,8 +1,8 @@
 """A life: a process that opens the record, sends every message under its key, and is killed or reaches the end.
 
-It is forked from a process that has imported Gesta but not the agent. So each life imports the agent itself, and starts
-in milliseconds. A message whose key is on record is not added again: its turn is resumed. So the same code begins a
-record and continues it.
+A record is the store of all runs. A life is forked from a process that has imported Gesta but not the agent. So each
+life imports the agent itself, and starts in milliseconds. A message whose key is on record is not added again: its turn
+is resumed. So the same code begins a record and continues it.
 """
 
 import asyncio
@@ -55,10 +55,10 @@ class Scene(Struct, frozen=True, kw_only=True):
 
 
 def ready(folder: Path) -> None:
-    """Import, before any fork, what every life needs: an event loop, a formatter, SQLite.
+    """Import the modules that every life needs (event loop, formatter, SQLite) once, before any fork.
 
     Args:
-        folder: where a store is made for that.
+        folder: where a store is created, so that SQLite is loaded too.
     """
     anyio.run(anyio.sleep, 0)
     address.formatter("tool-calls")
@@ -112,7 +112,7 @@ def ended(child: int) -> int:
 def lived(
     scene: Scene, number: int, last: int | None = None, *, strike: Strike = "killed", within_s: float | None = None
 ) -> bool:
-    """Run a life in a process of its own, and return whether it was killed.
+    """Run a life in a process of its own, and return whether it was killed before its end.
 
     Args:
         number: number of the life, which is in each line of the test's log.
@@ -136,7 +136,7 @@ def lived(
 
 
 def judged(*scenes: Scene) -> Report:
-    """Compare records with the test's logs, in a process of its own, and return one report on all of them.
+    """Compare the record of each scene with the test's log of it, in a child process, and return one report on all.
 
     Raises:
         GestaError: a record could not be read.

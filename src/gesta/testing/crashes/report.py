@@ -1,8 +1,9 @@
 """Compares a record whose processes were killed with the crash test's own log, and reports the differences.
 
-An effect (what a tool does to the world outside) counts as fired if the tool's function returned. It also counts if the
-process died inside the function, unless the tool's `reconcile` later said that it did not happen. The effect of a
-transactional tool counts if its transaction was committed. A doubt is a call that may or may not have happened: its
+A record is the store of all runs. An effect (what a tool does to the world outside) is assumed to have happened if the
+tool's function returned, or if the process died inside the function. The second case is left out if the tool's
+`reconcile` later said that the effect did not happen. The effect of a transactional tool happened if its transaction
+was committed. A doubt is a call that may or may not have happened: its
 attempt is on record, and its outcome is not. A letter is a message or an approval for a run, and waits in its inbox. A
 turn is one message and everything up to its answer. A seq is the number of an entry in its run.
 """
@@ -52,9 +53,9 @@ class Doubt(Struct, frozen=True, kw_only=True):
     run: str
     attempt: int
     killed: str
-    """The point at which its process was killed, or the error that interrupted it."""
+    """The point at which the attempt's process was killed, or the error that interrupted the attempt."""
     settled: str
-    """Who resolved the doubt, or that the model was told of it, or `open`."""
+    """How the doubt ended: a text such as `settled by ada`, that the model was told of it, or that it is still open."""
 
 
 class Report(Struct, kw_only=True):
@@ -63,7 +64,7 @@ class Report(Struct, kw_only=True):
     agents: int = 0
     records: int = 0
     points: int = 0
-    """Number of points of a process that is not killed."""
+    """Number of points that a process passes if it is not killed."""
     kills: int = 0
     cancels: int = 0
     """Number of turns that were cancelled while their process went on."""
@@ -74,7 +75,7 @@ class Report(Struct, kw_only=True):
     acknowledged: int = 0
     """Number of entries whose commit had returned, and of letters that the store had accepted."""
     missing: list[str] = field(default_factory=list)
-    """The acknowledged entries and letters that the record lacks, in words."""
+    """A text for each acknowledged entry or letter that the record lacks."""
     turns: dict[str, int] = field(default_factory=dict)
     """Number of turns for each way in which they ended, or wait."""
     bought_again: int = 0
@@ -82,7 +83,7 @@ class Report(Struct, kw_only=True):
     killed_at: dict[str, int] = field(default_factory=dict)
     """Number of kills, cancellations and failed writes at each point."""
     wrong: list[str] = field(default_factory=list)
-    """The promises that were broken, in words."""
+    """A text for each promise of Gesta that was broken, such as an effect that happened twice."""
 
     @property
     def ok(self) -> bool:
@@ -184,9 +185,9 @@ def _twice(fired: Fired) -> list[str]:
 
 
 def _early(lines: Sequence[Line]) -> list[str]:
-    """Return, in words, the effects that began before the commit of their attempt had returned.
+    """Return a text for each effect that began before its attempt was committed.
 
-    That must not happen: after a crash, nobody could know of such an effect.
+    That must not happen: after a crash, the record would not show that the effect may have happened.
     """
     wrong, known = [], set[tuple[int, str, int]]()
     for line in lines:
@@ -209,7 +210,7 @@ def _missing(lines: Sequence[Line], entries: Entries) -> list[str]:
 
 
 async def _letters(record: Record, lines: Sequence[Line]) -> tuple[list[str], list[str]]:
-    """Return in words the letters that are neither in an inbox nor in a run, and the letters that are there twice.
+    """Return a text for each letter that is neither in an inbox nor in a run, and for each that is there twice.
 
     Late results are left out, because they are written in different ways.
     """
@@ -230,7 +231,7 @@ async def _letters(record: Record, lines: Sequence[Line]) -> tuple[list[str], li
 
 
 def _said(content: str) -> str:
-    """Return the content of a letter, without the members that are added when it is written into a run."""
+    """Return the content of a letter without the members that are added when the letter becomes an entry of a run."""
     told = msgspec.json.decode(content)
     return msgspec.json.encode(
         {name: value for name, value in told.items() if name not in ADDED}, order="sorted"
@@ -247,7 +248,7 @@ def _ends(lines: Sequence[Line]) -> list[str]:
 
 
 class Doubts:
-    """The doubts in a record. It also reports, in words, the doubts that no kill explains."""
+    """The doubts in a record, and texts about the doubts that neither a kill nor a recorded error explains."""
 
     def __init__(self, lines: Sequence[Line], entries: Entries) -> None:
         self.found: list[Doubt] = []
@@ -296,7 +297,10 @@ class Doubts:
             )
 
     def _death(self, run: str, attempt: Entry, result: Any) -> str | None:
-        """Return the point that interrupted an attempt before its result was committed, or `None`."""
+        """Return the point at which an attempt's process was killed or cancelled before the result was committed.
+
+        `None` means that this did not happen.
+        """
         life = self._lives.get((run, attempt.seq, attempt.digest.hex()))
         if life is None or life not in self._deaths:
             return None
@@ -306,7 +310,7 @@ class Doubts:
 
 
 def _first_about(entries: Sequence[Entry], kind: type, of: str) -> dict[int, Any]:
-    """Return the first entry of a kind about each other entry, by the seq of that other entry.
+    """Return the first entry of a kind about each other entry, such as the result of each call, by that entry's seq.
 
     Args:
         kind: class of the content.

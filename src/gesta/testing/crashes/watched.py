@@ -1,9 +1,9 @@
 """Wraps a store and the tools of an agent: the wrappers write to the test's log, and may kill the process.
 
-Each commit, letter and lease has a point before and after it, and so has each call of a tool's function. At a point the
-test may kill the process, cancel its turn or make a write fail. Arguments and results stay the same, so the tested
-agent behaves as without the test. A letter is a message or an approval that waits in the inbox of a run. A lease is the
-right to write a run.
+A record is the store of all runs. Each commit, letter and lease has a point before and after it, and so has each call
+of a tool's function. At a point the test may kill the process, cancel its turn or make a write fail. Arguments and
+results stay the same, so the tested agent behaves as without the test. A letter is a message or an approval that waits
+in the inbox of a run. A lease is the right to write a run.
 """
 
 import inspect
@@ -132,19 +132,19 @@ class Watched:
         return await self._store.gone(process)
 
     async def declare_gone(self, process: str, by: str) -> None:
-        """Record that a person says that a process has ended."""
+        """Store a person's statement that a process has ended."""
         await self._store.declare_gone(process, by)
 
     async def adopt(self, by: str) -> None:
-        """Record that a person decided to use this copy of a record from now on."""
+        """Store a person's decision that this copy of a record replaces the original."""
         await self._store.adopt(by)
 
     def keep(self) -> Callable[[], None]:
-        """Make this process count as running, until the returned function is called."""
+        """Show other processes that this one still runs, until the returned function is called."""
         return self._store.keep()
 
     def descriptor(self) -> int | None:
-        """Return a file descriptor. While a subprocess holds it open, this process counts as running."""
+        """Return a file descriptor. While a subprocess has it open, other processes see this one as running."""
         return self._store.descriptor()
 
     async def read(self, run: str, after: int = 0, until: int | None = None, limit: int | None = None) -> list[Row]:
@@ -187,7 +187,7 @@ class Watched:
         return await self._store.shrink()
 
     async def damage(self) -> list[str]:
-        """Check the store, and return the damage that was found, in words."""
+        """Check the store, and return a text for each damage that was found."""
         return await self._store.damage()
 
     async def foreign(self) -> Foreign:
@@ -283,7 +283,7 @@ async def _finish(line: Line, life: Life, result: Awaitable[Any]) -> Any:
 def _return(line: Line, life: Life, result: Any) -> Any:
     """Write to the test's log that a tool's function has returned, and return its result.
 
-    The result is not on record yet.
+    At this time the result is not in the record yet.
     """
     life.tell(msgspec.structs.replace(line, what="returned"))
     life.reach(f"after {line.tool} returned")

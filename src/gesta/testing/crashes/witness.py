@@ -1,7 +1,8 @@
 """The crash test's own log, and the kill of a process at a chosen point.
 
-A line is written by a single write at the end of the file, so lines of several processes do not mix. `tell` returns
-when the line is on disk. So every event in the log has happened, even if the process died right after it.
+A point is a moment before or after a write to the record, or a call of a tool's function. A line is written by a single
+write at the end of the file, so lines of several processes do not mix. `tell` returns when the line is on disk. So
+every event in the log has happened, even if the process died right after it.
 """
 
 import os
@@ -56,7 +57,7 @@ class Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
     waits: tuple[str, ...] = ()
     """What a turn waits for."""
     points: int = 0
-    """Number of points of a process that was not killed."""
+    """Number of points that a process passed which was not killed."""
 
 
 def written(rows: Sequence[Row]) -> tuple[Written, ...]:
@@ -79,7 +80,7 @@ def die() -> NoReturn:
 class Life:
     """One process of the crash test.
 
-    It counts its points, and at the chosen one it is killed, cancelled or made to fail.
+    It counts its points. At the chosen one it is killed, its turn is cancelled, or its next write fails.
     """
 
     def __init__(self, path: Path, number: int, last: int | None = None, strike: Strike = "killed") -> None:
@@ -101,13 +102,13 @@ class Life:
             os.fsync(self._file)
 
     def fails(self) -> bool:
-        """Return whether the next write must fail. Once it has returned `True`, it returns `False`."""
+        """Return whether the next write must fail. Only the first call after the chosen point returns `True`."""
         with self._lock:
             failing, self._failing = self._failing, False
         return failing
 
     def reach(self, point: str) -> None:
-        """Count a point.
+        """Count a point of this process.
 
         At the chosen point, kill the process, cancel the turn that it runs, or make its next write fail. Thread-safe.
         """

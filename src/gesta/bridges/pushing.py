@@ -232,7 +232,7 @@ def _families(above: dict[str, str | None]) -> list[set[str]]:
     """Return the runs in groups that must move together: a run with its child runs and its forks, at any depth.
 
     Args:
-        above: for each run, the run that called it or that it is a fork of; `None` for neither.
+        above: for each run, its parent run or, if it is a fork, its base; `None` for a run without either.
     """
     families = dict[str, set[str]]()
     for run in above:

@@ -108,7 +108,7 @@ class Offered:
         return [self._tool(name, each, live) for name, each in found.items() if name not in own]
 
     def ended(self, run: str) -> None:
-        """Pass the end of a run on to the opened sources, so that they drop the calls they hold for it."""
+        """Inform the opened sources that a run has ended, so that they cancel the calls they hold open for it."""
         for _, opened in self._opened:
             opened.ended(run)
 
@@ -118,7 +118,7 @@ class Offered:
             opened.close()
 
     def _present(self) -> dict[str, dict[str, Any]]:
-        """Return the tools of servers in the next request, by name, each as its next recorded entries show it.
+        """Return the tools of servers in the next request, by name, with the rules that the next entries show.
 
         An open call may have been handled by other rules than the next request header states, because a server can
         change its tools in between; then the entries about the call decide.

@@ -139,7 +139,7 @@ def _in_turn(entries: Sequence[Entry], entry: Entry) -> bool:
 
 
 def _while_tried(entries: Sequence[Entry], entry: Entry) -> bool:
-    """Return whether a tool wrote this entry while it ran, which its causes show.
+    """Return whether a tool wrote this entry while the tool ran. The causes of the entry show this.
 
     The first cause is then the attempt of the tool, or an edge whose own first cause is that attempt.
     """

@@ -177,7 +177,8 @@ class Rehearsal:
     async def _earlier(self, agent: Agent) -> bool:
         """Start a simulated process at an earlier entry, because the recorded process may have begun there.
 
-        Returns whether the new process got further than the last one. If not, the replay is put back to where it was.
+        Returns whether the new process got further than the last one. If not, the replay continues as if the new
+        process had never run.
         """
         stage, reached, found = self.stage, self.stage.done, self.stage.found
         for head in range(reached - 1, max(reached - EARLIER, self._shared) - 1, -1):
@@ -295,7 +296,7 @@ class Rehearsal:
 
         Args:
             failure: the exception that ended the last process.
-            before: the difference that stopped the process before it. It is used if it is at the same entry, unless the
+            before: the difference that stopped the process before. It is returned if it is at the same entry, unless the
                 last process wrote an entry of the recorded kind there.
         """
         entry, found, run = self.stage.next, self.stage.found, self.stage.run

@@ -157,7 +157,7 @@ class _Session:
                 self._open[path or NAMELESS].pop()
 
     def _answer(self, content: ToolResultContent, span: int) -> tuple[ToolResultContent, tuple[int, ...]]:
-        """Find the call that a result answers: by its id or, without an id, the first waiting call in the same span.
+        """Find the call that a result answers: by the call's id or, without an id, the first one waiting in the span.
 
         Returns:
             The result with the seq of its call, and its causes. If no call is found, the result is unchanged.
@@ -268,7 +268,7 @@ def _path(line: Line) -> tuple[str, ...]:
 
 
 def _notes(line: Line) -> Line:
-    """Return the annotations of a line that its entry keeps. Two names that the import itself uses are left out."""
+    """Return the annotations of a line for its entry, without the two names that the import itself uses."""
     notes = line.get("annotations")
     return {key: notes[key] for key in notes if key not in (NAME, "inferred")} if isinstance(notes, dict) else {}
 

@@ -263,7 +263,7 @@ def told(text: str, by: str, extra: dict[str, Any]) -> SystemContent:
 def merged(extra: dict[str, Any] | None, more: dict[str, Any] | None) -> dict[str, Any]:
     """Return a dict with the members of both dicts.
 
-    If they have a name in common, the second dict is its member `extra`.
+    If both have a member of the same name, the result is the first dict with the second dict as the member `extra`.
     """
     extra, more = extra or {}, more or {}
     return {**extra, **more} if extra.keys().isdisjoint(more) else {**extra, "extra": more}

@@ -117,7 +117,7 @@ class Events:
             self._end(span, EndContent(), UNKNOWN)
 
     def _span(self, event: dict[str, Any], members: Members, refs: dict[str, Any], when: When) -> bool:
-        """Write the begin or the end of a span if the event is one. Return whether it was."""
+        """Write the begin or the end of a span if the event is one. Return whether the event was written."""
         kind, id, type_, name = (plain_name(event.get(key)) for key in ("event", "id", "type", "name"))
         action, key = kind.removeprefix("span_"), f"span {id}"
         if kind == "step":
@@ -141,7 +141,7 @@ class Events:
         return False
 
     def _approval(self, event: dict[str, Any], members: Members, refs: dict[str, Any], place: tuple[int, When]) -> bool:
-        """Write an approval request and its answer if the event is an approval of a known call. Return whether it was.
+        """Write an approval request and its answer if the event approves a known call. Return whether it was written.
 
         Args:
             place: the span that contains the event, and the time of the event.

@@ -125,7 +125,7 @@ def _unpacked(source: Source, names: list[str], summaries: dict[str, list[Object
 
 
 def _key(sample: Any) -> str:
-    """Return a key that is the same for a sample and for its summaries. It is made from the id and the epoch."""
+    """Return a key made from the id and the epoch, which are the same in a sample and in its summaries."""
     return digest_json([dig(sample, "id"), dig(sample, "epoch")])
 
 

@@ -225,7 +225,7 @@ class Sample:
             entries[place] = replace(entries[place], content=content)
 
     def _happened(self, index: int, event: Any) -> None:
-        """Write an event. Results of tools that were done before it are written first."""
+        """Write an event, after the results of all tools that were done earlier than the event."""
         at = _time(event)[0]
         while at is not None and self._next in self._reached:
             over = self._reached[self._next][0]

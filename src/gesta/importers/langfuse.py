@@ -178,7 +178,7 @@ class _Run:
         self.spans.write(end, self._turn, when, inferred=("reason",))
 
     def _extra(self, each: Observation) -> dict[str, Any]:
-        """Return the members of an observation that no other field or entry holds."""
+        """Return the members of an observation that are stored nowhere else in the run."""
         for key in ("projectId", "environment"):
             each.members.drop(key, self._trace.get(key))
         each.members.drop("traceId", self._trace.get("id"))

@@ -125,7 +125,7 @@ class Generations:
         return call
 
     def call_of(self, each: Observation) -> int | None:
-        """Return the seq of the call that a tool or a span runs; `None` if no open call fits."""
+        """Return the seq of the call that a tool or a span runs; `None` if no open call matches what it states."""
         call = self._retold.match(*_carried(each), loose=each.role == TOOL)
         if call is not None and call not in self._calls.values():
             self._calls[each.place] = call
@@ -312,7 +312,8 @@ def _number(value: Any) -> float | None:
 def _latency_ms(each: Observation) -> float | None:
     """Return the latency in milliseconds; `None` if it is not stated.
 
-    Sources state it in seconds or in milliseconds. The unit is used that fits the times of the observation better.
+    Sources state it in seconds or in milliseconds. The unit is chosen for which the latency is closer to the recorded
+    duration of the observation.
     """
     given = _number(each.raw.get("latency"))
     if given is None or each.begins.at is None or each.ends.at is None:

@@ -47,7 +47,7 @@ class Form(Struct, frozen=True, kw_only=True):
     """Members of a call that hold the arguments, as an object or as text."""
     id: tuple[str, ...] = ("id",)
     types: tuple[str, ...] = ("function",)
-    """Values of a call's `type` that only state that it is a call."""
+    """Values of a call's `type` that say only that it is a call, such as `function`. They are not kept in `extra`."""
     by: str = ""
     """Member of a call that names the role of the caller."""
     answers: str = "tool_call_id"

@@ -24,7 +24,7 @@ def left_of_choices(given: Any, message: dict[str, Any]) -> tuple[str | None, An
 
     Args:
         given: the value of `choices`.
-        message: the message that was read from it; it is left out if it is the same.
+        message: the message that was read from `choices`. It is left out of the rest if it equals the first message.
     """
     if not (isinstance(given, list) and given and isinstance(given[0], dict)):
         return None, given or None

@@ -103,7 +103,7 @@ class Reader:
                 return self._buffer[self._at : self._at + 1]
 
     def take(self, character: str) -> bool:
-        """Move past a character if it is the next one, and return whether it was. White space before it is skipped."""
+        """Move past a character if it comes next (after any white space). Return whether it did."""
         found = self.peek() == character
         self._at += found
         return found

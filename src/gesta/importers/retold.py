@@ -143,7 +143,7 @@ class Retold:
         It is the call with the id, or else the first call with the name and the arguments.
 
         Args:
-            loose: whether the same name alone is enough, if nothing else fits.
+            loose: whether a call with the same name is returned if no call has the id or the arguments.
         """
         return fits(self.waiting, call_id, name, args, loose=loose)
 
@@ -256,9 +256,9 @@ class Retold:
         return seq if call is not None else self._say(_orphan(said), seq)
 
     def _read(self, seq: int, said: Said) -> bool:
-        """Compare a result with the written one, and replace that if it comes from a tool's own observation.
+        """Compare a result with the written result, and replace the written one if it came from a tool's observation.
 
-        Return whether the entry now holds the result of the message.
+        Return whether the entry now contains the result of the message.
         """
         content = self._spans.entries[seq - 1].content
         assert isinstance(content, ToolResultContent)
@@ -302,7 +302,7 @@ class Retold:
         return seq
 
     def _reference(self, item: Item, seqs: list[int], *, new: bool) -> Any:
-        """Return the seqs of an item's entries if these hold all of its content; else the item itself.
+        """Return the seqs of an item's entries if the entries contain all of the item's content; else the item itself.
 
         Args:
             new: whether the entries were written for this item.
@@ -319,7 +319,7 @@ class Retold:
 
 
 def fits(calls: Mapping[int, Waits], call_id: str | None, name: str, args: Any, *, loose: bool) -> int | None:
-    """Return the seq of the call that fits, in the way that `Retold.match` describes; `None` if no call fits."""
+    """Return the seq of the call with this id, or else this name and arguments, as `Retold.match` does."""
     told, every = args_digest(args), calls.items()
     found = [
         *(seq for seq, call in every if call_id is not None and call.id == call_id),

@@ -116,7 +116,7 @@ class Pages:
         return [fell(each, deaths[each.seq]) if each.seq in deaths else each for each in made]
 
     async def why(self, run: str, seq: int | None) -> dict[str, Any]:
-        """Return the explanation of an entry: the entries it was made from, and the passages of them that it repeats.
+        """Return the explanation of an entry: the entries from which it was made, and the passages it repeats of them.
 
         Args:
             seq: seq of the entry; `None` for the last answer of the run.

@@ -45,7 +45,7 @@ class Shown(Struct):
     all: bool = False
     """Whether all nodes are shown; otherwise only those that the answer drew on."""
     turned: Collection[str] = ()
-    """Ids of the groups that a person turned: folded if they would be open, and open if they would be folded."""
+    """Ids of the groups that a person clicked on: open groups are then folded, and folded groups opened."""
 
 
 class Group(Struct):
@@ -208,7 +208,7 @@ def _holds(group: Group, other: Group) -> bool:
 def _fold(groups: list[Group], tops: list[Group], target: Node, turned: Collection[str], *, fold: bool) -> None:
     """Set which groups are folded: in a large graph, all but those around the answer.
 
-    For the groups in `turned` it is the other way round, because a person clicked on them.
+    A group in `turned` gets the opposite state, because a person clicked on it.
     """
     for group in groups:
         own = any(node is target for node in group.all_nodes())

@@ -93,7 +93,7 @@ class Listing:
         self._lock = Lock()
 
     async def page(self, wanted: Asked) -> Listed:
-        """Return a page of the sessions that fit.
+        """Return a page of the sessions that fit the filters and words of a request.
 
         Cost: some milliseconds, and at most `slice_s` seconds to index new entries.
         """
@@ -161,7 +161,10 @@ class Listing:
 
 
 async def everywhere(listings: Sequence[Listing], wanted: Asked) -> Listed:
-    """Return a page of the fitting sessions of several records in one order. Each has the number of its record."""
+    """Return a page of the sessions of several records that fit a request, sorted together.
+
+    Each session has the number of its record.
+    """
     first = replace(
         wanted, filter=replace(wanted.filter, after=0, limit=wanted.filter.after + (wanted.filter.limit or 0))
     )

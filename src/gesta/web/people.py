@@ -102,7 +102,7 @@ def until(wait: Waiting) -> str:
 
 
 async def answer(request: Request, pages: Pages) -> Response:
-    """Put a person's answer into the inbox of the run that waits for it. Raises NotWaiting if nothing waits for it."""
+    """Put a person's answer into the inbox of the waiting run. Raises NotWaiting if no run waits for this answer."""
     word = await read(request, Word)
     if not word.by.strip():
         raise AgentError("Nobody is named who answers. Write your name.")

@@ -29,7 +29,7 @@ class Exchange(Struct):
     """Number of questions asked of a person so far."""
 
     def part(self, about: Any) -> str:
-        """Count a question or text, and return its name: its digest, and how often it has occurred so far."""
+        """Count a question or text, and return a name for it: a digest, and how often the call has asked it so far."""
         digest = digest_of(about)[:12]
         self.asked[digest] = self.asked.get(digest, 0) + 1
         return f"{digest}.{self.asked[digest]}"
@@ -63,7 +63,7 @@ def elicited(answer: Any) -> dict[str, Any]:
 def sampling_text(params: Mapping[str, Any]) -> str:
     """Return the text of a sampling request.
 
-    Raises ValueError if it is empty or too long, or if it has other content.
+    Raises ValueError if the text is empty or too long, or if the request contains more than text.
     """
     texts = list[str]()
     messages = params.get("messages", [])

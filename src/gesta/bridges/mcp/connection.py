@@ -52,7 +52,7 @@ class Connection:
 
     @property
     def holding(self) -> bool:
-        """Whether calls are held open while a person is asked."""
+        """Whether any call is being held open now, until a person has answered."""
         return bool(self._held)
 
     def ended(self, run: str) -> None:
@@ -112,7 +112,7 @@ class Connection:
         self._digest = digest_of(msgspec.to_builtins(self._listing))
 
     async def link(self) -> Link:
-        """Return the living connection; begin a new one if there is none. Raises NoServer if it cannot begin."""
+        """Return the link in use, or begin a new one if there is none. Raises NoServer if it cannot begin."""
         async with self._begins:
             if self._link is not None and not self._link.over:
                 return self._link

@@ -142,10 +142,10 @@ class Asker:
         """Questions that a person has to answer, by their names in the record."""
 
     async def given(self, method: str, params: Mapping[str, Any], again: str = "") -> dict[str, Any] | str:
-        """Return the result of a request as a dict.
+        """Return the result of a request of the server, as a dict.
 
-        Otherwise return a text: the name of a question that a person has to answer, or the reason why there is no
-        result.
+        If there is no result, return a text: the name of the question that a person has to answer first, or the reason
+        why the request cannot be answered.
 
         Args:
             again: name of the question in the record, if this request was already passed to a person.

@@ -46,7 +46,7 @@ def prompt(data: Mapping[str, Any]) -> Any:
 
 
 def _kept(value: Any, data: Mapping[str, Any], *, whole: bool) -> Any:
-    """Return a value for the model. If it does not contain all of `data`, the record keeps `data` beside it."""
+    """Return a value for the model. If the value lacks parts of `data`, `data` is stored with it in the record."""
     if isinstance(value, str) and len(value) > MOST_CHARS:
         value, whole = _cut(value), False
     return value if whole else DocumentedResult(value, dict(data))

@@ -46,7 +46,7 @@ class Folding:
     async def add(self, entry: Entry) -> tuple[list[TraceSpan], bool]:
         """Add the next entry of the record.
 
-        Returns the spans that ended with this entry, and whether they are to be sent, as `sampled` decides.
+        Returns the spans that ended with this entry, and whether to send these spans (see `sampled`).
         """
         content = entry.content
         within = content.parent if isinstance(content, BeginContent) else entry.span

@@ -47,7 +47,7 @@ class Counts(Struct):
     rejected: int = 0
     """Number of spans that the receiver refused, so that they are not sent again."""
     left_out: int = 0
-    """Number of spans that were not sent, because they are not in the sample or there is no address for spans."""
+    """Number of spans that were not sent, because they were not sampled or the settings have no address for spans."""
     tries: int = 0
     """Number of times that a message was sent again."""
 
@@ -265,7 +265,7 @@ class Exporter:
             self._told_points = total
 
     async def _load(self) -> None:
-        """Read the stored place. If it does not fit the record, begin at the record's first entry."""
+        """Read the stored place. If the record has another entry at that place, begin at the record's first entry."""
         self._held, self._size = [], 0
         place = load(self._file, self._store.info.id)
         if place.pos and not await self._fits(place):

@@ -119,9 +119,9 @@ def settings(
 
 
 def _headers(given: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
-    """Return the headers of each request: those of the variables, then those in `more`. Their values become secrets.
+    """Return the headers of each request: those of the variables, then those in `more`.
 
-    A secret is replaced in every text that is shown or written.
+    The values are registered as secrets, so that they are replaced in every text that is shown or written.
     """
     told = _pairs(given.get(HEADERS, ""), HEADERS)
     told |= _pairs(given.get(TRACES_HEADERS, ""), TRACES_HEADERS) | {name.lower(): more[name] for name in more}

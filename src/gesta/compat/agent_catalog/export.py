@@ -187,7 +187,7 @@ class _Writer:
 
 
 def _text(data: bytes) -> str:
-    """Return bytes decoded as UTF-8, or their Python `repr` if they are not valid UTF-8."""
+    """Return bytes decoded as UTF-8; if that is impossible, return the Python `repr` of the bytes."""
     try:
         return data.decode()
     except UnicodeDecodeError:

@@ -124,7 +124,7 @@ class Catalog:
 
 
 class Run:
-    """The writer of one run. It holds the run's lease, its exclusive right to write, while any span is open."""
+    """The writer of one run. While any span is open, it has the run's lease, so no other process can write the run."""
 
     def __init__(self, record: Record, session: str, name: str) -> None:
         self.record, self.session, self.name = record, session, name
@@ -204,7 +204,7 @@ class Span:
         self.blacklist: set[str] = {str(kind) for kind in options["blacklist"] or ()}
         """Kinds of content that are not recorded in this span and in the spans inside it."""
         self.kwargs: dict[str, Any] = options["kwargs"]
-        """Annotations of this span. Those of the spans around it also apply to its logs."""
+        """Annotations of this span. The span's logs get them, and also the annotations of the spans around it."""
         self._first = 0
         self.ref: AgentRef | None = None
         """Only in a root span of a catalog with a folder: the version of the folder, as the record stores it."""

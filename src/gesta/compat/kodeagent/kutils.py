@@ -21,9 +21,9 @@ IMAGE_BYTES = 5_000_000
 def make_user_message(content: Any, files: str | Part | Iterable[str | Part] | None = None) -> list[LLMMessage]:
     """Return a list with one user message, whose parts are a text and files. KodeAgent returns a list, too.
 
-    No address is fetched: it becomes an image if its path ends like the name of an image, else its text is shown. Of
-    local files, images are sent and short UTF-8 texts are shown; of any other file, only the name is shown. A file that
-    is stored in the record is written as `blob:NAME`.
+    No address is fetched: an address becomes an image if its path ends like the name of an image; any other address is
+    shown as text. Of local files, images are sent and short UTF-8 texts are shown; of any other file, only the name is
+    shown. A file that is stored in the record is written as `blob:NAME`.
 
     Args:
         content: a text, or a list of parts in the form that providers accept.

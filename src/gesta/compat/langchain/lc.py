@@ -66,7 +66,7 @@ def _written(value: Any) -> Any:
 
 
 def _escaped(value: Any) -> Any:
-    """Return a copy of an escaped value. LangChain reads it as plain data, so objects inside it become stubs."""
+    """Return a copy of an escaped value. LangChain reads such a value as data, so objects in the value become stubs."""
     match value:
         case dict() if _has_names(value):
             return {key: _escaped(each) for key, each in value.items()}

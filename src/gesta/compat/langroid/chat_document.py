@@ -113,7 +113,7 @@ class ChatDocument(Struct, kw_only=True, metaclass=Spelled):
 
     content: str = ""
     content_any: Any = None
-    """The value that `content` shows as text, if it is not just text."""
+    """The result as a value, such as a number or a struct, if it is more than a text; `content` shows it as text."""
     reasoning: str = ""
     files: list[Part] = field(default_factory=list)
     oai_tool_calls: list[OpenAIToolCall] | None = None
@@ -349,7 +349,7 @@ def _function(name: str, text: str) -> LLMFunctionCall:
 
 
 def _addressee(text: str, tools: Tools) -> tuple[str, str]:
-    """Return the recipient that a text names (in a prefix or in its JSON), and the text without the prefix."""
+    """Return the recipient that a text names (in a prefix or in a JSON tool call), and the text without the prefix."""
     recipient, rest = parse_recipient(text)
     if not recipient and "recipient" in text:
         values = [found.value for found in objects(text) if found.value]

@@ -59,7 +59,7 @@ class Histories(Working):
 
     @property
     def message_history(self) -> list[LLMMessage]:
-        """The messages that the model was shown, and its answers. The first one is the system message."""
+        """The messages that the model was shown, and the model's answers. The first message is the system message."""
         if self._context is None:
             return self.home.end_now(self.message_history_async(), "message_history_async")
         return self.wait_for(self.message_history_async, "message_history_async")
@@ -156,7 +156,7 @@ class Histories(Working):
             self._write(context, made.get(role, SystemContent(value=message, history=True)), hidden.seq)
 
     def delete_last_message(self, role: str = "user") -> None:
-        """Hide the last message of a role. Tool results that the model has not seen yet are hidden with it."""
+        """Hide the last message of a role, together with the tool results that the model has not seen yet."""
         self.wait_for(lambda: self.delete_last_message_async(role), "delete_last_message_async")
 
     async def delete_last_message_async(self, role: str = "user") -> None:

@@ -1,9 +1,10 @@
 """An agent responds to a message in three ways: its methods handle tools, its model answers, or a person answers.
 
-Each way is an asynchronous method with a synchronous twin. Messages are documents, with a sender and a recipient. A
-document is tainted if it has text from outside. The answer is on record before the method returns it, so an interrupted
-task continues in the middle of a response: a recorded reply of the model is not requested again, and a recorded tool
-call is not run again. A subclass or a program may replace each method, also by a synchronous one.
+To handle a tool means to run the method that a tool call names. Each way is an asynchronous method with a synchronous
+twin. Messages are documents, with a sender and a recipient. A document is tainted if it has text from outside. The
+answer is on record before the method returns it, so an interrupted task continues in the middle of a response: a
+recorded reply of the model is not requested again, and a recorded tool call is not run again. A subclass or a program
+may replace each method, also by a synchronous one.
 """
 
 import copy
@@ -260,7 +261,7 @@ class Agent(Messages):
         return doc.content if plain_text or doc.oai_tool_id2result else doc
 
     def handle_tool_message(self, tool: ToolForm, chat_doc: ChatDocument | None = None) -> Any:
-        """Handle one tool message; see `handle_message`. `chat_doc` is the document that contains it."""
+        """Run the handler of one tool message; see `handle_message`. `chat_doc` is the document with the message."""
         doc = self.response_template(Entity.LLM, tool_messages=[tool])
         if chat_doc is not None:
             doc.metadata.parent_id, doc.metadata.tainted = chat_doc.metadata.id, chat_doc.metadata.tainted
@@ -282,7 +283,7 @@ class Agent(Messages):
     # the rest
 
     def init_state(self) -> None:
-        """Hide the history. A subclass may set its own state here: it runs for each new agent and at each restart."""
+        """Hide the history. Called for each new agent and at each restart: a subclass can set its own state here."""
         if not self._begins:
             self.init_message_history()
 
@@ -376,7 +377,7 @@ class Agent(Messages):
         return sys.stdin is not None and sys.stdin.isatty()
 
     def _refused(self, context: RunContext, calls: Sequence[OpenCall]) -> list[Entry]:
-        """Refuse all of several calls if only one is allowed, or if one of them ends or redirects the task."""
+        """Refuse several calls of one reply if only one is allowed, or if any of them ends or redirects the task."""
         steers = [call for call in calls if effect_of_class(self.llm_tools_map.get(call.name, type(None))) is not None]
         if len(calls) > 1 and (steers or not self.config.allow_multiple_tools):
             return responding.refuse(context, calls, ONE_TOOL)

@@ -102,7 +102,7 @@ class Task(Steps, eq=False):
         return other
 
     def twin(self) -> "Task":
-        """Return a copy of the task that shares its agent and is not running."""
+        """Return a copy of the task with the same agent, so that the copy can run while this task runs."""
         other = copy.copy(self)
         other.playing, other.verbs, other.sub_tasks = False, None, list(self.sub_tasks)
         return other

@@ -89,7 +89,7 @@ class State(Struct):
     tools: dict[int | str | None, str] = field(default_factory=dict)
     """Names of tools. The keys are the seq and the id of each call."""
     spans: dict[int, tuple[kinds.BeginContent, int]] = field(default_factory=dict)
-    """Open spans by the seq of their begin entry: that entry's content, and the number of items before it."""
+    """Open spans by the seq of their begin entry. The value is the entry's content, and how many items came earlier."""
     given: set[Key] = field(default_factory=set)
     """Keys of entries in other runs that are results of sub-tasks and already have a row."""
 

@@ -74,7 +74,7 @@ class TaskRules(Struct, eq=False, metaclass=Spelled):
     erase_substeps: bool = False
     """Whether the messages between the question and the result are hidden from the model when the task is done."""
     allow_null_result: bool = False
-    """Whether the task uses the text `NO_ANSWER` as the answer if a step brings none, and goes on."""
+    """Whether a step without an answer gets the text `NO_ANSWER` as its answer, so that the task goes on."""
     max_stalled_steps: int = 5
     """The task ends after this many steps in a row without an answer.
 

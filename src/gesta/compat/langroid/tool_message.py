@@ -157,7 +157,7 @@ class ToolForm:
 
     @staticmethod
     def json_group_instructions() -> str:
-        """Return the template of the instructions for all tools; `{json_instructions}` stands for each tool's own."""
+        """Return the template of the instructions for all tools. Those of each tool replace `{json_instructions}`."""
         return GROUP
 
     @classmethod

@@ -171,7 +171,7 @@ class Toolset:
                 self.llm_tool_forced = name
 
     def enable_message_handling(self, message_class: Classes = None) -> None:
-        """Enable the handling of tools by the agent. Whether the model may use them stays as it is."""
+        """Make the agent handle tools (run their handlers). Whether the model may use the tools does not change."""
         for cls in self._classes(message_class):
             name = self._know(as_tool_class(cls))
             self._handlers[name] = self._handler(self.llm_tools_map[name])
@@ -190,7 +190,7 @@ class Toolset:
         self.llm_tools_usable &= {facts_of(as_tool_class(message_class)).name}
 
     def own_tools(self) -> None:
-        """Copy the sets of tools, so that a copied agent no longer shares them, and find its handlers again."""
+        """Copy the sets of tools and find the handlers again, so that a copied agent no longer changes the original."""
         self.llm_tools_map, self._terse = dict(self.llm_tools_map), set(self._terse)
         self.llm_tools_usable, self.llm_tools_handled = set(self.llm_tools_usable), set(self.llm_tools_handled)
         self._handlers = {name: self._handler(self.llm_tools_map[name]) for name in self.llm_tools_handled}
@@ -379,13 +379,13 @@ def effect_of_class(cls: type) -> Any:
 
 
 def _own(cls: type | None, words: Sequence[str]) -> list[str]:
-    """Return those of the names in `words` that are methods of the class and handle its messages."""
+    """Return the names in `words` that the class defines as methods that handle its messages, such as `handle`."""
     found = {word: getattr(cls, word, None) for word in words}
     return [word for word, method in found.items() if callable(method) and method is not Steers.response]
 
 
 def _place(cls: type) -> tuple[str, str]:
-    """Return the module and name of a class. A class that is made again, or from a model, has the same ones."""
+    """Return the module and name of a class, which stay the same if the class is made again or from a model."""
     return cls.__module__, cls.__qualname__
 
 

@@ -72,7 +72,7 @@ def _is_xml(cls: type) -> bool:
 
 
 async def nobody(_verbs: Any, _text: str) -> str:
-    """Raise GestaError. An agent without a model has this function as its program."""
+    """Raise GestaError: an agent without a model, whose program this is, cannot answer."""
     raise GestaError("This agent has no model. Write llm=... in its config.")
 
 

@@ -40,7 +40,7 @@ class XMLToolMessage(ToolMessage):
 
     @classmethod
     def extract_field_values(cls, formatted_string: str) -> dict[str, Any] | None:
-        """Return the fields of the first call in a text, as they are in the XML; `None` if it calls another tool."""
+        """Return the fields of the first call in a text, unconverted; `None` if the call is for another tool."""
         found = cls.calls_in(formatted_string)
         return found[0][0] if found and found[0][0]["request"] == cls.name() else None
 
@@ -130,7 +130,7 @@ def _elements(text: str) -> list[tuple[str, Any]]:
 
 
 def _close(stack: list[tuple[str, list[tuple[str, Any]]]], words: list[str]) -> str:
-    """End the innermost open element, add it to the element around it, and return its name."""
+    """End the innermost open element, add it to the element that contains it, and return the ended element's name."""
     (name, inside), text = stack.pop(), words.pop()
     fenced = FENCE.match(text)
     plain = text.strip("\n") if "\n" in text.strip() else text.strip()  # the first line of code may be indented

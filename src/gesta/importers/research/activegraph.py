@@ -36,7 +36,7 @@ BEFORE = -1
 AGAIN = "turn_start"
 MODEL = "--agent-llm"
 SPEAKS = (AGAIN, "user_response", "agent_response", "message_observed")
-"""Types of events that hold a message. One of the first type may repeat the message before it."""
+"""Types of events that contain a message. An event of the first type may repeat the previous message."""
 INSIDE = "runtime_trace"
 """Member of a payload that holds all other members."""
 CONSTANT = ("phase", "run_id")
@@ -280,7 +280,7 @@ class _Run:
     def _note(self, content: KeyValueContent, when: When, causes: tuple[int, ...], notes: dict[str, Any] | None) -> int:
         """Write an event that is no span, and return its seq.
 
-        It goes into the span of its parent, else the innermost open one.
+        The entry is written in the span of the event's parent, or else in the innermost open span.
         """
         span = next((cause for cause in causes if cause in self._open), self._innermost())
         if span:
@@ -302,7 +302,7 @@ class _Run:
     def _span_of(self, base: str, parent: int | None) -> int | None:
         """Return the seq of the open span that an end event ends; `None` if no open span fits.
 
-        It is the span of its parent. For an event without a parent, it is the newest span of its type.
+        It is the span that the event's parent began. For an event without a parent, it is the newest span of the type.
 
         Args:
             base: type of the event without `_end`.

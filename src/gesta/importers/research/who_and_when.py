@@ -141,7 +141,7 @@ class Talk(Struct):
         return seq
 
     def speak(self, name: str) -> None:
-        """End the span of another speaker, and begin the span of this one if it is not open.
+        """End the open span if it belongs to another speaker, and begin one for this speaker if none is open.
 
         A name `""` begins no span.
         """

@@ -76,7 +76,7 @@ class PatternBase:
         return bool(getattr(request, "correlation_id", ""))
 
     async def emit_subagent_completion(self, request: AgentRequest, next: Next, answer_text: str) -> None:
-        """End the work of a sub-agent by calling `next` with its answer. The end of its run records the answer."""
+        """End the work of a sub-agent by calling `next` with its answer. The sub-agent's run stores the answer."""
         done = AgentStep(thought="Subagent completed", action="complete", observation=answer_text, step_type=COMPLETION)
         fresh = {"state": "", "pattern": "", "task_type": "", "framing": "", "streaming": False}
         await next(_request(request, {"history": [done], **fresh}))
@@ -91,7 +91,7 @@ class PatternBase:
     def make_context(
         self, flow: Flow, user: str, respond: Respond | None = None, streaming: bool = False
     ) -> UserAwareContext:
-        """Return a flow that also has the name of its user and the facts of the current turn."""
+        """Return a flow that also has the user's name and the facts of the current turn, such as its key."""
         made = UserAwareContext(flow, user, respond=respond, streaming=streaming)
         turn = _turn(flow, self)
         if turn is not None:

@@ -81,7 +81,7 @@ class PatternTurn:
         self._told: list[str] = []
         """Pieces of the answer that were streamed to listeners."""
         self._seen: str | None = None
-        """A tool's result that listeners have already received. The pattern's observation of it is not sent again."""
+        """A tool's result that listeners already received. So the pattern's observation with it is not sent again."""
         self._asked: dict[str, int] = {}
         self.last: Cause = verbs.question
         """The newest entry of the pattern. By default the next entry names it as its cause."""
@@ -241,7 +241,8 @@ class PatternTurn:
     async def use(self, tool: Tool, arguments: Mapping[str, Any]) -> str:
         """Run a tool and return its result, or its error, as text. A result that is on record is returned at once.
 
-        If the pattern's newest entry is a call of this tool without a result, it is run. Else a new call is recorded.
+        If the pattern's newest entry is a call of this tool without a result, that call is run. Otherwise a new call is
+        recorded and run.
         """
         emitted, agent = self._open(tool.name), msgspec.structs.replace(self.verbs.agent, tools=[tool])
 
@@ -301,7 +302,7 @@ class PatternTurn:
         return self.verbs.question
 
     async def emit_iteration(self, iteration_num: int, act: Action, causes: Sequence[Cause] = ()) -> int:
-        """Record an action before it runs, and return its seq. By default its cause is the pattern's newest entry."""
+        """Record an action before it runs, and return the entry's seq. Default cause: the pattern's newest entry."""
         content = ToolCallContent(tool_name=act.name, tool_args=act.arguments)
         seq = await self._emit(f"iteration {iteration_num}", content, causes or [self.last])
         if act.thought:
@@ -372,7 +373,7 @@ class PatternTurn:
         return entry.seq
 
     async def _gave(self, role: str, name: str, said: tuple[str, str], causes: Sequence[Cause]) -> int:
-        """Record a step whose result is a text, unless a child run has recorded it. Return the seq of its end."""
+        """Record a step with a text as its result, unless a child run did. Return the seq of the step's end entry."""
         goal, text = said
         written = self.verbs.live.state.steps.named.get(name)
 

@@ -296,7 +296,7 @@ class Rehearsal:
 
         Args:
             failure: the exception that ended the last process.
-            before: the difference that stopped the process before. It is returned if it is at the same entry, unless the
+            before: the difference that stopped the previous process. It is used if it is at the same entry, unless the
                 last process wrote an entry of the recorded kind there.
         """
         entry, found, run = self.stage.next, self.stage.found, self.stage.run

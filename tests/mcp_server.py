@@ -13,12 +13,15 @@ import sys
 import threading
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 FOLDER = Path(sys.argv[1])
 LOCK = threading.Lock()
 WAITING: dict[str, tuple[threading.Event, list[Any]]] = {}
+NUMBERS = count()
+TOGETHER = threading.Barrier(2)
 
 
 def tool(name: str, **hints: Any) -> dict[str, Any]:
@@ -53,8 +56,8 @@ def note(file: str, line: str) -> None:
 
 
 def ask(method: str, params: dict[str, Any]) -> Any:
-    known = f"s{len(WAITING)}"
-    event, answer = WAITING.setdefault(known, (threading.Event(), []))
+    known = f"s{next(NUMBERS)}"
+    event, answer = WAITING[known] = threading.Event(), []
     send({"id": known, "method": method, "params": params})
     event.wait()
     return answer[0]
@@ -81,6 +84,12 @@ def hold(when: str) -> None:
         (FOLDER / "go").read_text()
 
 
+def meet(wanted: bool) -> None:
+    """Wait until the other one of two calls is as far as this one."""
+    if wanted:
+        TOGETHER.wait()
+
+
 def text(said: str, **more: Any) -> dict[str, Any]:
     return {"content": [{"type": "text", "text": said}]} | more
 
@@ -98,7 +107,10 @@ def call(params: dict[str, Any]) -> dict[str, Any]:
         )
     if name.endswith("choose"):
         schema = {"type": "object", "properties": {"size": {"type": "string"}}, "required": ["size"]}
+        meets = mark("meet-one") or mark("meet-other")
+        meet(meets)
         found = ask("elicitation/create", {"message": f"Which size of {item}?", "requestedSchema": schema})
+        meet(meets)
         if "error" in found:
             return text(found["error"]["message"], isError=True)
         said = found["result"]

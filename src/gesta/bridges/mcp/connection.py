@@ -6,8 +6,8 @@ flight is one call at the server. If a server asks a person during a call, the f
 run and idempotency key.
 """
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from contextvars import Context as Variables
 from typing import Any
 
@@ -48,6 +48,7 @@ class Connection:
         self._made: dict[tuple[int, int], tuple[Any, Any, str, list[Tool]]] = {}
         self._flights: set[Flight] = set()
         self._held: dict[tuple[str, str], Flight] = {}
+        self._landed = anyio.Event()
         self._alone = False
 
     @property
@@ -152,12 +153,20 @@ class Connection:
         self._alone = True
         return "several calls are at work, and nobody knows which of them asks; from now on they are made one by one"
 
-    def lane(self, link: Link) -> AbstractAsyncContextManager[Any]:
+    @asynccontextmanager
+    async def lane(self, link: Link) -> AsyncIterator[None]:
         """Return a context manager in which a call is made.
 
-        In it, calls run one at a time if the server's requests do not say which call they belong to.
+        In it, calls run one at a time if the server's requests do not say which call they belong to. A call also waits
+        until the calls that were begun before this was known have ended, or are held open.
         """
-        return self._lane if self._alone and not link.modern else nullcontext()
+        if not self._alone or link.modern:
+            yield
+            return
+        async with self._lane:
+            while self._flights:
+                await self._landed.wait()
+            yield
 
     async def fly(self, flight: Flight, responses: Any = None, state: str | None = None) -> None:
         """Start a call, and wait until it has ended or the server makes a request."""
@@ -181,6 +190,8 @@ class Connection:
             raise
         finally:
             self._flights.discard(flight)
+            self._landed.set()
+            self._landed = anyio.Event()
 
     def hold(self, flight: Flight, context: Context) -> None:
         """Hold a call open until a person has answered, at most `hold_s` seconds."""

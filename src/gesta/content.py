@@ -1,8 +1,9 @@
 """The parts of contents: their tags, their base class, and the structs that are values inside contents.
 
-A content says what happened: a message, a tool call, a result. A stored content is an entry of a run. The structs here
-other than `Base` have no tag and are never stored by themselves. `gesta.kinds` defines the contents and re-exports all
-names of this module: import them from there.
+A run is one conversation or task of an agent, stored as entries; an entry's seq is its number in the run. A turn goes
+from one message to its answer. A content says what happened: a message, a tool call, a result. A stored content is an
+entry of a run. The structs here other than `Base` have no tag and are never stored by themselves. `gesta.kinds` defines
+the contents and re-exports all names of this module: import them from there.
 """
 
 import enum

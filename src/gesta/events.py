@@ -1,10 +1,10 @@
 """An event describes one entry of a run, or words that are not on record yet.
 
-An entry is one stored fact, such as a tool call; a run is the sequence of an agent's entries. Events are not stored.
-Words of an answer or of a thought are sent while the model generates them; every other event is sent after its entry is
-durable. A `retract` event withdraws words that did not become the answer. `Event` is a closed union; `event.type` says
-which of its classes an event has. An `Outcome` says how a turn ended or what it waits for. It is computed from the
-state of the run and not stored.
+An entry is one stored fact, such as a tool call; a run is the sequence of an agent's entries, and an entry's seq is its
+number in it. Events are not stored. Words of an answer or of a thought are sent while the model generates them; every
+other event is sent after its entry is durable. A `retract` event withdraws words that did not become the answer.
+`Event` is a closed union; `event.type` says which of its classes an event has. An `Outcome` says how a turn (from a
+message to its answer) ended or what it waits for. It is computed from the state of the run and not stored.
 """
 
 import logging

@@ -1,12 +1,14 @@
 """Each thing that can happen in a run has a class here; `Content` is the closed, tagged union of them.
 
-A run is one conversation or task of an agent, stored as entries; an entry's *seq* is its number in the run. A tag on
-disk never changes; the classes keep the names that agent-catalog's activity logs use. Every link (`of`, `call`,
-`header`, `extends`) is the seq of an entry in the same run. It is never a provider's id, because providers repeat or
-omit ids. These classes hold data only: they do not know how they are stored, shown or sent.
+A tag on disk never changes; the classes keep the names that agent-catalog's activity logs use. Every link (`of`,
+`call`, `header`, `extends`) is the seq of an entry in the same run. It is never a provider's id, because providers
+repeat or omit ids. These classes hold data only: they do not know how they are stored, shown or sent.
 
-Words: a *span* is a named part of a run, from its `begin` to its `end`; a *doubt* is a call that may or may not have
-had its effect; an *epoch* counts how often the right to write a run (the lease) was taken.
+Words: a *run* is one conversation or task of an agent, stored as *entries*; an entry's *seq* is its number in the run;
+a *child run* is the run of an agent that another agent calls; a *turn* goes from one message to its answer; a *span* is
+a named part of a run, from its `begin` to its `end`; an *attempt* is one execution of a tool for a call; a *doubt* is a
+call that may or may not have had its effect; a *hook* is a function of the agent that may change or refuse something;
+an *epoch* counts how often the right to write a run (the lease) was taken.
 """
 
 from datetime import datetime

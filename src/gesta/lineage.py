@@ -1,10 +1,11 @@
 """Computes which entries an entry was made from, for the explanation of an answer.
 
-An explanation is a graph: its nodes are entries, such as questions, results and answers. `PLACES` says for each kind of
-entry whether it is a node, of which type, and which causes it must have. `Origin` folds one run. Explanations of old
-entries and events about new entries use this one fold, so they agree. A cause in another run is kept as a link, which
-`derived` follows. A cause that is not a node (a request, an attempt, an `edge` to a child run) is replaced by the nodes
-that it was made from itself. A seq is an entry's number in its run.
+A run is one conversation or task of an agent. A completion is a model's reply, and a span is a named part of a run,
+such as a turn. An explanation is a graph: its nodes are entries, such as questions, results and answers. `PLACES` says
+for each kind of entry whether it is a node, of which type, and which causes it must have. `Origin` folds one run.
+Explanations of old entries and events about new entries use this one fold, so they agree. A cause in another run is
+kept as a link, which `derived` follows. A cause that is not a node (a request, an attempt, an `edge` to a child run) is
+replaced by the nodes that it was made from itself. A seq is an entry's number in its run.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -1,4 +1,8 @@
-"""The rules of an agent: its limits, retries, budget and timeouts, which `decide` and `perform` carry out."""
+"""The rules of an agent: its limits, retries, budget and timeouts, which `decide` and `perform` carry out.
+
+A turn is what an agent does from one message to its answer. A run is the sequence of its turns, and a child run is the
+run of an agent that it calls. An attempt is one execution of a tool for a call. The record is the store of all runs.
+"""
 
 import math
 from typing import TYPE_CHECKING, Any, Literal, Protocol

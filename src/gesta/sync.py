@@ -1,8 +1,8 @@
 """The synchronous API: programs without an event loop run agents and record spans through it.
 
-A record is the store of all runs; a span is a named part of a run. Running an agent starts an event loop for that call.
-Recording needs no loop: a store in one file or in memory never waits for another task, so its coroutines finish at
-once. Each entry is committed before `log` returns.
+A turn goes from one message to its answer. A record is the store of all runs; a span is a named part of a run. Running
+an agent starts an event loop for that call. Recording needs no loop: a store in one file or in memory never waits for
+another task, so its coroutines finish at once. Each entry is committed before `log` returns.
 """
 
 import asyncio

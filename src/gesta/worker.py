@@ -1,8 +1,9 @@
 """A worker continues the turns that are due: those that were interrupted, answered or resumed, or whose time has come.
 
-Between two scans of the record, a worker remembers only at which entry each run waited, and which runs failed. Several
-workers may work on one record: the lease (the right to write a run) decides which of them continues it. A run that
-fails does not stop the worker: the failure is reported, and the run is tried again after growing pauses.
+A turn goes from one message of a run to its answer. Between two scans of the record (the store of all runs), a worker
+remembers only at which entry each run waited, and which runs failed. Several workers may work on one record: the lease
+(the right to write a run) decides which of them continues it. A run that fails does not stop the worker: the failure is
+reported, and the run is tried again after growing pauses.
 """
 
 import logging

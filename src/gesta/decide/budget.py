@@ -1,7 +1,8 @@
 """Computes the money and tokens of a turn: its budget, the allowance from the parent run, and the amounts spent so far.
 
-The functions here have no effects. `decide` calls them before a request; the code that asks the model writes the
-reserved and settled amounts as entries. To settle means to replace a reserved amount by the real cost.
+A child run is the run of an agent that a run calls; an `edge` entry names it. The functions here have no effects.
+`decide` calls them before a request; the code that asks the model writes the reserved and settled amounts as entries.
+To settle means to replace a reserved amount by the real cost.
 """
 
 import math

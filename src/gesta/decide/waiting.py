@@ -1,7 +1,9 @@
 """The waits of an open turn (what it cannot go on without), with all facts that a person needs to answer.
 
-Waits are computed from the run's state and never stored. `decide` returns the waits of its own run. Any other process
-computes the same waits from the entries; it needs neither the lease (the right to write the run) nor the agent.
+An attempt is one execution of a tool for a call. A call is in doubt if nobody knows whether it had its effect. An
+entry's seq is its number in its run. Waits are computed from the run's state and never stored. `decide` returns the
+waits of its own run. Any other process computes the same waits from the entries; it needs neither the lease (the right
+to write the run) nor the agent.
 """
 
 from collections.abc import Iterator

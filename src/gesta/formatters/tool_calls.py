@@ -1,7 +1,8 @@
 """Native tool calls: a completion with its calls, then one result for each call, directly after it and in order.
 
-Chat Completions, Anthropic Messages and Gemini require this order. Entries may be in another order on the log, because
-of crashes, parallel results, repeated ids and late results. A segment is the entries from one request to the next.
+A completion is the entry with a model's reply; an entry's seq is its number in its run. Chat Completions, Anthropic
+Messages and Gemini require this order. Entries may be in another order on the log, because of crashes, parallel
+results, repeated ids and late results. A segment is the entries from one request to the next.
 """
 
 import hashlib

@@ -1,7 +1,9 @@
 """The context that a tool receives for a call, and the answers that its `reconcile` function can return.
 
-An attempt is one execution of the tool for a call. After a crash nobody may know whether the attempt had its effect.
-Then `reconcile`, a function of the tool's author, is asked.
+A run is one conversation or task of an agent; a child run is the run of another agent that it calls. A turn goes from
+one message to its answer. The record is the store of all runs. Deps are objects that a program passes to its tools. An
+attempt is one execution of the tool for a call. After a crash nobody may know whether the attempt had its effect. Then
+`reconcile`, a function of the tool's author, is asked.
 """
 
 import subprocess

@@ -1,10 +1,11 @@
 """Checks a record: every entry against the chain of digests of its run, and every blob against its name.
 
-A changed byte is found at its entry. Entries that were removed by hand are found because their pos (number in the whole
-store) is missing; pruned runs have tombstones. A *head* is the digest of a run's last entry, saved outside of the
-record. Some changes are found only with heads: entries cut off at the end of a run or record, digests that were all
-computed again, and a run removed together with all later entries. A run with a saved head may be missing only if a
-tombstone that was written later explains it.
+A record is the store of all runs; a run is a list of entries, and an entry's seq is its number in it. A changed byte is
+found at its entry. Entries that were removed by hand are found because their pos (number in the whole store) is
+missing; pruned runs have tombstones. A *head* is the digest of a run's last entry, saved outside of the record. Some
+changes are found only with heads: entries cut off at the end of a run or record, digests that were all computed again,
+and a run removed together with all later entries. A run with a saved head may be missing only if a tombstone that was
+written later explains it.
 """
 
 import re

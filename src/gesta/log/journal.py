@@ -1,9 +1,10 @@
 """Entries are written into a buffer at once and in order; a caller awaits `durable` until they are committed.
 
-`Journal` is the only writer of a run (its process holds the lease, the right to write): it numbers the entries,
-computes their digests and buffers them. `Log` is a handle on one span (named part) of a run, passed as an argument.
-Actions given to `after` run only once the entries before them are committed. After a failed commit nothing more is
-written: otherwise effects could happen without entries about them.
+An entry is one stored fact of a run, and its seq is its number there. A letter is a message or answer in the run's
+inbox that becomes an entry. `Journal` is the only writer of a run (its process holds the lease, the right to write): it
+numbers the entries, computes their digests and buffers them. `Log` is a handle on one span (named part) of a run,
+passed as an argument. Actions given to `after` run only once the entries before them are committed. After a failed
+commit nothing more is written: otherwise effects could happen without entries about them.
 """
 
 import os

@@ -1,8 +1,9 @@
 """A model encodes messages into the blocks of a request, sends the request, and parses the reply. Only `send` does I/O.
 
-The exact request is on record before it is sent, and the exact reply before it is parsed. So both can be shown,
-compared and replayed without a network. A block is one encoded message. The blocks of a body are joined only when
-`send` needs the body, so the cost of a request depends on what is new in a conversation, not on its length.
+A completion is a model's reply as an entry of a run. An envelope is what surrounds the blocks in a body. The exact
+request is on record before it is sent, and the exact reply before it is parsed. So both can be shown, compared and
+replayed without a network. A block is one encoded message. The blocks of a body are joined only when `send` needs the
+body, so the cost of a request depends on what is new in a conversation, not on its length.
 """
 
 from collections.abc import AsyncGenerator, Callable, Sequence

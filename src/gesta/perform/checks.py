@@ -1,7 +1,8 @@
 """Asks hooks and records their verdicts.
 
-An entry is one recorded fact of a run; its seq is its number there. A fault is an entry about a try that failed or was
-lost. A hook is a function of the program that checks a message, request, call or answer.
+A child run is the run of an agent that the hook calls. An entry is one recorded fact of a run; its seq is its number
+there. A fault is an entry about a try that failed or was lost. A hook is a function of the program that checks a
+message, request, call or answer.
 
 A verdict is committed together with the entries that follow from it. If a hook allows something, nothing is recorded
 unless the hook called an agent; only the folded state notes it. So the process that continues the turn asks a hook

@@ -1,8 +1,8 @@
 """One request to a model: it is durable before its first byte is sent, and the reply is written after it.
 
-An entry is one recorded fact of a run; its seq is its number there. A failed try is a `fault` entry, which says whether
-another try follows, and after which pause. `decide` reads that entry. So a process that continues the turn waits only
-for the rest of the pause.
+A completion is the entry with the model's reply. An entry is one recorded fact of a run; its seq is its number there. A
+failed try is a `fault` entry, which says whether another try follows, and after which pause. `decide` reads that entry.
+So a process that continues the turn waits only for the rest of the pause.
 """
 
 import time

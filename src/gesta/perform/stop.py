@@ -1,9 +1,9 @@
 """When the caller of a turn stops waiting, nothing new starts, and running calls with effects may finish.
 
-A turn is one message to an agent and all the work up to its answer. The turn runs in a task of its own, which a
-cancellation of its caller does not reach. The caller asks the turn to stop, and waits until it has stopped. Work
-without effects is cancelled at once. A tool with effects may run for some more seconds (the grace), so that its result
-is recorded. Then the turn is left open and waits to be resumed.
+A child run is the run of another agent that a turn calls. A turn is one message to an agent and all the work up to its
+answer. The turn runs in a task of its own, which a cancellation of its caller does not reach. The caller asks the turn
+to stop, and waits until it has stopped. Work without effects is cancelled at once. A tool with effects may run for some
+more seconds (the grace), so that its result is recorded. Then the turn is left open and waits to be resumed.
 """
 
 import math

@@ -1,9 +1,10 @@
 """A prompt is the list of a run's blocks (encoded messages). New blocks are added, and no message is encoded twice.
 
-The same entries always give the same blocks, whether they are added one by one or all at once when a run is resumed. A
-segment (the entries from one request to the next) ends at each `request` entry, and a finished block never changes. The
-digest of the body is updated with each block, so a request costs only what is new. A `compaction` removes blocks; the
-next request then lists all remaining blocks. A *place* is the index of a block.
+An entry is one stored fact of a run; its seq is its number there. The same entries always give the same blocks, whether
+they are added one by one or all at once when a run is resumed. A segment (the entries from one request to the next)
+ends at each `request` entry, and a finished block never changes. The digest of the body is updated with each block, so
+a request costs only what is new. A `compaction` removes blocks; the next request then lists all remaining blocks. A
+*place* is the index of a block.
 """
 
 import hashlib

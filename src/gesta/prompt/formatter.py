@@ -1,7 +1,8 @@
 """A formatter turns entries into neutral messages. A model then turns the messages into a provider's body.
 
-A formatter reads segments: the entries from one request to the next. The messages of a segment are made once and never
-change. So a resumed run sends the same bytes as a run that was never interrupted.
+An entry is one stored fact of a run, such as a tool call. A formatter reads segments: the entries from one request to
+the next. The messages of a segment are made once and never change. So a resumed run sends the same bytes as a run that
+was never interrupted.
 """
 
 import json

@@ -1,9 +1,10 @@
 """Finds the wait that a person's answer is about. An answer is an approval, the answer to a question, or a resolution.
 
-A run is a list of entries, and the seq of an entry is its number in it. A wait is one thing that an open turn cannot go
-on without. A resolution says what became of a call in doubt: one of which nobody knows whether it happened. Only the
-first answer to a wait is used. The same answer again changes nothing; a different answer is refused, with the name of
-the person who answered first. If several waits fit, the error lists for each the arguments that choose it.
+A record is the store of all runs. Each run has an inbox, in which answers wait until they become entries. A run is a
+list of entries, and the seq of an entry is its number in it. A wait is one thing that an open turn cannot go on
+without. A resolution says what became of a call in doubt: one of which nobody knows whether it happened. Only the first
+answer to a wait is used. The same answer again changes nothing; a different answer is refused, with the name of the
+person who answered first. If several waits fit, the error lists for each the arguments that choose it.
 """
 
 from collections.abc import Sequence

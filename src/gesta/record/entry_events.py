@@ -1,9 +1,10 @@
 """Makes the events of an entry from the entries up to it. So all listeners get the same events, at any time.
 
-An entry is one recorded fact of a run; its seq is its number there. The entries of a run, and of its child runs, are
-read in the order of the record. When the model's reply is read, it is not known yet whether its text is the answer or a
-remark beside tool calls; its event is made when a later entry shows this. An event of a child run has the id of that
-run, and never ends the dialogue of a followed parent run.
+A completion is the entry with a model's reply. A span is a named part of a run, such as a turn. An entry is one
+recorded fact of a run; its seq is its number there. The entries of a run, and of its child runs, are read in the order
+of the record. When the model's reply is read, it is not known yet whether its text is the answer or a remark beside
+tool calls; its event is made when a later entry shows this. An event of a child run has the id of that run, and never
+ends the dialogue of a followed parent run.
 """
 
 from collections.abc import Iterator

@@ -1,10 +1,10 @@
 """Acquires and releases leases. A lease is the right to write one run; one process at a time holds it.
 
-A run is the recorded conversation or task of one agent. The lease of a child run is kept until its parent run is
-released. So a run that calls the same agent many times acquires the lease of that child run once, which saves two
-commits for each call. No other process has to write the child run meanwhile, and sending letters to it needs no lease.
-If the turn of the child run stays open, its lease is released with it, because another process may have to continue the
-turn.
+A record is the store of all runs. A run is the recorded conversation or task of one agent. The lease of a child run is
+kept until its parent run is released. So a run that calls the same agent many times acquires the lease of that child
+run once, which saves two commits for each call. No other process has to write the child run meanwhile, and sending
+letters to it needs no lease. If the turn of the child run stays open, its lease is released with it, because another
+process may have to continue the turn.
 """
 
 from collections.abc import AsyncIterator, Callable

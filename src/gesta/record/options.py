@@ -1,7 +1,8 @@
 """Options of one turn, the same for all functions that begin or resume a turn. They are not recorded.
 
-Deps (dependencies) are objects that a program passes to its tools: connections, clients, the person who is logged in. A
-process that continues a turn must pass its own deps, unless the agent's `deps` function makes them.
+A record is the store of all runs. A session is the runs of one conversation. Deps (dependencies) are objects that a
+program passes to its tools: connections, clients, the person who is logged in. A process that continues a turn must
+pass its own deps, unless the agent's `deps` function makes them.
 """
 
 import inspect

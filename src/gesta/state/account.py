@@ -1,10 +1,10 @@
 """The cost of a turn is on record: an amount is reserved before each request, and settled after it.
 
-A turn goes from one message of a run to its answer. To settle is to replace the reserved amount by the real cost. A
-reserved amount that was never settled is treated as spent, so a crash hides no request that was paid for. An unknown
-cost is null, never 0; the reserved amount is used in its place. When a child run (a run of an agent that this run
-calls) is started, its allowance (the amount that it may spend) is reserved by the `edge` entry, and settled when the
-child run has ended.
+An entry's seq is its number in the run. A turn goes from one message of a run to its answer. To settle is to replace
+the reserved amount by the real cost. A reserved amount that was never settled is treated as spent, so a crash hides no
+request that was paid for. An unknown cost is null, never 0; the reserved amount is used in its place. When a child run
+(a run of an agent that this run calls) is started, its allowance (the amount that it may spend) is reserved by the
+`edge` entry, and settled when the child run has ended.
 """
 
 import math

@@ -1,11 +1,11 @@
 """The state of one open tool call: its attempts, its approval and its resolution. The call's result ends it.
 
-An attempt is *in doubt* if nobody knows whether it had its effect. An attempt without a result is in doubt in two
-cases: it was written before this process took the lease (the right to write the run), or a `fault` entry says that it
-timed out, was cancelled, or that the tool could not tell. Otherwise it is running. A *resolution* settles a doubt: a
-person, or the tool's `reconcile` function, says what happened. An attempt is *over* once an entry says that its
-function has ended. Before that, a call with effects is not tried again. The constants name types of errors in `fault`
-and `end` entries.
+A hook is a function of the agent that may change or refuse a call. An entry's seq is its number in the run. An attempt
+is *in doubt* if nobody knows whether it had its effect. An attempt without a result is in doubt in two cases: it was
+written before this process took the lease (the right to write the run), or a `fault` entry says that it timed out, was
+cancelled, or that the tool could not tell. Otherwise it is running. A *resolution* settles a doubt: a person, or the
+tool's `reconcile` function, says what happened. An attempt is *over* once an entry says that its function has ended.
+Before that, a call with effects is not tried again. The constants name types of errors in `fault` and `end` entries.
 """
 
 from datetime import datetime

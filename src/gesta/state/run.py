@@ -1,6 +1,6 @@
-"""The state of a run is a fold over its entries; no status is stored beside the log.
+"""The state of a run (one conversation of an agent) is a fold over its entries (stored facts), and is never stored.
 
-`RunState` holds what `decide` needs. A call with a result leaves it. So only keys of messages and seqs of turns grow.
+`RunState` holds what `decide` needs, without calls that have results. Only message keys and seqs of turns grow.
 """
 
 from collections.abc import Callable

@@ -1,8 +1,8 @@
 """A workflow step is a named span in a program's turn. It is done once; after that its result is read from the record.
 
-A turn of a program goes from one message to the answer, a span is the part of it between a `begin` and an `end` entry.
-So a program that is started again from its beginning repeats no step, and continues where it was. A note is a single
-entry that a program named, by an annotation.
+So a program that is started again from its beginning repeats no step, and continues where it was. A turn goes from one
+message to the answer; a span is a part of it, between a `begin` and an `end` entry. An entry is one stored fact of a
+run; its seq is its number there. A note is a single entry that a program named, by an annotation.
 """
 
 from msgspec import Struct, field

@@ -1,7 +1,8 @@
 """The state of a turn and of the run's last request, as far as `decide` (which chooses the next move) needs it.
 
-A turn goes from a message to the answer. A request asks the model; a completion is the model's reply; a fault is a
-failed try. A hook is a function of the agent that may change or refuse something.
+An entry is one stored fact of a run; its seq is its number there. A turn goes from a message to the answer. A request
+asks the model; a completion is the model's reply; a fault is a failed try. A hook is a function of the agent that may
+change or refuse something.
 """
 
 from datetime import datetime

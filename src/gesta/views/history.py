@@ -1,8 +1,8 @@
 """Lists the messages between a person and an agent, in order, for a page that shows a conversation.
 
-The text of an answer is the text that the person was shown. If calls are wanted, a model reply with tool calls is a
-message too, and each call holds its result, however late the result came. The work of a sub-agent is not shown here but
-in the history of its own run.
+An entry is one recorded fact of a run. The text of an answer is the text that the person was shown. If calls are
+wanted, a model reply with tool calls is a message too, and each call holds its result, however late the result came.
+The work of a sub-agent is not shown here but in the history of its own run.
 """
 
 from collections.abc import Sequence

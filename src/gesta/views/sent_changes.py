@@ -1,8 +1,8 @@
 """Compares a request with the request before it: which messages were kept, added, changed or left out.
 
-A compaction is an entry that leaves older messages out of the requests after it. A provider's cache is of use only up
-to the first changed byte. So a message that is the same but comes after a change is not counted as kept: its step is
-`again`.
+An entry is one recorded fact of a run; its seq is its number there. A block is one encoded message. A compaction is an
+entry that leaves older messages out of the requests after it. A provider's cache is of use only up to the first changed
+byte. So a message that is the same but comes after a change is not counted as kept: its step is `again`.
 """
 
 import json

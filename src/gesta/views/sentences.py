@@ -1,6 +1,7 @@
 """Writes sentences about a call or a turn: attempts, faults, resolutions, questions to people and their answers.
 
-The functions return fields of a line as a dict; see `lines.Line`.
+An entry is one recorded fact of a run; its seq is its number there. A hook is a function of the agent that checks
+something. The functions return fields of a line as a dict; see `lines.Line`.
 """
 
 from collections.abc import Mapping

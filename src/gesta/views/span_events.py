@@ -1,4 +1,7 @@
-"""Adds events to spans: facts with a time and no duration, which a backend lists beside a span."""
+"""Adds events to spans: facts with a time and no duration, which a backend lists beside a span.
+
+An entry is one recorded fact of a run. A span is a piece of work in a trace.
+"""
 
 from typing import Any
 

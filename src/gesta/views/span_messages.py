@@ -1,7 +1,8 @@
 """Collects the newest messages of a prompt, up to a bound, as JSON of the GenAI semantic conventions.
 
-A span contains at most `CONTENT` characters of a conversation, so the cost of tracing does not grow with its length.
-Source: "Model: gen_ai input messages" and "gen_ai output messages" of the semantic conventions 1.41.0, read 2026-11.
+An entry is one recorded fact of a run; its seq is its number there. A span contains at most `CONTENT` characters of a
+conversation, so the cost of tracing does not grow with its length. Source: "Model: gen_ai input messages" and "gen_ai
+output messages" of the semantic conventions 1.41.0, read 2026-11.
 """
 
 from collections.abc import Sequence

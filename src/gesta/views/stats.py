@@ -1,9 +1,9 @@
 """Computes statistics by day, agent, model or tool: requests, tokens, cost, latencies, errors.
 
-Only the counted members of stored entries are read, so a record of a million entries is read in one pass. Unknown
-prices and token counts have counters of their own and are never added as 0. For a fork (a run that shares the first
-entries of another run, its base), only its own work is counted: no shared or copied entries, and no calls that got
-their result from the base.
+An entry is one recorded fact of a run; its seq is its number there. Only the counted members of stored entries are
+read, so a record of a million entries is read in one pass. Unknown prices and token counts have counters of their own
+and are never added as 0. For a fork (a run that shares the first entries of another run, its base), only its own work
+is counted: no shared or copied entries, and no calls that got their result from the base.
 """
 
 import re

@@ -1,9 +1,9 @@
 """A workflow does each step once, in a span (named part of a run) of its own.
 
-A step that is on record under its name is not done again. Several steps may run at once. If a step has to wait for a
-person, a time or another run, it first waits until all other steps have ended or have to wait too. So no running step
-is interrupted. Then the program is stopped, and its turn stays open. When the turn is resumed, the program starts
-again, and reads the results of finished steps from the record.
+A child run is the run of another agent that a step calls. A step that is on record under its name is not done again.
+Several steps may run at once. If a step has to wait for a person, a time or another run, it first waits until all other
+steps have ended or have to wait too. So no running step is interrupted. Then the program is stopped, and its turn stays
+open. When the turn is resumed, the program starts again, and reads the results of finished steps from the record.
 """
 
 from collections.abc import Awaitable, Callable, Sequence

@@ -1,9 +1,10 @@
 """A program takes a turn through verbs: `call`, `note`, `now`, `pick` and others, each with a name that it uses once.
 
-A verb whose result is on record under its name returns that result and does nothing else. So a program that crashed, or
-that had to wait, is started again from its beginning and continues where it was. Only entries are kept between two
-passes (runs of the program in one turn). The order of the names is not checked, so the code may change between
-releases. Code outside of the verbs is executed in every pass.
+A step is one use of a verb; its entries are in a span of the run. A child run is the run of an agent that a step calls;
+an `edge` entry names it. A verb whose result is on record under its name returns that result and does nothing else. So
+a program that crashed, or that had to wait, is started again from its beginning and continues where it was. Only
+entries are kept between two passes (runs of the program in one turn). The order of the names is not checked, so the
+code may change between releases. Code outside of the verbs is executed in every pass.
 """
 
 import random

@@ -146,7 +146,7 @@ async def _known(record: Record, row: RunRow) -> dict[str, Any]:
 
 
 async def _size(record: Record, run: str) -> dict[str, int]:
-    """Return the size of a run in bytes: of its entries, and of its large values. Database indexes do not count."""
+    """Return the size of a run in bytes: of its entries, and of its large values. Database indexes are left out."""
     ((rows,),) = (await record.store.sql(ROW_BYTES, (run,))).rows
     ((blobs,),) = (await record.store.sql(BLOB_BYTES, (run,))).rows
     return {"entry_bytes": int(rows or 0), "blob_bytes": int(blobs or 0)}

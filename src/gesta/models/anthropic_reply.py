@@ -233,7 +233,7 @@ class AnthropicParser(Incoming):
     def _end(self, message: dict[str, Any]) -> list[Delta]:
         """Read why the model stopped, and return the last words as deltas.
 
-        The explanation of a refusal counts as text.
+        The explanation of a refusal is part of the text.
         """
         finish, details = message.get("stop_reason"), message.get("stop_details")
         if finish is None:

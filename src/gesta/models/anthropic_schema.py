@@ -79,8 +79,8 @@ def _node(node: Any) -> dict[str, Any]:
 def _keep(kept: dict[str, Any], name: str, value: Any) -> bool:
     """Copy one member into the rewritten schema, if Claude accepts it.
 
-    Return `True` if the member is done, or `False` if the description must state it. Raises ValueError if the meaning
-    would change.
+    Return `True` if the member was copied or is not needed, or `False` if the schema's description must state it.
+    Raises ValueError if the meaning would change.
 
     Args:
         kept: the rewritten schema so far, which is changed.

@@ -42,7 +42,7 @@ class Recorded(Struct):
     """The bytes that the provider sent, compressed with zlib; `None` if they were not kept."""
 
     def answer(self) -> Reply | bytes:
-        """Return the recorded bytes if they are a Chat Completions reply with the recorded text, else the reply."""
+        """Return the recorded bytes if they are a Chat Completions reply with the recorded text, else `reply`."""
         if self.raw is None:
             return self.reply
         parser = ChatParser()

@@ -146,7 +146,7 @@ def take(text: str, type: type[T]) -> T:
 
 
 def _values(text: str) -> list[Any]:
-    """Return the JSON values in a text: first a list if one begins before every object, then all objects."""
+    """Return the JSON objects in a text. If a JSON list begins before the first object, the list comes first."""
     found: list[Any] = [each.value for each in objects(text) if each.value is not None]
     start, brace = text.find("["), text.find("{")
     if start >= 0 and (brace < 0 or start < brace):

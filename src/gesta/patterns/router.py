@@ -129,7 +129,7 @@ def _decide(
     If the turn was interrupted after an earlier decision, that decision is returned.
 
     Args:
-        name: name of the note in the workflow.
+        name: name under which the workflow stores the decision, and finds it after an interruption.
         known: the options, and the option to use if no answer could be read.
         asked: the answer of the model.
         task_type: the type of task that the decision is made for; `None` if the decision chooses the type.

@@ -14,14 +14,14 @@ DRAIN_S = 10
 
 
 class Drains(Protocol):
-    """Protocol of the service that a server drains before it ends."""
+    """A service that refuses new requests and ends its streams before its server ends."""
 
     def drain(self) -> None:
         """Refuse new requests, and end open streams."""
 
 
 class Server(uvicorn.Server):
-    """A uvicorn server that drains its service as soon as it is asked to end.
+    """A uvicorn server that calls its service's `drain` as soon as it is asked to end.
 
     Args:
         service: refuses new requests once its method `drain` was called.

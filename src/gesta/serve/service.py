@@ -53,7 +53,7 @@ class Service:
 
     @property
     def conversations(self) -> Conversations:
-        """Finds and begins the sessions of chat completions."""
+        """The object that finds and begins the sessions of chat completions."""
         assert self._conversations is not None
         return self._conversations
 

@@ -104,5 +104,5 @@ class EventStream(Response):
 
 
 def _failed(raised: BaseException) -> bytes:
-    """Return the last line of a stream whose iterator raised an exception."""
+    """Return the event `failed`, with which a stream ends whose iterator raised an exception."""
     return line(bytes(failure(raised).body), event="failed")

@@ -26,7 +26,7 @@ def _cases(sums: dict[str, str]) -> str:
     """Return an SQL expression that chooses one of several sums, by the members that the JSON object `usage` has.
 
     Args:
-        sums: SQL of each sum, by the member that chooses it. The first member that exists counts. If no member
+        sums: SQL of each sum, by the member that chooses it. The first member that exists is used. If no member
             exists, the sum under the empty key is chosen.
     """
     known = "\n    ".join(

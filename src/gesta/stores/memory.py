@@ -224,7 +224,7 @@ class MemoryStore:
             self._held.discard(lease.run)
 
     async def mirror(self, lease: Lease, of: str | None) -> None:
-        """Make a run a mirror of its original in the record `of`; `None` ends that. Raises LeaseLost."""
+        """Make a run a mirror of a run in the record with id `of`, or with `None` an ordinary run. Raises LeaseLost."""
         self._open(writing=True)
         self._allow(Batch(lease, self._head(lease.run)[0], ()))
         self._mirrors.pop(lease.run, None)

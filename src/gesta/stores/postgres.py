@@ -229,11 +229,11 @@ class InlinePostgresStore:
         return await self._read(partial(self.reader.holds, lease))
 
     async def mirror(self, lease: Lease, of: str | None) -> None:
-        """Make a run a mirror of its original in the record `of`; `None` ends that. Raises LeaseLost, WriteFailed."""
+        """Make a run a mirror of its original in the record with id `of`, or an ordinary run; see `Store.mirror`."""
         await self._write(Mirror(lease, of), synced=True)
 
     async def gone(self, process: str) -> bool | None:
-        """Return whether a process has ended; see `Store.gone`. `None` for other machines, without `declare_gone`."""
+        """Return whether a process has ended; `None` for one of another machine that no person declared ended."""
         known = self._holding.gone(process)
         if known is not None:
             return known

@@ -254,7 +254,7 @@ def put_views(connection: Connection) -> None:
 
 
 class Found(Struct, frozen=True):
-    """The identity of a record as read from its tables, with its format and the server that it was last used on."""
+    """The identity of a record as read from its tables, with its format and the server where it was made or adopted."""
 
     info: Info
     format: int

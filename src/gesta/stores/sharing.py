@@ -39,7 +39,10 @@ class Take(Struct, frozen=True):
 
 
 class Mirror(Struct, frozen=True):
-    """A request to make a run a mirror: a copy that continues only in the record `of`. `None` ends that."""
+    """A request to make a run a mirror: a copy of a run that continues only in the record with the id `of`.
+
+    `None` makes it an ordinary run.
+    """
 
     lease: Lease
     of: str | None

@@ -210,7 +210,7 @@ class InlineSqliteStore:
         return bool(lease.run)
 
     async def mirror(self, lease: Lease, of: str | None) -> None:
-        """Make a run a mirror of its original in the record `of`; `None` ends that. Raises LeaseLost, WriteFailed."""
+        """Make a run a mirror of its original in the record with id `of`, or an ordinary run; see `Store.mirror`."""
         await self._write(Mirror(lease, of), synced=True)
 
     async def gone(self, process: str) -> bool | None:

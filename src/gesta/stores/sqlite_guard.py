@@ -85,7 +85,7 @@ class Hold:
         return not self.stores and not self.kept and not opened_here(self.path)
 
     def keep(self) -> Callable[[], None]:
-        """Count one more thread as running until the returned function is called; see `Store.keep`."""
+        """Keep the file open for a running thread, until the returned function is called; see `Store.keep`."""
         with OPENING:
             self.kept += 1
         kept = [self]

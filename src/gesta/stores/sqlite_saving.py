@@ -145,7 +145,7 @@ def saved_beside(path: Path) -> Iterator[Path]:
 
 
 def read_saved(path: Path) -> tuple[list[Any], set[tuple[Any, ...]]] | None:
-    """Return a saved file's record id, and its entries as pos and digest; `None` if it is no record."""
+    """Return the record id in a saved file, and the pos and digest of each entry; `None` if it is no record."""
     with suppress(apsw.Error, OSError, RecordError):
         return steady(path, lambda: (_asked(path, ID), set(_asked(path, ROWS))))
     return None

@@ -224,7 +224,7 @@ def gather(found: Iterable[Any], rows: list[Any], bounds: QueryBounds, query: st
 
     Args:
         found: the rows of the result.
-        rows: the list. The caller may empty it during the call; only the rows in it count for the bound.
+        rows: the list. The caller may empty it during the call; the bound applies to the rows that it holds then.
         query: the text of the query, for the error.
     """
     size = 0

@@ -136,7 +136,7 @@ class WordIndex:
         """Share of the record's entries that are in the index, from 0 to 1."""
 
     async def connection(self, seconds: float | None = None) -> apsw.Connection:
-        """Add new entries to the index, and return a connection to it. Sets `share`.
+        """Add new entries to the index, and return a connection to it. This also updates the attribute `share`.
 
         Args:
             seconds: time after which no more entries are added in this call; `None` adds all.
@@ -376,7 +376,10 @@ def _texts(rows: Sequence[Row], blobs: Any) -> Iterator[tuple[int, str]]:
 
 
 async def _added(store: Store, connection: apsw.Connection, pos: int) -> int:
-    """Add the next entries after a pos to an index of this process. Return the last pos; 0 if there were none."""
+    """Add the next entries after a pos to an index of this process.
+
+    Returns the pos of the last entry that was added; 0 if there was no further entry.
+    """
     rows, held = [Row(*row) for row in (await store.sql(NEXT, (pos,))).rows], dict[str, list[tuple[str, bytes]]]()
     for row in rows:
         for name in blob_names(row):

@@ -105,7 +105,7 @@ class Call:
                 self.ended.set()
 
     async def _taken(self, hear: Listener) -> Outcome[Any] | None:
-        """Run the turn, and return its outcome. If another process runs it already, follow it there."""
+        """Run the turn, and return its outcome. If another process runs it already, wait for its end there."""
         agent, message = self.agent, self.message
         try:
             return await self.record.run(agent, message, listener=hear, **self._options)
@@ -123,7 +123,7 @@ class Call:
         return (await self.record.state(run)).turns.get(self.key)
 
     def given(self) -> Outcome[Any]:
-        """Return the outcome, once the stream of progress has ended. Raises the exception that ended the turn."""
+        """Return the outcome of the turn, or raise the exception that ended it. Called after the stream has ended."""
         if self._failure is not None:
             raise self._failure
         if self.outcome is None:

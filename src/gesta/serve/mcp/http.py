@@ -139,7 +139,7 @@ def reader(record: Source, access: Access | None = None, *, bounds: Bounds | Non
 def record_app(record: Source, access: Access, bounds: Bounds) -> tuple[Starlette, RecordServer]:
     """Return the application that `reader` returns, and its server.
 
-    The server's `drain` is to be called before the end.
+    Call the server's `drain` before the process ends, so that it refuses further questions.
     """
     made = RecordServer(bounds)
     endpoint = Endpoint(made, made, access)

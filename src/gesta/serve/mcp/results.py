@@ -26,7 +26,7 @@ def errored(text: str, structured: Any = None, meta: dict[str, Any] | None = Non
 
     Args:
         structured: the same facts as JSON, for programs.
-        meta: facts for `_meta`.
+        meta: members of the result's `_meta`, which the protocol leaves to the server.
     """
     return CallToolResult(
         content=[TextContent(text=harmless(SECRETS.message(text)))],

@@ -27,7 +27,7 @@ async def serve(server: Server[Any], served: Drains, ready: Callable[[], None]) 
 
     Args:
         server: the MCP server that answers.
-        served: the service that is drained at the end.
+        served: the service whose `drain` is called at the end.
         ready: called once this process handles signals.
     """
     async with anyio.create_task_group() as group:

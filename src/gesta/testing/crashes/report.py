@@ -87,7 +87,7 @@ class Report(Struct, kw_only=True):
 
     @property
     def ok(self) -> bool:
-        """Whether no promise was broken."""
+        """Whether every promise of Gesta was kept, so that `wrong` is empty."""
         return not self.wrong
 
     def add(self, other: "Report") -> None:

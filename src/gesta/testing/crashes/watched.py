@@ -218,7 +218,10 @@ def _watched(tool: Tool, life: Life) -> Tool:
 
 
 def _asked(name: str, reconcile: Callable[P, Any], life: Life) -> Callable[P, Any]:
-    """Return a wrapper for a tool's `reconcile` function. It logs each call that `reconcile` reports as not done."""
+    """Return a wrapper for a tool's `reconcile`, which finds out whether a call had its effect.
+
+    The wrapper writes a line to the test's log if a call had no effect.
+    """
 
     def heard(key: object, found: Any) -> Any:
         if isinstance(found, NotDone):

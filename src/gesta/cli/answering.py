@@ -1,4 +1,8 @@
-"""Commands that send an answer or a signal to a run: `approve`, `answer`, `resolve`, `cancel`."""
+"""Commands that send an answer or a signal to a run: `approve`, `answer`, `resolve`, `cancel`.
+
+A run is one conversation of an agent. A turn is one message with all that follows until its answer. An inbox holds the
+messages that the run has not read yet. The docstrings are help texts.
+"""
 
 from gesta.cli.app import command
 from gesta.cli.options import AnswerOptions, ApproveOptions, CancelOptions, ResolveOptions

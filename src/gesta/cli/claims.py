@@ -6,7 +6,7 @@ machine. If the statement is false, an effect, such as a payment, may happen twi
 before they write it.
 
 An attempt is an entry that says that a process is about to run a tool. A lease is the right of a process to write a
-run.
+run. A turn is one message with all that follows until its answer.
 """
 
 import sys

@@ -1,4 +1,8 @@
-"""Commands that run a recorded run again, change it, or compare it: `replay`, `fork`, `diff`, `case`."""
+"""Commands that run a recorded run again, change it, or compare it: `replay`, `fork`, `diff`, `case`.
+
+A run is one conversation of an agent, recorded as a list of entries. An effect is what a tool does to the world
+outside. The docstrings are help texts.
+"""
 
 from gesta.cli.app import command
 from gesta.cli.compare_options import CaseOptions, DiffOptions, ForkOptions, ReplayOptions

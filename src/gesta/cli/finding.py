@@ -1,4 +1,7 @@
-"""Commands that look through a whole record: `sessions`, `find`, `stats`."""
+"""Commands that look through a whole record: `sessions`, `find`, `stats`.
+
+A record is the store of all runs, and a session is one conversation. The docstrings are help texts.
+"""
 
 from gesta.cli.app import command
 from gesta.cli.record_options import FindOptions, SessionsOptions, StatsOptions

@@ -1,4 +1,8 @@
-"""Commands that show a record: `runs`, `log`, `sql`."""
+"""Commands that show a record: `runs`, `log`, `sql`.
+
+A record is the store of all runs. A run is one conversation of an agent, recorded as a list of entries. The docstrings
+are help texts.
+"""
 
 from gesta.cli.app import command
 from gesta.cli.options import LogOptions, RunsOptions, SqlOptions

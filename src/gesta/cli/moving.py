@@ -1,4 +1,8 @@
-"""Commands that import, export, copy and check data: `import`, `export`, `push`, `verify`."""
+"""Commands that import, export, copy and check data: `import`, `export`, `push`, `verify`.
+
+A record is the store of all runs. A run is one conversation of an agent, recorded as a list of entries. A head is the
+id and digest of a run's last entry. A letter is a message in a run's inbox. The docstrings are help texts.
+"""
 
 from gesta.cli.app import command
 from gesta.cli.options import ExportOptions, ImportOptions, PushOptions, VerifyOptions

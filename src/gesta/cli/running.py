@@ -1,4 +1,8 @@
-"""Commands that run an agent: `demo`, `run`, `resume`, `work`."""
+"""Commands that run an agent: `demo`, `run`, `resume`, `work`.
+
+A run is one conversation of an agent, recorded as a list of entries, each with a number `seq`. A turn is one message
+with all that follows until its answer. The docstrings of commands are help texts.
+"""
 
 import sys
 from dataclasses import dataclass

@@ -1,4 +1,7 @@
-"""The command `show`, which prints one entry, or the exact request that was sent to a model."""
+"""The command `show`, which prints one entry, or the exact request that was sent to a model.
+
+An entry is one recorded event of a run (a conversation of an agent). The docstring is the help text.
+"""
 
 from gesta.cli.app import command
 from gesta.cli.options import ShowOptions

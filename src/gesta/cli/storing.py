@@ -1,4 +1,8 @@
-"""Commands that maintain a record: `backup`, `adopt`, `gone`, `prune`, `hold`, `repair`."""
+"""Commands that maintain a record: `backup`, `adopt`, `gone`, `prune`, `hold`, `repair`.
+
+A record is the store of all runs. A run is one conversation of an agent. A turn is one message with all that follows
+until its answer. The docstrings are help texts.
+"""
 
 from gesta.cli.app import command
 from gesta.cli.record_options import AdoptOptions, BackupOptions, GoneOptions, HoldOptions, PruneOptions, RepairOptions

@@ -1,8 +1,9 @@
 """Prints a run while an agent works: the answer on stdout, everything else as short dim lines on stderr.
 
-Words of a reply come as events, before the reply is written to the record (the store of all runs). Calls and results
-are read from the record. On a terminal the answer is printed while it comes. Into a pipe it is written as a whole at
-the end, because words in a pipe cannot be withdrawn if the reply fails.
+A run is one conversation of an agent, recorded as a list of entries. Words of a reply come as events, before the reply
+is written to the record (the store of all runs). Calls and results are read from the record. On a terminal the answer
+is printed while it comes. Into a pipe it is written as a whole at the end, because words in a pipe cannot be withdrawn
+if the reply fails.
 """
 
 import sys

@@ -1,7 +1,7 @@
 """Finds what a run waits for, and the commands that a person types about it.
 
-A wait is one thing that an open turn cannot go on without, such as a person's approval of a call. A doubt is a call
-that may or may not have had its effect.
+A wait is one thing that an open turn cannot go on without, such as a person's approval of a call. A turn is one message
+with all that follows until its answer. A doubt is a call that may or may not have had its effect.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,7 @@
-"""The command `why`, which shows what an answer was made from."""
+"""The command `why`, which shows what an answer was made from.
+
+An entry is one recorded event of a run (a conversation of an agent), and `seq` is its number in the run.
+"""
 
 from dataclasses import dataclass
 from typing import Annotated

@@ -1,4 +1,7 @@
-"""Part 1 of the demo: the conversation is streamed, and a person is asked before money is paid back."""
+"""Part 1 of the demo: the conversation is streamed, and a person is asked before money is paid back.
+
+A turn is one message of the customer with all that follows until the agent's answer.
+"""
 
 from contextlib import suppress
 

@@ -1,9 +1,9 @@
 """A model that repeats the recorded answers of a run: no key, no network, no cost.
 
-A run is the list of entries of one conversation of an agent. If the bytes of a reply were recorded, the model sends
-them again. Otherwise the reply is made from its recorded entries: the completion (what the model generated), and the
-calls and thoughts that name it as their cause. The model has the recorded name, so requests have the same bodies, and a
-replayed run gets the same entries.
+A run is the list of entries (events) of one conversation of an agent. If the bytes of a reply were recorded, the model
+sends them again. Otherwise the reply is made from its recorded entries: the completion (what the model generated), and
+the calls and thoughts that name it as their cause. The model has the recorded name, so requests have the same bodies,
+and a replayed run gets the same entries.
 """
 
 import hashlib

@@ -1,4 +1,7 @@
-"""Reads the bodies of requests into structs, writes JSON responses, and chooses the HTTP status of each error."""
+"""Reads the bodies of requests into structs, writes JSON responses, and chooses the HTTP status of each error.
+
+A turn is one message to an agent with all that follows until its answer. The record is the store of all runs.
+"""
 
 import json
 from collections.abc import Mapping

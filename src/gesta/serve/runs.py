@@ -1,6 +1,7 @@
 """Answers requests about sessions and runs: messages to agents, the history of a session, a run's state and events.
 
-A run is the recorded conversation or task of one agent. The first line of each function that answers a path is the
+A run is the recorded conversation or task of one agent. A turn is one message to it with all that follows until the
+answer. The first line of each function that answers a path is the
 summary of that path in OpenAPI.
 """
 

@@ -1,9 +1,9 @@
 """Code that all stores share: checks of a batch before its commit, and the wait for new entries.
 
-A record is everything in one store. A run is a list of entries that one agent wrote, and a row is an encoded entry. Its
-`seq` is its number in the run, from 1. Its `pos` is its number in the whole store. A lease is the right of one process
-to write a run. A letter is a message that waits in a run's inbox. A blob is a large value that is stored apart from its
-entry.
+A record is everything in one store. A run is the list of entries (events) of one conversation of an agent, and a row is
+an encoded entry. Its `seq` is its number in the run, from 1. Its `pos` is its number in the whole store. A lease is the
+right of one process to write a run. A letter is a message that waits in a run's inbox. A blob is a large value that is
+stored apart from its entry. A tombstone is an entry that says that a run was removed.
 """
 
 import os

@@ -1,12 +1,13 @@
 """A store in memory: the contract of `Store` in plain Python. The record belongs to one process and ends with it.
 
-A record is the stored history of all runs. This store accepts the same batches, letters and leases as a store on disk,
-so a program that runs on it also runs on a store on disk. Its coroutines never wait, except `tail`. It is used from one
-thread. SQL queries run on an SQLite database in memory; each query first copies the new entries into it.
+A record is the stored history of all runs (conversations of agents). This store accepts the same batches, letters and
+leases as a store on disk, so a program that runs on it also runs on a store on disk. Its coroutines never wait, except
+`tail`. It is used from one thread. SQL queries run on an SQLite database in memory; each query first copies the new
+entries into it.
 
-A row is an encoded entry of a run. `seq` numbers the rows of one run, `pos` all rows of the record. A lease is the
-right to write a run. A letter is a message in the inbox of a run. A mirror is a copy of a run that continues in another
-record.
+A row is an encoded entry (one event) of a run. `seq` numbers the rows of one run, `pos` all rows of the record. A lease
+is the right to write a run. A letter is a message in the inbox of a run. A mirror is a copy of a run that continues in
+another record.
 """
 
 import os

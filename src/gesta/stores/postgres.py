@@ -1,12 +1,12 @@
 """A record in PostgreSQL, shared by processes on many machines: a store for an event loop, and one without a loop.
 
-A record is the stored history of all runs. Both stores use the same tables as a record in SQLite. Appends of many runs
-that come at the same time share one commit; see `sharing`. Calls that wait for the server run in a thread. After a
-commit, the server notifies each `tail`, which yields new rows.
+A record is the stored history of all runs (conversations of agents). Both stores use the same tables as a record in
+SQLite. Appends of many runs that come at the same time share one commit; see `sharing`. Calls that wait for the server
+run in a thread. After a commit, the server notifies each `tail`, which yields new rows.
 
-A row is an encoded entry of a run. `seq` numbers the rows of one run, `pos` all rows of the record. A lease is the
-right of one process to write a run. A letter is a message in the inbox of a run. A mirror is a copy of a run that
-continues in another record.
+A row is an encoded entry (one event) of a run. `seq` numbers the rows of one run, `pos` all rows of the record. A lease
+is the right of one process to write a run. A letter is a message in the inbox of a run. A mirror is a copy of a run
+that continues in another record.
 """
 
 import os

@@ -1,9 +1,9 @@
 """The check before a record in PostgreSQL is opened: nothing that Gesta did not make may run when its tables are used.
 
-A record is the stored history of all runs, in a schema of its own. The server runs rules, triggers, defaults, generated
-columns, policies, and functions of the schema by itself, and a client cannot switch them off. So a record is opened
-only if its tables are plain tables without any of these. Its views are not compared: a user who can change them owns
-the schema, and can change the rows as well.
+A record is the stored history of all runs (conversations of agents), in a schema of its own. The server runs rules,
+triggers, defaults, generated columns, policies, and functions of the schema by itself, and a client cannot switch them
+off. So a record is opened only if its tables are plain tables without any of these. Its views are not compared: a user
+who can change them owns the schema, and can change the rows as well.
 """
 
 from typing import Any

@@ -1,11 +1,11 @@
 """The connections of a store that read: one for its own queries, one for each user's query, and one for each `tail`.
 
-A record is the stored history of all runs. The methods are synchronous and use a lock, so any thread may call them. A
-lost connection is opened again until a timeout is over, and its query is repeated, because reading changes nothing. A
-user's query is one statement in a transaction that can only read, so no query can write.
+A record is the stored history of all runs (conversations of agents). The methods are synchronous and use a lock, so any
+thread may call them. A lost connection is opened again until a timeout is over, and its query is repeated, because
+reading changes nothing. A user's query is one statement in a transaction that can only read, so no query can write.
 
-A row is an encoded entry of a run. `seq` numbers the rows of one run, `pos` all rows of the record. A letter is a
-message in the inbox of a run, and a lease is the right of one process to write a run.
+A row is an encoded entry (one event) of a run. `seq` numbers the rows of one run, `pos` all rows of the record. A
+letter is a message in the inbox of a run, and a lease is the right of one process to write a run.
 """
 
 import os

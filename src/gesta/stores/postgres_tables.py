@@ -1,8 +1,8 @@
 """The tables of a record in PostgreSQL. Their SQL is made from the SQL for SQLite by a list of replacements.
 
-A record is the stored history of all runs. The SQL in the module `tables` is the only source. A call of a function that
-PostgreSQL lacks, or has in another form, is replaced by an expression of PostgreSQL. JSON is stored as text in both,
-and built by joining texts, so rows have the same bytes.
+A record is the stored history of all runs (conversations of agents). The SQL in the module `tables` is the only source.
+A call of a function that PostgreSQL lacks, or has in another form, is replaced by an expression of PostgreSQL. JSON is
+stored as text in both, and built by joining texts, so rows have the same bytes.
 """
 
 import re

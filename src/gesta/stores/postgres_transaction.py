@@ -1,7 +1,7 @@
 """One transaction of a writer: it locks the record, reads the state of the runs in its operations, and writes.
 
-A record is the stored history of all runs. The state of the runs is read by one query at the beginning. Rows are
-collected until another statement has to run, so that the rows of many batches are sent together.
+A record is the stored history of all runs (conversations of agents). The state of the runs is read by one query at the
+beginning. Rows are collected until another statement has to run, so that the rows of many batches are sent together.
 
 A batch holds rows (encoded entries) of one run. `seq` numbers the rows of a run, and the head is the last seq. `pos`
 numbers all rows of the record. A lease is the right of one process to write a run, and its epoch grows each time that

@@ -1,8 +1,8 @@
 """The one writing connection of a store. Operations that come together are carried out in one transaction.
 
-A record is the stored history of all runs. Each transaction first takes the record's lock, and holds it until its rows
-are visible. So the order of `pos`, the number of a row in the record, is the order of the commits: a reader never sees
-a smaller pos after a greater one.
+A record is the stored history of all runs (conversations of agents). Each transaction first takes the record's lock,
+and holds it until its rows are visible. So the order of `pos`, the number of a row in the record, is the order of the
+commits: a reader never sees a smaller pos after a greater one.
 
 A transaction in which the connection is lost is repeated on a new connection, until a timeout is over. If the
 connection was lost during the commit, the new transaction first looks for the rows of the old one, which has ended once

@@ -1,10 +1,11 @@
 """Shows whether a process has ended: each process that writes a record locks one byte of a file.
 
-A record is the stored history of all runs. The byte is far beyond the end of the file, and its place is computed from
-the random name of the process. The lock belongs to the open file description: the kernel releases it when the last copy
-of the descriptor is closed. That is when the process, and every subprocess that inherited the descriptor, have ended.
-Deleting the file does not release the lock. A new file has another inode, and its locks show nothing about processes
-that locked the old file. The name does not contain the process id, because ids are used again.
+A record is the stored history of all runs (conversations of agents). The byte is far beyond the end of the file, and
+its place is computed from the random name of the process. The lock belongs to the open file description: the kernel
+releases it when the last copy of the descriptor is closed. That is when the process, and every subprocess that
+inherited the descriptor, have ended. Deleting the file does not release the lock. A new file has another inode, and its
+locks show nothing about processes that locked the old file. The name does not contain the process id, because ids are
+used again.
 
 Windows and macOS need other calls, which are written below and have not been tried.
 """

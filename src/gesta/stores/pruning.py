@@ -1,10 +1,10 @@
 """Pruning removes whole runs (conversations of an agent), never part of one. A plan first lists the runs.
 
 A record is the store of all runs; `pos` numbers its entries. A lease is the right of one process to write a run. A
-run that stays also keeps the runs that it refers to: its parent and children, the base of a fork, and the runs of its
-causes. Runs that refer to each other are removed in one commit, under all their leases. Each leaves a tombstone, an
-entry that says what was removed. If one of them is being written, all stay. A run also stays if a turn of it is open,
-if a person has written a hold for it (an entry against removal), or if it is one of the `Choice.keep` newest runs.
+run that stays also keeps the runs that it refers to: its parent and children, the base of a fork (a run that continues
+another), and the runs of its causes. Runs that refer to each other are removed in one commit, under all their leases.
+Each leaves a tombstone, an entry that says what was removed. If one of them is being written, all stay. A run stays
+also if a turn of it is open, if a person wrote a hold for it (an entry against removal), or if `Choice.keep` keeps it.
 """
 
 import json

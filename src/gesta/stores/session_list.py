@@ -1,6 +1,7 @@
 """Lists of sessions, from the index of runs: a page of the sessions that fit a filter, and sums over all of them.
 
-A record is the store of all runs of agents. A session is the runs of one conversation, and a turn is one message with
+A record is the store of all runs of agents. A root run is one that no other run started. A fork is a run that begins
+with the entries of another run. A session is the runs of one conversation, and a turn is one message with
 all that follows until its answer. Only the sessions on the page are read from the record itself: their titles, and what
 their open turns wait for. A filter by "waiting" or "open" also reads each session whose open turn may wait, once after
 each change of the session.

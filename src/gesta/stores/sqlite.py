@@ -1,12 +1,12 @@
 """A record in one SQLite file: a store for an event loop, and one without a loop.
 
-A record is the stored history of all runs. Appends of many runs that come at the same time share one commit; see
-`sharing`. Reads run in the thread of the loop, since they take microseconds. A query of `sql` may take long, so it runs
-in a thread of its own.
+A record is the stored history of all runs (conversations of agents). Appends of many runs that come at the same time
+share one commit; see `sharing`. Reads run in the thread of the loop, since they take microseconds. A query of `sql` may
+take long, so it runs in a thread of its own.
 
-A row is an encoded entry of a run. `seq` numbers the rows of one run, `pos` all rows of the record. A lease is the
-right of one process to write a run. A letter is a message in the inbox of a run. A mirror is a copy of a run that
-continues in another record.
+A row is an encoded entry (one event) of a run. `seq` numbers the rows of one run, `pos` all rows of the record. A lease
+is the right of one process to write a run. A letter is a message in the inbox of a run. A mirror is a copy of a run
+that continues in another record.
 """
 
 import os

@@ -1,10 +1,10 @@
 """Copies a record's file as it is at one moment, while other processes write it.
 
-A record is the stored history of all runs. SQLite's online backup copies it in one transaction, so the copy has no half
-of a commit and no writer waits. The copy has a temporary name until it is complete and on the disk: a process that is
-killed meanwhile leaves no file that looks like a record. A copy does not show whether the original record continues its
-open turns. So each copy is marked with the `pos` (number in the record) of its last entry, and a person decides which
-of the two goes on; see `Store.adopt`.
+A record is the stored history of all runs (conversations of agents). SQLite's online backup copies it in one
+transaction, so the copy has no half of a commit and no writer waits. The copy has a temporary name until it is complete
+and on the disk: a process that is killed meanwhile leaves no file that looks like a record. A copy does not show
+whether the original record continues its open turns. So each copy is marked with the `pos` (number in the record) of
+its last entry, and a person decides which of the two goes on; see `Store.adopt`.
 """
 
 import os

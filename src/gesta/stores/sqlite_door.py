@@ -1,12 +1,12 @@
 """The check before a record's file is opened: its schema is checked before any code in it can run.
 
-A record is the stored history of all runs. SQLite runs code that is in a file: triggers and foreign keys when rows
-change, views when they are read, checks, generated columns and indexes at both. So each connection to a record reads
-the schema first, which runs no such code. An object on Gesta's tables, or with a name of Gesta's, must have the text
-that a release of Gesta gave it. Other triggers and views on these tables are set aside: Gesta's connections run
-triggers only for a transactional tool, under its guard, and read no view but Gesta's own. Objects that would run
-whenever a table of Gesta is used are refused. Objects that do not belong to Gesta's tables are left alone, and `verify`
-names them.
+A record is the stored history of all runs (conversations of agents). SQLite runs code that is in a file: triggers and
+foreign keys when rows change, views when they are read, checks, generated columns and indexes at both. So each
+connection to a record reads the schema first, which runs no such code. An object on Gesta's tables, or with a name of
+Gesta's, must have the text that a release of Gesta gave it. Other triggers and views on these tables are set aside:
+Gesta's connections run triggers only for a transactional tool, under its guard, and read no view but Gesta's own.
+Objects that would run whenever a table of Gesta is used are refused. Objects that do not belong to Gesta's tables are
+left alone, and `verify` names them.
 """
 
 import re

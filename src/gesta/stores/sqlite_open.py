@@ -1,8 +1,8 @@
 """Opens a record's file. The header is checked before SQLite opens it, and SQLite's errors become errors of Gesta.
 
-A record is the stored history of all runs. A file that is no record is never changed. A record is made in one
-transaction, so that no crash leaves half of one. The header is read through SQLite's own file layer: POSIX drops all
-locks of a process on a file, SQLite's included, when any descriptor of it is closed.
+A record is the stored history of all runs (conversations of agents). A file that is no record is never changed. A
+record is made in one transaction, so that no crash leaves half of one. The header is read through SQLite's own file
+layer: POSIX drops all locks of a process on a file, SQLite's included, when any descriptor of it is closed.
 """
 
 import os

@@ -1,12 +1,12 @@
 """The connections of a store that read: one for its own queries, and one for each user's query.
 
-A record is the stored history of all runs. The methods are synchronous and use a lock, so any thread may call them.
-Readers never wait for a writer. A record that no process writes is read without locks, so that no file is made beside
-it. This also works in a folder that cannot be written. If a process begins to write the record, the reader notices
-that, and uses SQLite's locks from then on.
+A record is the stored history of all runs (conversations of agents). The methods are synchronous and use a lock, so any
+thread may call them. Readers never wait for a writer. A record that no process writes is read without locks, so that no
+file is made beside it. This also works in a folder that cannot be written. If a process begins to write the record, the
+reader notices that, and uses SQLite's locks from then on.
 
-A row is an encoded entry of a run. `seq` numbers the rows of one run, `pos` all rows of the record. A letter is a
-message in the inbox of a run.
+A row is an encoded entry (one event) of a run. `seq` numbers the rows of one run, `pos` all rows of the record. A
+letter is a message in the inbox of a run.
 """
 
 import os

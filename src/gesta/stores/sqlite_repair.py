@@ -1,7 +1,8 @@
 """Removes triggers, views and indexes that no release of Gesta made from a record's file, after showing them.
 
-A record is the stored history of all runs. The removal runs no code of these objects. A table that another program
-changed is left as it is: the table itself may compute its values, so the values that were written cannot be known.
+A record is the stored history of all runs (conversations of agents). The removal runs no code of these objects. A table
+that another program changed is left as it is: the table itself may compute its values, so the values that were written
+cannot be known.
 """
 
 from pathlib import Path

@@ -1,9 +1,9 @@
 """Saves committed entries when the file or its log was removed while this process wrote it.
 
-A record is the stored history of all runs. The kernel keeps a deleted file as long as a process has it open. So only
-this process can still read the entries that it committed, until it ends. If only the log was deleted, its entries are
-moved into the file. If the file itself was replaced, or was written since, all entries are saved into a new file beside
-it.
+A record is the stored history of all runs (conversations of agents). The kernel keeps a deleted file as long as a
+process has it open. So only this process can still read the entries that it committed, until it ends. If only the log
+was deleted, its entries are moved into the file. If the file itself was replaced, or was written since, all entries are
+saved into a new file beside it.
 
 Until the entries are saved, no other process may continue the record. The file lacks the last attempts to call a tool,
 so the tool would be called a second time. Opening a record for writing checks that its log is beside it, and that it

@@ -1,9 +1,10 @@
 """The views over the tables of a record: sessions, exchanges, tool calls, costs, doubts, spans.
 
-A record is the stored history of all runs. A session is a conversation, and an exchange is a request to a model with
-its reply. A doubt is a tool call that may or may not have had its effect. A span is a named part of a run, from its
-`begin` to its `end`. Every new record has the views. They hold no data, so changing a view does not change the format
-number. If a record lacks them, or has the views of another release, `tables.ask` makes temporary views for the query.
+A record is the stored history of all runs (conversations of agents). A session is a conversation, and an exchange is a
+request to a model with its reply. A doubt is a tool call that may or may not have had its effect. A span is a named
+part of a run, from its `begin` to its `end`. Every new record has the views. They hold no data, so changing a view does
+not change the format number. If a record lacks them, or has the views of another release, `tables.ask` makes temporary
+views for the query.
 """
 
 from gesta.stores.counted import READ, USAGE, WROTE

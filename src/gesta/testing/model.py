@@ -1,4 +1,7 @@
-"""The tests that every model must pass, as the class `ModelContract`. The name of each test is a sentence."""
+"""The tests that every model must pass, as the class `ModelContract`. The name of each test is a sentence.
+
+A delta is a piece of a reply's text or thought, to show while the reply arrives.
+"""
 # ruff: noqa: D102 - the name of a test is its sentence
 
 import json

@@ -1,6 +1,6 @@
 """The MCP server for agents: it lists them as tools, runs a turn for each call, and reports progress.
 
-A turn is one message to an agent and all the work up to its answer.
+A turn is one message to an agent and all the work up to its answer. The record is the store of all turns.
 """
 
 from collections import OrderedDict

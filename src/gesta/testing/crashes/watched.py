@@ -1,9 +1,9 @@
 """Wraps a store and the tools of an agent: the wrappers write to the test's log, and may kill the process.
 
-A record is the store of all runs. Each commit, letter and lease has a point before and after it, and so has each call
-of a tool's function. At a point the test may kill the process, cancel its turn or make a write fail. Arguments and
-results stay the same, so the tested agent behaves as without the test. A letter is a message or an approval that waits
-in the inbox of a run. A lease is the right to write a run.
+A record is the store of all runs, and a run is a list of entries (events). Each commit, letter and lease has a point
+before and after it, and so has each call of a tool's function. At a point the test may kill the process, cancel its
+turn or make a write fail. Arguments and results stay the same, so the tested agent behaves as without the test. A
+letter is a message or an approval that waits in the inbox of a run. A lease is the right to write a run.
 """
 
 import inspect

@@ -271,7 +271,7 @@ async def _moved(store: Store, run: str) -> str:
 async def _mirror(source: Store, target: Store, every: dict[str, Held]) -> None:
     """Mark the runs that will get entries as mirrors before their first entry is copied.
 
-    So a run whose copy was interrupted takes no turn.
+    A mirror takes no turn, so neither does a run whose copy was interrupted.
     """
     for one in every.values():
         of = one.mirror_here or source.info.id

@@ -142,7 +142,7 @@ def _effect(entry: Entry, results: Mapping[Any, str | None], tried: Iterable[int
 def _usd(entries: Iterable[Entry]) -> float | None:
     """Return the cost of all turns in US dollars.
 
-    Returns `None` if the spending of a turn is not on record, or if a price is unknown.
+    Returns `None` if no entry states what a turn spent, or if a price is unknown.
     """
     state, turns = RunState(), dict[int, Turn]()
     for entry in entries:
@@ -171,7 +171,7 @@ def _key(entry: Entry) -> str:
 
 
 def _paired(before: list[Entry], after: list[Entry]) -> list[Step]:
-    """Return two stretches of entries as steps.
+    """Return how two lists of entries, the parts of two runs after their equal beginnings, differ, as steps.
 
     Each entry of `before` is paired with the next entry of `after` that has its kind.
 

@@ -199,7 +199,7 @@ async def _session(record: Record, base: RunRow) -> str:
 def _parts(entries: Sequence[Entry], how: Fork) -> tuple[int, list[Entry]]:
     """Return how many entries the fork shares, and the entries that it writes after them.
 
-    They are the changed entry and the rest of the model's reply that it is part of.
+    The fork writes the changed entry and, if that entry is part of a model's reply, the rest of the reply.
 
     Raises AgentError if the entry to change does not exist, or its kind cannot be changed.
     """

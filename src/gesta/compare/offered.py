@@ -97,7 +97,7 @@ class Offered:
         """Return the tools that the servers offered at the place that the replay has reached.
 
         Raises:
-            AgentError: no server offers a tool now that is to really run.
+            AgentError: a tool is to really run, but no server offers it now.
             GestaError: the server of a tool that is to really run cannot be reached.
         """
         del source

@@ -66,7 +66,7 @@ class PlayedModel:
     async def send(self, request: Request) -> AsyncGenerator[Piece, None]:
         """Yield the recorded bytes of the next reply.
 
-        If they are not on record, yield a reply made from its entries.
+        If the record lacks these bytes, yield bytes made from the entries of the reply.
         """
         answer, content = self._stage.answer()
         native = (content.meta or {}).get("native")

@@ -261,7 +261,7 @@ class Rehearsal:
     async def child(self, agent: Agent, task: Task) -> Outcome | None:
         """Return the recorded outcome of a child run, after the replay has written the entries before it.
 
-        Return `None` if the record has no end of the child run that the replay can reach.
+        Return `None` if the record does not contain the child run's end, or if the replay cannot get that far.
         """
         assert isinstance(task.cause, tuple)
         after = self._entries[task.cause[1] :]

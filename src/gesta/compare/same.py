@@ -127,9 +127,9 @@ def difference(before: Entry, after: Entry, *, prompts: bool = True) -> Differen
 
 
 def _wrong_call(found: Difference) -> Difference | None:
-    """Return the difference as the new error of a call, if one side has no error; `None` for any other difference.
+    """Return the difference between no error and an error of a call, if `found` contains it; otherwise `None`.
 
-    The error tells a person more than the changed status, which is another difference of the same call.
+    The error tells a person more than the call's changed status, which is also a difference.
     """
     path, after = found.path, found.after
     if path == "$.meta" and isinstance(after, dict) and "error" in after:

@@ -194,7 +194,7 @@ class _Session:
         notes: Line | None = None,
         inferred: list[str] | None = None,
     ) -> int:
-        """Add an entry, and return its seq. An entry that no line of the source made is marked as inferred."""
+        """Add an entry, and return its seq. An entry for which the source has no line is marked as inferred."""
         whole = [] if notes and NAME in notes else ["entry"]
         unsure = (*whole, *(inferred or ()))
         entry = ForeignEntry(

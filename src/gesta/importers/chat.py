@@ -190,8 +190,8 @@ class Chat:
     ) -> int:
         """Write an entry of any kind at this point of the conversation, and return its seq.
 
-        It represents the message with the number `place`. `when` is its time, and whether that is certain. A request
-        becomes the only cause of the next completion. A text of the application is added to its causes.
+        It represents the message with the number `place`. `when` is its time, and whether that is certain. The next
+        completion has a request as its only cause; a text of the application becomes one more of its causes.
         """
         asks, tells = isinstance(content, RequestContent), isinstance(content, SystemContent)
         if asks and self._role != "turn":

@@ -219,7 +219,8 @@ def _whole(entries: list[ForeignEntry], keep: Keep, *, everywhere: bool) -> list
 
     Args:
         keep: stores the bytes of a large value, and returns the name that replaces them.
-        everywhere: whether the source has no certain time for any entry. Then only the first entry states that.
+        everywhere: whether the source has no certain time for any entry. Then only the first entry has an annotation
+            that says so.
     """
     made: list[Whole] = []
     at = next(iter([entry.at for entry in entries if entry.at is not None]), None) or utc_now()

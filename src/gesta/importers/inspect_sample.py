@@ -139,7 +139,7 @@ class Sample:
         return given if place is None else {"message": place}
 
     def _until(self, stop: int) -> None:
-        """Write all messages before this number that are not written yet."""
+        """Write all messages with a number below `stop` that are not written yet."""
         while self._next < stop:
             self._message(self._next)
             self._next += 1

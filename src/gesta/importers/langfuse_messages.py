@@ -29,7 +29,7 @@ INSTRUCTIONS = ("system_instruction", "system", "instructions")
 
 
 class Given(Struct, kw_only=True):
-    """The input or the output of a model, as it was read."""
+    """The input or the output of a model, read into messages and tools."""
 
     whole: Any
     raws: list[Any] = field(default_factory=list)
@@ -71,7 +71,7 @@ Form = Callable[[Any], Given | None]
 
 
 def read(value: Any, by: str, oddities: Oddities) -> Given | None:
-    """Return the input or output of a model after reading it; `None` if it has no known form.
+    """Return the messages and tools in the input or output of a model; `None` if it has no known form.
 
     Args:
         by: the role for messages that name no role, if their form does not imply it: user, assistant or tool.

@@ -174,7 +174,7 @@ def is_parts(content: Any) -> TypeGuard[list[dict[str, Any]]]:
 def ends_answered(messages: Collection[Any]) -> bool:
     """Return whether the last message is an answer of the assistant, without a call.
 
-    It is `True` without any messages.
+    If there are no messages, return `True`.
     """
     every = [message for message in messages if isinstance(message, dict) and message.get("role") in SPOKEN]
     last = every[-1] if every else {"role": "assistant"}

@@ -184,7 +184,8 @@ class Evidence:
 def heads_in(text: str) -> list[Head]:
     """Return the heads in a text, one a line; blank lines are skipped.
 
-    Raises AgentError, which names a line that is no head.
+    Raises:
+        AgentError: a line is no head. The message names the line.
     """
     found = list[Head]()
     for number, line in enumerate(text.splitlines(), 1):

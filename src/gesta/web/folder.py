@@ -189,7 +189,7 @@ class FolderCopy:
     async def _asked(self, address: str) -> bytes:
         """Return the viewer's answer to a request, made inside this process without a network.
 
-        Raises GestaError if it refuses.
+        Raises GestaError if the viewer refuses the request.
         """
         path, _, query = address.partition("?")
         headers = [(b"host", b"127.0.0.1:0"), (b"cookie", f"gesta-0={TOKEN}".encode())]

@@ -254,7 +254,7 @@ def _inside(box: Box) -> list[Box]:
 def _node(node: Node, box: Box, passages: Sequence[Drawn]) -> dict[str, Any]:
     """Return a node as JSON, with its place and a part of its text.
 
-    The part is cut so that the first passages are in it.
+    The part is chosen so that it contains the first marked passages.
     """
     marks = sorted((each.start, each.end) for each in passages if each.id == node.id)
     start = max(0, marks[0][0] - BEFORE) if marks and marks[0][1] > TEXT else 0

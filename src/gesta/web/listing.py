@@ -125,7 +125,7 @@ class Listing:
         return self.index
 
     async def _read(self, wanted: Asked) -> tuple[float, RunIndex | None]:
-        """Return the share of entries read so far, and the index to list from.
+        """Return the share of entries read so far (0 to 1), and the index from which to make the list.
 
         The index is that of all runs if it is complete. Otherwise it covers the newest runs only. It is `None` if
         filters, order or words need the complete index, which is not ready.
@@ -146,9 +146,9 @@ class Listing:
         return share, self._newest[1]
 
     async def _hit(self, words: str, place: tuple[str, int] | None) -> dict[str, Any] | None:
-        """Return the entry in which the words were found, and the text around them; `None` if there is no place.
+        """Return the entry at `place`, in which the words were found, and the text around them; `None` without a place.
 
-        The text is split into parts: every second part is a match.
+        The text is split into parts, beginning with one before the first match: every second part is a match.
         """
         if place is None:
             return None

@@ -90,9 +90,9 @@ class Link:
             self._scope.cancel()
 
     def _spawned(self) -> None:
-        """Note that the start may be cancelled from now on.
+        """Allow `close` to cancel the start of the link from now on.
 
-        Earlier, a process that is just being started would be left behind.
+        If it were cancelled earlier, a server process that is just being started would be left running.
         """
         self._opening = True
         if self._closing.is_set():

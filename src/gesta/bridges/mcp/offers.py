@@ -151,7 +151,7 @@ def _effect(hints: Mapping[str, Any], given: Effect | None) -> tuple[Effect, boo
 
 
 def _name(own: str, taken: set[str]) -> str:
-    """Return a name that model providers accept and that is not in `taken`."""
+    """Return the server's name of a tool, changed so that model providers accept it and it is not in `taken`."""
     name = re.sub(r"[^a-zA-Z0-9_-]", "_", own)
     if len(name) > NAME or name in taken:
         name = f"{name[: NAME - 9]}_{digest_of(own)[:8]}"
@@ -213,7 +213,7 @@ def _texts(part: Any) -> Any:
 def _readers(listing: Listing) -> list[dict[str, Any]]:
     """Return the tools `read_resource` and `get_prompt` in the form of the server's tools.
 
-    Each is left out if the server has no resources or no prompts, or a tool of that name itself.
+    Each is left out if the server has no resources or no prompts, or if the server itself has a tool of that name.
     """
     own, found = {each.get("name") for each in listing.tools}, list[dict[str, Any]]()
     if (listing.resources or listing.resource_templates) and "read_resource" not in own:

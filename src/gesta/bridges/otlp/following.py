@@ -116,7 +116,7 @@ class Exporter:
     async def drain(self, timeout_s: float) -> bool:
         """Wait until the receiver has accepted all spans that are on record now, at most `timeout_s` seconds.
 
-        Returns whether it has. Returns `False` at once while the receiver does not answer.
+        Returns whether all were accepted. Returns `False` at once while the receiver does not answer.
         """
         self._until = await self._store.last()
         self._arrive(self._place.pos)
@@ -288,7 +288,7 @@ class Exporter:
     async def _leased(self, *, once: bool) -> AsyncIterator[None]:
         """Hold the lease for sending this record to the endpoint.
 
-        If another exporter has it, wait, or raise if `once` is set.
+        If another exporter has the lease, wait until it is free; if `once` is set, raise TracingError instead.
         """
         name = hashlib.sha256(self._endpoint.encode()).hexdigest()[:8]
         run = run_id(self._store.info.id, "gesta", f"traces {name}")

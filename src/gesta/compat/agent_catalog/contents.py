@@ -123,7 +123,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
         exclude_defaults: bool = False,
         exclude_none: bool = False,
     ) -> dict[str, Any]:
-        """Return the members as a dict of the values that were passed.
+        """Return the members as a dict, with the values that were passed to the constructor.
 
         Args:
             mode: `json` for values that JSON can hold.

@@ -230,7 +230,8 @@ class Span:
         """Return a new span inside this span.
 
         Args:
-            state: value that is written with its begin and end. By default the state of this span, unless it is a root.
+            state: value that is stored with the new span's begin and end. By default the state of this span, unless
+                this span is a root.
             iterable: has no effect, because logs can always be read back from the record.
             blacklist: kinds that are not recorded, in addition to those of this span.
             kwargs: annotations of all logs in the new span.
@@ -259,7 +260,7 @@ class Span:
         return self
 
     def exit(self, error: BaseException | None = None) -> None:
-        """End the span. An exception that left it is written with the end, whereas agent-catalog then writes no end."""
+        """End the span. An exception that left it is stored in the end entry; agent-catalog would write no end then."""
         failure = None if error is None else Error(type=type(error).__name__, message=message_of(error))
         ended = EndContent(state=self.state, status="error" if failure else "success", error=failure)
         self._run.end(self._now(), ended)

@@ -98,7 +98,7 @@ class HistoryFormatter(ABC):
         return None
 
     def format(self, entries: Sequence[Entry], state: State) -> list[Message]:
-        """Return the messages for the model that one segment of a run becomes, and update `state`."""
+        """Return the messages for the model that are made from one segment of a run, and update `state`."""
         return [message for _, message in self._sent(entries, state)]
 
     def history(self, entries: Sequence[Entry]) -> list[LLMMessage]:
@@ -135,7 +135,7 @@ class HistoryFormatter(ABC):
         return self._format_user_or_generic(msg, extra_metadata=self._get_extra_metadata(msg))
 
     def view(self, msg: ChatMessage, args: Mapping[str, Any]) -> ChatMessage:
-        """Return the message of a recorded call with arguments `args` as the hooks will see it: here unchanged."""
+        """Return the message that the hooks receive for a recorded call with arguments `args`: here `msg` unchanged."""
         return msg
 
     def _generate_tool_call_id(self, msg: ChatMessage | None = None) -> str:

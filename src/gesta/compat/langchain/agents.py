@@ -169,7 +169,7 @@ def _check_texts(shape: Struct, *names: str) -> None:
 
 
 def _convert_agent_action_to_messages(agent_action: Any) -> Sequence[BaseMessage]:
-    """Return the model's reply that an action was parsed from, as messages."""
+    """Return the model's reply from which an action was parsed, as messages."""
     return expected(agent_action, AgentAction).messages
 
 

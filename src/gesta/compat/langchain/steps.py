@@ -168,7 +168,7 @@ def _call_id(state: State, run: str, own: str | None) -> str:
 
 
 def _result(state: State, content: ToolResultContent) -> None:
-    """Add a result to its call, found by seq, else by id, else to the first open call.
+    """Add a result to the call that it answers: found by seq, else by id, else the first open call.
 
     An open call is a call of the last reply that has no result yet. If the call already has a result, the new result
     is added as a late one.

@@ -285,8 +285,8 @@ def process_tool_results(
 def from_ChatDocument(msg: ChatDocument, output_type: Any) -> Any:  # noqa: N802 - the name that users know
     """Return a value of a type found in `content_any`, the text, the tool messages or their fields; else `None`.
 
-    A record stores `content_any` as JSON, from which a struct, a dataclass or a pydantic model is made again. If no
-    value is found, it is made from the text, if the whole text is JSON.
+    A record stores `content_any` as JSON, from which a struct, a dataclass or a pydantic model is made again. If the
+    whole text is JSON, a value may also be made from the text.
     """
     if msg.content_any is not None and (value := shaped(msg.content_any, output_type)) is not None:
         return value
@@ -373,7 +373,7 @@ def _results(doc: ChatDocument, pending: list[str]) -> tuple[dict[str, str], str
 
 
 def _in_json(text: str, type_: Any) -> Any:
-    """Return the value of a type in a text that is JSON as a whole; `None` if the text does not contain one."""
+    """Return a text that is JSON as a whole as a value of the type; `None` if that is impossible."""
     try:
         value = msgspec.json.decode(text) if text.lstrip()[:1] in ("{", "[") else None
     except msgspec.DecodeError:

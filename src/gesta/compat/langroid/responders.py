@@ -74,7 +74,7 @@ class Agent(Messages):
     # responders
 
     def entity_responders(self) -> list[tuple[Entity, Callable[[Said], Any]]]:
-        """Return the three responders as pairs of entity and method, in the order in which a task asks them."""
+        """Return agent, model and user as pairs of entity and method, in the order in which a task asks them."""
         return [(entity, getattr(self, name)) for entity, name in RESPONDERS.items()]
 
     def entity_responders_async(self) -> list[tuple[Entity, Callable[[Said], Any]]]:
@@ -228,9 +228,9 @@ class Agent(Messages):
         return not (message is not None and self.get_tool_messages(message))
 
     def can_respond(self, message: Said = None) -> bool:
-        """Return whether the agent may answer: not if all tools are for others or `respond_tools_only` forbids it.
+        """Return whether the agent may answer: not if all tools in the message are for others.
 
-        With `respond_tools_only`, it answers only messages with tools.
+        With `respond_tools_only`, the agent answers only messages with tools.
         """
         tools = message is not None and self.has_tool_message_attempt(message)
         if self.config.respond_tools_only and not tools:

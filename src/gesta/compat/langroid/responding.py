@@ -54,7 +54,7 @@ def id_of(text: str) -> tuple[str, int] | None:
 
 
 def cause_of(id: str, run: str) -> tuple[Cause, ...]:
-    """Return the causes for an entry of `run` that was made from the entry with this id; empty if it is no id."""
+    """Return the causes of a new entry in `run` that is made from entry `id`; empty if `id` is not an entry's id."""
     key = id_of(id)
     return () if key is None else ((key[1] if key[0] == run else key),)
 
@@ -146,7 +146,7 @@ def _completes(entry: Entry) -> bool:
 
 
 def _problem(agent: Agent, entries: Sequence[Entry], reply: ChatCompletionContent) -> str | None:
-    """Return why a reply does not have the agent's answer type; `None` if it does, or if it is a tool call."""
+    """Return why a reply is not of the agent's answer type; `None` if the reply is of that type or calls a tool."""
     if agent.answer_type is None or isinstance(entries[-1].content, ToolCallContent):
         return None
     try:

@@ -154,7 +154,8 @@ class Task(Steps, eq=False):
             session_id: session in which the run is stored; by default the agent's.
             allow_restart: false to keep the earlier history in this turn, although the task's `restart` is true.
             return_type: type of the result; by default `default_return_type`, or else a document.
-            key: key of the turn. If the run already has a turn with this key, it is continued or its result returned.
+            key: key of the turn. If the run already has a turn with this key, that turn is continued or, if it has
+                ended, its result is returned.
             max_time: seconds after which the task and its sub-tasks end with their last message; 0 for no limit.
 
         Returns:
@@ -311,7 +312,7 @@ class Task(Steps, eq=False):
     def init(self, msg: Any = None) -> ChatDocument | None:
         """Return the message with which the task begins; `None` if there is none.
 
-        Called by a program outside of a run, it opens a turn in which no step has run yet; call `step` then.
+        If a program calls this outside of a run, a turn is opened in which no step has run yet; call `step` then.
         """
         if not self.playing:
             self.handed, self.session = self._message(msg), self.session or self.chat.home.session

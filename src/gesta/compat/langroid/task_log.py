@@ -222,7 +222,7 @@ def _elsewhere(entry: Entry) -> set[Key]:
 
 
 def _edge(state: State, entry: Entry, content: kinds.EdgeContent) -> None:
-    """Mark the place for a sub-task's rows. If the message before it has no recipient, that is now the sub-task."""
+    """Mark the place for a sub-task's rows. If the previous message has no recipient, the sub-task becomes it."""
     for row in _rows(state, entry):
         if content.dest and not row.fields.recipient:
             fields = replace(row.fields, recipient=content.dest[-1])

@@ -162,7 +162,7 @@ class TaskRules(Struct, eq=False, metaclass=Spelled):
         return msgspec.structs.replace(self.chat.config, **given)
 
     def bound(self) -> Agent:
-        """Return the current description of the agent. It is made anew if the agent's tools or answer type changed."""
+        """Return an up-to-date description of the agent: a new one if its tools or its answer type have changed."""
         chat = self.chat
         made_of = (self.settings, set(chat.llm_tools_usable), set(chat.llm_tools_handled), chat.llm_tool_forced)
         if self.described is None or self.described[0] != made_of:
@@ -211,7 +211,7 @@ class TaskRules(Struct, eq=False, metaclass=Spelled):
         return self.caller is None and self.interactive and self.only_user_quits_root and self.has_person()
 
     def has_person(self) -> bool:
-        """Return whether there is a person who can be asked, or a program that answers for one."""
+        """Return whether there is a person who can be asked, or a program that answers instead of a person."""
         if self.person is None:
             chat = self.chat
             given = self.default_human_response is not None or chat.default_human_response is not None

@@ -343,7 +343,7 @@ class Toolset:
         return as_tool(cls, waiting if inspect.iscoroutinefunction(handler) else handle, effect)
 
     def _returned(self, value: Any, name: str, context: Context) -> Any:
-        """Return a handler's result for the record. Documents and tool messages are kept whole, beside their text."""
+        """Return a handler's result for the record. A document or tool message is stored whole, not only as text."""
         if isinstance(value, ToolForm):
             other = facts_of(type(value)).name
             if other != name and other in self.llm_tools_handled and effect_of(value) is None:

@@ -158,7 +158,7 @@ class Working(Toolset):
 
     @asynccontextmanager
     async def working(self) -> AsyncIterator[RunContext]:
-        """Yield the context of the current run. Without a task, open the agent's own run during the block."""
+        """Yield the context of the agent's current run. If it has none, open its own run during the block."""
         if self._context is not None:
             yield self._context
             return

@@ -3,9 +3,10 @@
 `to_json` and `from_json` follow TrustGraph's rules. JSON of a response leaves out empty members, except its two flags.
 The type of a response is read from `message_type` or from the older `chunk_type`, and is written as `message_type`.
 
-A request contains the whole history, because TrustGraph's services store none. Gesta stores it in the record:
-`request_of` makes a request from the entries of a run, and `contents_of` makes entry contents from a history. Members
-that mean nothing to Gesta are kept and ignored; see docs/patterns.md.
+A request contains the whole history, because TrustGraph's services store none. Gesta stores it in the record, as the
+entries of a run. A turn is the work on one question. `request_of` makes a request from the entries of a run, and
+`contents_of` makes entry contents from a history. Members that mean nothing to Gesta are kept and ignored; see
+docs/patterns.md.
 """
 
 from collections.abc import Collection, Iterable, Mapping

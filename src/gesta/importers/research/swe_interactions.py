@@ -171,7 +171,7 @@ class _Thread:
         """Time of the last request, if it has no response."""
 
     def common(self, digests: list[str]) -> int:
-        """Return the number of messages at its beginning that a request has in common with this conversation."""
+        """Return how many messages at the beginning of a request equal those at the beginning of this conversation."""
         pairs = enumerate(zip(self._held, digests, strict=False))
         shorter = min(len(self._held), len(digests))
         return next((at for at, (held, digest) in pairs if digest not in held.digests), shorter)
@@ -293,7 +293,9 @@ class _Thread:
         return alike and all(call in reply["calls"] for call in again["calls"])
 
     def _lost(self, now: When, *, again: bool, replied: bool) -> None:
-        """Write a fault if the last request has no response, unless the next request contains the reply.
+        """Write a fault (an entry for a failed request) if the last request has no response.
+
+        If the next request contains the reply, no fault is written.
 
         Args:
             now: time of the next request.

@@ -2,7 +2,7 @@
 
 A flow is an object that returns services by name, and triples are RDF statements that explain a step. An instance
 stores nothing between steps. In a recorded turn, the argument `flow` is a `PatternTurn`: each `emit_` method then
-writes an entry to the record before it saves the content and sends the triples, as TrustGraph does. The `explain` event
+writes an entry to the record before it saves the content with the processor and sends the triples. The `explain` event
 is sent when the entry is safely stored. With any other flow, no entry is written.
 """
 # ruff: noqa: FBT001, FBT002 - as its users write it
@@ -82,7 +82,7 @@ class PatternBase:
         await next(_request(request, {"history": [done], **fresh}))
 
     def filter_tools(self, tools: Any, request: AgentRequest) -> Any:
-        """Return those of the tools that a request may use: a mapping if `tools` is a mapping, else a list."""
+        """Return the tools that a request may use: as a mapping if `tools` is a mapping, else as a list."""
         groups, state = getattr(request, "group", None), getattr(request, "state", None)
         if isinstance(tools, Mapping):
             return filter_tools_by_group_and_state(tools=tools, requested_groups=groups, current_state=state)

@@ -158,7 +158,7 @@ class PatternTurn:
     async def respond(self, response: AgentResponse) -> None:
         """Send a response to the listeners. An answer that ends the dialogue is only kept in `answer`.
 
-        The engine sends it after it is safely stored. Raises Unanswered for an error response.
+        The engine sends that answer after storing it safely. Raises Unanswered for an error response.
         """
         live, told, text = self.verbs.live, "".join(self._told), response.content
         match response.message_type:

@@ -154,8 +154,7 @@ class Task(Steps, eq=False):
             session_id: session in which the run is stored; by default the agent's.
             allow_restart: false to keep the earlier history in this turn, although the task's `restart` is true.
             return_type: type of the result; by default `default_return_type`, or else a document.
-            key: key of the turn. If the run already has a turn with this key, that turn is continued or, if it has
-                ended, its result is returned.
+            key: key of the turn. An open turn of this key is continued; if it has ended, its result is returned.
             max_time: seconds after which the task and its sub-tasks end with their last message; 0 for no limit.
 
         Returns:

@@ -85,7 +85,7 @@ def price(name: str, budget: Budget | None = None) -> Price | None:
 
 
 def bind(agent: Agent, models: dict[str, Model] | None = None) -> Agent:
-    """Return the agent with its model and formatter in place of their addresses; `models` keeps made models by address.
+    """Return the agent with objects in place of the addresses of its model and formatter; `models` caches the models.
 
     Raises:
         BadAddress: the agent has no model, or one of its addresses names nothing that exists.

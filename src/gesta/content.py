@@ -95,7 +95,7 @@ class Forked(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Opened(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The facts about a run that its first `begin` holds."""
+    """What a run's first entry, a `begin`, stores about the run: its session, its name and the run above it."""
 
     session: str
     name: str

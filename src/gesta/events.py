@@ -37,7 +37,7 @@ class Outcome(Struct, Generic[T], frozen=True, kw_only=True):
     run: str
     session: str
     turn: int
-    """Seq of the begin of the turn."""
+    """Seq of the `begin` entry of the turn."""
     reason: Reason | Literal["waiting"]
     answer: str | None = None
     given: T | None = field(name="value", default=None)
@@ -237,7 +237,7 @@ class Broadcast(Struct, eq=False, weakref=True):
         self.listeners.append(listener)
 
     def leave(self, listener: Callable[[Event, int], None]) -> None:
-        """Remove a listener. A listener that is not registered is ignored."""
+        """Remove a listener. If it was not added before, do nothing."""
         if listener in self.listeners:
             self.listeners.remove(listener)
 

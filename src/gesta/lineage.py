@@ -103,13 +103,13 @@ class Origin(Struct, weakref=True):
     nearest: dict[int, tuple[Key, ...]] = field(default_factory=dict)
     """For each entry, the nearest nodes that it was made from. Causes in other runs are kept unchanged."""
     spans: dict[int, tuple[int, str]] = field(default_factory=dict)
-    """Parent (0 for none) and role of each span, by the seq of its begin."""
+    """Parent (0 for none) and role of each span, by the seq of its `begin` entry."""
     inside: dict[int, list[int]] = field(default_factory=dict)
-    """Seqs of the entries in each span whose role is one of `ROLES`."""
+    """Seqs of the entries that are inside each span whose role is one of `ROLES`."""
     asked: dict[int, list[int]] = field(default_factory=dict)
-    """Seqs of the questions, by the begin of their turn. The key 0 holds all questions of the run."""
+    """Seqs of the questions, by the seq of their turn's `begin` entry. The key 0 holds all questions of the run."""
     answered: set[int] = field(default_factory=set)
-    """Seqs of the begins of turns and spans that contain an answer (an `assistant` entry)."""
+    """Seqs of the `begin` entries of turns and spans that contain an answer (an `assistant` entry)."""
     loose: set[int] = field(default_factory=set)
     """Nodes of the last turn from which no other node has been made. The `end` of a turn without an answer has these
     nodes as its causes."""
@@ -244,7 +244,7 @@ class Origin(Struct, weakref=True):
                 self.found.setdefault(other, []).append(seq)
 
     def _behind(self, link: Key, entry: Entry) -> tuple[Key, ...]:
-        """Return the nodes that stand for a cause: itself if it is a node, else the nodes that it was made from."""
+        """Return the nodes to show for a cause: the cause itself if it is a node, else the nodes it was made from."""
         run, seq = link
         became = self.became(seq) if run == entry.run else 0
         if became and became != entry.seq:

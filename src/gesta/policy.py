@@ -51,7 +51,7 @@ class Limits(Struct, frozen=True, kw_only=True, metaclass=Spelled):
     """Bounds of one turn. A turn that reaches one ends with reason `limit`, and its error names the bound."""
 
     requests: int | None = 50
-    """Greatest number of replies of the model. Requests that failed or were lost do not count."""
+    """Greatest number of replies of the model. Requests that failed or were lost are not counted."""
     calls: int | None = 500
     """Greatest number of tool calls."""
     depth: int = 8
@@ -62,7 +62,7 @@ class Retry(Struct, frozen=True, kw_only=True, metaclass=Spelled):
     """The rules for repeating a request that got no reply. Each try sends the same body and is stored as a request."""
 
     tries: int = 4
-    """Number of tries in a row that may fail before the turn fails. Tries lost to a crash do not count."""
+    """Number of tries in a row that may fail before the turn fails. Tries lost to a crash are not counted."""
     first_wait_s: float = 0.5
     factor: float = 2.0
     """Each wait is this many times as long as the previous wait."""
@@ -86,8 +86,8 @@ class Retry(Struct, frozen=True, kw_only=True, metaclass=Spelled):
 class Budget(Struct, frozen=True, kw_only=True, metaclass=Spelled):
     """Bounds of the cost of one turn, with all runs below it. Without a bound, costs are only recorded.
 
-    The cost of a request is reserved before the request and settled after it. A reserved amount that was never settled,
-    because of a crash or a lost reply, counts as spent.
+    The cost of a request is reserved before the request and settled (replaced by the real cost) after it. A reserved
+    amount that was never settled, because of a crash or a lost reply, is added to the costs.
     """
 
     usd: float | None = None
@@ -95,7 +95,7 @@ class Budget(Struct, frozen=True, kw_only=True, metaclass=Spelled):
     tokens: int | None = None
     """Tokens of prompts and replies together."""
     request_usd: float = 0.10
-    """US dollars that are reserved for a request whose price is unknown. They count as spent in full."""
+    """US dollars that are reserved for a request whose price is unknown. The full amount is added to the costs."""
     request_tokens: int = 16_000
     """Tokens that are reserved for a reply if no setting such as `max_tokens` limits its length."""
     when_spent: Literal["stop", "ask"] = "stop"
@@ -164,7 +164,7 @@ class Policy(Struct, frozen=True, kw_only=True, metaclass=Spelled):
     parallel: int = 8
     """Number of tool calls of one reply that run at once; 1 for tools whose order matters."""
     attempts: int = 3
-    """Number of attempts of one call without a result, after which no further attempt is made."""
+    """Number of attempts of one call that may end without a result. After that no further attempt is made."""
     deaths: int = 5
     """Number of processes that may die one after another in a turn that makes no progress. After that the turn waits
     until a person resumes it."""

@@ -97,7 +97,8 @@ class Batch(Struct, frozen=True):
     """Other runs that this commit removes. The batch must have rows: they record the removal, and have pos numbers
     above those of the removed rows, so that no pos is used twice."""
     synced: bool = False
-    """Whether the commit is on disk before `append` returns, whatever the durability, because an effect follows."""
+    """Whether the commit must be on disk before `append` returns, whatever the durability, because an effect follows.
+    """
     beside: Sequence["Batch"] = ()
     """Batches of other runs that are committed together with this batch. They have only rows and blobs."""
 
@@ -229,7 +230,7 @@ class Store(Protocol):
         """Return the pos of the last entry; 0 for a record without entries."""
 
     async def runs(self, session: str | None = None, name: str | None = None) -> list[RunRow]:
-        """Return the runs in the order in which they were opened, optionally only those of a session or with a name."""
+        """Return the runs in the order in which they were opened, optionally only those with a session or a name."""
 
     async def get_blob(self, run: str, name: str) -> BlobRow:
         """Return a blob as stored. The caller checks whether the data match its name.
@@ -280,7 +281,7 @@ class Store(Protocol):
         """
 
     async def mirror(self, lease: Lease, of: str | None) -> None:
-        """Make a run a mirror (copy) of the same run in the record with id `of`; `None` makes it an ordinary run."""
+        """Mark a run as a mirror (copy) of the same run in the record with id `of`; `None` removes the mark."""
 
     async def gone(self, process: str) -> bool | None:
         """Return whether a process that wrote attempts has ended; `None` if nobody knows.

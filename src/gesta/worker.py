@@ -98,7 +98,7 @@ class Worker:
         """Continue every run that is due now, and return the number of runs that were due.
 
         Args:
-            told: is called with each outcome.
+            told: is called with the outcome of each continued turn.
 
         Raises:
             WriteFailed: the record cannot be read.

@@ -84,7 +84,7 @@ class Approver(Protocol):
 def judged_approval(
     approval: ApprovalContent, letter: Letter, calls: Iterable[OpenCall], record: str, approver: Approver | None
 ) -> ApprovalContent:
-    """Return the approval as it is to be written: with its time of arrival, and with the reason if it is rejected.
+    """Return the approval to write: with its time of arrival, and with the reason if it is rejected.
 
     Args:
         letter: the letter that held the approval. A replay's letter has no time: its approval was judged before.

@@ -115,7 +115,7 @@ def decide(agent: Agent, state: RunState) -> Move:
 
 
 def _checked_move(hooks: Hooks, move: Move, state: RunState, turn: Turn) -> Move:
-    """Return the hook's check that must come before a move; if there is none, the move itself.
+    """Return the move that calls a hook before the given move; if no hook has to be called, the move itself.
 
     If a hook changed the answer, the returned move has the changed answer.
     """
@@ -130,7 +130,7 @@ def _checked_move(hooks: Hooks, move: Move, state: RunState, turn: Turn) -> Move
 
 
 def _check(hooks: Hooks, move: Move, state: RunState, turn: Turn) -> Check | None:
-    """Return the check that must come before a move; `None` if all hooks for the move have been called."""
+    """Return the move that calls a hook before the given move; `None` if all its hooks have been called."""
     match move:
         case Ask():
             if hooks.message is not None and not turn.asked and turn.question not in turn.checked:
@@ -164,7 +164,7 @@ def decide_calls(agent: Agent, state: RunState) -> Use | Wait | Finish | None:
 
 
 def decide_request(agent: Agent, state: RunState) -> Move:
-    """Return the move that asks the model, or a move that has to come first, or the move that ends the turn."""
+    """Return the move that asks the model. If something else must be done first, or the turn ends, return that move."""
     assert state.turn is not None
     return _over(state.turn) or _request(agent, state, state.turn)
 

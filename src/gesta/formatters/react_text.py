@@ -122,7 +122,7 @@ class Action:
 
 
 def an_object(text: str) -> str:
-    """Return the JSON object that a text in brackets stands for; the unchanged text if that is not one object."""
+    """Return the JSON object that a text in brackets means, as text; the unchanged text if it does not mean one."""
     reads: tuple[Callable[[], object], ...] = (
         lambda: json.loads(text),
         lambda: json.loads(TOKEN.sub(_as_json, text), strict=False),

@@ -85,7 +85,7 @@ class Back(Struct, frozen=True):
     last: str
 
     def __str__(self) -> str:
-        """Return a phrase with both times, for people."""
+        """Return both times, as a phrase for people."""
         return f"is dated {self.at}, after {self.last}"
 
 

@@ -344,7 +344,7 @@ class Log:
     ) -> Iterator["Log"]:
         """Open a span inside this one. Its `end` is also written if an exception leaves the block.
 
-        `state` is written at the begin and again at the end, so that a change of the object is on record.
+        `state` is written when the span begins and again when it ends, so that a change of the object is on record.
         """
         refuse_misspelt(annotations)
         begin = BeginContent(name=name, parent=self.span_seq, state=state, annotations=annotations or None)

@@ -57,8 +57,8 @@ class TooDeep(GestaError):
 def idempotency_key(call: OpenCall, record: str, run: str) -> str:
     """Return the idempotency key for the next attempt of a call: 64 hexadecimal digits.
 
-    The key is random for the first attempt, and later attempts use the same key. A new key is made after the tool's
-    `reconcile` has said that the old one can no longer act.
+    The key is random for the first attempt, and later attempts use the same key. A new key is made if the tool's
+    `reconcile` has said that the old one can no longer have an effect.
 
     Args:
         call: the open call.

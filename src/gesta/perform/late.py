@@ -88,7 +88,7 @@ async def attempt_of(letter: Letter, store: Store) -> Entry | None:
 def placed(content: Content, attempt: Entry | None, calls: dict[int, OpenCall]) -> Content:
     """Return the content to write for a letter. If the call already has a result, another result is marked as late.
 
-    A letter that fits nothing in the run becomes a key-value entry that says so.
+    If the letter is about no call or attempt of the run, return a key-value entry that says so.
 
     Args:
         content: content of the letter.

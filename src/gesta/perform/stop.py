@@ -85,7 +85,7 @@ class Stop:
         return Breaking(self)
 
     def enter(self, scope: anyio.CancelScope, *, graced: bool) -> None:
-        """Add a cancel scope that is cancelled when the turn is asked to stop.
+        """Add a cancel scope of the turn, to be cancelled when the turn is asked to stop.
 
         Args:
             scope: the cancel scope.

@@ -73,9 +73,10 @@ def mark_of(attempt: str, keep: Callable[[], Callable[[], None]]) -> Mark:
 
 
 def unmarked(start: Callable[..., object], *args: Any) -> None:
-    """Call `start` for something that outlives an attempt, such as a connection that later attempts use too.
+    """Call `start` to start something that outlives an attempt, such as a connection that later attempts use too.
 
-    It runs with the present context variables, but without a reference to the attempt's mark.
+    It runs with the present context variables, but without a reference to the attempt's mark. So it does not keep the
+    attempt running.
     """
 
     def begin() -> None:

@@ -120,9 +120,9 @@ class EntryEvents:
             run.unexplained.append(entry)
 
     def _explain(self, entry: Entry, run: Followed, told: list[Event]) -> bool:
-        """Add the `explain` event of an entry to `told`, if an explanation shows the entry.
+        """Append the `explain` event of an entry to the list `told`, if an explanation shows the entry.
 
-        Return False if this is not known yet, because it depends on later entries.
+        Return `False` if this is not known yet, because it depends on later entries.
         """
         key, origin = (entry.run, entry.seq), run.origin
         if any(origin.undecided(seq) for other, seq in (key, *origin.links[entry.seq]) if other == entry.run):

@@ -386,7 +386,7 @@ class Turns:
             LOGGER.warning("A late result of run %s is not on record yet: %s", result.run, failure)
 
     async def _save(self, run: str, results: Sequence[Letter]) -> None:
-        """Send uncommitted results to the inboxes of their runs, first those of `run`. Keep what cannot be sent."""
+        """Send uncommitted results to the inboxes of their runs, those of `run` first. Keep what cannot be sent."""
         self._unsaved += results
         if not self._unsaved:
             return

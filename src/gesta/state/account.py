@@ -131,7 +131,7 @@ class Spending(Struct):
                 self.asked, self.more, self.refused = None, self.more + given, given == Amount()
 
     def _hand(self, edge: int, handed: ChildEdge) -> None:
-        """Add an edge to a child run, and reserve the child run's allowance.
+        """Add the start of a child run (an `edge` entry), and reserve the allowance of the child run.
 
         If a call is tried again, the new edge replaces the old one. If the old allowance was settled, none is reserved
         again.

@@ -50,7 +50,7 @@ class Opening(Struct, frozen=True, kw_only=True):
     by: str | None = None
     """Name of the person who resumes the run above, and with it this run, even if too many processes died in it."""
     begun: Callable[[int], None] = lambda _: None
-    """Is called with the seq of the turn's begin, once that is written or found."""
+    """Is called with the seq of the turn's `begin` entry, once the entry is written or found."""
     joins: bool = False
     """Whether the caller wants to wait for the turn of this message if another process is running it. Then
     `Policy.when_busy` is ignored."""

@@ -68,9 +68,9 @@ class RunState(Struct):
     moved: str = ""
     """Id of the record to which the run was last moved; empty if it was never moved."""
     spans: set[int] = field(default_factory=set)
-    """Seqs of the begins of open spans other than turns."""
+    """Seqs of the `begin` entries of open spans other than turns."""
     began: list[int] = field(default_factory=list)
-    """Seqs of the begins of the run's turns."""
+    """Seqs of the `begin` entries of the run's turns."""
     header: RequestHeaderContent | None = None
     header_seq: int = 0
     asked: LastRequest | None = None
@@ -160,7 +160,9 @@ def _fold_begin(state: RunState, entry: Entry, content: BeginContent) -> None:
 
 
 def _fork(state: RunState) -> None:
-    """Remove from a fork's state what could repeat an effect of its base: approvals, `retry` resolutions, and keys."""
+    """Remove approvals, `retry` resolutions and keys, by which a fork could repeat an effect of the run it was made
+    from.
+    """
     state.moved = ""
     for call in state.calls.values():
         for seq in call.forked():

@@ -22,7 +22,7 @@ class WorkflowStep(Struct):
     begin: int
     name: str
     entries: list[Entry] = field(default_factory=list)
-    """Entries in the step's span after its begin. If the step has ended, the last entry is its end."""
+    """Entries in the step's span after its `begin` entry. If the step has ended, the last one is its `end`."""
 
     @property
     def end(self) -> EndContent | None:

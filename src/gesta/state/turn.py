@@ -75,7 +75,7 @@ class Turn(Struct):
     cancelled: str | None = None
     """Name of the person who cancelled the turn, followed by the reason if there is one."""
     pos: int = 0
-    """Pos of the turn's begin; 0 if this process has just written it."""
+    """Pos (place in the whole store) of the turn's `begin` entry; 0 if this process has just written it."""
     parts: int = 0
     """Number of images, files and further texts in the message that opened the turn."""
     doubts: tuple[str, ...] = ()
@@ -121,7 +121,7 @@ class Turn(Struct):
     def returned(self, entry: Entry) -> None:
         """Subtract from `handed` the number of child runs whose ends are causes of this entry.
 
-        Entries of workflow steps do not count.
+        Entries of workflow steps are ignored.
         """
         if self.handed and entry.span == self.begin:
             self.handed -= sum(isinstance(cause, tuple) for cause in entry.causes)
@@ -139,7 +139,7 @@ class Turn(Struct):
 
     @property
     def request_mark(self) -> int:
-        """The member of `checked` that stands for the next request: a negative number, because it has no seq yet."""
+        """The member of `checked` that means the next request: a negative number, because no seq exists yet."""
         return -1 - self.requests
 
     def stopped(self, seq: int, content: FaultContent) -> None:

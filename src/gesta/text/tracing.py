@@ -45,7 +45,7 @@ def trace_id(run: str, turn: int) -> str:
 
     Args:
         run: id of the root run.
-        turn: seq of the begin of the turn.
+        turn: seq of the turn's `begin` entry.
     """
     return hashlib.sha256(f"gesta trace {run}.{turn}".encode()).hexdigest()[:32]
 

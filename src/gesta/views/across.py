@@ -39,7 +39,7 @@ async def explain(record: Record, entry: Entry | str | Key) -> Explanation:
 
 
 async def here(work: Callable[..., T], *args: Any) -> T:
-    """Call a function in this thread, and return its value."""
+    """Call a function in this thread, and return its value. This is the default for `call`."""
     return work(*args)
 
 

@@ -129,8 +129,8 @@ def lines(entries: Iterable[Entry], known: Mapping[int, Entry]) -> list[Line]:
     """Return the lines of some entries of a run, in the same order.
 
     Args:
-        entries: in the order of the run.
-        known: other entries by seq: those that `needed` returns for `entries`. It may contain more.
+        entries: the entries, in the order of the run.
+        known: other entries by seq: at least those that `needed` returns for `entries`.
     """
     return [line(entry, known) for entry in entries]
 
@@ -160,12 +160,12 @@ def line(entry: Entry, known: Mapping[int, Entry]) -> Line:
 
 
 def fell(line: Line, death: Death) -> Line:
-    """Return the line about a death with a text that names the calls that were running, and with their seqs."""
+    """Return the line about a process that died, with a text about the calls that were running and with their seqs."""
     return replace(line, text=died(death), calls=death.calls)
 
 
 def _about(entry: Entry, known: Mapping[int, Entry]) -> Entry | None:
-    """Return the call, or the begin of the turn, that an entry is about; `None` if there is none."""
+    """Return the entry that an entry is about: a call, or the `begin` of the turn; `None` if there is none."""
     found, here = None, entry
     for _ in range(LINKS):
         seq = link(here)
@@ -318,7 +318,7 @@ RESULTS = {
 
 
 def _scope(content: Any, cause: int | None) -> dict[str, Any]:
-    """Return the line's fields for a `begin`, `end`, `edge` or `key-value` entry.
+    """Return the fields of the line for a `begin`, `end`, `edge` or `key-value` entry.
 
     Args:
         cause: seq of the entry that it was made from; `None` if there is none.

@@ -281,7 +281,7 @@ def _offered(state: State, completion: Entry) -> Iterator[str]:
 
 
 def _goal(entry: Entry, state: State) -> str:
-    """Return the goal of the span that an entry ends: the recorded goal, or the task that it passed to another agent.
+    """Return the goal of a span, given its `end`: the recorded goal, or the task that the span passed to another agent.
 
     If there is neither, return the span's name.
     """

@@ -43,7 +43,7 @@ class Chain:
         self._depth, self._chained, self._beside = Counter[str](), Counter[str](), Counter[str]()
 
     def links(self) -> Iterator[Link]:
-        """Yield all derivations. Derivations of an entity come after those of its source."""
+        """Yield all derivations. Those of a source are yielded before those of the entities made from it."""
         for name, types in self.types.items():
             above = self._above(name) if types & (FOLLOWED | ENDS) else ""
             if above:
@@ -63,7 +63,7 @@ class Chain:
                     yield name, source
 
     def _leads_on(self, name: str) -> bool:
-        """Return whether the client, having reached an entity, follows derivations further from it."""
+        """Return whether a client that has reached an entity goes on to the entities that derive from it."""
         return bool(self.types.get(name, frozenset()) & (FOLLOWED | {"Question"}))
 
     def _above(self, name: str) -> str:

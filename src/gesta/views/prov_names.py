@@ -1,8 +1,8 @@
 """Makes the names for the export of explanations as PROV: terms, statements, and the IRI of each node.
 
-A question and all nodes that follow from it are one session, `urn:trustgraph:agent:{id of the question's entry}`. The
-task of a child run opens a session of its own. Quads are plain tuples, so that only writing them to a file needs an RDF
-library.
+A node is an entry that an explanation shows; in the graph it is an entity. A question and all nodes that follow from it
+are one session, `urn:trustgraph:agent:{id of the question's entry}`. The task of a child run opens a session of its
+own. Quads are plain tuples, so that only writing them to a file needs an RDF library.
 """
 
 import re
@@ -72,7 +72,7 @@ def quad(subject: str, predicate: str, value: str | Term, graph: str = GRAPH) ->
 def names_of(state: State) -> dict[str, str]:
     """Return the IRI of each node's entity, by the id of the node's entry.
 
-    If a reply made only one call, the call and its analysis are one entity.
+    If a model's reply made only one call, the reply and the call have the same IRI.
     """
     names: dict[str, str] = {}
     taken = set[str]()
@@ -171,7 +171,7 @@ def is_task_type(state: State, key: Key) -> bool:
 
 
 def maker_of(state: State, entry: Entry) -> str:
-    """Return the id of the analysis that made a call or thought, or of the entry that any other entry is about.
+    """Return the id of the reply that made a call or thought; for any other entry, of the entry that it is about.
 
     Return an empty text if there is none.
     """

@@ -99,7 +99,7 @@ def duration(seconds: float) -> str:
 
 
 def concluded(entry: Entry, known: Mapping[int, Entry]) -> str:
-    """Return the sentence that ends the story of a call: what the model was told, and whether anything was repeated.
+    """Return a sentence that sums up a call: what the model was told, and whether anything was repeated.
 
     Args:
         entry: the result of the call.

@@ -98,8 +98,7 @@ def above_of(run: str, begin: int, session: str, message: Entry | None) -> Above
         run: id of the run.
         begin: seq of the turn's `begin` entry.
         session: name of the session.
-        message: the entry after the begin, which may name the caller's trace; `None` for a turn that began before a
-            fork.
+        message: the entry after `begin`, which may name the caller's trace; `None` for a turn that began before a fork.
     """
     said = message.content if message is not None else None
     caller = trace_context(said.traceparent) if isinstance(said, UserContent) else None

@@ -67,7 +67,7 @@ class Turn:
             begin: the `begin` entry of the turn.
             above: where the turn belongs in a trace.
             content: whether spans include the texts of messages, calls and answers.
-            earlier: entries of the run before the begin, which are part of the prompts of the turn.
+            earlier: earlier entries of the run, which are part of the prompts of the turn.
         """
         self.run, self.begin, self.above = begin.run, begin.seq, above
         self.known = {begin.seq}

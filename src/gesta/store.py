@@ -164,7 +164,7 @@ class QueryBounds(Struct, frozen=True, kw_only=True):
         """Return the error for a query that exceeded a bound.
 
         Args:
-            name: the field of the bound.
+            name: name of the field of this class with the bound.
         """
         most = getattr(self, name)
         found = {"seconds": "took longer than", "rows": "has more rows than", "size_bytes": "holds more bytes than"}

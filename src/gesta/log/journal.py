@@ -50,7 +50,7 @@ async def read(
 ) -> list[Entry]:
     """Return a run's entries with `after` < seq <= `until`, sorted, at most `limit`, with their large values.
 
-    In a fork, the shared entries are returned as its own.
+    For a fork (a run that shares the first entries of another run), the shared entries are included.
 
     Raises:
         NewerRecord, BrokenRecord: an entry cannot be read.

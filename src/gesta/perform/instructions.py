@@ -21,9 +21,9 @@ MADE_NONE = " made no instructions: "
 
 
 async def instructed(agent: Agent, live: LiveRun) -> Agent | None:
-    """Return the agent with the instructions of the open turn as a text.
+    """Return the agent with the instructions of the open turn as a text, made by the agent's function.
 
-    If the function failed, record it and return `None`.
+    If the function failed, write a fault and return `None`.
 
     For the same agent and text the same object is returned, so that the header of its requests is made once.
     """

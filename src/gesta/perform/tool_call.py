@@ -110,8 +110,8 @@ def _key_expired(agent: Agent, call: OpenCall, live: LiveRun) -> bool:
 async def _with_slots(works_: Sequence[ReadyCall], live: LiveRun) -> list[ReadyCall]:
     """Reserve a thread for each call that needs one, before its attempt is on record. Return the calls to make now.
 
-    Calls without a thread are left for a later move; if no call can be made now, wait for one thread. A call never
-    waits for a second thread, because it might wait for ever. Raises TurnLeft.
+    Calls for which no thread is free are left for a later move; if no call can be made now, wait for one thread. A call
+    never waits for a second thread, because it might wait for ever. Raises TurnLeft.
     """
     ready: list[ReadyCall] = []
     for work in works_:

@@ -160,9 +160,7 @@ def _fold_begin(state: RunState, entry: Entry, content: BeginContent) -> None:
 
 
 def _fork(state: RunState) -> None:
-    """Remove approvals, `retry` resolutions and keys, by which a fork could repeat an effect of the run it was made
-    from.
-    """
+    """Remove from a fork's state all that would let it repeat an effect of its base run, such as approvals."""
     state.moved = ""
     for call in state.calls.values():
         for seq in call.forked():

@@ -49,7 +49,7 @@ class TurnFacts(Struct):
 
 
 class Death(Struct):
-    """A process that died, or lost the run, while a turn was open."""
+    """A process that died, or lost the right to write the run, while a turn was open."""
 
     seq: int
     """Seq of the fault that the next process wrote when it took over the run."""

@@ -26,7 +26,7 @@ class Version(Struct, frozen=True, kw_only=True):
     """Hex digits. For a file, its last commit; for a folder, the commit that is checked out; for the system `raw`, a
     SHA-256."""
     dirty: bool = False
-    """Whether the files differ from that commit. A file that git does not track counts as a difference."""
+    """Whether the files differ from that commit. A file that git does not track is a difference too."""
     system: Literal["git", "raw"] = "git"
     at: str | None = None
     """Time of that commit, in ISO 8601; `None` without a commit."""

@@ -55,7 +55,7 @@ DECIDED = frozenset({Kind.ToolCall, Kind.Question, Kind.Approval, Kind.Answer, K
 
 
 def _entry(entry: Entry, *, as_json: bool) -> Iterable[str]:
-    """Return the lines that show one entry as it is on record."""
+    """Return the lines that show one entry as it is stored in the record."""
     if as_json:
         return [json_line(shown_facts(entry))]
     facts, content = _stamp(entry), json.loads(encode_content(entry.content, None))

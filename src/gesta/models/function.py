@@ -35,7 +35,7 @@ def function(fn: Answering, name: str = "function", *, stream: bool = True) -> K
     Args:
         fn: called as `fn(messages, header)`, in the event loop; it may be async. `header.meta["instructions"]` holds
             the instructions, `header.tools` the tools.
-        name: name of the model, on record and in errors.
+        name: name of the model, for the record and for errors.
         stream: whether replies come in pieces, to be shown while they arrive.
 
     Raises:

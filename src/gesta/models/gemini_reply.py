@@ -115,7 +115,7 @@ class GeminiParser(Incoming):
         told = told if isinstance(told, str) else ""
         if reason in BROKEN:
             raise ModelFault(reason, told[:2000] or f"The model stopped with {reason}.", retry=BROKEN[reason])
-        if reason not in ENDED and not self._calls:  # the explanation of a refusal counts as text
+        if reason not in ENDED and not self._calls:  # the explanation of a refusal is part of the text
             self._spoke = "end"
             deltas += self._words("text", told)
         return deltas + self._said.end(reason)

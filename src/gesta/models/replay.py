@@ -141,7 +141,7 @@ def from_messages(messages: Iterable[dict[str, Any]], *, name: str = "replay", s
     Args:
         messages: the conversation in the form of OpenAI's Chat Completions. Messages of other roles are ignored. Ids of
             calls and the text of their arguments are kept, even if that text is not JSON.
-        name: name of the model, on record and in errors.
+        name: name of the model, for the record and for errors.
         stream: whether requests ask for a stream.
     """
     return Keyless(name, Script(name, said(messages)).choose, spoken(name, stream=stream))

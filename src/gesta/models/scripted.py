@@ -145,7 +145,7 @@ def scripted(*items: Item, name: str = "scripted", stream: bool = True, pause_s:
     """Return a model that answers with these items, one after the other.
 
     Args:
-        name: name of the model, on record and in errors.
+        name: name of the model, for the record and for errors.
         stream: whether replies come in pieces, to be shown while they arrive.
         pause_s: seconds to wait before each piece, so that a person can watch.
 

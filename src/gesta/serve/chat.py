@@ -44,7 +44,7 @@ async def models(_request: Request, service: Service) -> Response:
 async def completions(request: Request, service: Service) -> Response:
     """Answer a conversation with the agent that `model` names.
 
-    The session on record that contains the conversation so far is continued. If the body has a member `session`, the
+    The recorded session that contains the conversation so far is continued. If the body has a member `session`, the
     session of that name is continued instead.
     """
     body = chat_request(await request.body())

@@ -45,7 +45,7 @@ BUSY_S = 60.0  # seconds to wait for other writers, and for a server that cannot
 CONNECT_S = 10
 IDLE_S, EVERY_S, TIMES = 10, 5, 4  # keepalive: seconds of silence before the first probe, between probes; their number
 EXPIRY_S = IDLE_S + EVERY_S * TIMES
-"""Seconds after which the server ends the session of a process that is cut off. The process then counts as ended."""
+"""Seconds after which the server ends the session of a process that is cut off. Then it is regarded as ended."""
 
 CLIENT: dict[str, str | int] = {
     "connect_timeout": CONNECT_S,
@@ -105,7 +105,7 @@ AWAY = (
     *(errors.AdminShutdown, errors.CrashShutdown, errors.CannotConnectNow, errors.IdleInTransactionSessionTimeout),
     *(errors.ConnectionTimeout, errors.TooManyConnections, errors.IdleSessionTimeout, psycopg.InterfaceError),
 )
-"""Errors of a server that cannot be reached now. An OperationalError without an SQL state counts too; see `kind_of`."""
+"""Errors of a server that cannot be reached now. An OperationalError without an SQL state is one too; see `kind_of`."""
 DAMAGED = (errors.DataCorrupted, errors.IndexCorrupted)
 FOREIGN = (errors.UndefinedTable, errors.UndefinedColumn, errors.InvalidSchemaName)
 

@@ -26,7 +26,7 @@ from gesta.stores.common import News
 GROUP = 256  # greatest number of operations in one commit
 HASTY = 4  # up to so many operations are committed in the thread of the loop while the disk is quick
 QUICK_S = 0.001  # a disk that syncs faster is quick: a thread would cost 0.1 ms of processor time
-FADING = 0.7  # factor by which the time of a slow commit counts less after each later commit
+FADING = 0.7  # factor that reduces the remembered time of a slow commit at each later commit
 YIELD_S = 0.005  # seconds after which other tasks get the loop, even if one run never waits
 AGAIN_S = 0.002  # seconds between two checks of a thread whose end cannot be awaited
 

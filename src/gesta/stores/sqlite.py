@@ -84,7 +84,7 @@ class InlineSqliteStore:
                 the whole system, may lose the last commits, but never one without all commits after it. A crash of the
                 process loses none.
             readonly: refuse to write. No file is created beside the record either, unless a process is writing it.
-            clock: returns the present time, for the times on record.
+            clock: returns the present time, for the times in the record.
             busy_s: seconds to wait for other writers of the file.
 
         Raises:

@@ -258,7 +258,7 @@ def put_views(connection: apsw.Connection) -> None:
         raise RecordError(f"The text of a view in this record is no UTF-8: {error}.") from error
     found = {str(name): text for name, text in schema}
     if any(found.get(name) != text.replace(" IF NOT EXISTS", "") for name, text in OWN_VIEWS.items()):
-        connection.execute("PRAGMA query_only = OFF")  # making temporary views counts as writing
+        connection.execute("PRAGMA query_only = OFF")  # SQLite regards making temporary views as writing
         for text in OWN_VIEWS.values():  # all of them, because a view in the file reads other views in the file
             connection.execute(text.replace("CREATE VIEW", "CREATE TEMP VIEW"))
         connection.execute("PRAGMA query_only = ON")

@@ -5,7 +5,8 @@ are compared by digest and not copied again, so a second push completes an inter
 mirror: it takes no turn until it is moved. A move first commits in the source that the run is continued elsewhere, then
 copies it, and then makes the mirror an ordinary run. So at most one record takes turns at any time, and a second move
 completes an interrupted one. Only a move takes waiting letters (messages in the inbox of a run) along. A letter is
-removed from the source after it is in the target, which remembers its key, so no letter is lost or arrives twice.
+removed from the source after it is in the target, which remembers its key, so no letter is lost or arrives twice. A
+fork is a run that shares its first entries with another run, its base.
 """
 
 import os

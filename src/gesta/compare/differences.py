@@ -2,7 +2,8 @@
 
 Entries are paired by their content, not by their seqs (their numbers in the run). Kinds of entries that only follow
 from other entries, such as requests, attempts and budgets, are not compared: a difference in them has its cause in
-another entry, which is compared. A fork is a run that continues another run, its base, from one of its entries.
+another entry, which is compared. A fork is a run that continues another run, its base, from one of its entries. A turn
+is the work on one message.
 """
 
 import json

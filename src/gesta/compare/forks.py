@@ -2,7 +2,8 @@
 
 The fork shares the entries of the base up to that point without copying them. A changed entry is written to the fork,
 with the old entry among its causes. What follows is made anew: the agent runs again, and it gets the messages that
-people sent to the base after that point.
+people sent to the base after that point. A seq is the number of an entry in its run. A turn is the work on one message.
+A session is a group of runs.
 """
 
 import json

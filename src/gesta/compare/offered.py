@@ -1,9 +1,10 @@
 """The tools that servers, such as those of MCP, offered in a recorded run, rebuilt from the record for a replay.
 
-No server is contacted. A request header lists the tools of servers with their rules, and an attempt names the server
-that ran the call. Before each step of the replay, the tools are those that the record shows next: in the next request
-header, and in the next attempts. An open call is a tool call without a result. The agent's sources (its connections to
-servers) are opened only if a replay really runs one of their tools, as with `--live`.
+No server is contacted. A run is a list of entries, the recorded facts about an agent's work. A request header lists the
+tools of servers with their rules, and an attempt names the server that ran the call. Before each step of the replay,
+the tools are those that the record shows next: in the next request header, and in the next attempts. An open call is a
+tool call without a result. The agent's sources (its connections to servers) are opened only if a replay really runs one
+of their tools, as with `--live`.
 """
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence

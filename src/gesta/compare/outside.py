@@ -3,7 +3,8 @@
 They come from people, tools, providers and the clock: tool results, faults, messages, approvals, ends of processes. The
 agent's code makes the other entries, such as requests, calls and answers, and a replay writes them again. A letter is a
 message to a run, such as an approval, sent through its inbox by another process. An attempt is the entry that says that
-a tool is about to run; a resolution says whether an attempt of unknown outcome had its effect.
+a tool is about to run; a resolution says whether an attempt of unknown outcome had its effect. The causes of an entry
+are the entries it was made from; its seq is its number in the run. A turn is the work on one message.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,8 +1,9 @@
 """The requests that the pages make about one run, asked in advance for a copy that opens without a server.
 
-The lines, files and explanations of a run are not here: `folder` asks for them itself. Each generator yields pairs: the
-address of a request, relative to the address of the run, and the bytes of the answer. Long answers are requested in
-several parts, as the browser requests them. If the viewer refuses a request, its answer is `null`.
+A run is a list of entries, and a seq is the number of an entry in its run. The lines, files and explanations of a run
+are not here: `folder` asks for them itself. Each generator yields pairs: the address of a request, relative to the
+address of the run, and the bytes of the answer. Long answers are requested in several parts, as the browser requests
+them. If the viewer refuses a request, its answer is `null`.
 
 A form is the run as another system would log it. `said` is a function that sends one request to the viewer.
 """

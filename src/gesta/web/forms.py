@@ -1,7 +1,8 @@
 """The data of the pages that show one run in the form of another system, and of the page that explains an answer.
 
-A form is a table of rows made from the entries of a run, as another system would log them. The form `why` is the table
-of the entries that an answer was made from.
+A record is the store of all runs, and a run is a list of entries. A session is a group of runs. A form is a table of
+rows made from the entries of a run, as another system would log them. The form `why` is the table of the entries that
+an answer was made from.
 """
 
 from collections import OrderedDict

@@ -1,8 +1,9 @@
 """Overviews and timelines of runs, kept in memory for the pages.
 
-The entries of a run are read once; after that only new entries are added. Of the runs that a run started (its child
-runs), only a few facts are kept. A bar is a piece of the timeline: one turn, model call, tool call or wait. A lane is
-one row of the timeline, with the bars of one kind. A session is a group of runs.
+A record is the store of all runs, and a run is a list of entries. The entries of a run are read once; after that only
+new entries are added. Of the runs that a run started (its child runs), only a few facts are kept. A bar is a piece of
+the timeline: one turn, model call, tool call or wait. A lane is one row of the timeline, with the bars of one kind. A
+session is a group of runs.
 """
 
 from collections import Counter, OrderedDict

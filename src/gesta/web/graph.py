@@ -1,8 +1,8 @@
 """The lineage of an answer as a picture: nodes (entries it was made from), edges between them, and their places.
 
-Each turn of a run is a group; the turns of a sub-agent are inside the turn that called it. A picture with more than
-`FOLDED` nodes has its groups folded into one card each, except the group of the answer, and long turns split into
-parts.
+A run is a list of entries; a turn is the work on one message. Each turn of a run is a group; the turns of a sub-agent
+are inside the turn that called it. A picture with more than `FOLDED` nodes has its groups folded into one card each,
+except the group of the answer, and long turns split into parts.
 """
 
 from bisect import bisect_right

@@ -3,7 +3,7 @@
 Each request opens the record for writing, puts one message into the inbox of a run, and closes the record. The server
 or worker that drives the run reads the message and continues the run. A wait is one thing that an open turn needs
 before it can go on, such as an approval, an answer to a question, or a decision about a doubt (a tool call that may or
-may not have had its effect).
+may not have had its effect). A session is a group of runs.
 """
 
 from typing import Any, Literal, assert_never

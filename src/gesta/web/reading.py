@@ -1,7 +1,7 @@
 """Reads entries for the pages. An entry that was damaged and cannot be read does not hide the others.
 
 A substitute entry with the reason is shown instead. The page's warnings about damage come from `evidence`, which
-compares the digests of entries.
+compares the digests of entries. A run is a list of entries; a seq is the number of an entry in its run.
 """
 
 from datetime import UTC, datetime

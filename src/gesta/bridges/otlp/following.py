@@ -2,7 +2,8 @@
 
 Memory holds only the open turns and one batch of spans: while a receiver does not answer, the record is not read
 further. Only one exporter at a time sends a record to an endpoint. To ensure this, it holds a lease (a lock in the
-store) under the name of a run that does not exist; other exporters wait for that lease.
+store) under the name of a run that does not exist; other exporters wait for that lease. The place is the position of
+the last entry whose spans were all sent.
 """
 
 import hashlib

@@ -1,5 +1,7 @@
 """The settings of an exporter: arguments of the program, or else the environment variables of OpenTelemetry.
 
+A span is a step of a run with its start and end, in OpenTelemetry's form.
+
 Source: OpenTelemetry specification 1.56, "OTLP Exporter Configuration" and "Environment Variable Specification", and
 OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT of its Python instrumentations, read 2026-11.
 """

@@ -1,4 +1,7 @@
-"""Functions that make and read the content of messages: texts and files as parts, and tool arguments as JSON."""
+"""Functions that make and read the content of messages: texts and files as parts, and tool arguments as JSON.
+
+A record, the store of all runs, keeps files as blobs: large values with a name.
+"""
 
 import base64
 import json

@@ -1,6 +1,7 @@
 """A chat agent remembers its conversation: each request to its model contains the history of the agent's run.
 
-Messages are passed as documents: a text with its sender and recipient, and tool messages (tool calls as data).
+A run is a list of entries, and a record is the store of all runs. Messages are passed as documents: a text with its
+sender and recipient, and tool messages (tool calls as data).
 """
 
 import copy

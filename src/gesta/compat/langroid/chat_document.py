@@ -1,9 +1,10 @@
 """A chat document is a message from one responder of a task to the next, with its sender and its recipient.
 
-A responder is an agent's own methods, its model, a person, or a sub-task. The id of a document is the id of its entry
-in the record (the store of all runs), so Gesta needs no registry of documents. Providers require one result for each
-tool call, so `to_LLMMessage` makes one for each waiting call, even if the document contains none for that call.
-`to_state` converts a document to JSON values, and `from_state` converts these back.
+A tool message is a tool call as data. A responder is an agent's own methods, its model, a person, or a sub-task. The id
+of a document is the id of its entry in the record (the store of all runs), so Gesta needs no registry of documents.
+Providers require one result for each tool call, so `to_LLMMessage` makes one for each waiting call, even if the
+document contains none for that call. `to_state` converts a document to JSON values, and `from_state` converts these
+back.
 """
 
 import copy

@@ -1,9 +1,9 @@
 """Writes one response of a chat agent into a live run: the incoming document, the model's answer, and tool results.
 
-A document is a message with its sender and recipient. A run is a list of entries; an entry's seq is its number there,
-and its causes are the entries it was made from. These functions do the work of the agent's response methods. After an
-interruption, a function is called again with the entries that the response has already written, and does only what is
-missing.
+A tool message is a tool call as data. A document is a message with its sender and recipient. A run is a list of
+entries; an entry's seq is its number there, and its causes are the entries it was made from. These functions do the
+work of the agent's response methods. After an interruption, a function is called again with the entries that the
+response has already written, and does only what is missing.
 """
 
 import json

@@ -1,8 +1,9 @@
 """One step of a task: ask the responders in turn for an answer to the waiting message, until an answer is valid.
 
-Messages are documents, with a sender and a recipient. Each answer is a recorded workflow step, named after the number
-of the task's step and the responder. So an interrupted step continues with the responder that was being asked, even if
-the code has changed in the meantime.
+A run is the stored list of a task's entries; each sub-task has a child run of its own. Messages are documents, with a
+sender and a recipient. Each answer is a recorded workflow step, named after the number of the task's step and the
+responder. So an interrupted step continues with the responder that was being asked, even if the code has changed in the
+meantime.
 """
 
 from collections.abc import Mapping

@@ -4,7 +4,8 @@ A file holds one run, JSON lines of runs, or lines `{path, data}`. All facts abo
 span: suite, pipeline, task ids, attack, injections, verdicts. `security: true` means that the attack succeeded only if
 `injection_task_id` is set. A pipeline is a model with or without a defence, so no model is inferred from its name. The
 text of a failed call is in `error`, and its content is empty. The model was shown that text, so it becomes the result,
-marked as inferred. A run may have verdicts without any message. It has no times, only a duration.
+marked as inferred. A run may have verdicts without any message. It has no times, only a duration. A turn is the agent's
+work on one message of the user.
 """
 
 from collections.abc import Iterator

@@ -6,7 +6,8 @@
 
 The text lacks the calls: a message made one if it is `assistant: None` or comes right before a result. A result without
 a call would have to be shown to a model as words of the user. So each result gets a call named `?`, without arguments,
-which is marked as inferred. A line that begins with a role begins a message, even if it was part of one.
+which is marked as inferred. A line that begins with a role begins a message, even if it was part of one. A turn is the
+agent's work on one message of the user.
 """
 
 import re

@@ -3,7 +3,8 @@
 A flow is an object that returns services by name, and triples are RDF statements that explain a step. An instance
 stores nothing between steps. In a recorded turn, the argument `flow` is a `PatternTurn`: each `emit_` method then
 writes an entry to the record before it saves the content with the processor and sends the triples. The `explain` event
-is sent when the entry is safely stored. With any other flow, no entry is written.
+is sent when the entry is safely stored. With any other flow, no entry is written. An observation is the result of an
+action, and a finding is the answer of a sub-agent.
 """
 # ruff: noqa: FBT001, FBT002 - as its users write it
 

@@ -1,6 +1,7 @@
 """The `processor` that a pattern expects: its limit of steps, its tools, and the methods that save contents.
 
-A processor belongs to one turn, the work of the pattern on one message.
+A processor belongs to one turn, the work of the pattern on one message. A record is the store of all runs, and a run is
+a list of entries.
 """
 
 from typing import Any

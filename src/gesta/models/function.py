@@ -61,7 +61,9 @@ def _noting(change: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[An
 
 
 def _handed(kind: type, names: str) -> Any:
-    """Return a subclass of dict or list that reports each change by adding an element to its list `changes`.
+    """Return a subclass of dict or list that adds an element to its list `changes` at each change.
+
+    So a caller notices that a user's function has changed the object.
 
     A copy of such an object is an ordinary dict or list.
 

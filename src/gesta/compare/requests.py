@@ -24,7 +24,7 @@ from gesta.views.sent_changes import Difference, difference
 
 
 class Wanted(Struct, frozen=True, kw_only=True):
-    """Which request to rebuild, and with which formatter and model."""
+    """The choice of a request to rebuild, and of the formatter and the model to use."""
 
     entry: int | None = None
     """Seq of the request, or of an entry after it; `None` for the last request."""

@@ -126,7 +126,7 @@ class Foreign(Struct, kw_only=True):
 
 
 class Imported(Struct, frozen=True, kw_only=True):
-    """What an import did: numbers of runs and entries, and the oddities of the file."""
+    """The result of an import: numbers of runs and entries, and the oddities of the file."""
 
     runs: int
     """Number of runs that were created or extended."""

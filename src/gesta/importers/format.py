@@ -43,7 +43,7 @@ class Format(Struct, frozen=True):
     format fits."""
     members: frozenset[str] | None = None
     """Names of known members, in addition to those that the reader uses. All other members are counted as unknown. If
-    this is `None`, none are counted."""
+    this is `None`, no member is counted as unknown."""
     within: tuple[str, ...] = ("function",)
     """Names of members that hold objects. Unknown members of these objects are counted too."""
     take: Take | None = None

@@ -71,7 +71,7 @@ UNKNOWN_PART, UNKNOWN_MESSAGE = "unknown-part", "unknown-message"
 
 
 class Item(Struct, frozen=True):
-    """What one element of a list of messages holds: messages, or the description of a tool."""
+    """The content of one element of a list of messages: messages, or the description of a tool."""
 
     raw: Any
     said: list[Said]

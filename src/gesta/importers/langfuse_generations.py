@@ -59,7 +59,7 @@ class Generations:
         self._asked: Observation | None = None
         """The last generation whose input held messages."""
         self._answer: int | None = None
-        """Seq of that generation's completion, if it has no calls."""
+        """Seq of the completion of the generation `_asked`, if the completion has no calls."""
 
     def nested(self, each: Observation) -> bool:
         """Return whether a generation is inside another one, so that both are the same model call."""

@@ -37,7 +37,7 @@ class Given(Struct, kw_only=True):
     by: str | None = None
     """The role of messages that name no role; `None` if the caller's default applies."""
     items: list[Item] = field(default_factory=list)
-    """The same messages after reading."""
+    """The messages in `raws`, each read into an `Item`."""
     form: str = ""
     """The name of the form in `FORMS`."""
     key: str = ""

@@ -71,7 +71,7 @@ class Spans:
 
         Args:
             notes: the facts, for the state of its begin.
-            unreadable: values of the source that could not be read, for a key-value entry each.
+            unreadable: values of the source that could not be read. Each becomes a key-value entry.
         """
         span = self.write(BeginContent(name="import", role="import", state=notes or None), 0)
         for value in unreadable:

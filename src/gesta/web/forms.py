@@ -141,7 +141,7 @@ class HasForms(Protocol):
 
 
 class Asked:
-    """Which rows of a form a page asks for, read from the query of the address."""
+    """A page's request for some rows of a form, read from the query of the address."""
 
     def __init__(self, request: Request) -> None:
         self.after, self.limit = number(request, "after", 0), min(1000, number(request, "limit", 200))

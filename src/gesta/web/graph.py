@@ -31,7 +31,7 @@ BETWEEN = frozenset({"Analysis", "Thought"})
 
 
 class RunFacts(Struct):
-    """What the picture needs to know of a run."""
+    """Facts about a run for the picture: its agent, its parent run and its turns."""
 
     agent: str
     parent: str | None

@@ -155,7 +155,7 @@ class SentPages:
         return [_message(one, place) for place in range(len(one.request.blocks))[after : after + limit]]
 
     async def message(self, name: str, wanted: Wanted, place: int, *, before: bool) -> dict[str, Any]:
-        """Return the whole text of one message, counted from 0. Raises Refused if there is no such message.
+        """Return the uncut text of the message with the index `place`, from 0. Raises Refused if there is none.
 
         Args:
             before: whether to look in the request before this one.

@@ -33,7 +33,7 @@ class Wanted(Struct):
     method: str
     params: dict[str, Any]
     given: dict[str, Any] | str | None = None
-    """The result of the request, or a text that says why there is none; `None` while it is open."""
+    """The result of the request, or a text that says why there is none; `None` until the request is answered."""
     part: str = ""
     """Name of the question in the record, if a person is asked."""
     answered: anyio.Event = field(default_factory=anyio.Event)

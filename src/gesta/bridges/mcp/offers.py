@@ -54,7 +54,7 @@ class Offer(Struct, frozen=True, kw_only=True):
 
 
 class Listing(Struct, frozen=True):
-    """What a server listed at one time: its tools, resources and prompts."""
+    """The tools, resources and prompts that a server listed at one time."""
 
     name: str
     version: str | None

@@ -70,7 +70,7 @@ class McpOptions(TypedDict, total=False):
 
 
 class Spec(Struct, frozen=True):
-    """How a server is started or reached. Equal specs share one connection in a record."""
+    """The description of how to start or reach a server. Equal specs share one connection in a record."""
 
     command: tuple[str, ...] = ()
     """The program to start and its arguments; empty for a server with a URL."""

@@ -20,7 +20,7 @@ from gesta.store import Store
 
 
 class Place(Struct, kw_only=True):
-    """How far an exporter has sent a record."""
+    """The last entry of a record whose spans an exporter has sent, with the metrics up to that entry."""
 
     record: str
     """Id of the record."""

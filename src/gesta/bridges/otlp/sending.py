@@ -26,7 +26,7 @@ ANSWER_BYTES = 64 * 1024
 
 
 class Sent(Struct, frozen=True):
-    """How a receiver answered a message."""
+    """A receiver's answer to a message, or the failure to send the message."""
 
     what: Literal["taken", "later", "refused", "closed"]
     """`taken`: the receiver accepted the message.

@@ -48,7 +48,7 @@ NOT_IN_NAMES = re.compile("[^a-zA-Z0-9_-]")
 
 
 class State(dict[str, Any]):
-    """What formatting needs to know about earlier segments of a run.
+    """Facts about earlier segments of a run that are needed to format the next segment.
 
     The keys `last_tool_call_id` and `pending_tool_call` are KodeAgent's, for hooks. The attributes are for this module.
     """

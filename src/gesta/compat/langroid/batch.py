@@ -29,7 +29,7 @@ DoTask = Callable[[Any, int], Awaitable[Any]]
 
 
 class ExceptionHandling(StrEnum):
-    """What a batch does with an exception of an item."""
+    """The ways in which a batch can treat an exception of an item."""
 
     RAISE = "raise"
     """The exception ends the batch."""

@@ -27,9 +27,9 @@ class Callbacks(Struct, kw_only=True, metaclass=Spelled):
     finish_llm_stream: Callable[..., Any] | None = None
     """Called with `content` (the whole text) and `is_tool` when a streamed answer is complete."""
     show_llm_response: Callable[..., Any] | None = None
-    """Called with `content` and `is_tool` of the model's answer, unless `start_llm_stream` is set."""
+    """Called with the model's answer (`content`, its text, and `is_tool`), unless `start_llm_stream` is set."""
     show_agent_response: Callable[..., Any] | None = None
-    """Called with `content` and `is_tool` of the agent's answer."""
+    """Called with the agent's answer: `content`, its text, and `is_tool`."""
     get_user_response: Callable[..., str] | None = None
     """Called with the text shown to a person as `prompt`. It returns the person's answer."""
 

@@ -284,7 +284,7 @@ def process_tool_results(
 
 
 def from_ChatDocument(msg: ChatDocument, output_type: Any) -> Any:  # noqa: N802 - the name that users know
-    """Return a value of a type found in `content_any`, the text, the tool messages or their fields; else `None`.
+    """Return a value of `output_type` found in `content_any`, the text, the tool messages or their fields; else `None`.
 
     A record stores `content_any` as JSON, from which a struct, a dataclass or a pydantic model is made again. If the
     whole text is JSON, a value may also be made from the text.
@@ -339,7 +339,7 @@ def _id(call: OpenAIToolCall, place: int) -> str:
 
 
 def _function(name: str, text: str) -> LLMFunctionCall:
-    """Return a call as a model wrote it. Some models write `functions` before the name; this word is removed."""
+    """Return a call, its arguments parsed. Some models write `functions` before the name: that word is removed."""
     name = re.sub(r"^functions[.: ]+(?=.)", "", name.strip())
     try:
         value = json.loads(text, strict=False) if text.strip() else {}

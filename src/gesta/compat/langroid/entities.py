@@ -26,7 +26,7 @@ class Entity(enum.StrEnum):
 
 
 class StatusCode(enum.StrEnum):
-    """How a task ended."""
+    """The ways in which a task can end."""
 
     OK = "OK"
     ERROR = "ERROR"

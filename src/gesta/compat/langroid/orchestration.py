@@ -37,7 +37,7 @@ EMPTY = "No text waits for a recipient: the content is empty. Send it with `reci
 
 
 class Effect(Struct, frozen=True, kw_only=True):
-    """What a steering message does to its task."""
+    """The effect of a steering message on its task."""
 
     ends: Literal["", "task", "all"] = ""
     """What the message ends: nothing (empty), its task (`task`), or its task and all tasks above it (`all`)."""
@@ -272,6 +272,6 @@ TOOLS: tuple[type[ToolMessage], ...] = (
 
 
 def effect_of(message: Any) -> Effect | None:
-    """Return what a message does to its task; `None` if it does not steer the task."""
+    """Return the effect of a message on its task; `None` if the message does not steer the task."""
     found = getattr(type(message), "_effect", None)
     return found if isinstance(found, Effect) else None

@@ -63,7 +63,7 @@ class ToolForm:
     """Name of the agent's method that handles the message; if empty, the value of `request`."""
     _allow_llm_use: bool = True
     _tool_effect: Effect | None = None
-    """What the tool changes outside, as in `@tool(effect=...)`; `None` means `once`: a call must never run twice."""
+    """Whether a call may be repeated, as in `@tool(effect=...)`; `None` means `once`: a call must never run twice."""
     _tool_approval: bool = False
     """Whether a person must approve the call before it runs."""
     _max_result_tokens: int | None = None

@@ -34,7 +34,7 @@ from gesta.workflow.step import Stopped
 from gesta.workflow.verbs import Verbs
 
 BY_HAND = "by hand"
-"""The key of a turn that an agent opens without a task. It stays open until a task begins a turn in the run."""
+"""The key of a turn that an agent opens without a task. The turn stays open until a task begins one in the run."""
 
 
 class RunContext:
@@ -60,7 +60,7 @@ class RunContext:
         """The messages that waited for an answer in the task, newest last."""
         self.verbs = verbs
         self.handling = False
-        """Whether tools are running. A tool may ask the model of its agent."""
+        """Whether tools are running. If a tool then asks the model of its agent, a separate run is used."""
         self.token = current_token()
         """The token of the run's event loop, with which a thread can call asynchronous methods in that loop."""
         self.done = list(done)

@@ -149,7 +149,7 @@ class _Run:
         self._said: dict[int, list[tuple[int, ForeignEntry]]] = {}
         """Entries of the conversation with their seqs in it, by the number of the event that held the message."""
         self._seqs: dict[int, int] = {}
-        """Final seqs of these entries, by their seqs in the conversation."""
+        """Final seqs of the entries in `_said`, by their seqs in the conversation."""
         self._entries: dict[str, int] = {}
         """Seqs of the entries of events, by the ids of the events."""
         self._open: dict[int, tuple[str, int]] = {}

@@ -42,8 +42,8 @@ AGENT, TOOL = "swe-agent", "bash"
 """Name of the runs, and name of the tool for an action that the agent wrote as text."""
 DEMO = "demonstration"
 SUBMITTED = "submitted"
-"""The exit status of a run that submitted. If a reason in brackets follows, that stopped the agent before it
-submitted."""
+"""The exit status of a run that submitted. If a reason follows in brackets, the program stopped the agent for that
+reason, and submitted in its place."""
 SUBMIT = "submit"
 ENDINGS: Mapping[str, Reason] = MappingProxyType(
     {

@@ -70,12 +70,12 @@ class Held(Struct):
 
 
 class Sent(Struct, frozen=True):
-    """What a request and its conversation have in common."""
+    """The result of comparing a request with its conversation: equal messages, new ones and left-out ones."""
 
     same: int
     """Number of messages at the beginning that are equal."""
     reply: bool
-    """Whether the message after those is the model's last reply, which no earlier request contained."""
+    """Whether the first message after the equal ones is the model's last reply, which no earlier request contained."""
     left_out: list[Held]
     """Messages of the conversation that the request leaves out."""
     otherwise: dict[str, Any]

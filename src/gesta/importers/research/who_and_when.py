@@ -105,7 +105,7 @@ class Talk(Struct):
     said: int | None = None
     """Seq of the last message, which all agents read."""
     thought: int | None = None
-    """Seq of the speaker's last thought since that message."""
+    """Seq of the speaker's last thought after the message `said`."""
     header: Any = None
     """The instructions in the last request header."""
 

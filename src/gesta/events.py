@@ -231,7 +231,7 @@ class Broadcast(Struct, eq=False, weakref=True):
     the run's last durable entry."""
 
     def join(self, listener: Callable[[Event, int], None]) -> None:
-        """Add a listener, and first call it with the words of each run's last message that were already sent."""
+        """Add a listener. Before that, call it with the words of each run's newest message that were already sent."""
         for each in [told for words in self.coming.values() for told in words]:
             listener(*each)
         self.listeners.append(listener)

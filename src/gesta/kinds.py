@@ -137,7 +137,7 @@ class ThoughtContent(Base, frozen=True, kw_only=True, tag="thought"):
 
 
 class ToolCallContent(Base, frozen=True, kw_only=True, tag="tool-call"):
-    """Arguments that a model made for a tool."""
+    """A tool call: the arguments that a model made for a tool."""
 
     kind: ClassVar[Kind] = Kind.ToolCall
     tool_name: str
@@ -293,7 +293,7 @@ class DecisionContent(Base, frozen=True, kw_only=True, tag="decision"):
 
 
 class PlanContent(Base, frozen=True, kw_only=True, tag="plan"):
-    """Steps that are to be taken."""
+    """A plan: the steps that an agent intends to take."""
 
     kind: ClassVar[Kind] = Kind.Plan
     role: Literal["plan", "decomposition"]

@@ -45,7 +45,7 @@ class Envelope(Struct, frozen=True):
         return self.seam + self.join + inner
 
     def end(self, blocks: Sequence[bytes]) -> bytes:
-        """Return the bytes that follow the last block."""
+        """Return the bytes of a body after its last block: the `seam`, the `trail` if it is needed, and the `tail`."""
         if not blocks:
             return self.tail
         if not self.trail or _same_role(blocks[-1], self.trail):

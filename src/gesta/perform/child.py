@@ -51,7 +51,7 @@ class ChildWaits(BaseException):
 
 
 class TooDeep(GestaError):
-    """Agents call agents deeper than the policy allows. The model reads this error."""
+    """Raised if agents call agents more levels deep than the policy allows. The model reads this error."""
 
 
 def idempotency_key(call: OpenCall, record: str, run: str) -> str:

@@ -57,7 +57,7 @@ class WorkflowSteps(Struct):
     """Open steps by the seq of their begin."""
 
     def take(self, entry: Entry) -> None:
-        """Add one entry."""
+        """Add one entry of the run to the steps and notes."""
         content = entry.content
         step = self.open.get(entry.span)
         if step is not None:

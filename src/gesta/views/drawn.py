@@ -188,7 +188,7 @@ def _common(key: str) -> bool:
 
 
 def _number(word: str) -> str:
-    """Return a number in one form: 64.9 equals 64.90, and 1,000 equals 1000.
+    """Return a number in one form, so that equal numbers have the same text: 64.9 and 64.90, 1,000 and 1000.
 
     Dates and versions are returned unchanged.
     """

@@ -71,7 +71,7 @@ class Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
     outcome: str | None = None
     """Outcome of a result, verdict of a person, or reason of an end."""
     effect: str | None = None
-    """Effect policy of the tool, for an attempt or an approval request."""
+    """The tool's `effect`, such as `once`, for an attempt or an approval request."""
     process: str | None = None
     """Id of the process that made an attempt."""
     model: str | None = None

@@ -216,7 +216,7 @@ class Stats:
         return found
 
     def _of(self, row: Row, model: str) -> list[Numbers]:
-        """Return the counts of the group of an entry about a model; an empty list if the groups are tools."""
+        """Return the counts to add an entry about a model to, such as a reply. It is empty if the groups are tools."""
         names = {"day": row.at[:10], "agent": self._agents.get(row.run, UNKNOWN), "model": model}
         return [self.groups.setdefault(names[self.by], Numbers())] if self.by in names else []
 

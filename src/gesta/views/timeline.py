@@ -160,7 +160,7 @@ class TimelineView:
         return state
 
     def _process(self, state: Timeline, entry: Entry) -> None:
-        """Update the lane of processes.
+        """Update the bars which show the processes that worked on the run.
 
         If a process died, its bar ends at the entry before the fault that reports the death.
         """

@@ -223,8 +223,8 @@ class Turn:
     def _settled(self, entry: Entry) -> Iterator[TraceSpan]:
         """Yield the span of the last request once it is complete.
 
-        Directly after a reply come its reasoning, its calls and its cost, which belong to its span. Any other entry
-        completes the span.
+        The entries directly after a reply hold its reasoning, calls and cost, and still belong to the request's span.
+        Any other entry completes the span.
         """
         one = self._chats.get(entry.span)
         if one is None or one.reply is None or one.replied is None:

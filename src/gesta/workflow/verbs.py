@@ -233,9 +233,10 @@ class Verbs(ProgramTurn):
         return answer.value
 
     async def sleep(self, name: str, until: datetime | float) -> datetime:
-        """Wait until a time, or for some seconds, once, and return the time at which the wait was due to end.
+        """Wait until a time, or for some seconds, and return the time at which the wait was due to end.
 
-        For more than a second, the turn waits: it stays open, and `gesta work` continues it when it is due.
+        A finished wait is not repeated. A wait of more than a second stops the program and leaves the turn open; `gesta
+        work` continues the turn when it is due.
         """
         due = until if isinstance(until, datetime) else self.live.clock() + timedelta(seconds=until)
         due = self.note(name, TimerContent(due_at=due, key=name), [self.question])[0].due_at
@@ -288,7 +289,7 @@ class Verbs(ProgramTurn):
         return written.seq, written.content.allowance
 
     def _routed(self, run: str, hear: Listener) -> Broadcast:
-        """Return a broadcast that sends the answer of one run to `hear`, and other words to the old listeners.
+        """Return a broadcast that sends the answer of one run to `hear`, and all other words to the turn's listeners.
 
         Args:
             run: id of the run.

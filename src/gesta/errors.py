@@ -346,7 +346,7 @@ class NoKey(AgentError):
 
 
 class NoDeps(AgentError):
-    """A function or tool of the agent needs deps, and the turn has none."""
+    """A function or tool of the agent needs deps (objects from the program), and the turn has none."""
 
     def __init__(self, agent: str, function: str, needed: object) -> None:
         kind = getattr(needed, "__name__", repr(needed))

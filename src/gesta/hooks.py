@@ -19,7 +19,7 @@ Point = Literal["message", "request", "call", "answer"]
 
 
 class Refuse(Struct, frozen=True):
-    """Refuses the message, the request, the call or the answer.
+    """The verdict that refuses the message, the request, the call or the answer.
 
     If it refuses a call, the model reads `words` as the result. In all other cases the turn ends with reason `failed`
     and `words` as its error message.
@@ -29,7 +29,7 @@ class Refuse(Struct, frozen=True):
 
 
 class Change(Struct, frozen=True):
-    """Replaces the message, the arguments of the call, or the answer with `value`."""
+    """The verdict that replaces the message, the arguments of the call, or the answer with `value`."""
 
     value: Any
 

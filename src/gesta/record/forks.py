@@ -103,7 +103,7 @@ async def _answered(agent: Agent, base: Forked, waits: Iterable[Waiting], live: 
 
 
 def given(entries: Iterable[Entry]) -> dict[CallDigest, list[Entry]]:
-    """Return the first results of calls, listed by tool and arguments, in the order of the calls."""
+    """Return the first result of each call of a run, in the order of the calls, by the calls' tool and arguments."""
     calls: dict[int, CallDigest] = {}
     results: dict[int, Entry] = {}
     for entry in entries:

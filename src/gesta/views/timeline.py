@@ -29,7 +29,7 @@ NAME = 80
 
 
 class Bar(Struct, omit_defaults=True):
-    """A period of time, or an instant."""
+    """A bar of the timeline: something that took a period of time, or happened at an instant."""
 
     lane: Lane
     seq: int

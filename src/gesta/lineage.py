@@ -169,9 +169,7 @@ class Origin(Struct, weakref=True):
         return not self.spoken.get(seq, 1) and seq not in self.calling and seq == next(reversed(self.spoken))
 
     def concludes(self, entry: Entry) -> bool:
-        """Return whether an entry is the `end` of a turn that has no answer, if the turn failed or the run is a child
-        run.
-        """
+        """Return whether an entry ends a turn without an answer: a failed turn, or any turn of a child run."""
         role, content = self.spans.get(entry.span, (0, ""))[1], entry.content
         ended = isinstance(content, kinds.EndContent) and (self.child or content.status == "error")
         return ended and role == "turn" and entry.span not in self.answered

@@ -90,7 +90,7 @@ class AnthropicDialect(Struct, frozen=True):
         return compact({"role": role, "content": content or _text(EMPTY)})
 
     def envelope(self, header: RequestHeaderContent) -> Envelope:
-        """Return the envelope: the body without its messages, with the settings, tools and instructions of a header."""
+        """Return the body without its messages. It holds the settings, tools and instructions of a request header."""
         meta = header.meta or {}
         settings = self.settings
         if isinstance(own := meta.get("settings"), dict):

@@ -85,7 +85,7 @@ class ChatDialect(Struct, frozen=True):
             return compact(block)
 
     def envelope(self, header: RequestHeaderContent) -> Envelope:
-        """Return the envelope: the body without its messages, with the settings, tools and instructions of a header.
+        """Return the body without its messages. It holds the settings, tools and instructions of a request header.
 
         The instructions of the agent are in it, as the first message.
         """

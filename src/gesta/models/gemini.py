@@ -113,7 +113,7 @@ class GeminiDialect(Struct, frozen=True):
         return compact({"role": role, "parts": parts or _text(EMPTY)})
 
     def envelope(self, header: RequestHeaderContent) -> Envelope:
-        """Return the envelope: the body without its contents, with the settings, tools and instructions of a header."""
+        """Return the body without its contents. It holds the settings, tools and instructions of a request header."""
         meta = header.meta or {}
         own = meta.get("settings")
         members, config = _sorted(self.settings, own if isinstance(own, dict) else {})

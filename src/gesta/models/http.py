@@ -61,7 +61,7 @@ class Dialect(Protocol):
         """Return one message as a block: the bytes that represent it in the body of every request."""
 
     def envelope(self, header: RequestHeaderContent) -> Envelope:
-        """Return the envelope: the body without its blocks, with the settings, tools and instructions of a header."""
+        """Return the body without its blocks. It holds the settings, tools and instructions of a request header."""
 
     def parser(self) -> Parser:
         """Return a new parser, which reads one reply."""
@@ -155,7 +155,7 @@ class HttpModel:
         return self.dialect.encode(message)
 
     def envelope(self, header: RequestHeaderContent) -> Envelope:
-        """Return the envelope: the body without its blocks, with the settings, tools and instructions of a header."""
+        """Return the body without its blocks. It holds the settings, tools and instructions of a request header."""
         return self.dialect.envelope(header)
 
     def parser(self) -> Parser:

@@ -82,7 +82,7 @@ class ResponsesDialect(Struct, frozen=True):
         return _written({"role": message.role, "content": content})
 
     def envelope(self, header: RequestHeaderContent) -> Envelope:
-        """Return the envelope: the body without its items, with the settings, tools and instructions of a header."""
+        """Return the body without its items. It holds the settings, tools and instructions of a request header."""
         meta = header.meta or {}
         members: dict[str, Any] = {"model": self.model}
         if instructions := meta.get("instructions"):

@@ -221,7 +221,7 @@ class Keyless(LocalModel):
         return self._dialect.encode(message)
 
     def envelope(self, header: RequestHeaderContent) -> Envelope:
-        """Return the envelope: the body without its blocks, with the settings, tools and instructions of a header."""
+        """Return the body without its blocks. It holds the settings, tools and instructions of a request header."""
         return self._dialect.envelope(header)
 
     def parser(self) -> Parser:

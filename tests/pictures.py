@@ -43,7 +43,7 @@ def made(folder: Path) -> tuple[Path, Path, str]:
 
 def story(page: Any) -> None:
     page.locator(".story").first.wait_for()
-    page.locator(".story").first.evaluate("each => each.closest('.turn').scrollIntoView()")
+    page.locator(".story").first.evaluate("each => { each.closest('.turn').scrollIntoView(); scrollBy(0, 16); }")
 
 
 def lineage(page: Any) -> None:

@@ -1,6 +1,7 @@
 """The timeline, sub-agents and the story of a crash, in a real browser."""
 
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,25 @@ def test_each_step_of_a_killed_run_stands_in_time_with_its_cost(page: Any, addre
     events = page.locator(".events").inner_text()
     assert "A process died: refund in flight" in events
     assert "reconcile of refund settled it: it had happened" in events
+
+
+def test_no_word_of_the_ruler_covers_another_or_is_cut_off(page: Any, address: str, record: Path) -> None:
+    page.goto(f"{address}/?token={TOKEN}")
+    page.goto(f"{address}/r/0/run/{runs(record)['demo-1-crash']}/time")
+    ruler = page.locator(".ruler")
+    for width in (1360, 1240, 1000, 420):
+        page.set_viewport_size({"width": width, "height": 900})
+        ruler.locator("text").first.wait_for()
+        page.wait_for_timeout(200)  # until the words are spaced anew
+        end = ruler.bounding_box()["x"] + ruler.bounding_box()["width"]
+        boxes = sorted(
+            (each["x"], each["x"] + each["width"])
+            for word in ruler.locator("text:not([display])").all()
+            if (each := word.bounding_box())
+        )
+        assert len(boxes) > 1, width
+        assert all(one[1] < other[0] for one, other in pairwise(boxes)), (width, boxes)
+        assert boxes[-1][1] <= end + 1, (width, boxes)
 
 
 def test_hundreds_of_sub_agents_are_folded_and_read_in_place(page: Any, address: str, made: Path) -> None:

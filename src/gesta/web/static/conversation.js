@@ -1,7 +1,7 @@
 // The entries of a run as a conversation: who said what, each call with its result, and in sentences what happened to it.
 import * as api from "./api.js";
 import { boxes, drawn, money } from "./children.js";
-import { count, el, STATES, took, when } from "./dom.js";
+import { broken, count, el, STATES, took, when } from "./dom.js";
 import { markdown } from "./markdown.js";
 import { Near } from "./near.js";
 import { notable, story } from "./story.js";
@@ -240,9 +240,6 @@ function thought(words) {
   const short = words.trim().replace(/\s+/g, " ");
   return short.length <= THOUGHT ? el("div", { class: "thought" }, markdown(words)) : el("details", { class: "thought" }, el("summary", {}, `${short.slice(0, THOUGHT)}…`), markdown(words));
 }
-
-/** Return a name that breaks between its words in a narrow margin. */
-const broken = (name) => name.split(/(?<=[_./-])/).flatMap((part, place) => (place ? [el("wbr"), part] : [part]));
 
 /** Open or fold the folds around an element. */
 export function fold(element, open) {

@@ -17,6 +17,9 @@ export function el(name, facts = {}, ...inside) {
 
 export const count = (number, one, many = `${one}s`) => `${number.toLocaleString("en")} ${number === 1 ? one : many}`;
 
+/** Return a name that breaks between its words where there is little room. */
+export const broken = (name) => name.split(/(?<=[_/@-]|\.(?=\D))/).flatMap((part, place) => (place ? [el("wbr"), part] : [part]));
+
 /** Return a duration in milliseconds as text. */
 export function took(ms) {
   if (ms < 1) return "<1 ms";

@@ -1,13 +1,13 @@
 // The time of a run as a tree of bars on one axis: turns, spans, model calls, tool calls, waits, and runs of sub-agents.
 import * as api from "./api.js";
 import { Children, cost, ended, lasted, money, sum } from "./children.js";
-import { announce, connection, count, el, took } from "./dom.js";
+import { announce, broken, connection, count, el, took } from "./dom.js";
 import { filled, hasTimes, length, scale, timed, toned } from "./scale.js";
 import { path, query } from "./source.js";
 import { forms } from "./switch.js";
 import { NO_TIMES } from "./timeline.js";
 
-const MANY = 8, AT_ONCE = 100, OPEN = 80, LETTER = 7;
+const MANY = 8, AT_ONCE = 100, OPEN = 80, APART = 6;
 const SAID = { fault: "failed", lost: "lost with its process", settled: "settled", waiting: "waited" };
 const KINDS = { turn: "turn", span: "span", model: "model", tools: "tool", waiting: "wait" };
 
@@ -18,13 +18,15 @@ export async function lanes(place, record, id, title) {
   page.place = made;
   title(page.facts);
   await page.start();
+  const sized = new ResizeObserver(() => page.spaced());
+  sized.observe(made);
   let timer = 0;
   const refresh = async () => { try { await page.again(); title(page.facts); } catch { /* the connection says so, and comes back */ } };
   const leave = api.follow(record, { run: page.facts.run }, "lines", (lines) => {
     announce(count(lines.length, "new entry", "new entries"));
     clearTimeout(timer); timer = setTimeout(refresh, 200 + page.time.bars.length); // all bars are loaded again, so a long run is refreshed less often
   }, (state) => { connection(state); if (state === "open") refresh(); });
-  return () => { clearTimeout(timer); leave(); };
+  return () => { clearTimeout(timer); sized.disconnect(); leave(); };
 }
 
 /** The bars of one run as a tree. */
@@ -96,6 +98,7 @@ class Lanes {
       this.root.left ? el("p", { class: "quiet small" }, `${count(this.root.left, "bar")} before these are left out.`) : "");
     this.place.classList.toggle("timeless", !this.axis);
     for (const [name, column] of [["tokenless", 3], ["free", 4]]) this.place.classList.toggle(name, ![...this.place.querySelectorAll(".lane:not(.head)")].some((each) => each.children[column]?.textContent));
+    this.spaced();
     if (focus) this.place.querySelector(`[data-key="${CSS.escape(focus)}"]`)?.focus();
   }
 
@@ -122,24 +125,23 @@ class Lanes {
     const { parts } = this.axis, track = el("svg:svg", { class: "track ruler", "aria-hidden": "true" }), words = [];
     parts.forEach((part, place) => {
       const before = parts[place - 1];
-      if (before) track.append(el("svg:rect", { class: "pause", x: `${before.x + before.width}%`, width: `${part.x - before.x - before.width}%`, height: "100%" }, el("svg:title", {}, `${took(part.from - before.to)} in which nothing was at work`)));
+      if (before) track.append(el("svg:rect", { class: "pause", x: `${before.x + before.width}%`, width: `${part.x - before.x - before.width}%`, y: 15, height: 3 }, el("svg:title", {}, `${took(part.from - before.to)} in which nothing was at work`)));
       words.push({ at: part.x, text: place ? `+${took(part.from - parts[0].from)}` : new Date(part.from).toLocaleTimeString("en-GB") });
     });
     for (const part of parts) for (const at of ticks(part)) words.push({ at: this.axis(at), text: `+${took(at - parts[0].from)}` });
-    const wide = this.wide(), taken = [];
-    for (const { at, text } of words) {
-      const to = at + (text.length + 1) * LETTER / wide;
-      if (to - LETTER / wide > 100 || taken.some((each) => at < each[1] && to > each[0])) continue; // it would cover another label, or be cut off
-      taken.push([at, to]);
-      track.append(el("svg:text", { x: `${at}%`, y: 13 }, text));
-    }
+    track.append(...words.map(({ at, text }) => el("svg:text", { x: `${at}%`, y: 13 }, text)));
     return el("div", { class: "lane head" }, el("span", { class: "what quiet" }, `from ${new Date(parts[0].from).toLocaleDateString("en-GB", { day: "numeric", month: "short", year: "numeric" })}`), track, el("span", { class: "num" }, "took"), el("span", { class: "num" }, "tokens"), el("span", { class: "num" }, "cost"));
   }
 
-  /** Return one hundredth of the width of a track in pixels; see the columns of a lane in style.css. */
-  wide() {
-    const all = this.place.clientWidth || 900;
-    return Math.max(200, matchMedia("(max-width: 62rem)").matches ? all - 32 : all - 460) / 100;
+  /** Hide the words of the ruler that would cover others, or be cut off. Those that come first in it are kept. */
+  spaced() {
+    const track = this.place.querySelector(".ruler"), words = [...track?.querySelectorAll("text") ?? []], taken = [];
+    for (const each of words) each.removeAttribute("display");
+    const edge = track?.getBoundingClientRect().right, boxes = words.map((each) => each.getBoundingClientRect());
+    boxes.forEach(({ left, right }, at) => {
+      if (right > edge || taken.some((each) => left < each.right + APART && right + APART > each.left)) words[at].setAttribute("display", "none");
+      else taken.push(boxes[at]);
+    });
   }
 
   /** Return the row of the processes: each from its first to its last entry, and where one died. */
@@ -225,8 +227,8 @@ class Lanes {
     const tokens = costs ? costs.tokens_in + costs.tokens_out : 0;
     const what = el("span", { class: `what d${Math.min(depth, 6)}` },
       opens ? el("button", { class: "turns", "data-key": key, "aria-expanded": this.open.has(key) ? "true" : "false", "aria-label": `${facts.kind} ${facts.label}`, onclick: () => this.turn(key, tree.run) }, "›") : el("span", { class: "turns" }),
-      el("span", { class: `kind ${facts.lane ?? facts.kind}` }, facts.kind), el("span", { class: "named" }, to ? el("a", { href: to }, facts.label || facts.kind) : el("span", {}, facts.label),
-      facts.note ? el("span", { class: `quiet small ${facts.tone === "fault" || facts.tone === "lost" ? "warn" : ""}` }, facts.note) : "",
+      el("span", { class: `kind ${facts.lane ?? facts.kind}` }, facts.kind), el("span", { class: "named" }, to ? el("a", { href: to }, broken(facts.label || facts.kind)) : el("span", {}, broken(facts.label)),
+      facts.note ? el("span", { class: `quiet small ${facts.tone === "fault" || facts.tone === "lost" ? "warn" : ""}` }, broken(facts.note)) : "",
       facts.only ? el("a", { class: "quiet small", href: `${path()}?of=${facts.only}` }, "only this") : ""));
     return el("div", { class: "lane", id: (facts.at ?? tree.run) === this.facts.run && facts.seq ? `t${facts.seq}` : undefined }, what, track, el("span", { class: "num" }, facts.took),
       el("span", { class: "num", title: costs && tokens ? `${costs.tokens_in.toLocaleString("en")} read, ${costs.cached.toLocaleString("en")} of them cached; ${costs.tokens_out.toLocaleString("en")} written` : undefined }, tokens ? tokens.toLocaleString("en") : "", costs?.cached ? el("small", { class: "quiet" }, ` ${costs.cached.toLocaleString("en")} cached`) : ""),

@@ -358,7 +358,7 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
             asked = ((point, getattr(self.hooks, point)) for point in VERDICTS)
             described.append({point: function_name(hook) for point, hook in asked if hook is not None})
         policy, compact = self.policy, self.policy.compact
-        if compact is not None and compact.by is not None:  # the name is enough for another agent
+        if compact is not None and compact.by is not None:  # of another agent, the name is enough
             policy = replace(policy, compact=replace(compact, by=compact.by.name))
         whole = [described, msgspec.to_builtins(policy)]
         try:

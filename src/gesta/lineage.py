@@ -76,15 +76,15 @@ PLACES: Mapping[Kind, Place] = MappingProxyType(
         Kind.Check: Place("Approval", None, follows=True),
     }
 )
-"""The role of every kind. Links (`of`, `call`, `extends`) count as causes. An `assistant` in a turn without a question
-needs no cause."""
+"""The role of every kind. Links (`of`, `call`, `extends`) are treated as causes. An `assistant` in a turn without a
+question needs no cause."""
 
 ROLES: Mapping[str, NodeType] = MappingProxyType({"finding": "Finding", "step": "StepResult", "synthesis": "Synthesis"})
 """The type of node for the result of a span with this role. The result is the span's `end`, or an `assistant` in it."""
 
 SPEAKS = frozenset({Kind.Assistant, Kind.Plan, Kind.Decision, Kind.Question})
 """Kinds of entries into which a completion without calls is turned. The explanation shows that entry in place of the
-completion. The `end` of a child run also counts."""
+completion. The `end` of a child run is treated in the same way."""
 
 ASIDE = frozenset({"Thought", "Note", "Summary", "Artifact"})
 """Types of nodes that do not lead from a question to its answer."""

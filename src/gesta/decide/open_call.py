@@ -99,7 +99,7 @@ def awaits_end(tool: Tool | None, last: Try) -> bool:
     """Return whether a resolution is used only after the attempt has ended, because its effect could still happen."""
     if last.verdict == "done" or last.over or last.void or last.doubt in WAITING:
         return False
-    if last.process is None:  # format 1 has no process name: the person's word counts
+    if last.process is None:  # format 1 has no process name: the person is believed
         return False
     effect = effect_of(tool, last)
     return effect != "pure" and not (effect == "idempotent" and last.verdict == "retry")

@@ -99,8 +99,8 @@ class Journal:
         """Digest of the last entry written."""
         self._rows: list[Row] = []
         self._results: list[tuple[int, Callable[[], Letter], Any]] = []
-        """Results of tools that are not durable yet: seq, a function that makes a letter of the result, and an
-        object that makes the attempt count as running while it exists."""
+        """Results of tools that are not durable yet: seq, a function that makes a letter of the result, and the mark
+        of the attempt (see `perform.threads.Mark`)."""
         self._synced = False
         """Whether the next commit waits until it is on disk, even with durability `normal`."""
         self._letters: list[int] = []
@@ -301,7 +301,7 @@ class Log:
         self.run = journal.lease.run
         """Id of the run."""
         self.span_seq = span
-        """Seq of the begin of the span."""
+        """Seq of the span's `begin` entry."""
         self.path = path
         """Names of the spans from the root of the run to this span."""
         self._skip = frozenset(skip)

@@ -151,7 +151,7 @@ class LiveRun:
         self.broadcast = told.broadcast or Broadcast()
         """Sends the words of the run to its listeners."""
         self.stop = told.stop
-        """The request to stop the turn."""
+        """The object by which the turn is asked to stop."""
         self.deps = told.deps
         self._above = told.trace
         self.log = log

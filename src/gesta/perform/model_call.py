@@ -84,7 +84,7 @@ async def ask(agent: Agent, live: LiveRun, *, smaller: bool = False) -> None:
     agent = agent.offering(live.state.tool_state)
     if smaller and await compact(agent, live):
         return
-    if live.heading is None or live.heading.agent is not agent:  # else as in the last request
+    if live.heading is None or live.heading.agent is not agent:  # or else the heading of the last request is used
         made = agent if isinstance(agent.instructions, str) else await instructed(agent, live)
         if made is None:
             return

@@ -135,7 +135,7 @@ async def _try_all(works_: Sequence[ReadyCall], live: LiveRun) -> None:
     keep, marks = live.log.journal.store.keep, dict[int, Mark]()
     for work, (attempt, _) in zip(works_, trials, strict=True):
         if work.tool.effect != "pure":
-            marks[attempt.seq] = mark_of(attempt_name(live, attempt.seq), keep)  # it counts as running from here on
+            marks[attempt.seq] = mark_of(attempt_name(live, attempt.seq), keep)  # from here on it is treated as running
     begun, left, checked = False, len(works_), 0.0
     failures: list[GestaError] = []
 

@@ -226,7 +226,7 @@ def text_tokens(text: str) -> int:
 
 
 def amount(given: Mapping[str, Any]) -> Amount:
-    """Return the amount in a mapping with the members `tokens` and `usd`. Missing or invalid members count as 0."""
+    """Return the amount in a mapping with the members `tokens` and `usd`. Missing or invalid members are taken as 0."""
     return Amount(int(number(given.get("tokens"), 0)), number(given.get("usd"), 0.0))
 
 

@@ -16,7 +16,7 @@ from msgspec import Struct, field
 from gesta.kinds import AnswerContent, ApprovalContent, CheckContent, FaultContent, ToolServer
 
 LOST = "lost"
-"""A crash interrupted a try of a request, or the process of a turn died. The try does not count as failed."""
+"""A crash interrupted a try of a request, or the process of a turn died. The try is not counted as a failure."""
 WAITS = "waits"
 """The attempt ended because its child run waits."""
 ASKS = "asks"

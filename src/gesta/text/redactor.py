@@ -15,7 +15,7 @@ from contextlib import suppress
 from urllib.parse import quote, quote_plus, unquote
 
 LEAST = 8
-"""Smallest number of characters of a value that counts as a secret."""
+"""Smallest number of characters of a value that is accepted as a secret."""
 LONG_TEXT = 4 << 20
 """Number of characters above which a text is not searched for masked forms, because that would take seconds."""
 EDGE = 24  # characters at each end that a masked form may show, and at most half of the secret

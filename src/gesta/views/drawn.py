@@ -25,10 +25,10 @@ MB."""
 WORDS, LETTERS = 3, 4
 """Smallest number of words in a passage, and smallest number of letters that one of its words must have."""
 ALONE = 5
-"""Smallest number of letters of a single word that counts as a passage, if no other source contains the word."""
+"""Smallest number of letters of a word that is a passage by itself, if no other source contains the word."""
 WORD = re.compile(r"\d+(?:[.,:/-]\d+)*|\w+(?:[@.'\u2019_-]\w+)*")
 QUOTES = ("'", '"')
-"""Quotation marks. A capitalised word after one of them counts as a name, even at the beginning of a sentence."""
+"""Quotation marks. A capitalised word after one of them is taken for a name, even at the beginning of a sentence."""
 COMMON = """
     a about after again all also am an and any anything are aren as at back be because been before being below
     between both but by can cannot could couldn did didn do does doesn doing don done down during each either else

@@ -28,8 +28,8 @@ LINKS = 4
 """Greatest number of steps from an entry to its call, such as resolution → attempt → call."""
 
 Part = Literal["turn", "end", "message", "words", "thought", "call", "story", "result", "note", "asked", "machinery"]
-"""Role of a line on the page. `words`: text that a model wrote beside its calls. `story`: an event of a call. `asked`:
-a question to a person. `machinery`: an entry that only Gesta itself needs."""
+"""Role of a line on the page. `words`: text that a model wrote beside its calls. `story`: something that happened to a
+call. `asked`: a question to a person. `machinery`: an entry that only Gesta itself needs."""
 Tone = Literal["", "model", "tool", "waiting", "fault", "settled"]
 """Meaning of a line, from which a page chooses its colour."""
 

@@ -19,7 +19,7 @@ from gesta.state.calls import EFFECTS, KEY_EXPIRED, LOST, UNKNOWN_END, UNSETTLED
 ANSWER = 600
 """Greatest number of characters of the last answer that are stored."""
 NOT_FAILED = (LOST, UNKNOWN_END, UNSETTLED, UNSTARTED, KEY_EXPIRED, *WAITING)
-"""Types of faults that do not count as failures: something was lost, looked up, or waits."""
+"""Types of faults that are not counted as failures: something was lost, looked up, or waits."""
 
 
 class TurnFacts(Struct):

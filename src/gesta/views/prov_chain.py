@@ -35,7 +35,7 @@ class Chain:
         """
         self.types, self.sources = types, sources
         self.further: dict[str, str] = {}
-        """Added entities that stand for further sources, each with the entity that it derives from."""
+        """Added entities that the further sources of an entity are attached to, each with that entity."""
         self.continued: dict[str, str] = {}
         """Added entities that continue an entity from which no more entities may derive; each with that entity."""
         self._places = {name: place for place, name in enumerate(types)}

@@ -133,7 +133,7 @@ TOLD = {
     "unknown": "The model was told that nobody knows whether it happened. It was not made again.",
     "late": "Its own result came after all, and the model was told it then. It was not made again.",
 }
-"""Last sentence of the story of a call, by the outcome of its result."""
+"""Sentence that ends the description of a call, by the outcome of its result."""
 
 
 def asked(content: Any) -> dict[str, Any]:

@@ -27,7 +27,7 @@ CALLED = re.compile(r"#\d+$")
 By = Literal["day", "agent", "model", "tool"]
 KINDS = ("request-header", "request", "chat-completion", "fault", "budget", "tool-call", "attempt", "tool-result")
 FAILED = frozenset({"error", "denied", "interrupted", "unknown"})
-"""Outcomes of a call that count as errors. A late result is a second result of its call and does not count."""
+"""Outcomes of a call that are counted as errors. A late result is a second result of its call, and is not counted."""
 PERCENTILES = (50, 90, 99)
 PAGE = 20_000
 ROWS = f"""SELECT pos, run, seq, kind, at, content, annotations, version FROM entries

@@ -172,11 +172,10 @@ def _key(entry: Entry) -> str:
 
 
 def _paired(before: list[Entry], after: list[Entry]) -> list[Step]:
-    """Return how two lists of entries, the parts of two runs after their equal beginnings, differ, as steps.
+    """Return two lists of entries as steps: pairs of the same kind with their differences, and single entries.
 
-    Each entry of `before` is paired with the next entry of `after` that has its kind.
-
-    An entry without a partner has a step of its own.
+    Each entry of `before` is paired with the next entry of `after` that has the same kind. An entry without a partner
+    has a step of its own.
     """
     steps: list[Step] = []
     left = list(after)

@@ -194,7 +194,7 @@ class Copies:
             await record.cancel(run, by="batch")
 
     async def rest(self) -> None:
-        """Close the connections of the tasks' models, because they cannot be used in another event loop."""
+        """Close the tasks' connections to model providers, because they cannot be used in another event loop."""
         for home in {task.chat.home for task in self._made.values()}:
             await home.rest()
 

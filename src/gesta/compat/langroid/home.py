@@ -49,7 +49,7 @@ class Home:
         return self._record
 
     async def rest(self) -> None:
-        """Close the connections of the record's models, because they cannot be used in another event loop."""
+        """Close the connections to model providers, because they cannot be used in another event loop."""
         models, self._models = list(self._models.values()), self._models
         self._models.clear()
         for made in models:

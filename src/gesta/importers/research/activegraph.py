@@ -203,7 +203,7 @@ class _Run:
             self._said.setdefault(BEFORE if ends else group, []).append((seq, entry))
 
     def _ending(self, last: Any) -> tuple[Reason, Error | None, bool]:
-        """Return why the last turn ended, its error, and whether that is inferred.
+        """Return why the last turn ended, its error, and whether the reason is inferred.
 
         Args:
             last: the last message, which decides if the simulation has no end.

@@ -102,7 +102,7 @@ def _simulation(piece: Piece, file: File, path: str, oddities: Oddities) -> Fore
 
 
 def ending(said: Any, oddities: Oddities) -> tuple[Reason, Error | None, bool]:
-    """Return why the last turn ended, its error, and whether that is inferred.
+    """Return why the last turn ended, its error, and whether the reason is inferred.
 
     Args:
         said: the source's reason why the simulation ended.

@@ -161,7 +161,7 @@ class ChatDocument(Struct, kw_only=True, metaclass=Spelled):
         *,
         recognize_recipient_in_content: bool = True,
     ) -> "ChatDocument":
-        """Return a document for a model's reply. A call's `recipient` is the document's, if its tool has no such field."""
+        """Return a document for a model's reply. `tools` tells a call's recipient from a tool's own field `recipient`."""
         content = response.text.strip()
         content = "" if content in ('""', "''") else content
         calls = [OpenAIToolCall(id=call.id, function=_function(call.name, call.args)) for call in response.calls]

@@ -161,7 +161,7 @@ class ChatDocument(Struct, kw_only=True, metaclass=Spelled):
         *,
         recognize_recipient_in_content: bool = True,
     ) -> "ChatDocument":
-        """Return a document for a model's reply. `tools` tells a call's recipient from a tool's own field `recipient`."""
+        """Return a document for a model's reply. `tools` show which tools have a field `recipient` of their own."""
         content = response.text.strip()
         content = "" if content in ('""', "''") else content
         calls = [OpenAIToolCall(id=call.id, function=_function(call.name, call.args)) for call in response.calls]

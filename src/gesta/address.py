@@ -310,7 +310,7 @@ class Record(Base):
         return await explain(self, entry)
 
     async def sessions(self, limit: int | None = None) -> "list[Session]":
-        """Return the sessions, the last active first, each with its participants, state and waits.
+        """Return the sessions (conversations), the last active first, each with its participants, state and waits.
 
         Args:
             limit: greatest number of sessions to return.

@@ -1,6 +1,7 @@
 """A store keeps rows (encoded entries) and blobs (large values), and grants the leases that allow writing to a run.
 
-A *record* is everything in one store. A *run* is one conversation or task of an agent: its entries have the numbers
+A letter is a message or an answer in the inbox of a run, until it becomes an entry (a stored fact of the run). A
+*record* is everything in one store. A *run* is one conversation or task of an agent: its entries have the numbers
 `seq`, from 1. The number `pos` counts the entries of all runs, in commit order. A store does not read contents: rows
 come encoded, and are returned unchanged. Everything else that it holds (indexes, inboxes of runs, leases) is derived or
 temporary, and no digest covers it. Every implementation must pass the tests of `gesta.testing.StoreContract`.

@@ -1,9 +1,9 @@
 """The next move (action) of a turn follows from the agent and the run's state only.
 
-A hook is a function of the agent that may change or refuse something. An entry's seq is its number in the run. A turn
-goes from a message to the answer. Each process that holds the lease (the right to write the run) decides in the same
-way: the process that began the turn, a process that resumes it after a crash, another worker. So resume, take-over and
-approval need no code of their own. `perform` carries the moves out.
+An attempt is one execution of a tool for a call. A hook is a function of the agent that may change or refuse something.
+An entry's seq is its number in the run. A turn goes from a message to the answer. Each process that holds the lease
+(the right to write the run) decides in the same way: the process that began the turn, a process that resumes it after a
+crash, another worker. So resume, take-over and approval need no code of their own. `perform` carries the moves out.
 """
 
 from collections.abc import Callable

@@ -1,8 +1,9 @@
 """A live run holds what a process needs while it takes a turn: the run's log, its folded state, and the listeners.
 
-A run is the recorded conversation or task of one agent. A turn is one message to an agent and all the work up to its
-answer. The state is folded: computed by reading the entries of the log in order. A live run can be made again from the
-log at any time, so nothing is lost if the process ends.
+An entry is one recorded fact of a run; its seq is its number there. A span is a named part of a run. A run is the
+recorded conversation or task of one agent. A turn is one message to an agent and all the work up to its answer. The
+state is folded: computed by reading the entries of the log in order. A live run can be made again from the log at any
+time, so nothing is lost if the process ends.
 """
 
 from collections.abc import Callable, Sequence

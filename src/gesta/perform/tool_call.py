@@ -1,8 +1,9 @@
 """Runs tools. An attempt is one execution of a tool call; its entry is durable before the tool runs.
 
-A call is in doubt if nobody knows whether its effect happened. A letter is content for the inbox of a run. The calls of
-one move run at the same time. Every result but the last is awaited until it is durable; the last one is committed with
-the entries after it. A tool with effects runs to its end even if its turn is asked to stop.
+A call is in doubt if nobody knows whether its effect happened. A fault is an entry about an attempt that failed or did
+not begin; a letter is content for the inbox of a run. The calls of one move run at the same time. Every result but the
+last is awaited until it is durable; the last one is committed with the entries after it. A tool with effects runs to
+its end even if its turn is asked to stop.
 """
 
 import math

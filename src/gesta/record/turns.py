@@ -1,4 +1,4 @@
-"""Runs the turns of runs. A run's folded state is kept in memory for its next turn.
+"""Runs the turns of the runs in a record (a store of runs). A run's folded state is kept in memory for its next turn.
 
 A turn begins with a person's message, or with a task of a parent run. A child run is found by its parent run and its
 name, and its turn by the key of the task. So a task that is given twice is done once.

@@ -1,10 +1,10 @@
 """Shows the time of a run as bars: turns, spans, model calls, tool calls, waits, and processes.
 
-An attempt is one execution of a tool call. The seq of an entry is its number in its run. A fault is an entry about a
-try that failed or was lost. Each bar belongs to the span around it, so the bars of a run are a tree. Gesta writes an
-entry before each model call and each tool call, and another one after it; the bar goes from one to the other. An
-imported conversation often has only one entry for a call. Then the bar has the duration that the source recorded, or it
-is an instant.
+A lane is a row of the picture. An attempt is one execution of a tool call. The seq of an entry is its number in its
+run. A fault is an entry about a try that failed or was lost. Each bar belongs to the span around it, so the bars of a
+run are a tree. Gesta writes an entry before each model call and each tool call, and another one after it; the bar goes
+from one to the other. An imported conversation often has only one entry for a call. Then the bar has the duration that
+the source recorded, or it is an instant.
 """
 
 from collections.abc import Iterable, Sequence

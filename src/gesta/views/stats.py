@@ -70,7 +70,7 @@ class Numbers(Struct):
 
 
 class Mark(Struct):
-    """Parses annotations, or `extra` in entries of version 0.1.0, to find copied entries."""
+    """The part of an entry's annotations (in version 0.1.0: of `extra`) which shows that the entry is a copy."""
 
     origin: Any = msgspec.field(default=None, name="from")
     """In a fork: id of the entry that this entry is a copy of."""

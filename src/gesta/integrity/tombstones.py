@@ -77,7 +77,7 @@ class Hold(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class PruningNote(Struct, frozen=True):
-    """An entry about pruned runs, as its row and its decoded value."""
+    """An entry which says that runs were pruned: its stored row, and its decoded value."""
 
     row: Row
     value: Pruned

@@ -232,7 +232,7 @@ async def _read_pieces(
 
 
 def _gives_answer(agent: Agent, reply: Reply) -> bool:
-    """Return whether the reply's only calls are of the tool by which the model answers in the agent's output type."""
+    """Return whether a reply calls only the tool by which the model gives its answer, see `Output.by`."""
     return agent.answers_by() == "tool" and all(call.name == ANSWER for call in reply.calls)
 
 

@@ -108,7 +108,7 @@ class Prompt:
                 self.close(gap)
 
     def _gap(self, entry: Entry) -> int | None:
-        """Return the place where a compaction removed blocks, if an entry was made from that compaction; else `None`."""
+        """Return the place where a compaction removed blocks, if an entry was made from it; `None` for any other."""
         return next((self._gaps[cause] for cause in entry.causes if cause in self._gaps), None)
 
     def close(self, at: int | None = None) -> None:

@@ -199,7 +199,8 @@ class OpenCall(Struct):
         """Return whether it is unknown if the call had its effect.
 
         Args:
-            since: seq of the run's last entry when the present lease was taken.
+            since: seq of the run's last entry when the present lease was taken. An attempt with a smaller seq is in
+                doubt.
         """
         last = self.last
         return last is not None and last.verdict is None and (last.doubt is not None or last.seq <= since)
@@ -208,7 +209,8 @@ class OpenCall(Struct):
         """Return whether the present holder of the lease is attempting the call now.
 
         Args:
-            since: seq of the run's last entry when the present lease was taken.
+            since: seq of the run's last entry when the present lease was taken. An attempt with a smaller seq is not
+                the holder's.
         """
         return self.last is not None and self.last.verdict is None and not self.in_doubt(since)
 

@@ -97,7 +97,7 @@ async def all_nodes(record: Record, run: str | None = None) -> tuple[tuple[Node,
 
 
 async def _read_more(state: State, elsewhere: tuple[Key, ...], read_run: ReadRun) -> bool:
-    """Read the runs that contain the causes in `elsewhere`, and add them to the state. Return whether any were found."""
+    """Add the entries of all runs in `elsewhere` to the state, and return whether there are any."""
     known = len(state.entries)
     for run in sorted({run for run, _ in elsewhere}):
         fold(Lineage(), await read_run(run), state)

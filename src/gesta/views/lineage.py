@@ -205,11 +205,11 @@ def _missing(state: State, entry: Entry, place: Place | None) -> str | None:
 
 
 def _closure(state: State, targets: Iterable[Key], before: int) -> set[Key]:
-    """Return some entries with all their sources, and with the entries that say more about these.
+    """Return some entries with all their sources, and with later entries about any of these, such as approvals.
 
     Args:
         targets: the entries, all of one run.
-        before: in that run, entries that say more are added only if their seq is smaller.
+        before: in that run, later entries about others are added only if their seq is smaller than this.
     """
     left = list(targets)
     wanted = set(left)

@@ -266,7 +266,7 @@ def replay(source: Address | Sequence[Entry], *, run: str = "last", strict: bool
     Args:
         source: path of a record, or the entries of a run.
         run: id, prefix of an id, session name, or `last`, when `source` is a path.
-        strict: whether each request must have the digest of the recorded request.
+        strict: whether a request that differs from the recorded request is an error.
     """
     from gesta.models.replay import replay as replaying
 

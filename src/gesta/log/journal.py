@@ -67,7 +67,7 @@ async def read(
 
 
 def in_record(store: Store, error: BrokenRecord) -> BrokenRecord:
-    """Return an error about an entry that also names the address of its record."""
+    """Return the error, about an entry that cannot be read, with the address of the record added to its message."""
     here = store.info.address
     return error if error.address == here else BrokenRecord(here, f"{error.address}: {error.found}")
 

@@ -86,7 +86,7 @@ async def explain_from(state: State, run: str, seq: int | None, read_run: ReadRu
 
 
 async def all_nodes(record: Record, run: str | None = None) -> tuple[tuple[Node, ...], State]:
-    """Return the nodes of a run (`None` for all runs) with their sources in other runs, and the state behind it all."""
+    """Return the nodes of a run (`None` for all runs), with sources in other runs, and the state they come from."""
     state = State()
     for each in [run] if run is not None else [row.run for row in await record.store.runs()]:
         fold(Lineage(), await record.read(each), state)

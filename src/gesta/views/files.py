@@ -47,7 +47,7 @@ class File(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def files(content: Content) -> list[File]:
-    """Return the images and files in a content, in the order in which they occur: an index is the number of a file."""
+    """Return the images and files in a content, in the order in which they occur. A file's number is its index."""
     found: list[File] = []
     if isinstance(content, ArtifactContent):
         found.append(File(type=content.media_type, name=content.name, blob=content.blob))

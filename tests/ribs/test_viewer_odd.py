@@ -1,6 +1,7 @@
 """The viewer and what is odd: names of hosts, addresses that mean nothing, runs that are pruned, damaged new entries."""
 
 import json
+import shutil
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -14,6 +15,10 @@ from tests.commands import gesta_command
 from tests.viewing import TOKEN, viewed
 
 import gesta
+from gesta.compat.forms import FORMS
+from gesta.web.app import Viewer
+from gesta.web.data import Pages
+from gesta.web.forms import WHY
 from gesta.web.gate import Gate
 
 pytestmark = pytest.mark.anyio
@@ -135,3 +140,65 @@ def test_a_damaged_run_hides_no_wait_of_another_one_of_its_session(tmp_path: Pat
         client.get("/", params={"token": TOKEN})
         (wait,) = client.get("/api/0/waiting").json()["waiting"]
     assert (wait["wait"]["tool"], wait["said"]) == ("pay", "")
+
+
+MISFITS: list[tuple[str, str, object]] = [
+    ("attempt", "of", -(10**19)),
+    ("user", "value", 0),
+    ("assistant", "value", None),
+    ("tool-call", "tool_name", 2**63),
+    ("chat-completion", "model", 1e300),
+    ("tool-result", "outcome", {}),
+    ("begin", "name", []),
+    ("attempt", "effect", 7),
+    ("request", "blocks", {"a": 1}),
+    ("end", "reason", 1),
+]
+OVERVIEWS = ("", "/lines", "/time", "/children", "/why", "/graph", "/evidence")
+OTHERS = ("/requests", "/requests/7", "/requests/7/messages", "/requests/7/wire")
+
+
+@pytest.fixture(scope="module")
+def looked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the file of a record with one run, which has a call."""
+    path = tmp_path_factory.mktemp("odd") / "shop.gesta"
+
+    @gesta.tool(effect="pure")
+    def look(what: str) -> str:
+        """Look something up."""
+        return f"a {what}"
+
+    with gesta.open_sync(path) as record:
+        agent = gesta.Agent(
+            "desk", model=gesta.scripted(gesta.call("look", what="lamp"), "It is a lamp."), tools=[look]
+        )
+        record.run(agent, "What is it?", session="anna")
+    return path
+
+
+@pytest.mark.sample(3)
+@pytest.mark.parametrize(("kind", "member", "value"), MISFITS)
+async def test_an_entry_with_a_member_of_a_wrong_type_hides_no_other(
+    looked: Path, tmp_path: Path, kind: str, member: str, value: object
+) -> None:
+    path = shutil.copy(looked, tmp_path / "shop.gesta")
+    with closing(apsw.Connection(str(path))) as changed:
+        entries = changed.execute("SELECT pos, content FROM entries WHERE kind = ?", (kind,)).fetchall()
+        for pos, content in entries:
+            text = json.dumps(json.loads(content) | {member: value})
+            changed.execute("UPDATE entries SET content = ? WHERE pos = ?", (text, pos))
+    assert entries
+    async with gesta.open(path, readonly=True) as record:
+        transport = httpx2.ASGITransport(app=Viewer([Pages(record, "shop", str(path))]).app(TOKEN))
+        cookies = {"cookie": f"gesta-80={TOKEN}"}
+        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost", headers=cookies) as browser:
+            sessions = (await browser.get("/api/0/sessions")).json()["sessions"]
+            assert [each["name"] for each in sessions] == ["anna"]
+            at = f"/api/0/runs/{sessions[0]['runs'][0]}"
+            for place in OVERVIEWS:
+                assert (await browser.get(at + place)).status_code == 200, place
+            lines = (await browser.get(f"{at}/lines")).json()
+            assert sum("is not of its type" in json.dumps(line) for line in lines) == len(entries) * (member != "of")
+            for place in [*OTHERS, *(f"/forms/{form}" for form in (*FORMS, WHY))]:
+                found = await browser.get(at + place)
+                assert found.status_code == 200 or found.json()["error"]["type"] == "BrokenRecord", place

@@ -33,6 +33,7 @@ from gesta.cli.talk import (
     terminal,
 )
 from gesta.cli.transcript import Transcript
+from gesta.codec.fitting import unfit
 from gesta.codec.rows import encode_content
 from gesta.entry import Entry, Row, utc_text
 from gesta.errors import BrokenRecord, nearest
@@ -77,12 +78,8 @@ async def _misfit(record: Record) -> BrokenRecord | None:
     """Return an error about the first entry that has a field of a wrong type for its kind; `None` if there is none."""
     for row in await record.store.runs():
         for entry in await record.read(row.run):
-            for field in msgspec.structs.fields(entry.content):
-                try:
-                    msgspec.convert(getattr(entry.content, field.name), field.type, from_attributes=True)
-                except UNFIT as error:
-                    found = f"entry {entry.id}: {field.name} of its {entry.kind} is not of its type ({error})"
-                    return BrokenRecord(record.info.address, found)
+            if (wrong := unfit(entry.content)) is not None:
+                return BrokenRecord(record.info.address, f"entry {entry.id}: {wrong}")
     return None
 
 

@@ -14,5 +14,6 @@ ORDER = (
     "rows",
     "blobs",
     "runs",
+    "fitting",
 )
 """Files in reading order: each imports only files before it."""

@@ -222,7 +222,7 @@ async def _titles(store: Store, runs: Sequence[str]) -> dict[str, str]:
             except BrokenRecord:
                 continue
             if isinstance(content, UserContent):
-                found[run] = content.value[:TITLE]
+                found[run] = str(content.value)[:TITLE]
     return {run: found[run] if found.get(run) else await _title(store, run) for run in runs}
 
 
@@ -236,7 +236,7 @@ async def _title(store: Store, run: str) -> str:
         first = await read(store, run, 0, FIRST)
     except BrokenRecord:
         return ""
-    return next((entry.content.value for entry in first if isinstance(entry.content, UserContent)), "")[:TITLE]
+    return next((str(entry.content.value) for entry in first if isinstance(entry.content, UserContent)), "")[:TITLE]
 
 
 def _time(index: RunIndex, session: str, text: str) -> datetime:

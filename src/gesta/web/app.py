@@ -24,6 +24,7 @@ from gesta.errors import GestaError
 from gesta.serve.bodies import Refused, answered, failed, failure
 from gesta.serve.sse import EventStream, encoded
 from gesta.serve.sse import line as told
+from gesta.state.run import UNFIT
 from gesta.web import evidence_routes, forms, people, sent_routes
 from gesta.web.data import Pages
 from gesta.web.files import file
@@ -32,7 +33,7 @@ from gesta.web.graph import Shown
 from gesta.web.listing import asked, everywhere
 from gesta.web.numbers import number, number_in
 from gesta.web.one_script import one_script
-from gesta.web.reading import readable
+from gesta.web.reading import misfits, readable
 
 STATIC = files("gesta.web") / "static"
 NAME = re.compile(r"[a-z-]+\.(?:js|css|svg)")
@@ -98,6 +99,11 @@ class Viewer:
                 return await answers(request, self.pages[place])
             except (GestaError, Refused) as error:
                 return failure(error)
+            except UNFIT:  # an entry with a member of a wrong type
+                run = str(request.path_params.get("run", ""))
+                if (broken := await misfits(self.pages[place].record.store, run)) is None:
+                    raise
+                return failure(broken)
 
         return answer
 

@@ -103,7 +103,8 @@ class Pages:
         """
         known = {entry.seq: entry for entry in entries}
         for _ in range(LINKS):
-            missing = {seq for each in known.values() for seq in needed(each)} - set(known)
+            wanted = {seq for each in known.values() for seq in needed(each)} - set(known)
+            missing = {seq for seq in wanted if 0 < seq < entries[-1].seq}  # an odd record may name any number
             if not missing:
                 break
             for seq in missing:

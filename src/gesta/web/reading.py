@@ -6,6 +6,9 @@ compares the digests of entries. A run is a list of entries; a seq is the number
 
 from datetime import UTC, datetime
 
+from msgspec.structs import replace
+
+from gesta.codec.fitting import unfit
 from gesta.entry import Entry, Row, utc_time
 from gesta.errors import BrokenRecord
 from gesta.kinds import KeyValueContent
@@ -30,7 +33,7 @@ async def read(
         limit: greatest number of entries.
     """
     try:
-        return await read_all(store, run, after, until, limit)
+        return [fitting(entry) for entry in await read_all(store, run, after, until, limit)]
     except BrokenRecord:
         found, at = list[Entry](), NEVER
         for row in await rows_of(store, run, after, until, limit):
@@ -60,4 +63,23 @@ async def readable(store: Store, row: Row, run: str = "", last: datetime = NEVER
         return Entry(
             run=run, seq=row.seq, at=at, span=span, causes=(), content=words, annotations=None, digest=b"", pos=row.pos
         )
-    return entry
+    return fitting(entry)
+
+
+def fitting(entry: Entry) -> Entry:
+    """Return an entry; a substitute that says why, if a member of its content has a wrong type."""
+    wrong = unfit(entry.content)
+    if wrong is None:
+        return entry
+    return replace(entry, content=KeyValueContent(key=UNREADABLE, value=f"{entry.kind}: {wrong}"))
+
+
+async def misfits(store: Store, run: str) -> BrokenRecord | None:
+    """Return an error about the first entry of a run that has a member of a wrong type, or is not readable.
+
+    Returns `None` if there is no such entry.
+    """
+    for entry in await read(store, run):
+        if isinstance(entry.content, KeyValueContent) and entry.content.key == UNREADABLE:
+            return BrokenRecord(store.info.address, f"entry {entry.id}: {entry.content.value}")
+    return None

@@ -185,7 +185,7 @@ async def test_an_entry_with_a_member_of_a_wrong_type_hides_no_other(
     with closing(apsw.Connection(str(path))) as changed:
         entries = changed.execute("SELECT pos, content FROM entries WHERE kind = ?", (kind,)).fetchall()
         for pos, content in entries:
-            text = json.dumps(json.loads(content) | {member: value})
+            text = json.dumps(json.loads(str(content)) | {member: value})
             changed.execute("UPDATE entries SET content = ? WHERE pos = ?", (text, pos))
     assert entries
     async with gesta.open(path, readonly=True) as record:

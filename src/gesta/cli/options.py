@@ -81,6 +81,7 @@ By = Annotated[
     str | None,
     typer.Option("--by", metavar="NAME", help="Who answers, by default you; nothing checks it.", show_default=False),
 ]
+Reason = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="The reason.", show_default=False)]
 Call = Annotated[
     int | None, typer.Option("--call", metavar="N", help="Seq of the call, if several wait.", show_default=False)
 ]
@@ -188,9 +189,7 @@ class CancelOptions(OnRecord):
     """Command-line options of `gesta cancel`."""
 
     run: Run = "last"
-    reason: Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="The reason.", show_default=False)] = (
-        None
-    )
+    reason: Reason = None
     by: By = None
 
 

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from gesta.cli.options import By, OnRecord
+from gesta.cli.options import By, OnRecord, Reason
 
 Since = Annotated[
     str | None,
@@ -13,6 +13,10 @@ Since = Annotated[
 ]
 Until = Annotated[
     str | None, typer.Option("--until", metavar="AGE|DAY", help="Only before this time.", show_default=False)
+]
+Sure = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+DeclaredBy = Annotated[
+    str | None, typer.Option("--by", metavar="NAME", help="Who declares it; by default you.", show_default=False)
 ]
 
 
@@ -104,7 +108,7 @@ class RepairOptions(OnRecord):
     """Command-line options of `gesta repair`."""
 
     file: Annotated[str | None, typer.Argument(metavar="FILE", help="The record.", show_default=False)] = None
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False
+    yes: Sure = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,7 +132,7 @@ class PruneOptions(OnRecord):
     keep: Annotated[
         int, typer.Option("--keep", metavar="N", min=0, help="Number of newest runs that stay in any case.")
     ] = 0
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False
+    yes: Sure = False
     by: Annotated[
         str | None, typer.Option("--by", metavar="NAME", help="Who prunes; by default you.", show_default=False)
     ] = None
@@ -146,9 +150,7 @@ class HoldOptions(OnRecord):
         typer.Argument(metavar="[RUN]", help="The run; without it, held runs are listed.", show_default=False),
     ] = None
     release: Annotated[bool, typer.Option("--release", help="End the hold.")] = False
-    reason: Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="The reason.", show_default=False)] = (
-        None
-    )
+    reason: Reason = None
     by: By = None
 
 
@@ -162,10 +164,8 @@ class AdoptOptions(OnRecord):
             metavar="[RUN]...", help="Mirrors or moved runs; by default the whole record.", show_default=False
         ),
     ] = None
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False
-    by: Annotated[
-        str | None, typer.Option("--by", metavar="NAME", help="Who declares it; by default you.", show_default=False)
-    ] = None
+    yes: Sure = False
+    by: DeclaredBy = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,7 +176,5 @@ class GoneOptions(OnRecord):
         str | None,
         typer.Argument(metavar="[PROCESS]", help="Name of the process or its start. Without it, all are listed."),
     ] = None
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False
-    by: Annotated[
-        str | None, typer.Option("--by", metavar="NAME", help="Who declares it; by default you.", show_default=False)
-    ] = None
+    yes: Sure = False
+    by: DeclaredBy = None

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 VARIABLE = "GESTA_TOKEN"
 """The environment variable with the bearer token of clients, unless `--token` names another variable."""
 
+Host = Annotated[str, typer.Option("--host", help="Address that it listens on.")]
+Port = Annotated[int, typer.Option("--port", min=0, max=65535, help="0 for any that is free.")]
+
 
 @dataclass(frozen=True, kw_only=True)
 class ServeCommandOptions(OnRecord):
@@ -42,8 +45,8 @@ class ServeCommandOptions(OnRecord):
             show_default=False,
         ),
     ] = None
-    host: Annotated[str, typer.Option("--host", help="Address that it listens on.")] = "127.0.0.1"
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0 for any that is free.")] = 8420
+    host: Host = "127.0.0.1"
+    port: Port = 8420
     token: Annotated[
         list[str] | None,
         typer.Option(

@@ -11,7 +11,7 @@ import typer
 
 from gesta.cli.app import command
 from gesta.cli.options import OnRecord
-from gesta.cli.serve_options import listening
+from gesta.cli.serve_options import Host, Port, listening
 from gesta.cli.talk import DIM, Stop, json_line, say
 from gesta.errors import MissingExtra
 
@@ -27,8 +27,8 @@ class ViewOptions(OnRecord):
         list[str] | None,
         typer.Argument(metavar="[FILE...]", help="Records to show; by default the nearest.", show_default=False),
     ] = None
-    host: Annotated[str, typer.Option("--host", help="Address that it listens on.")] = "127.0.0.1"
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0 for any that is free.")] = 8421
+    host: Host = "127.0.0.1"
+    port: Port = 8421
     allow_host: Annotated[
         list[str] | None,
         typer.Option("--allow-host", metavar="NAME", help="A name of this machine for others.", show_default=False),

@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 
 import anyio
+import httpx2
 import uvicorn
 
 import gesta
@@ -46,3 +47,15 @@ def viewed(*records: str | Path, port: int = 0) -> Iterator[str]:
         servers[0].handle_exit(15, None)
         thread.join(10)
         assert not thread.is_alive()
+
+
+@contextmanager
+def visited(*records: str | Path, at: str = "") -> Iterator[httpx2.Client]:
+    """Show records in this block, and yield a browser that has opened the address with its token.
+
+    Args:
+        at: the place below which the browser asks.
+    """
+    with viewed(*records) as address, httpx2.Client(base_url=f"{address}{at}", follow_redirects=True) as client:
+        client.get(f"{address}/", params={"token": TOKEN}).raise_for_status()
+        yield client

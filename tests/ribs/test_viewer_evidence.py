@@ -11,7 +11,7 @@ import httpx2
 import pytest
 from tests.commands import gesta_command
 from tests.laws.test_verify_page import CHANGES, SHOWN, made, private
-from tests.viewing import TOKEN, viewed
+from tests.viewing import visited
 
 import gesta
 from gesta.integrity.verify import report
@@ -32,8 +32,7 @@ def changed(path: Path, data: bytes, *statements: str) -> Path:
 
 @contextmanager
 def asking(path: Path) -> Iterator[httpx2.Client]:
-    with viewed(path) as at, httpx2.Client(base_url=f"{at}/api/0", follow_redirects=True) as client:
-        client.get(f"{at}/", params={"token": TOKEN})
+    with visited(path, at="/api/0") as client:
         yield client
 
 

@@ -7,7 +7,7 @@ import httpx2
 import pytest
 from tests.commands import gesta_command
 from tests.ribs.test_viewer_sent import HOSTILE, LONG, talk
-from tests.viewing import TOKEN, viewed
+from tests.viewing import visited
 
 FORMS = ("activity", "steps", "task", "react", "codeact", "why")
 
@@ -25,8 +25,7 @@ def run(path: Path) -> str:
 @pytest.fixture(scope="module")
 def client(run: str, path: Path) -> Iterator[httpx2.Client]:
     assert run
-    with viewed(path) as at, httpx2.Client(base_url=at, follow_redirects=True) as opened:
-        opened.get("/", params={"token": TOKEN})
+    with visited(path) as opened:
         yield opened
 
 

@@ -12,6 +12,7 @@ import anyio.lowlevel
 import apsw
 import pytest
 from tests.commands import gesta_command
+from tests.ribs.test_views_on_stores import USAGE, desk
 
 import gesta
 from gesta import kinds
@@ -31,7 +32,7 @@ from gesta.web.people import until
 
 pytestmark = pytest.mark.anyio
 USAGES: tuple[Any, ...] = (
-    {"prompt_tokens": 30, "completion_tokens": 9},
+    USAGE,
     {"input_tokens": 5, "output_tokens": 2, "cache_read_input_tokens": 100, "cache_creation_input_tokens": 7},
     {"promptTokenCount": 11, "candidatesTokenCount": 3, "thoughtsTokenCount": 4, "toolUsePromptTokenCount": 1},
     {"prompt_tokens": "many", "completion_tokens": -4},
@@ -39,24 +40,6 @@ USAGES: tuple[Any, ...] = (
     {"prompt_tokens": 8},
     None,
 )
-
-
-@gesta.tool(effect="pure")
-def look(number: int) -> str:
-    """Look something up."""
-    if number > 1:
-        raise gesta.ToolError("there is no such number")
-    return "a lamp"
-
-
-@gesta.tool(effect="once", approval=True)
-def pay(euros: int) -> str:
-    """Pay."""
-    return f"{euros} paid"
-
-
-def desk(*said: Any, name: str = "desk", **more: Any) -> gesta.Agent:
-    return gesta.Agent(name, model=gesta.scripted(*said), tools=[look, pay], **more)
 
 
 async def write(record: gesta.Record, session: str, contents: list[Content], name: str = "raw") -> str:
@@ -78,7 +61,7 @@ def priced(usd: float) -> list[Content]:
     return [
         kinds.RequestHeaderContent(meta={"model": "m"}),
         kinds.RequestContent(header=2, blocks=[], body_digest="0" * 64),
-        kinds.ChatCompletionContent(output="Yes.", usage={"prompt_tokens": 30, "completion_tokens": 9}),
+        kinds.ChatCompletionContent(output="Yes.", usage=USAGE),
         kinds.BudgetContent(of=3, spent={"usd": usd, "tokens": 39}),
         kinds.EdgeContent(source=["raw"], dest=["below"]),
         kinds.BudgetContent(of=6, spent={"usd": 100.0}),

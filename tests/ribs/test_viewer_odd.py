@@ -12,7 +12,7 @@ import httpx2
 import pytest
 from starlette.responses import PlainTextResponse
 from tests.commands import gesta_command
-from tests.viewing import TOKEN, viewed
+from tests.viewing import TOKEN, visited
 
 import gesta
 from gesta.compat.forms import FORMS
@@ -36,8 +36,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def client(path: Path) -> Iterator[httpx2.Client]:
-    with viewed(path) as at, httpx2.Client(base_url=at, follow_redirects=True) as opened:
-        opened.get("/", params={"token": TOKEN})
+    with visited(path) as opened:
         yield opened
 
 
@@ -136,8 +135,7 @@ def test_a_damaged_run_hides_no_wait_of_another_one_of_its_session(tmp_path: Pat
         record.run(clerk, "Pay.", session="anna")
     with closing(apsw.Connection(str(path))) as changed:
         changed.execute("UPDATE entries SET content = '{' WHERE kind = 'assistant' AND run = ?", (damaged,))
-    with viewed(path) as at, httpx2.Client(base_url=at, follow_redirects=True) as client:
-        client.get("/", params={"token": TOKEN})
+    with visited(path) as client:
         (wait,) = client.get("/api/0/waiting").json()["waiting"]
     assert (wait["wait"]["tool"], wait["said"]) == ("pay", "")
 

@@ -10,7 +10,7 @@ import anyio
 import httpx2
 import pytest
 from tests.commands import gesta_command
-from tests.viewing import TOKEN, viewed
+from tests.viewing import visited
 
 import gesta
 from gesta import kinds
@@ -75,8 +75,7 @@ def run(path: Path) -> str:
 @pytest.fixture(scope="module")
 def client(run: str, path: Path) -> Iterator[httpx2.Client]:
     assert run
-    with viewed(path) as at, httpx2.Client(base_url=at, follow_redirects=True) as opened:
-        opened.get("/", params={"token": TOKEN})
+    with visited(path) as opened:
         yield opened
 
 
@@ -209,8 +208,7 @@ def test_of_an_imported_run_the_requests_are_those_that_gesta_would_send(tmp_pat
     (tmp_path / "chat.jsonl").write_text(json.dumps({"messages": messages}))
     path = tmp_path / "runs.gesta"
     assert gesta_command("import", str(tmp_path / "chat.jsonl"), "--record", str(path)).exit_code == 0
-    with viewed(path) as at, httpx2.Client(base_url=at, follow_redirects=True) as client:
-        client.get("/", params={"token": TOKEN})
+    with visited(path) as client:
         rows = client.get("/api/0/runs/last/requests").json()["requests"]
         assert [row["on_record"] for row in rows] == [False, False]
         facts = client.get(f"/api/0/runs/last/requests/{rows[1]['seq']}").json()
@@ -225,8 +223,7 @@ class Own(ReActHistoryFormatter):
 def test_a_request_of_a_formatter_of_one_s_own_is_shown_in_a_form_that_is_known(tmp_path: Path) -> None:
     path = tmp_path / "own.gesta"
     gesta.run_sync(gesta.Agent("desk", gesta.scripted("Hi."), formatter=Own()), "Hello", record=path)
-    with viewed(path) as at, httpx2.Client(base_url=at, follow_redirects=True) as client:
-        client.get("/", params={"token": TOKEN})
+    with visited(path) as client:
         (row,) = client.get("/api/0/runs/last/requests").json()["requests"]
         facts = client.get(f"/api/0/runs/last/requests/{row['seq']}").json()
         assert (facts["unknown_form"], facts["form"]) == ("Own/1", "tool-calls")
@@ -239,8 +236,7 @@ def test_a_request_of_a_formatter_of_one_s_own_is_shown_in_a_form_that_is_known(
             span.write(kinds.RequestContent(header=3, blocks=[[[2], "own/9+own/7"]], body_digest="-"))
 
     anyio.run(write)
-    with viewed(tmp_path / "odd.gesta") as at, httpx2.Client(base_url=at, follow_redirects=True) as client:
-        client.get("/", params={"token": TOKEN})
+    with visited(tmp_path / "odd.gesta") as client:
         facts = client.get("/api/0/runs/last/requests/4").json()
         assert (facts["unknown_form"], facts["model"], facts["as_sent"]) == ("own/9", "mine", False)
         assert facts["steps"][0]["message"]["text"] == "Hello"
@@ -256,8 +252,7 @@ def test_odd_entries_are_shown_or_named(tmp_path: Path) -> None:
         span.log(kinds.ToolCallContent(tool_name="look", tool_args=odd))
         span.log(kinds.ToolResultContent(tool_result=odd, call=5))
         span.log(kinds.ChatCompletionContent(output="done"))
-    with viewed(path) as at, httpx2.Client(base_url=at, follow_redirects=True) as client:
-        client.get("/", params={"token": TOKEN})
+    with visited(path) as client:
         rows = client.get("/api/0/runs/last/requests").json()["requests"]
         for part in ("", "/messages", "/wire", "/header", "/body"):
             assert client.get(f"/api/0/runs/last/requests/{rows[1]['seq']}{part}").status_code == 200, part

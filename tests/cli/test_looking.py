@@ -34,7 +34,7 @@ def test_runs_are_listed_newest_first(gesta: Gesta, run_id: Find):
     assert lines[0].split("  ")[0] == "run"
     assert [line.split("  ")[-1].strip() for line in lines] == [
         "stands",
-        "open: no result of send",
+        "in doubt: send",
         "failed (EmptyReply)",
         "waits for approval: refund",
         "answered",

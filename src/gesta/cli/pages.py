@@ -180,7 +180,8 @@ def _facts(row: RunRow, entries: list[Entry]) -> dict[str, Any]:
 def standing(state: RunState) -> str:
     """Return the state of a run in a few words, such as `answered` or `waits for approval: refund`.
 
-    Whether a process is working on the run is not known here.
+    Whether a process is working on the run is not known here. A call is in doubt (it may or may not have happened) if
+    the record says that its attempt has ended, and has no result.
     """
     turn = state.turn
     if turn is None:
@@ -194,6 +195,9 @@ def standing(state: RunState) -> str:
         return f"waits for approval: {', '.join(call.name for call in asked)}"
     if state.questions:
         return "waits for an answer"
+    doubts = [call.name for call in started if call.last is not None and call.last.doubtful]
+    if doubts:
+        return f"in doubt: {', '.join(doubts)}"
     return f"open: no result of {', '.join(call.name for call in started)}" if started else "open"
 
 

@@ -66,7 +66,8 @@ class Access(Struct, frozen=True, kw_only=True, metaclass=Spelled):
         """Return why a request is refused for its host or origin; `None` if it is allowed."""
         host = headers.get("host", "")
         if not self.tokens and not local(host) and host_name(host) not in self.hosts:
-            return f"The request names the host {host!r}. Without tokens only requests to this machine are answered."
+            answered = "Without tokens, only requests to this machine and to the hosts in hosts= are answered."
+            return f"The request names the host {host!r}. {answered}"
         origin = headers.get("origin")
         if origin is not None and origin not in self.origins and origin.partition("://")[2] != host:
             return f"Pages of {origin} may not ask here. Name it in origins= or --origin."

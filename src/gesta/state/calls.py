@@ -90,6 +90,11 @@ class Try(Struct):
     """
 
     @property
+    def doubtful(self) -> bool:
+        """Whether the attempt has certainly ended without a result, so that it may or may not have had its effect."""
+        return self.doubt not in WAITING and (self.over or self.doubt is not None)
+
+    @property
     def premature(self) -> bool:
         """Whether a resolution exists although the attempt may still run, so that its effect can still happen."""
         if self.void or self.verdict == "done":

@@ -4,9 +4,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 import gesta
+from gesta.bridges.mcp.stderr import Tail
 from gesta.errors import AgentError, BadAddress, BadTool, MissingExtra, NoServer
 
 KEY = "s3cret-s3cret"
@@ -93,3 +95,17 @@ def test_a_missing_extra_is_named_with_its_install_line(monkeypatch: pytest.Monk
     monkeypatch.setitem(sys.modules, "mcp", None)
     with pytest.raises(MissingExtra, match=r"pip install 'gesta\[mcp\]'"):
         gesta.mcp("uvx some-server")
+
+
+async def test_other_tasks_go_on_while_the_last_lines_of_a_server_are_awaited() -> None:
+    tail, order = Tail(), list[str]()
+
+    async def end() -> None:
+        order.append("the server ends")
+        tail.file.write("no port is free")
+        tail.close()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(end)
+        order.append((await tail.text()).strip())
+    assert order == ["the server ends", "no port is free"]

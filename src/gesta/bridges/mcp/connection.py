@@ -103,10 +103,10 @@ class Connection:
                 found = await link.listed()
         except TimeoutError:
             link.changed = True
-            raise self._no_server(f"it did not list its tools within {self.spec.start_s:g} s", link) from None
+            raise await self._no_server(f"it did not list its tools within {self.spec.start_s:g} s", link) from None
         except Exception as failure:
             link.changed = True
-            raise self._no_server(f"it did not list its tools: {message_of(failure)[:500]}", link) from failure
+            raise await self._no_server(f"it did not list its tools: {message_of(failure)[:500]}", link) from failure
         info = link.client.server_info
         name = clean(info.name if info is not None else "", 100) or "server"
         self._listing = Listing(name, clean(info.version, 50) if info is not None else None, **found)
@@ -124,17 +124,17 @@ class Connection:
                     await link.began.wait()
             except TimeoutError:
                 link.close()
-                raise self._no_server(f"it did not answer within {self.spec.start_s:g} s", link) from None
+                raise await self._no_server(f"it did not answer within {self.spec.start_s:g} s", link) from None
             except BaseException:
                 link.close()
                 raise
             if link.over:
-                raise self._no_server(link.why(), link)
+                raise await self._no_server(link.why(), link)
             self._link = link
             return link
 
-    def _no_server(self, found: str, link: Link) -> NoServer:
-        said = link.tail.text() if link.tail is not None else ""
+    async def _no_server(self, found: str, link: Link) -> NoServer:
+        said = await link.tail.text() if link.tail is not None else ""
         found = f"{SECRETS.message(found)}. Its standard error ends:\n{said}\n" if said else SECRETS.message(found)
         todo = "Look whether the address is right and the server runs" if self.spec.url else "Run the command by hand"
         if self.spec.command and refused(link.failure):

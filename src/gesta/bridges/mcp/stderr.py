@@ -6,6 +6,8 @@ from contextlib import suppress
 from threading import Event, Thread
 from typing import TextIO
 
+import anyio.to_thread
+
 from gesta.text.redactor import SECRETS
 
 LINES, CHARS = 20, 400
@@ -44,10 +46,10 @@ class Tail:
         with suppress(OSError):
             self.file.close()
 
-    def text(self) -> str:
+    async def text(self) -> str:
         """Return the last lines without secrets.
 
         Waits at most a second for the output of a server that has just ended.
         """
-        self._ended.wait(1.0)
+        await anyio.to_thread.run_sync(self._ended.wait, 1.0)
         return SECRETS.message("\n".join(f"  {line.rstrip()}" for line in self._lines if line.strip()))

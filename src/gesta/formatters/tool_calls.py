@@ -167,10 +167,11 @@ def _close(state: State) -> None:
 
 
 def _said(turn: Open, start: int, calls: Sequence[tuple[int, Call]]) -> Iterator[Message]:
-    """Yield a message with some calls of a completion, then their results.
+    """Yield a message with some calls of a completion, then the results of these calls.
 
     Args:
-        start: index of the first of these calls. Only the message with the first call has the text.
+        start: index of `calls[0]` among all calls of the completion. If it is 0, the message also has the completion's
+            text.
     """
     made = tuple(map(SEQ, calls))
     yield Message(

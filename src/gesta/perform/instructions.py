@@ -21,11 +21,12 @@ MADE_NONE = " made no instructions: "
 
 
 async def instructed(agent: Agent, live: LiveRun) -> Agent | None:
-    """Return the agent with the instructions of the open turn as a text, made by the agent's function.
+    """Return a copy of the agent whose instructions are a text: the text that its function made for the open turn.
 
-    If the function failed, write a fault and return `None`.
+    If the function failed, write a `fault` entry, which ends the turn, and return `None`.
 
-    For the same agent and text the same object is returned, so that the header of its requests is made once.
+    The same agent and text always give the same copy, so that the header of its requests (the entry with model,
+    instructions and tools) is made once.
     """
     turn, header = live.state.turn, live.state.header
     assert turn is not None

@@ -249,7 +249,10 @@ def rebuild(
 
 
 def header_of(entries: Sequence[Entry], seq: int) -> RequestHeaderContent:
-    """Return the header of the request with this seq. Raises BrokenRecord if it is missing."""
+    """Return the content of the header entry (model, instructions and tools) of the request with this seq.
+
+    Raises BrokenRecord if there is no such entry.
+    """
     by_seq = {entry.seq: entry for entry in entries}
     content = by_seq[seq].content
     assert isinstance(content, RequestContent), f"entry {seq} is a {by_seq[seq].kind}, not a request"

@@ -167,7 +167,11 @@ class SentPages:
         return {"text": message_text(one.message(place))}
 
     async def wire(self, name: str, wanted: Wanted, after: int) -> dict[str, Any]:
-        """Return a request as its provider gets it, with the part of its indented body after character `after`."""
+        """Return facts about one request in its provider's format, and a part of its body as indented JSON.
+
+        Args:
+            after: number of characters of the indented body that the page already has.
+        """
         made = await self.made((await self.record.find(name)).run, wanted)
         if self._shown is None or self._shown[0] is not made:
             self._shown = made, *await to_thread.run_sync(_indented, made)

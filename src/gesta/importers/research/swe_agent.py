@@ -210,7 +210,10 @@ class _History:
         self._made = _last(self._chat)
 
     def _settle(self) -> None:
-        """Write the result of the last calls if only the step has it. It is called before anything else is added."""
+        """Write the result of the most recent calls from their step, if no message of `history` contained the result.
+
+        Every method that adds an entry calls this method first.
+        """
         observed, calls, self._observed, self._calls = self._observed, self._calls, None, []
         if observed is not None:
             self._chat.take(Said(role="tool", call_id=calls[0].id, result=observed), None)

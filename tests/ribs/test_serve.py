@@ -164,6 +164,7 @@ def test_without_tokens_only_requests_to_this_machine_are_answered(desk: str, ho
     status, message = error(httpx2.get(f"{desk}/health", headers={"host": host}))
     assert status == 403
     assert host in message
+    assert "hosts=" in message
 
 
 def test_a_page_of_another_site_may_ask_only_if_it_is_named(tmp_path: Path) -> None:

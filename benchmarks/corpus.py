@@ -8,7 +8,6 @@ read, a record is not sound, a difference has no class, a count is not known, or
 
 import argparse
 import json
-import os
 import sys
 import tempfile
 import time
@@ -22,6 +21,7 @@ import msgspec
 from msgspec import Struct, field
 
 import gesta
+from benchmarks._corpus_folder import add_corpus, corpus_at
 from benchmarks._counts import counted, events_of, like, merge
 from gesta.errors import GestaError
 from gesta.importers.file import import_file
@@ -134,7 +134,6 @@ BESIDE = {
     "errors": ("errors", "tool_errors"),
 }
 """Columns of the table that the corpus states too: the name of our count, and its name in the corpus."""
-BESIDE_US = Path(__file__).resolve().parents[1] / "../shared/corpus"
 
 
 class File(Struct):
@@ -372,13 +371,12 @@ async def reported(root: Path, names: Sequence[str]) -> Report:
 def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.corpus", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("folders", nargs="*", metavar="FOLDER", help="folders of the corpus; by default all")
-    parser.add_argument("--corpus", type=Path, help="by default GESTA_CORPUS, else shared/corpus beside the repository")
+    add_corpus(parser)
     parser.add_argument("--files", action="store_true", help="a line for each file too")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args(words)
-    root = (given.corpus or Path(os.environ.get("GESTA_CORPUS") or BESIDE_US)).resolve()
-    if not root.is_dir() and given.corpus is None:
-        print(f"SKIPPED: no corpus at {root}; set GESTA_CORPUS to its folder")
+    root = corpus_at(given.corpus)
+    if root is None:
         return 0
     names = given.folders or ["", *sorted(path.name for path in root.glob("*/"))]
     for name in names:

@@ -30,7 +30,8 @@ from msgspec import Struct, field
 from tests.laws.dialects import STRICT, Spoken
 
 import gesta
-from benchmarks.corpus import BESIDE_US, reason
+from benchmarks._corpus_folder import add_corpus, corpus_at
+from benchmarks.corpus import reason
 from gesta import address
 from gesta.entry import Entry
 from gesta.errors import GestaError
@@ -335,15 +336,14 @@ def main(words: Sequence[str] | None = None) -> int:
         prog="python -m benchmarks.histories", description=(__doc__ or "").partition("\n")[0]
     )
     parser.add_argument("folders", nargs="*", metavar="FOLDER", help="folders or files of the corpus; by default all")
-    parser.add_argument("--corpus", type=Path, help="by default GESTA_CORPUS, else shared/corpus beside the repository")
+    add_corpus(parser)
     parser.add_argument("--every", type=int, default=1, help="each Nth prefix of a run, and always the last")
     parser.add_argument("--runs", type=int, help="at most so many runs of a file")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args(words)
-    root = (given.corpus or Path(os.environ.get("GESTA_CORPUS") or BESIDE_US)).resolve()
-    if not root.is_dir() and given.corpus is None:
-        print(f"SKIPPED: no corpus at {root}; set GESTA_CORPUS to its folder")
+    root = corpus_at(given.corpus)
+    if root is None:
         return 0
     for name in given.folders or [""]:
         if not (root / name).exists():

@@ -8,7 +8,6 @@ import gzip
 import hashlib
 import io
 import json
-import os
 import sys
 import tempfile
 import time
@@ -23,7 +22,8 @@ import msgspec
 from msgspec import Struct
 
 import gesta
-from benchmarks.corpus import BESIDE_US, reason
+from benchmarks._corpus_folder import corpus_at
+from benchmarks.corpus import reason
 from gesta.errors import GestaError
 from gesta.importers.file import import_file
 from gesta.importers.known import find_format
@@ -140,9 +140,8 @@ def row(one: Cost) -> str:
 
 def main(words: Sequence[str] | None = None) -> int:
     """Measure the folders, and print the table."""
-    root = Path(os.environ.get("GESTA_CORPUS") or BESIDE_US).resolve()
-    if not root.is_dir():
-        print(f"SKIPPED: no corpus at {root}; set GESTA_CORPUS to its folder")
+    root = corpus_at(None)
+    if root is None:
         return 0
     names = list(sys.argv[1:] if words is None else words) or sorted(path.name for path in root.glob("*/"))
     print(f"{'folder':20} {'MB':>8} {'entries':>9} {'us/entry':>10} {'x loads':>9} {'x floor':>9} {'B over':>9}")

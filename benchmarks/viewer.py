@@ -23,10 +23,10 @@ from typing import Any
 import httpx2
 from msgspec import Struct, to_builtins
 
+from benchmarks._corpus_folder import add_corpus, corpus_at
 from benchmarks._large_record import make
 from benchmarks._scrolling import scrolled
 
-BESIDE_US = Path(__file__).resolve().parents[1] / "../shared/corpus"
 TRIES = 5
 FILTERS: tuple[tuple[str, dict[str, str]], ...] = (
     ("the first page", {}),
@@ -164,12 +164,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--entries", type=int, default=1_000_000)
     parser.add_argument("--record", help="a file that is made, or is there; or the address of a record in PostgreSQL")
-    parser.add_argument("--corpus", type=Path, help="by default GESTA_CORPUS, else shared/corpus beside the repository")
+    add_corpus(parser)
     parser.add_argument("--postgres", action="store_true", help="on a PostgreSQL of the tests' wheel")
     parser.add_argument("--server", action="store_true", help="without a browser")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
-    corpus = (given.corpus or Path(os.environ.get("GESTA_CORPUS") or BESIDE_US)).resolve()
     report, folder = Report(quiet=given.json), Path(tempfile.gettempdir(), "gesta-viewer")
     with ExitStack() as stack:
         if given.postgres:
@@ -180,6 +179,8 @@ def main() -> int:
             folder.mkdir(exist_ok=True)
             record = given.record or str(folder / f"{given.entries}.gesta")
         if "://" in record or not Path(record).exists():
+            if (corpus := corpus_at(given.corpus)) is None:
+                return 0
             began = time.perf_counter()
             make(record, given.entries, corpus)
             report.add(f"made a record of {given.entries:,} entries", time.perf_counter() - began)

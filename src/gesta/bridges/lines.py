@@ -41,7 +41,7 @@ class Header(Struct, forbid_unknown_fields=True):
 class RunLine(Struct, forbid_unknown_fields=True, omit_defaults=True):
     """The line before the entries of a run.
 
-    It states the last entry, so that a reader notices if the end was cut off.
+    The line states the seq and digest of the run's last entry, so that a reader notices if the end was cut off.
     """
 
     run: str

@@ -326,7 +326,7 @@ async def _move_letters(source: Store, target: Store, one: Held) -> int:
 
 
 async def _let_go(target: Store, one: Held) -> bool:
-    """Turn the mirror of a run into an ordinary run if the target has all its entries. Returns whether it did."""
+    """Turn the mirror of a run into an ordinary run if the target has all its entries. Returns `True` if it did."""
     if one.mirror_there is None or one.head != one.last:
         return False
     with shielded():

@@ -62,7 +62,7 @@ class Part(Struct, frozen=True):
 
 
 def prompt(name: str, prompts: Prompts | None = None) -> str:
-    """Return the text of a prompt, without white space around it. Raises LookupError if there is no such prompt."""
+    """Return the text of a prompt, without white space around it. Raises LookupError if no prompt has this name."""
     if prompts is not None and name in prompts:
         return prompts[name].strip()
     text = files("gesta.patterns").joinpath("prompts", f"{name}.txt")
@@ -108,7 +108,9 @@ def offer(agent: Agent) -> list[dict[str, str]]:
 async def ask(
     verbs: Verbs, agent: Agent, input: dict[str, Any], name: str, read: Callable[[str], T], causes: Sequence[Cause] = ()
 ) -> Asked[T]:
-    """Ask a role until its answer can be read, at most `TRIES` times. Return what was read, or the problem.
+    """Ask a role until its answer can be read, at most `TRIES` times.
+
+    Returns an `Asked` with the value that `read` returned, or else with the problem of the last answer.
 
     Args:
         agent: the role.
@@ -156,7 +158,7 @@ def _values(text: str) -> list[Any]:
 
 
 async def synthesise(verbs: Verbs, question: str, found: Sequence[tuple[str, Result]], prompts: Prompts | None) -> str:
-    """Ask an agent to write the answer from the findings, and return it. It is streamed as the answer of this run.
+    """Ask an agent to write the answer from the findings. Return the answer, also streamed as this run's answer.
 
     Args:
         found: each goal with its result.

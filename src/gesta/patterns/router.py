@@ -108,7 +108,7 @@ def task_type(value: Any) -> TaskType:
 async def _chosen(
     verbs: Verbs, prompt: str, input: dict[str, Any], options: list[str], prompts: Prompts | None, cause: int = 0
 ) -> Asked[Choice]:
-    """Ask a model to choose one of the options. If there is only one option, choose it without a model.
+    """Return the option that a model chose, with the reason. A single option is returned without asking a model.
 
     Args:
         prompt: name of the prompt, and of the workflow step.
@@ -124,9 +124,9 @@ async def _chosen(
 def _decide(
     verbs: Verbs, name: str, known: tuple[list[str], str], asked: Asked[Choice], task_type: str | None = None
 ) -> tuple[str, Entry]:
-    """Write a `decision` entry. Return the recorded choice, and the entry.
+    """Write a `decision` entry. Return the option that was chosen, and the entry.
 
-    If the turn was interrupted after an earlier decision, that decision is returned.
+    If the turn was interrupted after this decision was written, the written entry is returned and nothing is added.
 
     Args:
         name: name under which the workflow stores the decision, and finds it after an interruption.

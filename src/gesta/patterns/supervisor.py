@@ -1,9 +1,9 @@
 """A supervisor divides a question into goals, runs a worker agent for each goal, and answers from their findings.
 
-A child run is the recorded work of another agent that this one calls. Each goal has its own child run, which is found
-by the index of the goal in the list. So no goal is pursued twice after
-a restart, and two equal goals are kept apart. If a worker fails, its finding is the error. If the question cannot be
-divided, the whole question is the only goal.
+A child run is the recorded work of another agent that the supervisor calls. Each goal has its own child run, which is
+found by the index of the goal in the list. So no goal is pursued twice after a restart, and two equal goals are kept
+apart. If a worker fails, its finding is the error. If the question cannot be divided, the whole question is the only
+goal.
 """
 
 from collections.abc import Sequence

@@ -86,14 +86,14 @@ def local(host: str) -> bool:
 
 
 def host_name(host: str) -> str:
-    """Return a host of a request without its port and without the brackets of IPv6, in small letters."""
+    """Return the host name in a value of the HTTP header `Host`: in small letters, without port and IPv6 brackets."""
     if host.startswith("["):
         return host[1:].partition("]")[0].lower()
     return host.rpartition(":")[0].lower() if host.count(":") == 1 else host.lower()
 
 
 class Guard:
-    """ASGI middleware that refuses requests against the rules of access, and limits the bodies of all others."""
+    """ASGI middleware that refuses requests which break the rules of `Access`, and limits the size of bodies."""
 
     def __init__(self, app: ASGIApp, access: Access) -> None:
         self._app, self._access = app, access

@@ -84,7 +84,7 @@ def assembled(
 
 
 def crossing(access: Access) -> list[Middleware]:
-    """Return the middleware that allows requests from web pages of the origins in `access`, if there are any."""
+    """Return the middleware that allows requests from web pages of `access.origins`; empty without origins."""
     if not access.origins:
         return []
     allowed = Middleware(

@@ -46,7 +46,7 @@ class Refused(Exception):
         status: HTTP status.
         type_: name of the error, for programs.
         message: text for people.
-        headers: further headers of the response.
+        headers: further HTTP headers of the response.
     """
 
     def __init__(self, status: int, type_: str, message: str, headers: Mapping[str, str] | None = None) -> None:
@@ -58,7 +58,7 @@ Failed = TypeVar("Failed", bound=msgspec.Struct)
 
 
 def shown(value: Failed) -> Failed:
-    """Return an outcome or a content without the traceback of its error, which only the record contains."""
+    """Return a copy of an outcome (how a turn ended) or of an entry's content, without the traceback of its error."""
     error = getattr(value, "error", None)
     if not isinstance(error, Error) or error.traceback is None:
         return value
@@ -101,7 +101,7 @@ def failure(raised: BaseException) -> Response:
 
 
 def caller(request: Request) -> str | None:
-    """Return the W3C trace context in the header of a request; `None` if it is missing or malformed."""
+    """Return the W3C trace context in a request's HTTP headers; `None` if it is missing or malformed."""
     header = request.headers.get("traceparent")
     return header if trace_context(header) is not None else None
 

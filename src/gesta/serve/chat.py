@@ -1,8 +1,8 @@
 """OpenAI's chat completions API, for its clients and for chat front ends. Each agent is a model of this API.
 
 A turn is one message to an agent and all the work up to its answer. If the turn waits for a person, the answer is a
-text that says so. If it waits for a tool of the client, the answer is a call of that tool. Text that the model writes
-before its own tool calls is streamed as part of the answer.
+text that says so. If the turn waits for a tool of the client, the answer is a call of that tool. Text that the model
+writes before its own tool calls is streamed as part of the answer.
 """
 
 import json

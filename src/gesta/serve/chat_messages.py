@@ -21,7 +21,7 @@ DATA_URL = re.compile(r"data:([\w.+-]+/[\w.+-]+);base64,(.*)", re.DOTALL)
 
 
 class Function(Struct, frozen=True):
-    """A function of the client, or a call of one: the members `function` of OpenAI's tools and tool calls."""
+    """The member `function` of OpenAI's tools and tool calls: a function of the client, or a model's call of it."""
 
     name: str
     description: str = ""

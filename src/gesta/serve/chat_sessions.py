@@ -114,9 +114,11 @@ class Conversations:
         return next((row.run for row in rows if row.parent_run is None and row.name == agent.name), None)
 
     async def _begin(self, base: str, there: int, agent: Agent, asked: Asked, key: str) -> Place:
-        """Begin a new session with the earlier messages that the client sent, and return it with the message's key.
+        """Begin a new session with the earlier messages that the client sent. Return the session as a `Place`.
 
         Args:
+            base: name of the session without its number.
+            key: key of the new message, also in the `Place`, by which a repeated request is recognized.
             there: number of sessions that exist with this `base`.
         """
         while True:
@@ -157,8 +159,8 @@ def spoken(entries: Iterable[Entry]) -> list[tuple[str, str]]:
 def alike(said: Iterable[tuple[str, str]], shown: Iterable[tuple[str, str]]) -> bool:
     """Return whether the conversation that a client sends (`shown`) is the conversation on record (`said`).
 
-    The client may have been shown further words before an answer, so it is enough that its answer ends with the
-    recorded one. A text which says that the turn waits is not recorded, so it matches any answer or none.
+    The client may have been shown further words before an answer, so it is enough that an answer in `shown` ends with
+    the recorded answer. A text which says that the turn waits is not recorded, so it matches any answer or none.
     """
     left = list(said)
     for role, text in shown:

@@ -105,7 +105,7 @@ class Service:
                 self._record.close()
 
     def go_on(self, run: str) -> None:
-        """Continue the root run above a run in the background. Called after a person answered one of its waits."""
+        """Continue a run and its parent runs in the background. Called after a person's answer to the run."""
         self.record.start(partial(self._go_on, run))
 
     async def _go_on(self, run: str) -> None:

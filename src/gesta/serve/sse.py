@@ -51,7 +51,7 @@ class EventStream(Response):
         Args:
             lines: yields the bytes of each event.
             draining: set when the server is about to end.
-            failing: returns the last line if the iterator raises an exception.
+            failing: returns the bytes of a last event if the iterator raises an exception.
             leave: called when the stream has ended.
         """
         super().__init__(headers=HEADERS)

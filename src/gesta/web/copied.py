@@ -70,7 +70,7 @@ async def sent(said: Said, head: int, room: Room) -> Answers:
     """Yield the requests that the run sent to its model: their list, and the newest ones in full while there is room.
 
     Args:
-        head: seq of the last entry. If the run has no request, it names the request that would be sent next.
+        head: seq of the last entry. If the run has no request, `head` stands for the request that would be sent next.
     """
     seqs, total = list[int](), 1
     while len(seqs) < total:
@@ -94,7 +94,7 @@ async def sent(said: Said, head: int, room: Room) -> Answers:
 
 
 async def _whole(said: Said, seq: int, facts: dict[str, Any]) -> Answers:
-    """Yield the parts of one model request: its header, its messages, its body as text, and the bytes of the body.
+    """Yield the parts of one model request: header (model, tools), messages, body as text, and the bytes of the body.
 
     Args:
         seq: seq of the request.

@@ -117,7 +117,7 @@ class Pages:
         return [fell(each, deaths[each.seq]) if each.seq in deaths else each for each in made]
 
     async def why(self, run: str, seq: int | None) -> dict[str, Any]:
-        """Return the explanation of an entry: the entries from which it was made, and the passages it repeats of them.
+        """Return the explanation of an entry: the entries from which it was made, and their passages that it repeats.
 
         Args:
             seq: seq of the entry; `None` for the last answer of the run.
@@ -133,7 +133,7 @@ class Pages:
         }
 
     async def graph(self, run: str, seq: int | None, shown: Shown) -> dict[str, Any]:
-        """Return the explanation of an entry as a picture, with the coordinates of every node, group and edge.
+        """Return the data for drawing the explanation of an entry: coordinates of every node, group and edge.
 
         Args:
             seq: seq of the entry; `None` for the last answer of the run.

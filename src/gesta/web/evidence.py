@@ -144,7 +144,7 @@ class Evidence:
         """Check one run and return its flaws.
 
         A run of more than `large` entries is not checked here. Instead, the flaws are returned that the last finished
-        check of the whole record found in it. `checked` is false if no check of the whole record has finished.
+        check of the whole record found in this run. `checked` is false if no check of the whole record has finished.
         """
         store, own = self._record.store, [head for each in self.heads for head in each if head.run == row.run]
         flaws, checked, last = list[Flaw](), row.head <= self.large, self._last()

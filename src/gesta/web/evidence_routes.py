@@ -15,7 +15,7 @@ from gesta.web.evidence import Evidence, heads_in
 
 
 class HasEvidence(Protocol):
-    """The part of `Pages`, the object that makes a record's pages, which the functions here use."""
+    """The attributes that the functions here need. `Pages`, which makes the pages of a record, has them."""
 
     @property
     def record(self) -> Record:

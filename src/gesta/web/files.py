@@ -1,4 +1,4 @@
-"""Sends the images and files of entries, with headers that keep a browser from running them as a page or a script."""
+"""Sends the images and files of entries, with HTTP headers that keep a browser from running a file as a script."""
 
 from typing import Any
 

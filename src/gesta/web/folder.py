@@ -69,7 +69,7 @@ class FolderCopy:
         """Prepare a copy; nothing is written yet.
 
         Args:
-            rows: the runs to copy; the page opens with the first one.
+            rows: the runs to copy; the page opens with the first of these runs.
             told: called after each file with the number of files written so far.
         """
         self._pages, self._rows, self._told = pages, rows, told
@@ -152,7 +152,7 @@ class FolderCopy:
                     line["parts"].remove(part)
 
     async def _whys(self, answers: list[tuple[int, list[int]]], done: Copied) -> AsyncIterator[tuple[str, bytes]]:
-        """Yield the explanations of answers: the last answer of each run first, then the others, newest first."""
+        """Yield the explanations of answers: the last answer of each run first, then its earlier answers."""
         last = [(place, found[-1]) for place, found in answers if found]
         others = [(place, seq) for place, found in answers for seq in found[-2::-1]]
         size = 0
@@ -216,7 +216,7 @@ class FolderCopy:
 def _staged(folder: Path) -> Iterator[Path]:
     """Yield an empty folder to write to.
 
-    Afterwards move its files into place; if the block failed, remove them. Raises Stop.
+    After the block, the files in the folder are moved into place or, if the block failed, removed. Raises Stop.
     """
     made, parts = not folder.exists(), folder / PARTS
     _check(folder)
@@ -253,7 +253,7 @@ def _check(folder: Path) -> None:
 
 
 def _pages(facts: dict[str, Any]) -> list[tuple[str, bytes]]:
-    """Return the name and bytes of the files that every copy has: page, style, icon, script, and mark."""
+    """Return the name and bytes of the files that every copy has: page, style, icon, script, and `MARK`."""
     page = (STATIC / "index.html").read_text(encoding="utf-8")
     if MODULE not in page:
         raise BadModule(f"index.html does not load the pages by {MODULE}.")

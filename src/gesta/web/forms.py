@@ -133,7 +133,7 @@ def _row(row: FormRow, notes: str) -> dict[str, Any]:
 
 
 class HasForms(Protocol):
-    """The part of `Pages`, the object that makes a record's pages, which the functions here use."""
+    """The attributes that the functions here need. `Pages`, which makes the pages of a record, has them."""
 
     @property
     def forms(self) -> FormPages:

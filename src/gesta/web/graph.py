@@ -1,4 +1,4 @@
-"""The lineage of an answer as a picture: nodes (entries it was made from), edges between them, and their places.
+"""The lineage of an answer as a picture: nodes (the entries it was made from), edges between them, and their places.
 
 A run is a list of entries; a turn is the work on one message. Each turn of a run is a group; the turns of a sub-agent
 are inside the turn that called it. A picture with more than `FOLDED` nodes has its groups folded into one card each,
@@ -70,7 +70,7 @@ class Group(Struct):
 def pictured(
     found: Explanation, passages: Sequence[Drawn], kept: Collection[str], runs: dict[str, RunFacts], shown_as: Shown
 ) -> dict[str, Any]:
-    """Return the picture of an explanation: nodes and groups with their places, edges with their corners.
+    """Return the data for drawing an explanation: nodes and groups with their places, edges with their corners.
 
     Args:
         passages: passages of the sources that the answer repeats.
@@ -109,7 +109,7 @@ def pictured(
 
 
 def _near(found: Explanation, kept: Collection[str], repeated: Collection[str]) -> list[Node]:
-    """Return the nodes that an answer drew on, without the types in `BETWEEN`.
+    """Return the nodes that an answer drew on, without nodes of the types in `BETWEEN`.
 
     Instructions are returned only if their run has other such nodes, or if the answer repeats words of them.
     """
@@ -138,7 +138,7 @@ def _causes(nodes: Iterable[Node], shown: Collection[str]) -> dict[tuple[str, st
 
 
 def _instructions(shown: Sequence[Node]) -> dict[tuple[str, str], str]:
-    """Return an edge from each instructions node to the first later node of the same run that is not a question."""
+    """Return edges as pairs of node ids: from instructions to the first later node of the run, questions excluded."""
     edges = dict[tuple[str, str], str]()
     for node in shown:
         if node.type == "Instructions":

@@ -1,4 +1,4 @@
-"""Places boxes in layers from top to bottom: each box is below those it was made from. A box may contain boxes.
+"""Places boxes in layers from top to bottom: each box is below the boxes it was made from. A box may contain boxes.
 
 An edge to the next layer is a straight line. Any other edge runs in a lane (a vertical track) at the right side of the
 box that contains both of its ends, so that no box hides it. Edges with a common end share a lane. The same input always
@@ -56,13 +56,13 @@ class Edge(Struct):
 
 
 class Link(Struct):
-    """An edge within the box that contains both ends, which are in its inner boxes `above` and `below`."""
+    """An edge whose ends are in two neighbours, `above` and `below`: boxes directly inside the same outer box."""
 
     edge: Edge
     above: Box
     below: Box
     lane: int = -1
-    """Number of its lane, from 0; -1 for a straight line."""
+    """Number of the edge's lane, from 0; -1 for a straight line."""
 
 
 def lay_out(root: Box, edges: Iterable[Edge]) -> None:

@@ -1,9 +1,9 @@
 """The explanations of answers for the pages. The entries of the last run that was asked about stay in memory.
 
 A record is the store of all runs, and a run is a list of entries; a seq is the number of an entry in its run. An
-explanation names the entries that an answer was made from. A page asks for the same one three times: as a list, and as
-two pictures; a folder of pages asks for those of all answers of a run. So the entries of a run are read once, and after
-that only new entries are added. The words of each text are split once.
+explanation names the entries that an answer was made from. A page asks for the same explanation three times: as a list,
+and as two pictures; a folder of pages asks for those of all answers of a run. So the entries of a run are read once,
+and after that only new entries are added. The words of each text are split once.
 """
 
 from collections.abc import Collection, Sequence

@@ -62,7 +62,7 @@ class Listed(Struct, kw_only=True):
 
 
 def asked(given: Mapping[str, str]) -> Asked:
-    """Return the request that the query of an address states. Values of a wrong form are ignored."""
+    """Return the request for the list that an address's query describes. Values of a wrong form are ignored."""
     days = {name: given.get(name, "") for name in ("since", "until")}
     days = {name: day for name, day in days.items() if DAY.fullmatch(day)}
     sort: Sort = next((sort for sort in SORTS if sort == given.get("sort")), "newest")
@@ -127,7 +127,7 @@ class Listing:
     async def _read(self, wanted: Asked) -> tuple[float, RunIndex | None]:
         """Return the share of entries read so far (0 to 1), and the index from which to make the list.
 
-        The index is that of all runs if it is complete. Otherwise it covers the newest runs only. It is `None` if
+        The index is that of all runs if it is complete. Otherwise it covers the newest runs only. `None` if
         filters, order or words need the complete index, which is not ready.
         """
         narrow = replace(wanted.filter, after=0, limit=None) != SessionFilter(limit=None) or wanted.words

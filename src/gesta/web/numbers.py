@@ -1,6 +1,6 @@
 """Numbers in the addresses of the pages: in a path, as `{seq:number}`, and in a query.
 
-A number with more than 15 digits is none, because stores cannot hold it in a column.
+More than 15 digits are not accepted as a number, because stores cannot hold it in a column.
 """
 
 import re
@@ -31,7 +31,7 @@ def number(request: Request, name: str, otherwise: int) -> int:
 
 
 def number_in(text: str, otherwise: int) -> int:
-    """Return the number that a text states; `otherwise` if it states none."""
+    """Return the number that a text states; `otherwise` if the text is not a number."""
     return int(text) if NUMBER.fullmatch(text) else otherwise
 
 

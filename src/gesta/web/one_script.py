@@ -27,7 +27,7 @@ def one_script(modules: Mapping[str, str], first: str, instead: Mapping[str, str
 
     Args:
         modules: the text of each module by file name.
-        first: file name of the module where the program begins.
+        first: file name of the module that imports, directly or indirectly, all others.
         instead: modules to replace by others, as in `{"source.js": "folder.js"}`.
 
     Raises:

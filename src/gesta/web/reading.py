@@ -47,8 +47,8 @@ async def readable(store: Store, row: Row, run: str = "", last: datetime = NEVER
     """Return the entry of a stored row; if it cannot be read, a substitute that says why.
 
     Args:
-        run: the run that is read, which may share the entry with another run; by default that of the row.
-        last: time of the entry before it, used if the time of the row cannot be read.
+        run: the run that is read, which may share the entry with another run; by default the run that the row names.
+        last: time of the entry before this row, used if the time of the row cannot be read.
     """
     try:
         run = run or row.run
@@ -67,7 +67,7 @@ async def readable(store: Store, row: Row, run: str = "", last: datetime = NEVER
 
 
 def fitting(entry: Entry) -> Entry:
-    """Return an entry; a substitute that says why, if a member of its content has a wrong type."""
+    """Return the entry unchanged or, if a member of its content has a wrong type, a substitute that says so."""
     wrong = unfit(entry.content)
     if wrong is None:
         return entry

@@ -123,7 +123,7 @@ class SentPages:
         }
 
     async def made(self, run: str, wanted: Wanted) -> Made:
-        """Return a rebuilt request. If the entry is not a request, the request that would be sent after it is built.
+        """Return a rebuilt request. For an entry that is no request, return the request that would be sent after it.
 
         Raises:
             Refused: there is no such entry, formatter or provider.
@@ -155,10 +155,10 @@ class SentPages:
         return [_message(one, place) for place in range(len(one.request.blocks))[after : after + limit]]
 
     async def message(self, name: str, wanted: Wanted, place: int, *, before: bool) -> dict[str, Any]:
-        """Return the uncut text of the message with the index `place`, from 0. Raises Refused if there is none.
+        """Return the uncut text of the message with the index `place`, from 0. Raises Refused if no message has it.
 
         Args:
-            before: whether to look in the request before this one.
+            before: whether to return a message of the run's previous request instead.
         """
         found = (await self.made((await self.record.find(name)).run, wanted)).found
         one = found.before if before else found.one
@@ -193,7 +193,7 @@ def ways() -> dict[str, Any]:
 
 
 def _made(entries: Sequence[Entry], wanted: Wanted) -> Made:
-    """Rebuild a request from its entries and those before it.
+    """Return a request, rebuilt from its entries and the entries before them.
 
     If the request is not on record, or its own formatter or encoder is unknown here, `UNSAID` and `ENCODER` are used.
     Raises Refused if `wanted` names an unknown formatter or model.
@@ -221,7 +221,7 @@ def _indented(made: Made) -> tuple[dict[str, Any], str]:
 
 
 def _step(step: dict[str, Any], found: Difference) -> dict[str, Any]:
-    """Return a changed message as JSON. A changed or removed message also has its earlier form."""
+    """Return one difference between two requests as JSON: the message and, if changed or removed, its earlier form."""
     place, was = step.get("place"), step.get("was")
     told = dict(step)
     if place is not None:

@@ -36,7 +36,7 @@ class Exchange(Struct):
 
 
 def question_of(params: Mapping[str, Any], server: str) -> ToolQuestion:
-    """Return the question to a person for an elicitation. Its answer is an object, or `decline` or `cancel`.
+    """Return the question to a person for an elicitation. The answer is an object, or `decline` or `cancel`.
 
     For a URL that the person is to open, the answer is `accept`, `decline` or `cancel`.
     """

@@ -93,7 +93,7 @@ class Connection:
     async def _list(self) -> None:
         """List the tools, resources and prompts of the server if they may have changed since the last time.
 
-        Raises NoServer.
+        Raises NoServer if the server does not answer.
         """
         link = await self.link()
         if not link.changed:
@@ -157,8 +157,9 @@ class Connection:
     async def lane(self, link: Link) -> AsyncIterator[None]:
         """Return a context manager in which a call is made.
 
-        In it, calls run one at a time if the server's requests do not say which call they belong to. A call also waits
-        until the calls that were begun before this was known have ended, or are held open.
+        In this context, calls run one at a time if the server's requests do not say which call they belong to. A call
+        also waits until the calls that were begun before the server first made such a request have ended, or are held
+        open.
         """
         if not self._alone or link.modern:
             yield
@@ -206,7 +207,7 @@ class Connection:
             flight.cancel()
 
     def held(self, context: Context) -> Flight | None:
-        """Return the call that was held open for the tool call of this context. It is no longer held afterwards.
+        """Return the call that was held open for the tool call of this context. Its hold ends.
 
         Returns `None` if no call was held, or if it has failed meanwhile.
         """

@@ -1,4 +1,4 @@
-"""A link is one connection to a server, kept by a task of its own. It begins once and ends once.
+"""A link is one connection to a server, kept by a task of its own. A link begins once and ends once.
 
 The task is shielded from cancellation, because it outlives the turns that use the connection; it ends when `close` is
 called. Its failure is stored, not raised. The link also ends if the server ends; the next call then makes a new link.
@@ -83,7 +83,7 @@ class Link:
         return self.client.session.initialize_result is None
 
     def close(self) -> None:
-        """End the link. If it has not begun yet, its start is cancelled."""
+        """End the connection. If the connection is still being started, cancel the start."""
         self.over = True
         self._closing.set()
         if self._opening and not self.began.is_set():
@@ -92,14 +92,14 @@ class Link:
     def _spawned(self) -> None:
         """Allow `close` to cancel the start of the link from now on.
 
-        If it were cancelled earlier, a server process that is just being started would be left running.
+        If the start were cancelled earlier, a server process that is just being started would be left running.
         """
         self._opening = True
         if self._closing.is_set():
             self._scope.cancel()
 
     async def keep(self) -> None:
-        """Begin the connection, and keep it until it is closed or lost. This is the body of the link's task."""
+        """Begin the connection, and keep it until it is closed or lost. The link's task runs this method."""
         try:
             with self._scope:
                 async with anyio.create_task_group() as self.tasks, self._opened() as self.client:

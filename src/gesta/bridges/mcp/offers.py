@@ -2,7 +2,7 @@
 
 The server is not trusted: its names, descriptions and schemas are checked, and their sizes are limited. A tool that
 cannot be offered to a model is left out with a warning. Resources and prompts become two more tools, `read_resource`
-and `get_prompt`, which only read; their descriptions list what there is. The effect policy of a tool says whether a
+and `get_prompt`, which only read; their descriptions list what can be read. The effect policy of a tool says whether a
 call may be repeated whose outcome is not known.
 """
 

@@ -1,6 +1,7 @@
 """The function of a tool of an MCP server: it makes the call, and answers the requests that the server makes during it.
 
-An attempt is one try of a tool call, which is on record before it starts. Its state is kept for the next attempt.
+An attempt is one try of a tool call, which is on record before it starts. The state of an attempt is kept for the next
+one.
 """
 
 from collections.abc import Mapping
@@ -155,7 +156,7 @@ class RemoteTool:
     async def _open_pages(self, flight: Flight, asker: Asker) -> None:
         """Ask a person to open the pages that a server requires before a call.
 
-        Raises NeedsAnswer until the person has answered, and ToolError if a page was declined or none is named.
+        Raises NeedsAnswer until the person has answered. Raises ToolError if the person declined or no page is named.
         """
         data = getattr(flight.failure, "data", None)
         pages = data.get("elicitations") if isinstance(data, dict) else None
@@ -188,9 +189,9 @@ def counted(flight: Flight) -> dict[str, Any]:
 
 
 def _resumed(state: Mapping[str, Any], answers: Mapping[str, Any]) -> tuple[Any, str | None, bool]:
-    """Return the answers for a repeated call, the server's state that belongs to them, and whether there are any.
+    """Return the answers for a repeated call, the server's state that belongs to them, and whether there are answers.
 
-    They come from the state of an earlier attempt, in which the server returned questions.
+    The answers belong to questions that the server returned in an earlier attempt, whose state is `state`.
     """
     if "parts" not in state:
         return None, None, False

@@ -2,8 +2,8 @@
 
 The library `mcp` does not report why a request failed, and it ends all calls if one connection is refused. Here a
 failure is turned into a JSON-RPC error for the failed request alone, which says whether the request was sent. A random
-word in its data distinguishes it from errors that the server sent. Header values may be functions, which are called for
-each request.
+word in this error's data distinguishes it from errors that the server sent. Header values may be functions, which are
+called for each request.
 """
 
 import inspect
@@ -130,7 +130,7 @@ class Sender(httpx2.AsyncClient):
 
 
 async def _given(name: str, function: Any) -> str:
-    """Return the value of a header from its function, and register the value as a secret. Raises HeaderFailed."""
+    """Return the value of an HTTP header, made by its `function`, and register it as a secret. Raises HeaderFailed."""
     try:
         made = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
         found = function() if made else await anyio.to_thread.run_sync(function)

@@ -22,13 +22,13 @@ from gesta.function_tool.source import Start
 
 
 class McpSource(Struct, frozen=True):
-    """A server with the rules for its tools, to be put among the tools of an agent. It does no I/O."""
+    """A server with the rules for its tools, to be put among the tools of an agent. Making a source does no I/O."""
 
     spec: Spec
     rules: Rules
 
     def __repr__(self) -> str:
-        """Return the call of `gesta.mcp` with the server, without secrets."""
+        """Return the text of the call of `gesta.mcp` that makes this source, without secrets."""
         return f"gesta.mcp({self.spec.shown!r})"
 
     @property
@@ -50,7 +50,7 @@ class McpSource(Struct, frozen=True):
         ]
 
     def open(self, start: Start) -> Connection:
-        """Return a connection for a record. It contacts the server only when the tools are first needed."""
+        """Return a connection for a record. The connection contacts the server when the tools are first needed."""
         return Connection(self.spec, start, _calling)
 
 

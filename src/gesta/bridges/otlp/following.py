@@ -1,9 +1,9 @@
 """Reads a record from a stored place on, and sends its spans until the receiver has accepted them.
 
 Memory holds only the open turns and one batch of spans: while a receiver does not answer, the record is not read
-further. Only one exporter at a time sends a record to an endpoint. To ensure this, it holds a lease (a lock in the
-store) under the name of a run that does not exist; other exporters wait for that lease. The place is the position of
-the last entry whose spans were all sent.
+further. Only one exporter at a time sends a record to an endpoint. To ensure this, the exporter holds a lease (a lock
+in the store) under the name of a run that does not exist; other exporters wait for that lease. The place is the
+position of the last entry whose spans were all sent.
 """
 
 import hashlib
@@ -108,8 +108,7 @@ class Exporter:
 
         Raises:
             TracingError: the receiver refuses this client, or did not accept a message in `TRIES` tries. Or the file of
-                the
-                stored place cannot be read or written. Or another exporter is sending this record to the endpoint.
+                the stored place cannot be read or written. Or another exporter sends this record to the endpoint.
         """
         await self._follow(once=True)
         return self.counts

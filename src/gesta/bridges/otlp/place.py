@@ -1,8 +1,8 @@
 """The stored place of an exporter: the entry up to which a record was sent, and the metrics up to there.
 
-It is a small file, which is always replaced as a whole. It contains the digest of that entry. If the record was
-restored from a backup and then got other entries, the digest differs, and the record is sent again from its first
-entry.
+The place is a small file, which is always replaced as a whole. The file contains the digest of that entry. If the
+record was restored from a backup and then got other entries, the digest differs, and the record is sent again from its
+first entry.
 """
 
 import hashlib
@@ -35,7 +35,8 @@ class Place(Struct, kw_only=True):
 def place_file(store: Store, endpoint: str, given: str | os.PathLike[str] | None = None) -> Path:
     """Return the path of the file that stores a place: `given`, or a file for this record and endpoint.
 
-    That file is in the folder GESTA_STATE, or else in `gesta` under XDG_STATE_HOME, or else in `~/.local/state/gesta`.
+    The latter file is in the folder GESTA_STATE, or else in `gesta` under XDG_STATE_HOME, or else in
+    `~/.local/state/gesta`.
     """
     if given is not None:
         return Path(given)

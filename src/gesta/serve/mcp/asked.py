@@ -95,7 +95,7 @@ def _flat(schema: dict[str, Any]) -> bool:
 
 
 async def take_in(record: Record, form: Form, result: ElicitResult, by: str) -> bool:
-    """Record the answers that a person gave in a form. Return `False` if the person gave none.
+    """Record the answers that a person gave in a form. Return whether the person gave an answer.
 
     If somebody else has ended the wait in the meantime, the answers are ignored.
 

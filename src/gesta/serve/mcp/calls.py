@@ -60,7 +60,7 @@ class Running:
 
 
 class Call:
-    """One message of a client to an agent, and the turn that answers it."""
+    """One message of a client to an agent, and the turn that answers the message."""
 
     def __init__(self, record: Record, agent: Agent[Any], message: str, options: MessageOptions) -> None:
         """Prepare a call. The turn begins with `start`.
@@ -105,7 +105,7 @@ class Call:
                 self.ended.set()
 
     async def _taken(self, hear: Listener) -> Outcome[Any] | None:
-        """Run the turn, and return its outcome. If another process runs it already, wait for its end there."""
+        """Run the turn, and return its outcome. If another process runs the turn, wait until it ends there."""
         agent, message = self.agent, self.message
         try:
             return await self.record.run(agent, message, listener=hear, **self._options)
@@ -170,7 +170,7 @@ def new_key() -> str:
 
 
 def session_of(client: str, key: str) -> str:
-    """Return the name of the session for a message that names no session. It depends only on client and key."""
+    """Return a session name for a message that names no session. Equal `client` and `key` make equal names."""
     return f"mcp-{digest_of([client, key])[:16]}"
 
 

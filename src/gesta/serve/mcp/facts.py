@@ -115,7 +115,7 @@ async def log(record: Record, asked: Log) -> list[Row]:
 
 
 async def show(record: Record, asked: Show) -> list[Row]:
-    """Return one entry, or the last request. Raises GestaError if there is none."""
+    """Return one row: the entry `asked.entry`, or else the last request. Raises GestaError if there is none."""
     row = await record.find(asked.run)
     if asked.entry is not None:
         found = await rows_of(record.store, row.run, asked.entry - 1, limit=1)
@@ -127,12 +127,12 @@ async def show(record: Record, asked: Show) -> list[Row]:
 
 
 async def why(record: Record, asked: Why) -> list[Row]:
-    """Return the nodes of an explanation, each with its sources."""
+    """Return one row for each node of an explanation: an entry and the entries that it was made from."""
     return nodes(await explained(record, asked.run, asked.entry))
 
 
 async def find(record: Record, asked: Find) -> list[Row]:
-    """Return the entries that contain the words."""
+    """Return one row for each entry that contains the words of `asked`."""
     given = {name: getattr(asked, name) for name in asked.__struct_fields__}
     return [hit_facts(hit) for hit in await matches(record, FindOptions(**given))]
 

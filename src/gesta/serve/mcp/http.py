@@ -1,4 +1,4 @@
-"""Serves MCP over streamable HTTP: at one path of the application, with the same rules of access as all others.
+"""Serves MCP over streamable HTTP: at one path of the application, with the same rules of access as all other paths.
 
 Clients of protocol version 2026-07-28 need no session. Older clients have a session in the memory of this server; after
 a restart the client is told that the session is gone, and begins another one. Turns (messages to agents, and the work

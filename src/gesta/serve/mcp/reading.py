@@ -256,7 +256,7 @@ def fitting(rows: Sequence[dict[str, Any]], bounds: Bounds) -> tuple[list[str], 
 
 
 def _few(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a row with only its first `FEW` members that are short."""
+    """Return a copy of a row with its first `FEW` short members. All other members are left out."""
     small = [(key, value) for key, value in row.items() if len(key) < SHORT and len(str(value)) < SHORT]
     return dict(small[:FEW])
 

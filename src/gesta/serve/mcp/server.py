@@ -226,9 +226,9 @@ def _said(params: CallToolRequestParams) -> Said:
 
 
 def _key(ctx: Context, params: CallToolRequestParams) -> str | None:
-    """Return the key of a message that is not among the arguments: from a header, `_meta`, or an earlier result.
+    """Return the key of a message whose arguments state none: from an HTTP header, `_meta`, or an earlier result.
 
-    If there is none, the key is made from the HTTP session and the id of the request; `None` without a session.
+    If none of these states a key, it is made from the HTTP session and the request's id; `None` without a session.
     """
     given = (cast("dict[str, Any]", params.meta or {}).get(f"{META}key"), params.request_state)
     header = ctx.request.headers.get("idempotency-key") if ctx.request is not None else None
@@ -249,7 +249,7 @@ def _may_ask(ctx: Context, outcome: Outcome[Any]) -> bool:
 
 
 def caller_of(ctx: Context) -> str | None:
-    """Return the W3C trace context of a call, from `_meta` or the header; `None` if there is none."""
+    """Return the W3C trace context of a call, from `_meta` or an HTTP header; `None` if neither states it."""
     given = cast("dict[str, Any]", ctx.meta or {}).get("traceparent")
     if isinstance(given, str) and trace_context(given) is not None:
         return given
@@ -267,9 +267,9 @@ def connection_of(ctx: Context) -> str:
 
 
 def place_of(ctx: Context) -> Place:
-    """Return the pair by which a cancellation finds its call: HTTP session and request id.
+    """Return the pair of HTTP session and request id, by which a later cancellation finds this call.
 
-    If the client cannot send a cancellation, the pair is a new one.
+    If the client cannot send a cancellation, the pair is unique: no cancellation matches it.
     """
     connection = connection_of(ctx)
     return (connection, str(ctx.request_id)) if connection or ctx.request is None else ("alone", new_key())

@@ -63,7 +63,7 @@ class Catalog(Struct, frozen=True, kw_only=True):
         return self.item(name, "prompt")
 
     def tools(self, *names: str) -> list[Tool]:
-        """Run the files that define some tools, and return the tools in the order of their names here.
+        """Run the files that define some tools, and return the tools in the order of `names`.
 
         Raises:
             NotInCatalog: there is no tool of that name, or its file makes no such tool when it runs.
@@ -95,7 +95,7 @@ class Catalog(Struct, frozen=True, kw_only=True):
 
         Args:
             words: the words, separated by spaces or other signs.
-            kind: only tools, or only prompts.
+            kind: `tool` or `prompt`, to return only items of this kind.
             annotations: annotations that an item must have, all of them.
             limit: greatest number of items.
         """

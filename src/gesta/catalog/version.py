@@ -68,7 +68,7 @@ class History:
         return Version(identifier=commit, dirty=path in self._dirty, at=at)
 
     def of_folder(self, paths: Iterable[str]) -> Version:
-        """Return the version of the folder. Whether it is dirty depends only on the files in `paths`."""
+        """Return the version of the folder. The version is dirty if a file in `paths` differs from the last commit."""
         every = list(paths)
         if self._head is None:
             return self._raw(every)

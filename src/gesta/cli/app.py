@@ -184,6 +184,6 @@ def _warned() -> Iterator[None]:
 
 
 def silenced() -> int:
-    """Discard all output from now on, because its reader has closed the pipe, and return the exit code for that."""
+    """Discard all output from now on, because its reader closed the pipe. Return the exit code for a closed pipe."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return BROKEN_PIPE

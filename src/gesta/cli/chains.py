@@ -189,14 +189,14 @@ class Page:
         return None
 
     def _host(self, run: str) -> str | None:
-        """Return the id of the first shown node of another run that was made from a node of the run `run`, if any."""
+        """Return the id of the first node shown that is of another run and was made from a node of `run`, if any."""
         ids = {node.id for node in self._nodes.values() if node.run == run}
         return next((node.id for node in self._kept.values() if node.run != run and ids & set(node.derived_from)), None)
 
     def _arrow(self, node: Node) -> str:
         """Return an arrow and the numbers of the nodes from which a node was made, such as ` ← 3, 4`.
 
-        The text is empty if the only such node is the one above it in the tree.
+        The text is empty if the node was made only from the node above it in the tree.
         """
         if list(node.derived_from) == [self._over.get(node.id)] or not node.derived_from:
             return ""
@@ -210,7 +210,7 @@ class Page:
 
     @staticmethod
     def _number(node: Node, run: str) -> str:
-        """Return the seq of a node. For a node of another run, the start of that run's id comes before it."""
+        """Return the seq of a node as text; for a node of another run than `run`, after the start of its run's id."""
         return str(node.seq) if node.run == run else f"{harmless(node.run[:8])}.{node.seq}"
 
     def _marked(self, node: Node) -> str:

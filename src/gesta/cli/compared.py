@@ -55,7 +55,7 @@ from gesta.stores.common import private
 
 
 def replay(options: ReplayOptions) -> int:
-    """Replay a run and the runs below it, and print the first difference. Returns the exit code."""
+    """Replay a run and the runs below it, and print the first difference from the record. Returns the exit code."""
     agent = load(options.agent)
 
     async def work(record: Record) -> tuple[Replayed, Runs]:

@@ -82,7 +82,7 @@ def work(job: Job, voice: Voice, first: Work) -> int:
     Returns the exit code. Ctrl-C leaves the turn open.
 
     Args:
-        first: starts or resumes the run; after each answer the run is resumed.
+        first: function that starts or resumes the run, called once. After each answer of the person the run is resumed.
     """
     try:
         outcome = _stretch(job, voice, first)

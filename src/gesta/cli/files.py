@@ -95,7 +95,7 @@ def _whole(facts: dict[str, int], path: str | None) -> str:
 def kept_heads(words: Iterable[str]) -> list[list[Head]]:
     """Return the heads that the user named. Each word is a head or the path of a file of heads; else Stop is raised.
 
-    The first list has the heads given one by one, if there are any. Each file makes a list of its own.
+    The first list has the heads that the user typed, if there are any. Each file makes a further list.
     """
     named, files = list[Head](), list[list[Head]]()
     for word in words:

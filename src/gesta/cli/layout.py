@@ -38,7 +38,7 @@ def _broken(line: str, width: int) -> list[str]:
 
 
 def fold(lines: list[str], most: int | None) -> list[str]:
-    """Return the first `most` lines. If there are more, a last line says how many were left out. `None` returns all."""
+    """Return the first `most` lines. If there are more, a last line counts them. `most=None` returns all."""
     if most is None or len(lines) <= most + 1:
         return lines
     return [*lines[:most], f"... {len(lines) - most:,} lines more"]

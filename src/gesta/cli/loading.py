@@ -143,7 +143,7 @@ def _is_file(place: str) -> bool:
 
 
 def _no_name(address: str) -> str:
-    """Return the message for an address without the name of an agent. It lists the agents in the file."""
+    """Return the message for an address without the name of an agent. The text lists the agents in the file."""
     if not _is_file(address):
         return f"{address!r} names no agent. {FORM}"
     return f"{address!r} names a file, but no agent in it. {_listed(_agents(_file(address)), address)}"
@@ -172,7 +172,7 @@ class _AsItStands(SourceFileLoader):
 
 
 def _file(place: str) -> ModuleType:
-    """Import a file, and return the module. Its own imports are searched in its own folder first, as for a script."""
+    """Import a file, and return the module. The file's imports are searched in its folder first, as for a script."""
     path = Path(place)
     if not os.path.isfile(place):  # noqa: PTH113 - as above
         there = [each.name for each in path.parent.glob("*.py")] if os.path.isdir(path.parent) else []  # noqa: PTH112

@@ -1,6 +1,6 @@
 """Implements the commands `find`, which searches for words, and `stats`, which counts tokens, cost and errors.
 
-Both read a record, the store of all runs. An entry is one event of a run, such as a message or a call.
+Both commands read a record, the store of all runs. An entry is one event of a run, such as a message or a call.
 """
 
 import sys

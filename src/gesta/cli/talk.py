@@ -1,7 +1,8 @@
 """Output of the commands: data on stdout, messages on stderr, and no text that controls a terminal.
 
-A record (the store of all runs) holds text of models, tools and strangers. It may contain escape sequences, marks that
-reverse the direction of text, and lone surrogates. `harmless` replaces them by escapes, as in Python source.
+A record (the store of all runs) holds text of models, tools and strangers. Such text may contain escape sequences,
+marks that reverse the direction of text, and lone surrogates. `harmless` replaces these characters by escapes, as in
+Python source.
 """
 
 import json
@@ -28,7 +29,7 @@ RED, DIM, BOLD, PLAIN = "31", "2", "1", "0"
 
 
 class Screen:
-    """A text stream for people. It removes the secrets of this process from everything that is written to it."""
+    """A text stream for people, which removes the secrets of this process from everything that is written to it."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream, self._flow = stream, Flow(SECRETS)
@@ -36,7 +37,7 @@ class Screen:
     def write(self, text: str) -> int:
         """Write a text without secrets.
 
-        If the end of the text may be the beginning of a secret, it is held back for the next call.
+        If the end of the text may be the beginning of a secret, that end is held back for the next call.
         """
         self._stream.write(self._flow.feed(text))
         return len(text)
@@ -88,7 +89,7 @@ def json_line(value: Any) -> str:
 
 
 def json_harmless(text: str) -> str:
-    """Return a JSON text in which escapes replace characters that control a terminal. Its values do not change."""
+    """Return a JSON text in which escapes replace characters that control a terminal. It encodes the same values."""
     return HOSTILE.sub(_json_escaped, text)
 
 

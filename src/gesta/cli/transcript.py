@@ -1,8 +1,8 @@
 """Shows a run as a conversation: messages, tool calls with their results, and how each turn ended.
 
 A run is the list of entries of one conversation of an agent. A span is a named part of it, from a `begin` to an `end`.
-Entries that only Gesta itself needs (headers, requests, attempts) are left out, unless `--all` is set. Every kind of
-entry has its own line here. No text that is shown can control a terminal.
+Entries that only Gesta itself needs (such as requests to a model, and attempts to run a tool) are left out, unless
+`--all` is set. Every kind of entry has its own line here. No text that is shown can control a terminal.
 """
 
 import json

@@ -72,7 +72,8 @@ class Voice:
 
         Args:
             event: print only up to the entry of this event, and the calls from the same reply. If the event withdraws a
-                reply, print up to that reply, or up to the fault that ended it. Without an event, print all entries.
+                reply, print up to that reply, or up to the `fault` entry that records why it failed. Without an event,
+                print all entries.
         """
         assert self._told is not None
         assert self.run is not None

@@ -62,18 +62,18 @@ class Meant(NamedTuple):
 
 
 async def meant(store: Store, waiting: Waiting | str, kinds: Sequence[str], wanted: int | None, now: datetime) -> Meant:
-    """Return the one wait that a person's answer is about. An earlier answer may have ended it already.
+    """Return the one wait that a person's answer is about. An earlier answer may have ended this wait already.
 
     Args:
         store: the store of the record.
-        waiting: the wait itself, or the id of its run or of a run above it.
+        waiting: the wait itself, or the id of the run that waits or of a run above that run.
         kinds: kinds of waits that the answer can be about, such as `approval`.
         wanted: seq of the call, or of the request, question or attempt; `None` if only one wait fits.
-        now: the time with which expiry is compared.
+        now: the present time, which decides whether a request for approval has expired.
 
     Raises:
         NotWaiting: no wait fits, or several do.
-        Expired: the request has expired.
+        Expired: the request for approval has expired.
         RunMirrored: the run is continued in another record.
         NoRun: there is no such run.
     """
@@ -118,9 +118,9 @@ async def said(store: Store, run: str, of: int | None) -> Word | None:
 
 
 async def sent_as(store: Store, about: Waiting, key: str) -> Word | None:
-    """Return the answer that was sent with a key; `None` if there is none.
+    """Return the answer about a wait that was sent with the key `key`; `None` if there is none.
 
-    It is read from the inbox, or from the record if a turn has taken it from the inbox since.
+    The answer is read from the inbox of the run, or from the run's entries if a turn has already made an entry of it.
     """
     for letter in await store.inbox(about.run):
         if letter.key == key and isinstance(content := decode_content(letter.content, {}), WORDS):
@@ -162,7 +162,7 @@ def _expired_by(waiting: Waiting, now: datetime) -> bool:
 
 
 def _named(waits: Sequence[Waiting], run: str) -> list[str]:
-    """Return a line for each wait: the argument that chooses it, its tool or question, and its run if it differs."""
+    """Return a text for each wait: the argument that chooses it, its tool or question, and its run if not `run`."""
     named = []
     for each in waits:
         chosen = f"of={each.of}" if each.what in QUESTION else f"call={each.call}"

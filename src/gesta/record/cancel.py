@@ -19,7 +19,7 @@ from gesta.store import Letter
 
 
 async def cancel_below(leases: Leases, clock: Clock, live: LiveRun, names: Sequence[str] | None = None) -> None:
-    """End the open turns of the child runs of a run, and of all runs below them.
+    """End the open turn of each child run of `live`, and of each run below these child runs.
 
     Args:
         live: the parent run.

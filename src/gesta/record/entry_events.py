@@ -2,9 +2,9 @@
 
 A completion is the entry with a model's reply. A span is a named part of a run, such as a turn. An entry is one
 recorded fact of a run; its seq is its number there. The entries of a run, and of its child runs, are read in the order
-of the record. When the model's reply is read, it is not known yet whether its text is the answer or a remark beside
-tool calls; its event is made when a later entry shows this. An event of a child run has the id of that run, and never
-ends the dialogue of a followed parent run.
+of the record. When a model's reply is read, it is not known yet whether the text of the reply is the answer or a remark
+beside tool calls. A later entry shows this, and then the event of the text is made. An event of a child run has the id
+of the child run, and never ends the dialogue of a followed parent run.
 """
 
 from collections.abc import Iterator
@@ -68,7 +68,7 @@ class EntryEvents:
         self._view = RunView()
 
     def add(self, entry: Entry) -> list[Event]:
-        """Read the next entry. Return its events, and delayed events of earlier entries that can be made now.
+        """Read the next entry. Return the events of that entry, and delayed events of earlier entries.
 
         The entries of a run must be added in the order of their seq, and after the entries of other runs that they were
         made from.
@@ -157,7 +157,7 @@ def _of_entry(entry: Entry, run: Followed, asked: int) -> Iterator[Event]:
 
     Args:
         run: what is known of the run, including the entry.
-        asked: seq of the last request before the entry; 0 if there is none.
+        asked: seq of the last model request before the entry; 0 if there is none.
     """
     match entry.content:
         case kinds.ChatCompletionContent():
@@ -232,11 +232,11 @@ def _end(entry: Entry, run: Followed) -> Iterator[Event]:
 
 
 def _message(entry: Entry, run: Followed) -> int:
-    """Return the seq of the request to which an entry belongs, because it was made from its reply; 0 if none."""
+    """Return the seq of the model request from whose reply an entry, such as a tool call, was made; 0 if none."""
     return next((run.requests[seq] for seq in entry.causes if isinstance(seq, int) and seq in run.requests), 0)
 
 
 def waiting_event(waiting: Waiting, run: str) -> Event:
-    """Return the event that tells listeners of a wait. It is marked as the dialogue's end, except for a timer."""
+    """Return the event that tells listeners of a wait. Unless the wait is for a timer, the event ends the dialogue."""
     text, over = waiting.question or waiting.text, waiting.what != "timer"
     return WaitingEvent(content=text, waiting=waiting, run=run, end_of_message=True, end_of_dialog=over)

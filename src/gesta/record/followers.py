@@ -71,7 +71,7 @@ class OpenedTurn:
         self._seq = seq
 
     def fits(self, begin: BeginContent, seq: int) -> bool:
-        """Return whether a `begin` entry begins the turn of the message, by its key, or without a key by its seq."""
+        """Return whether a `begin` entry opened the turn: it has the message's key or, without a key, the known seq."""
         return begin.key == self._key if self._key is not None else seq == self._seq
 
 
@@ -247,7 +247,7 @@ class Follower:
                 await _advance(order, run, source)
 
     async def _missed(self, before: Entry) -> list[Event]:
-        """Return the events of earlier entries of the run that the watch did not pass on, without those of its base."""
+        """Return the events of entries before `before` that the watch did not pass on, but none of a fork's base."""
         told: list[Event] = []
         async for page in pages(self._watch.store, before.run, self.runs[before.run]):
             for entry in page:
@@ -288,8 +288,8 @@ class Follower:
     def _take_words(self, event: Event, durable: int) -> list[Event]:
         """Return a list with an event of words, if the entries before it were sent.
 
-        Return an empty list if the event must wait for earlier entries. Return it also if the event is dropped, because
-        the entry with its words was sent or because its run is not followed.
+        Return an empty list if the event must wait for earlier entries. Return an empty list also if the event is
+        dropped, because the event of the entry with these words was sent, or because the run is not followed.
 
         Args:
             event: the event with words that are not on record yet.
@@ -308,7 +308,7 @@ class Follower:
         return [event] if self._words.add(event) else []
 
     def _say(self, event: Event, durable: int) -> None:
-        """Add words to the queue. If the queue is more than half full, join them to the last words in it."""
+        """Add words to the queue. If the queue is more than half full, join them to the words at its end."""
         last = self._waiting[-1] if len(self._waiting) > self._most / 2 else None
         if isinstance(last, tuple) and isinstance(event, AnswerEvent | ThoughtEvent):
             before = last[0]
@@ -343,10 +343,10 @@ async def _advance(order: list[Source], run: str, source: AsyncGenerator[list[En
 
 
 def after_event(after: int | str) -> tuple[float, float]:
-    """Return the pos and the part of an event's `id`, such as `12-0`. For a plain pos, the part is infinite.
+    """Return pos and index of the event with an `id`: 12 and 0 for `12-0`. For a plain pos, the index is infinite.
 
     Raises:
-        GestaError: the text is neither an event's `id` nor a pos.
+        GestaError: `after` is neither an event's `id` nor a pos.
     """
     if isinstance(after, int):
         return after, float("inf")

@@ -1,8 +1,9 @@
 """A fork repeats no effect. A call in a fork gets the result of the same call in the base, if there is one.
 
 A fork is a run that shares the first entries of another run, its base. If the base has no result for a call, the call
-runs only if its tool is pure or was named when the fork was made. Otherwise it waits for a person's approval. This also
-holds when somebody resumes the fork later. So the `attempt` entries of the fork name every effect that it ever tried.
+runs only if its tool is pure or was named when the fork was made. Otherwise it waits for a person's approval. The same
+rule holds when somebody resumes the fork later. So the `attempt` entries of the fork name every effect that the fork
+ever tried.
 """
 
 from collections.abc import Iterable
@@ -73,9 +74,9 @@ def _free(tool: Tool, base: Forked) -> bool:
 
 
 async def _answered(agent: Agent, base: Forked, waits: Iterable[Waiting], live: LiveRun) -> bool:
-    """End the waits of calls in a fork, by a result from the base, or by an approval if the tool may run in the fork.
+    """Write what calls in a fork wait for: the result of the same call in the base, or an approval if the tool may run.
 
-    Return `False` if no wait could be ended.
+    Return `False` if no wait was ended by this.
     """
     waits = list(waits)
     if not waits:
@@ -103,7 +104,10 @@ async def _answered(agent: Agent, base: Forked, waits: Iterable[Waiting], live: 
 
 
 def given(entries: Iterable[Entry]) -> dict[CallDigest, list[Entry]]:
-    """Return the first result of each call of a run, in the order of the calls, by the calls' tool and arguments."""
+    """Return the results of a run's calls, by tool and arguments.
+
+    Calls with the same tool and arguments share a list: the first result of each such call, in the order of the calls.
+    """
     calls: dict[int, CallDigest] = {}
     results: dict[int, Entry] = {}
     for entry in entries:

@@ -43,7 +43,7 @@ class Leases:
     """The leases that one opened record holds.
 
     Args:
-        gone: function that returns whether the process with a given id has ended; `None` if it does not know.
+        gone: function that returns whether the process with a given id has ended, or `None` if that is not known.
     """
 
     def __init__(self, store: Store, gone: Callable[[str], bool | None]) -> None:
@@ -74,7 +74,9 @@ class Leases:
                         back.push_async_callback(self.store.release, each)
 
     async def _taken(self, run: str) -> Lease:
-        """Acquire a lease. If the store cannot know whether its holder still runs, ask `open(gone=...)`.
+        """Acquire the lease of a run.
+
+        If the store cannot know whether the process that holds the lease still runs, ask the function `open(gone=...)`.
 
         Raises RunHeld.
         """
@@ -89,7 +91,7 @@ class Leases:
     def keep(self, lease: Lease, above: str | None) -> None:
         """Keep a lease that is no longer in use until the lease of the parent run `above` is released.
 
-        If that run is not held, or `KEPT` leases are kept for it, the lease is not kept.
+        If the lease of `above` is not held, or `KEPT` leases are kept for `above` already, the lease is not kept.
         """
         kept = self._kept.get(above or "")
         if kept is not None and len(kept) < KEPT:

@@ -76,13 +76,13 @@ class Record(Inbox):
         self.turns.close()
 
     def start(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Start a coroutine in the background. It is cancelled, if it still runs, when the record is closed."""
+        """Start a coroutine in the background. If it still runs when the record is closed, it is cancelled."""
         assert self._tasks is not None, "start something in a record that gesta.open(...) opened"
         self._tasks.start_soon(work)
 
     @property
     def info(self) -> Info:
-        """Id, address and creation time of the store. For a copy of another store, also the last copied pos."""
+        """Id, address and creation time of the store. A copy also has the pos of its last copied entry."""
         return self.store.info
 
     async def run(
@@ -117,7 +117,9 @@ class Record(Inbox):
         return await listened(self._tasks, await follow(), work, listener)
 
     def stream(self, agent: Agent[T], message: Said, **options: Unpack[MessageOptions]) -> Stream[T]:
-        """Return a stream of the events of a turn. Reading the stream sends the message; afterwards it has the outcome.
+        """Return a stream of the events of a turn. The message is sent when somebody begins to read the stream.
+
+        After its last event, the stream has the outcome of the turn.
 
         If a turn with this `key` has ended, or is running in any process, the stream yields the events of that turn:
         first those on record.
@@ -138,8 +140,8 @@ class Record(Inbox):
 
         Args:
             name: id of a run, a unique prefix of an id, `last`, or the name of a session.
-            after: `id` of the last event that was read, or a `pos` (place in the record); only later events are
-                yielded.
+            after: `id` of the last event that was read, or a `pos` (number of an entry in the record); only later
+                events are yielded.
             until_end: whether to stop as soon as no turn is open.
             most: greatest number of entries and words that may wait to be read.
 
@@ -245,8 +247,8 @@ class Record(Inbox):
         Cost: reads the whole record.
 
         Args:
-            kept: lists of heads that earlier calls of `heads` returned. A run that lost its last entries is found by
-                them.
+            kept: lists of heads that earlier calls of `heads` returned. Only with these lists, a run that lost its last
+                entries is found.
         """
         return await audit(self.store, *kept)
 
@@ -258,7 +260,7 @@ class Record(Inbox):
         return await report(self.store, *kept)
 
     async def heads(self) -> list[Head]:
-        """Return the head of each run: the seq and the digest of its last entry.
+        """Return the head of each run: the seq and the digest of the last entry of the run.
 
         Keep the heads where nobody who can write the record can change them, and pass them to `verify` later.
         """
@@ -282,7 +284,8 @@ class Record(Inbox):
             session: name of the session.
             run: name of the run in the session; by default `name`.
             skip: kinds of entries that are not recorded.
-            state: a value that is written at the start of the span and, as it is then, at the end.
+            state: a value that is written when the span begins, and again when it ends, with all changes made
+                meanwhile.
             annotations: every entry in the span inherits them.
 
         Raises:
@@ -336,9 +339,9 @@ async def writing(record: Record, session: str, name: str) -> AsyncIterator[tupl
 
 
 def typed(agent: Agent[T], outcome: Outcome[Any]) -> Outcome[T]:
-    """Return the outcome with its answer converted to the agent's `output` type.
+    """Return a copy of an outcome whose answer is converted to the agent's `output` type.
 
-    Raises OtherType if it does not fit.
+    Raises OtherType if the answer does not fit that type.
     """
     if agent.answer_type is None or outcome.answer is None:
         return outcome

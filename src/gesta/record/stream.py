@@ -41,7 +41,7 @@ class Stream(Generic[T]):
             tasks: task group of the opened record, in which the turn runs.
             work: runs the turn and returns its outcome.
             follow: returns the follower that yields the events of the turn.
-            stops: whether a reader that leaves early stops the turn, as if the program stopped waiting for it.
+            stops: whether the turn is stopped if the reader leaves before the last event.
         """
         assert tasks is not None, "stream from a record that gesta.open(...) opened"
         self._tasks, self._work, self._follow, self._stops = tasks, work, follow, stops
@@ -151,7 +151,7 @@ async def listened(
 async def followed(follower: Follower, listener: Listener) -> None:
     """Call a listener with the events of a follower until there are no more. Raises what the listener raises.
 
-    It needs no opened record's task group, so it can run in an event loop of its own.
+    This function needs no task group of an opened record, so it can run in an event loop of its own.
     """
     failure: BaseException | None = None
     async with anyio.create_task_group() as own:

@@ -56,7 +56,7 @@ KEPT_RUNS = 64  # greatest number of runs whose folded state is kept
 
 
 class Turns:
-    """Runs the turns of all runs in one store. `bind` returns an agent with its model ready for use."""
+    """Runs the turns of all runs in one store. `bind` returns a copy of an agent whose model is ready for use."""
 
     def __init__(self, store: Store, bind: Callable[[Agent], Agent], clock: Clock) -> None:
         self.store = store
@@ -122,7 +122,7 @@ class Turns:
     async def _leaving(
         self, agent: Agent, work: TurnWork, given: tuple[Any, Any, Any], above: Stop | None = None
     ) -> Outcome:
-        """Await a turn in a task of its own; if the caller is cancelled, ask it to stop. Raises NoDeps, RecordError."""
+        """Await a turn in its own task. A cancelled caller asks the turn to stop. Raises NoDeps, RecordError."""
         if agent.sources and not self.sources.ready:  # the record is opened for each call
             async with self.sources:
                 return await self._leaving(agent, work, given, above)
@@ -199,7 +199,7 @@ class Turns:
             return await self._served(bound, live, ended)
 
     async def _behind(self, agent: Agent, opening: Opening, live: LiveRun) -> Outcome | None:
-        """Finish the turns ahead of a new message. If one of them waits, return its outcome: the message is queued."""
+        """Finish the turns before a new message. If such a turn waits, queue the message and return its outcome."""
         check_here(live.log.run, live.state, self.store)
         turn, policy = live.state.turn, agent.policy.when_busy
         if live.state.open:
@@ -220,7 +220,7 @@ class Turns:
         return await self._queued(opening, live, waits) if waits is not None else None
 
     async def _queued(self, opening: Opening, live: LiveRun, ended: Outcome) -> Outcome:
-        """Send a message to the inbox, where it waits until the open turn has ended. Return that turn's outcome."""
+        """Send a message to the inbox, where it waits until the open turn has ended. Return the open turn's outcome."""
         if ended.waiting and ended.waiting[0].what == "resume":
             return ended  # the caller stopped waiting, so the message is not sent
         if not isinstance(opening.content, UserContent):
@@ -230,7 +230,7 @@ class Turns:
         return replace(ended, queued=True)
 
     async def _served(self, agent: Agent, live: LiveRun, ended: Outcome) -> Outcome:
-        """If a turn has ended, run the turns of the messages in the inbox too. Return `ended`, that turn's outcome."""
+        """Return the outcome `ended`. If it is that of an ended turn, first run the turns of messages in the inbox."""
         if ended.end is not None:
             if agent.sources and self.sources.holding:
                 self.sources.ended(live.log.run)
@@ -241,7 +241,7 @@ class Turns:
         return ended
 
     async def _serve(self, agent: Agent, live: LiveRun) -> Outcome | None:
-        """Run the turns of messages in the inbox, in order. Return the outcome of the first that waits, or `None`."""
+        """Run the turns of messages in the inbox, in order. Stop at the first that waits, and return its outcome."""
         for letter, content in await letters(self.store, live.log.run):
             opened = live.state.opened
             if opened is None or not is_message(letter) or not isinstance(content, UserContent):
@@ -307,7 +307,7 @@ class Turns:
             return outcome(live, (Waiting("resume"),))
 
     async def _note_change(self, agent: Agent, live: LiveRun) -> None:
-        """Write which agent continues the turn, if its description differs from that of the agent that began it."""
+        """Write which agent continues a turn, if its description differs from that of the agent that began the turn."""
         await take_in(live)
         turn_, ref = live.state.turn, self._ref(agent)
         if turn_ is not None and turn_.cancelled is None and turn_.agent != ref.digest:
@@ -338,7 +338,7 @@ class Turns:
 
     @asynccontextmanager
     async def held(self, run: str, agent: Agent, told: TurnCaller, above: str | None = None) -> AsyncIterator[LiveRun]:
-        """Hold the lease of a run, and yield the live run. Its state is kept in memory for its next turn."""
+        """Hold the lease of a run, and yield the live run. The state of the run is kept in memory for its next turn."""
         async with self.leases.leased(run, above) as lease:
             await self._save(run, ())
             kept = self._kept.pop(run, None)
@@ -377,7 +377,7 @@ class Turns:
     def save(self, result: Letter) -> None:
         """Send the result of an attempt that nobody waits for any more to its run's inbox. May be called in any thread.
 
-        If it cannot be sent now, it is kept in memory until this process takes the next turn of any run.
+        If the result cannot be sent now, it is kept in memory until this process takes the next turn of any run.
         """
         try:
             self.store.deliver(result)

@@ -45,7 +45,7 @@ class Watch:
 
     @property
     def at_work(self) -> bool:
-        """Whether the record is being read. It is read only while there is a follower."""
+        """Whether the record is being read. The watch reads the record only while it has a follower."""
         return self._scope is not None
 
     async def join(self, follower: RunFollower, tasks: TaskGroup) -> None:

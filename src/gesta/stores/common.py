@@ -27,7 +27,7 @@ FIRST_S, LONGEST_S = 0.005, 0.2  # seconds between the queries of a tail: shortl
 
 
 def private(path: str | os.PathLike[str], flags: int = os.O_RDWR | os.O_CREAT) -> int:
-    """Open a file, and return its descriptor. A file that this call creates can be read by its owner only.
+    """Open a file, and return its descriptor. If this call creates the file, only the present user can read it.
 
     This function is meant as the `opener` of Python's `open`. Raises OSError.
     """

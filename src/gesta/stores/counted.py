@@ -1,8 +1,9 @@
 """SQL expressions that count the tokens of a model's reply.
 
-Both they and `model.usage.tokens`, which counts in Python, follow one table. It says which members of a provider's
-`usage` to add. The expressions read a column `usage`, which holds the result of `USAGE`. Without that column, SQL
-would parse the whole reply for each count. A count that is no integer from 0 to `MAX_COUNT` is ignored, as in Python.
+These expressions and `model.usage.tokens`, which counts in Python, follow one table. The table says which members of a
+provider's `usage` to add. The expressions read a column `usage`, which holds the result of `USAGE`. Without that
+column, SQL would parse the whole reply for each count. A count that is no integer from 0 to `MAX_COUNT` is ignored, as
+in Python.
 """
 
 from gesta.model.usage import COUNTED, MAX_COUNT
@@ -16,7 +17,7 @@ def _count(name: str) -> str:
 
 
 def _all(names: tuple[str, ...], beside: tuple[str, ...]) -> str:
-    """Return an SQL expression: the first valid count among `names`, plus all valid counts among `beside`."""
+    """Return an SQL expression for a sum: the first valid count among `names`, plus all valid counts among `beside`."""
     counts = [_count(name) for name in names]
     first = counts[0] if len(counts) == 1 else f"coalesce({', '.join(counts)})" if counts else "0"
     return " + ".join([first, *(f"coalesce({_count(name)}, 0)" for name in beside)])

@@ -51,11 +51,11 @@ ENDED = (
 
 
 class Refused(GestaError):
-    """Raised for a statement of a transactional tool that would change other tables, or that comes after its time."""
+    """Raised for an SQL statement of a tool that would change other tables than the tool's, or comes after its time."""
 
 
 class Sql:
-    """Runs the SQL of a transactional tool in SQLite. It refuses changes of tables that are not the tool's own."""
+    """Runs the SQL of a transactional tool in SQLite, and refuses changes of tables that are not the tool's own."""
 
     def __init__(self, connection: apsw.Connection) -> None:
         self._connection = connection
@@ -91,8 +91,8 @@ class Sql:
     def check(self) -> None:
         """Raise Refused if the changes so far cannot be committed.
 
-        They cannot be if a statement ended the transaction, made an object on Gesta's own tables, or broke a
-        deferred foreign key.
+        The changes cannot be committed if a statement ended the transaction, made an object on Gesta's own tables, or
+        broke a deferred foreign key.
         """
         if not self._connection.in_transaction:
             raise Refused(f"{ENDED}.")

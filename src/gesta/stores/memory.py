@@ -119,7 +119,7 @@ class MemoryStore:
         return last
 
     async def transact(self, effect: TransactionalEffect) -> None:
-        """Run `effect.work` on tables of a separate database, and append its entries; see `Store.transact`."""
+        """Run `effect.work` on tables of a separate database. Append the entries it returns; see `Store.transact`."""
         self._open(writing=True)
         if self._own is None:
             self._own = apsw.Connection(":memory:")
@@ -225,7 +225,7 @@ class MemoryStore:
             self._held.discard(lease.run)
 
     async def mirror(self, lease: Lease, of: str | None) -> None:
-        """Make a run a mirror of a run in the record with id `of`, or with `None` an ordinary run. Raises LeaseLost."""
+        """Mark a run as a mirror of its original in the record with id `of`; `None` unmarks it. Raises LeaseLost."""
         self._open(writing=True)
         self._allow(Batch(lease, self._head(lease.run)[0], ()))
         self._mirrors.pop(lease.run, None)
@@ -235,7 +235,7 @@ class MemoryStore:
     async def gone(self, process: str) -> bool | None:
         """Return whether a process has ended; `None` if that is not known.
 
-        It is known only for this process, and for processes that `declare_gone` named.
+        Memory can know this only of the present process, and of processes that were passed to `declare_gone`.
         """
         return True if process in self._gone else False if process == self._owner else None
 
@@ -290,7 +290,7 @@ class MemoryStore:
         return []
 
     async def foreign(self) -> Foreign:
-        """Return an empty result: memory holds only what Gesta made."""
+        """Return that nothing of other programs was found: memory holds only what Gesta made."""
         return Foreign()
 
     async def close(self) -> None:

@@ -212,7 +212,7 @@ class InlinePostgresStore:
     async def lease(self, run: str, *, mirror: bool = False) -> Lease:
         """Acquire the lease of a run; see `Store.lease`.
 
-        This commit does not wait for the disk. The next commit of this store that waits for the disk saves this one
+        The commit of the lease does not wait for the disk. The next commit of this store that waits saves the lease
         too.
         """
         lease: Lease = await self._write(Take(run, mirror), synced=False)
@@ -229,7 +229,7 @@ class InlinePostgresStore:
         return await self._read(partial(self.reader.holds, lease))
 
     async def mirror(self, lease: Lease, of: str | None) -> None:
-        """Make a run a mirror of its original in the record with id `of`, or an ordinary run; see `Store.mirror`."""
+        """Mark a run as a mirror of its original in the record with id `of`; `None` unmarks it. See `Store.mirror`."""
         await self._write(Mirror(lease, of), synced=True)
 
     async def gone(self, process: str) -> bool | None:
@@ -352,7 +352,7 @@ class PostgresStore(InlinePostgresStore):
         """Commit a batch together with batches of other runs, and return the pos of its last row; see `Store.append`.
 
         Raises:
-            LeaseLost: as in `Store.append`, or an earlier batch has made an entry of a letter of this batch.
+            LeaseLost: as in `Store.append`, or a letter of this batch already became an entry.
             WriteFailed: nothing was committed; or the connection was lost, and nobody knows whether it was committed.
             ValueError: the rows do not follow each other.
         """
@@ -395,5 +395,5 @@ class PostgresStore(InlinePostgresStore):
         return await to_thread.run_sync(work, limiter=self._reading)
 
     async def _read(self, work: Callable[[], T]) -> T:
-        """Run a function that reads in a thread, and return its result. A cancelled caller does not wait for it."""
+        """Run a reading function in a thread, and return its result. A cancelled caller does not wait for it to end."""
         return await to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._reading)

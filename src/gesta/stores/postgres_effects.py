@@ -36,7 +36,7 @@ all of them."""
 
 
 class PostgresSql:
-    """Runs the SQL of a transactional tool in PostgreSQL. It refuses statements that would change Gesta's tables."""
+    """Runs the SQL of a transactional tool in PostgreSQL, and refuses statements that would change Gesta's tables."""
 
     def __init__(self, connection: Connection, schema: str, role: str | None, timeout_s: float | None) -> None:
         self._connection = connection
@@ -147,7 +147,7 @@ def bare(statement: str, name: str | None) -> str:
     """Return a statement in lower case, without comments, and with each quoted text replaced by `''`.
 
     Args:
-        name: text that replaces each quoted name; with `None`, the name stays, without its quotes.
+        name: text that replaces each quoted name; with `None`, each quoted name stays, without its quotes.
     """
 
     def shown(found: re.Match[str]) -> str:

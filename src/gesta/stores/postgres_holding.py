@@ -1,14 +1,14 @@
 """The name of a process in a record on a PostgreSQL server, and the two locks that show that the process runs.
 
 A record is the stored history of all runs (conversations of agents). All stores of a process that write one record
-share them. The first lock is held on the server, by a connection on which no tool's statement runs. While it is held,
-no other process may take this process's leases, which are its rights to write runs. The second lock is on one byte of a
-file on this machine. It shows other processes on the machine whether this process has ended. The first lock cannot show
-that: a process may lose its connection and go on running tools.
+share the name and the locks. The first lock is held on the server, by a connection on which no tool's statement runs.
+While it is held, no other process may take this process's leases, which are its rights to write runs. The second lock
+is on one byte of a file on this machine. The second lock shows other processes on the machine whether this process has
+ended. The first lock cannot show that: a process may lose its connection and go on running tools.
 
 The file is named `processes`, is created once and never deleted. It is in the folder that `GESTA_STATE` names, else in
-the user's folder for state, else in a folder for temporary files. It holds a random name, so that the files of two
-machines differ.
+the user's folder for state, else in a folder for temporary files. The file holds a random name, so that the files of
+two machines differ.
 """
 
 import os
@@ -123,7 +123,8 @@ class Holding:
     def leave(self, *, writing: bool) -> None:
         """Subtract one from the count of this process's open stores.
 
-        After the last store that writes, the connection with the lock is closed. In a forked child this does nothing.
+        After the last store that writes is closed, the connection that holds the lock on the server is closed. In a
+        forked child this does nothing.
         """
         if os.getpid() != self._process:
             return

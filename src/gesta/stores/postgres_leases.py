@@ -72,7 +72,7 @@ def dead(connection: Connection, owner: str) -> bool:
 
 
 def clean(connection: Connection, me: str) -> None:
-    """Delete from the table of processes the other processes that have ended and own no lease.
+    """Delete the rows of other processes that have ended and own no lease.
 
     Args:
         me: the name of this process.
@@ -83,7 +83,7 @@ def clean(connection: Connection, me: str) -> None:
 
 
 def mirror(connection: Connection, lease: Lease, of: str | None) -> None:
-    """Make a run a mirror of its original in the record with the id `of`; `None` makes it an ordinary run.
+    """Mark a run as a mirror of its original in the record with the id `of`; with `None`, mark it as an ordinary run.
 
     A mirror is a copy of a run that continues in another record. Raises LeaseLost if the lease is no longer held.
     """

@@ -253,7 +253,7 @@ def suppress_nothing_told() -> Iterator[None]:
 
 
 def sayable(text: str) -> bool:
-    """Return whether PostgreSQL can store a text. It cannot store U+0000, and no lone half of a surrogate pair."""
+    """Return whether PostgreSQL can store a text. U+0000 and a lone half of a surrogate pair cannot be stored."""
     return "\0" not in text and (text.isascii() or not any("\ud800" <= sign <= "\udfff" for sign in text))
 
 

@@ -108,7 +108,7 @@ functions come first."""
 
 
 def arguments(text: str, start: int) -> tuple[list[str], int]:
-    """Return the arguments of a call in SQL, and the index in `text` after its closing parenthesis.
+    """Return the arguments of a function call in SQL, and the index in `text` after the call's closing parenthesis.
 
     Args:
         start: the index after the opening parenthesis of the call.

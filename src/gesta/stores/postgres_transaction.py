@@ -37,7 +37,7 @@ SENT = "SELECT 1 FROM inbox_keys WHERE run = $1 AND key = $2"
 
 
 class Transaction:
-    """One transaction on a record in PostgreSQL. It locks the record, so only one runs at a time."""
+    """One transaction on a record in PostgreSQL. A transaction locks the record, so only one runs at a time."""
 
     def __init__(self, connection: Connection, info: Info, holding: Holding, server: str | None) -> None:
         self._connection = connection

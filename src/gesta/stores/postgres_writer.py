@@ -67,7 +67,7 @@ class Trial(Struct):
 
 
 class Writer:
-    """The writing connection of a record in PostgreSQL. It also knows the leases that were taken through it."""
+    """The writing connection of a record in PostgreSQL, with the leases that were taken through this connection."""
 
     def __init__(self, place: Place, info: Info, connection: Connection, holding: Holding, options: Options) -> None:
         self.commits = 0
@@ -211,7 +211,7 @@ class Writer:
     def _try(self, trial: Trial, *, synced: bool) -> list[Any]:
         """Run a transaction once, and return the results of its operations.
 
-        If an earlier try was committed, its results are returned and nothing is run.
+        If an earlier try was committed, the results of that try are returned, and no operation is carried out again.
         """
         works, connection = trial.works, self._reach(trial)
         runs = [each.lease.run for work in works if isinstance(work, Batch) for each in batches_of(work)]
@@ -312,7 +312,7 @@ class Writer:
         self._returned(given)
 
     def _transact(self, effect: TransactionalEffect, trial: Trial) -> Batch:
-        """Call the `work` of an effect, and return its entries.
+        """Call the `work` of an effect, and return the batch of entries that `work` returns.
 
         The tool's changes are undone if `work` returns that they must not be kept.
         """

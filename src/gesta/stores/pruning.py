@@ -164,7 +164,7 @@ def _caused(causes: Any) -> set[str]:
 
 
 def _base(content: Any) -> tuple[str, int] | None:
-    """Return the run and seq from which a run was forked, given its first begin; `None` if it is no fork."""
+    """Return the run and seq from which a run was forked, given its first `begin` entry; `None` if it is no fork."""
     opened = content.get("opened") if isinstance(content, dict) else None
     base = opened.get("base") if isinstance(opened, dict) else None
     return (str(base.get("run")), base["seq"]) if isinstance(base, dict) and isinstance(base.get("seq"), int) else None
@@ -218,7 +218,7 @@ def _chain(run: str, kept: dict[str, str]) -> Iterator[str]:
 
 
 def _named(runs: Sequence[str]) -> str:
-    """Return a text that lists runs: at most `NAMED` of them, and the number of the others."""
+    """Return a text that names runs: at most `NAMED` of them, and the number of runs that are not named."""
     if len(runs) == 1:
         return f"run {runs[0]}"
     shown, last = (runs[:-1], runs[-1]) if len(runs) <= NAMED else (runs[:NAMED], f"{len(runs) - NAMED} more")

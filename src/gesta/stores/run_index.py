@@ -178,7 +178,7 @@ class RunIndex:
             await self._add(f"run IN ({', '.join('?' * len(part))})", part)
 
     async def _read(self, after: int, until: int) -> bool:
-        """Add the entries after the pos `after` up to `until`. Return whether one reports that runs were pruned.
+        """Add the entries after the pos `after` up to `until`. Return whether one of them reports a pruned run.
 
         A content that is no JSON makes a query fail. Then the range is halved again and again, until only that entry is
         left out.

@@ -51,8 +51,8 @@ async def sessions(store: Store, now: datetime, limit: int | None = None) -> lis
         now: the present time, which decides whether a timer or an expiry is over.
         limit: greatest number of sessions; `None` returns all.
 
-    Cost: reads the list of all runs, all entries of the returned sessions in one pass of the store, and once more the
-    runs with an open turn that may wait.
+    Cost: reads the list of all runs, and all entries of the returned sessions in one pass. Runs with an open turn that
+    may wait are read once more.
     """
     last: dict[str, tuple[str, int]] = {}
     runs: dict[str, list[str]] = {}
@@ -74,7 +74,7 @@ async def listed(
 
     Args:
         now: the present time, which decides whether a timer or an expiry is over.
-        chosen: names of the only sessions that may be listed; `None` for all.
+        chosen: names of the sessions among which to list; `None` for all.
     """
     if wanted.stands in ("waiting", "open"):
         await _look(index, now)
@@ -229,8 +229,8 @@ async def _titles(store: Store, runs: Sequence[str]) -> dict[str, str]:
 async def _title(store: Store, run: str) -> str:
     """Return the first message of a run by reading its first entries.
 
-    This finds two kinds of message that the query of `_titles` does not find: a large value, and a message that a
-    fork shares with the run from which it was forked.
+    This function finds two kinds of message that the query of `_titles` does not find: a large value, and a message
+    that a fork shares with the run from which it was forked.
     """
     try:
         first = await read(store, run, 0, FIRST)

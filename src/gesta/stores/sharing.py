@@ -41,7 +41,7 @@ class Take(Struct, frozen=True):
 class Mirror(Struct, frozen=True):
     """A request to make a run a mirror: a copy of a run that continues only in the record with the id `of`.
 
-    `None` makes it an ordinary run.
+    With `None`, a request to make the run an ordinary run again.
     """
 
     lease: Lease
@@ -76,7 +76,7 @@ class Commits(Protocol):
     def commit(self, works: Sequence[Work], *, synced: bool) -> list[Any]:
         """Carry out operations in one transaction.
 
-        Returns for each operation its result, or the GestaError for which only this operation was refused.
+        Returns for each operation its result, or a GestaError if that operation alone was refused.
 
         Args:
             synced: whether the commit waits for the disk.
@@ -190,7 +190,7 @@ class Sharing:
             await (ticket.wait() if self._leading else self._lead(commits))
 
     async def _lead(self, commits: Commits) -> None:
-        """Commit for the tasks in the queue. Then wake the first task that came since, which leads the next group."""
+        """Commit for the tasks in the queue. Then wake the first task that joined since, which leads the next group."""
         self._leading = True
         group: list[Ticket] = []
         try:

@@ -183,7 +183,7 @@ class InlineSqliteStore:
     async def lease(self, run: str, *, mirror: bool = False) -> Lease:
         """Acquire the lease of a run; see `Store.lease`.
 
-        This commit does not wait for the disk. The next commit that waits for the disk saves this one too.
+        The commit of the lease does not wait for the disk. The next commit that waits for the disk saves the lease too.
         """
         lease: Lease = await self._write(Take(run, mirror), synced=False)
         return lease
@@ -210,7 +210,7 @@ class InlineSqliteStore:
         return bool(lease.run)
 
     async def mirror(self, lease: Lease, of: str | None) -> None:
-        """Make a run a mirror of its original in the record with id `of`, or an ordinary run; see `Store.mirror`."""
+        """Mark a run as a mirror of its original in the record with id `of`; `None` unmarks it. See `Store.mirror`."""
         await self._write(Mirror(lease, of), synced=True)
 
     async def gone(self, process: str) -> bool | None:
@@ -299,7 +299,7 @@ class SqliteStore(InlineSqliteStore):
         """Commit a batch together with batches of other runs, and return the pos of its last row; see `Store.append`.
 
         Raises:
-            LeaseLost: as in `Store.append`, or an earlier batch has made an entry of a letter of this batch.
+            LeaseLost: as in `Store.append`, or a letter of this batch already became an entry.
             WriteFailed: nothing was committed.
             ValueError: the rows do not follow each other.
         """

@@ -76,7 +76,7 @@ def _copy(reading: apsw.Connection, writing: apsw.Connection, progress: Callable
 
 
 def mark(copy: apsw.Connection, path: Path) -> None:
-    """Write the pos of the last entry into a copy, free its leases, and leave a single file. Raises apsw.Error."""
+    """Mark a copy of a record with the pos of its last entry, free its leases, remove its log. Raises apsw.Error."""
     harden(copy)  # the record may hold triggers of other programs
     free(copy)
     if copy.pragma("user_version") < FORMAT:

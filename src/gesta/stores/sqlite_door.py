@@ -188,7 +188,7 @@ def _tokens(sql: str) -> Iterator[tuple[str, bool]]:
 
 
 def _misnamed(each: Object, head: Object) -> bool:
-    """Return whether the type, name or table in a schema row differs from its statement, which SQLite uses."""
+    """Return whether type, name or table in a schema row differ from those in its SQL text, which SQLite uses."""
     return (head.type, head.name, _lower(head.table)) != (each.type, each.name, _lower(each.table))
 
 

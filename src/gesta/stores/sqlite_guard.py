@@ -80,7 +80,8 @@ class Hold:
     def idle(self) -> bool:
         """Return whether nothing in this process uses the file.
 
-        That is so if no store writes it, no running thread is counted, and no connection to it is open.
+        The result is `True` if no store writes the file, no running thread is counted, and no connection to the file is
+        open.
         """
         return not self.stores and not self.kept and not opened_here(self.path)
 
@@ -123,7 +124,7 @@ _HOLDS: dict[File, Hold] = {}
 
 
 class Guard:
-    """Watches the file and the log of one store that writes, and holds the file open for it."""
+    """Watches the file and the log of one store that writes, and holds the file open for that store."""
 
     def __init__(self, path: Path) -> None:
         """Open the file or share its `Hold`, and create the file if it does not exist.
@@ -205,9 +206,9 @@ class Guard:
             return ours
 
     def clear(self) -> None:
-        """Remove the log of this store and its index, after all entries were saved elsewhere.
+        """Remove the log to which this store wrote, and the log's index, after all entries were saved elsewhere.
 
-        Another log is not removed.
+        If another log is at that path, it is not removed.
         """
         with suppress(OSError):
             if identified(self._log) != self._ours:
@@ -269,7 +270,7 @@ def opened(path: Path) -> int:
 
     No subprocess inherits it.
 
-    Raises OSError, and apsw.ReadOnlyError where it may only be read.
+    Raises OSError, and apsw.ReadOnlyError if this user may only read the file.
     """
     try:
         return os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0), PRIVATE)
@@ -371,7 +372,8 @@ def _in_use(file: File) -> bool:
 def refuse_first(path: Path) -> None:
     """Raise RecordError if another copy of SQLite in this process has a file open. Works on Linux only.
 
-    The caller has locked `OPENING`, so that no connection of apsw is half open, with the file but without its index.
+    The caller has locked `OPENING`, so that no connection of apsw is half open: it would already have the file open,
+    but not yet the log's index.
     """
     if opened_here(path):
         return  # this process has it open through apsw, and has refused a second copy since

@@ -58,7 +58,7 @@ class Leases:
         self._mine = {}
 
     def give_back(self) -> dict[str, int]:
-        """Free the leases that this process has released, for other processes. Each transaction does this.
+        """Free the leases that this process has released, for other processes. Each transaction calls this.
 
         Returns the epochs of these leases by run. After the commit, the caller passes them to `committed`.
         """

@@ -1,8 +1,9 @@
-"""Opens a record's file. The header is checked before SQLite opens it, and SQLite's errors become errors of Gesta.
+"""Opens a record's file. Its first bytes are checked before SQLite opens it. SQLite's errors become errors of Gesta.
 
 A record is the stored history of all runs (conversations of agents). A file that is no record is never changed. A
-record is made in one transaction, so that no crash leaves half of one. The header is read through SQLite's own file
-layer: POSIX drops all locks of a process on a file, SQLite's included, when any descriptor of it is closed.
+record is made in one transaction, so that no crash leaves half of one. The header (the file's first 100 bytes) is read
+through SQLite's own file layer: POSIX drops all locks of a process on a file, SQLite's included, when any descriptor of
+it is closed.
 """
 
 import os
@@ -175,8 +176,8 @@ def make(connection: apsw.Connection, info: Info) -> None:
 def migrate(connection: apsw.Connection, path: Path) -> None:
     """Change a record of an older format to this format, in one transaction. No other process may have it open.
 
-    An older release then refuses to write the record. It could not see which process has the lease of a run (the
-    right to write it).
+    An older release then refuses to write the record. The older release could not see which process has the lease of a
+    run (the right to write it).
 
     Raises:
         RecordBusy: another process has it open. apsw.Error: the file cannot be written.
@@ -223,7 +224,7 @@ def turn_on_log(connection: apsw.Connection, path: Path) -> None:
 
 
 def identity(connection: apsw.Connection, path: Path) -> Info:
-    """Return the identity of a record, and check the header again. Raises apsw.Error, and the errors of `sniff`."""
+    """Return the identity of a record, and check its header again. Raises apsw.Error, and the errors of `sniff`."""
     refuse_others(path, connection.pragma("application_id"), connection.pragma("user_version"))
     try:
         header = connection.pragma("user_version")  # a process that only reads also reads format 1
@@ -245,7 +246,7 @@ def located(address: str | os.PathLike[str], *, readonly: bool) -> Path:
     """Return the absolute path of a file with all links resolved, so that every user of the file gets the same path.
 
     Raises:
-        BadAddress: no file can have that name, or it is no UTF-8.
+        BadAddress: no file can have that name, or the name is no UTF-8.
         NoRecord: there is no record to read.
         WriteFailed: there is no folder to create a record in.
     """

@@ -209,7 +209,7 @@ class Reader:
         return self._rows.execute(query, values).fetchall()
 
     def _still(self) -> apsw.Connection:
-        """Return this reader's connection. If the file was written since the last call, it is first opened anew."""
+        """Return this reader's connection, or a new one if the file was written since the last call."""
         now = stamp(self._path)
         if now != self._stamp:
             disconnect(self._connection)
@@ -230,9 +230,9 @@ def _run(*row: Any) -> RunRow:
 
 
 def _shared(path: Path) -> tuple[str, ...]:
-    """Return the files of a record that other users may read or write, each with its mode, as texts.
+    """Return a text for each file of a record that other users may read or write: its name and its mode.
 
-    These may be the file itself, its log, and files into which its entries were saved.
+    Such a file may be the record itself, its log, or a file into which entries of the record were saved.
     """
     files = [path, *sorted(path.parent.glob(f"{escape(path.stem)}{SAVED}*{escape(path.suffix)}"))]
     modes = {}

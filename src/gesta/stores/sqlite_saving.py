@@ -164,7 +164,8 @@ def spare(path: Path) -> Path:
 def _names(path: Path) -> Iterator[str]:
     """Yield the possible names of saved files of a record.
 
-    They are texts, because they are looked for at each opening, and making a `Path` takes as long as looking.
+    The names are texts, because files of these names are looked for at each opening, and making a `Path` takes as long
+    as looking.
     """
     start, end = str(path.with_name(path.stem + SAVED)), path.suffix
     return (f"{start}{number or ''}{end}" for number in count())

@@ -115,7 +115,7 @@ class Works:
         return pos
 
     def _transact(self, effect: TransactionalEffect) -> int:
-        """Call the `work` of an effect, and append its entries.
+        """Call the `work` of an effect, and append the entries that `work` returns.
 
         The tool's changes are undone if `work` returns that they must not be kept. If a statement of the tool has
         ended the whole transaction, a new transaction writes the entries.
@@ -179,7 +179,7 @@ class Works:
     def _allow(self, lease: Lease) -> int | None:
         """Return the head of a run; `None` if it has no entries.
 
-        Raises LeaseLost if the lease is no longer its current lease.
+        Raises LeaseLost if the lease is no longer the current lease of the run.
         """
         ((owner, epoch, last),) = self._one.execute(ALLOWED, (lease.run,)).fetchall()
         if (owner or "", epoch or 0) != (lease.owner, lease.epoch):

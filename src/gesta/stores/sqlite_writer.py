@@ -45,7 +45,7 @@ FAULTY = (
 
 
 class NotNow(Exception):
-    """Raised if another program is writing the file, and the commit may not wait for it."""
+    """Raised if another program is writing the file, and the commit may not wait for that program."""
 
 
 class Terms(Struct, frozen=True):
@@ -59,7 +59,7 @@ class Terms(Struct, frozen=True):
 
 
 class Writer:
-    """The writing connection of a record's file. It carries out operations in transactions."""
+    """The writing connection of a record's file, which carries out operations in transactions."""
 
     def __init__(self, path: Path, connection: apsw.Connection, guard: Guard, terms: Terms) -> None:
         self.commits = 0
@@ -94,9 +94,9 @@ class Writer:
             synced: with `False` the commit does not wait for the disk; a later commit then saves this one too.
 
         Returns:
-            For each operation its result, or the GestaError for which only this operation was refused: for a batch the
-                pos of its last row, for a letter whether its key was new, for a `Take` the lease, for a released lease
-                `None`.
+            For each operation its result, or a GestaError if that operation alone was refused. The result is for a
+                batch the pos of its last row, for a letter whether its key was new, for a `Take` the lease, for a
+                released lease `None`.
 
         Raises:
             RecordBusy: others wrote for `busy_s` seconds; nothing was committed. BrokenRecord: the file is damaged.
@@ -219,7 +219,7 @@ class Writer:
                 raise failure
 
     def shrink(self) -> int:
-        """Rewrite the file without its free space, and return by how many bytes it became smaller.
+        """Rewrite the file without its free space, and return by how many bytes the file became smaller.
 
         Raises:
             WriteFailed: another process is writing or reading the file, so pruned entries may still be in it.

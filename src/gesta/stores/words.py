@@ -1,9 +1,9 @@
 """Finds words in a record (the store of all runs) by a full-text index, which is updated only by a search.
 
-A search first adds all new entries to the index. No digest covers it. The index holds no text, only the places of each
-word. A large record in a file keeps its index in the file. For a small record, a record that cannot be written, or
-another store, the index is made in memory for each search. Pruning deletes the index from the file, and the next search
-makes it again.
+A search first adds all new entries to the index. No digest covers the index. The index holds no text, only the places
+of each word. A large record in a file keeps its index in the file. For a small record, a record that cannot be written,
+or another store, the index is made in memory for each search. Pruning deletes the index from the file, and the next
+search makes it again.
 
 `seq` numbers the entries of one run (a conversation of an agent), `pos` all entries of the record.
 """
@@ -136,7 +136,7 @@ class WordIndex:
         """Share of the record's entries that are in the index, from 0 to 1."""
 
     async def connection(self, seconds: float | None = None) -> apsw.Connection:
-        """Add new entries to the index, and return a connection to it. This also updates the attribute `share`.
+        """Add new entries to the index, and return a connection to it. The attribute `share` is updated too.
 
         Args:
             seconds: time after which no more entries are added in this call; `None` adds all.

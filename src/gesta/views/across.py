@@ -39,12 +39,12 @@ async def explain(record: Record, entry: Entry | str | Key) -> Explanation:
 
 
 async def here(work: Callable[..., T], *args: Any) -> T:
-    """Call a function in this thread, and return its value. This is the default for `call`."""
+    """Call a function in this thread, and return its value. `explain_from` uses `here` by default."""
     return work(*args)
 
 
 async def explain_run(record: Record, run: str, seq: int | None = None) -> Explanation:
-    """Return the explanation of one entry of a run: by default its last answer, or else its last node or entry.
+    """Return the explanation of one entry of a run: by default the run's last answer, or else its last node or entry.
 
     Args:
         record: the opened record.

@@ -1,9 +1,9 @@
 """Finds which values, names and passages of its sources an answer repeats.
 
-The sources are the nodes of the answer's explanation: entries such as the question and the results of tools. They
-contain everything that the model was sent: the whole conversation. This module finds the parts that the answer repeats.
-It compares words, not meaning, so rephrased content is not found. If several sources contain a repeated passage, the
-first of them is named, and in addition those in the answer's own turn.
+The sources are the nodes of the answer's explanation: entries such as the question and the results of tools. The
+sources contain everything that the model was sent: the whole conversation. This module finds the parts that the answer
+repeats. It compares words, not meaning, so rephrased content is not found. If several sources contain a repeated
+passage, the first of them is named, and in addition those in the answer's own turn.
 """
 
 import re
@@ -95,7 +95,7 @@ class Texts:
     def of(self, node: Node) -> Text:
         """Return the words of a node's text.
 
-        They are split only once, as long as no more than `KEPT` characters are kept.
+        The text is split only once, as long as no more than `KEPT` characters are kept.
         """
         found = self._kept.get(node.id)
         if found is None:
@@ -119,7 +119,7 @@ def drawn(found: Explanation, texts: Texts | None = None) -> tuple[Drawn, ...]:
     """Return the passages that the last node of an explanation repeats from its sources, in the order of its text.
 
     Args:
-        texts: words of nodes that were split for earlier explanations. Those of this explanation are added to it.
+        texts: the words of nodes of earlier explanations. The words of the nodes of this explanation are added.
 
     Cost: linear in the length of usual texts.
     """
@@ -137,8 +137,9 @@ def drawn(found: Explanation, texts: Texts | None = None) -> tuple[Drawn, ...]:
 def narrowed(found: Explanation, passages: Sequence[Drawn]) -> set[str]:
     """Return the ids of the nodes that show which content an answer repeats, and how the answer was made.
 
-    These are the answer, the reply that says more than it, its questions, the instructions, the sources of the
-    passages with the calls that led to them, and the decisions of people in the answer's own turn.
+    These nodes are the answer, its questions, the instructions, and the model reply from which the answer was taken, if
+    it is longer than the answer. The sources of the passages with their calls are included too, and the decisions of
+    people in the answer's own turn.
 
     Args:
         passages: what `drawn` returned for the explanation.
@@ -159,7 +160,7 @@ def narrowed(found: Explanation, passages: Sequence[Drawn]) -> set[str]:
 
 
 def words(text: str) -> list[Word]:
-    """Return the words of a text, in order. Only the first `LONGEST` characters are read."""
+    """Return the words of a text, in order. The text is read up to `LONGEST` characters."""
     found, begins = [], True
     shouted = _shouted(text[:LONGEST])
     for match in WORD.finditer(text, 0, LONGEST):
@@ -279,7 +280,7 @@ def _tells(run: list[Word], held: Counter[str], *, alone: bool) -> bool:
 
 
 def _nearest(runs: Iterable[Drawn], own: set[str]) -> Iterator[Drawn]:
-    """Yield the passages that do not overlap a longer one. Of equally long ones, yield the first and those in `own`.
+    """Yield passages that overlap no longer passage. Of equally long ones, yield the first and those from `own` nodes.
 
     Args:
         runs: passages of the answer that were found in its sources.

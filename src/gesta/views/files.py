@@ -1,7 +1,8 @@
 """Finds the images and files in an entry: in the parts of a message, in values as base64, or as an artifact.
 
-They are numbered in the order in which they occur, so that an address can name one. The type of an image is read from
-its bytes, never from what an agent or a tool says. Otherwise hostile content could make a browser run a script.
+The images and files of an entry are numbered in the order in which they occur, so that an address can name one. The
+type of an image is read from its bytes, never from what an agent or a tool says. Otherwise hostile content could make a
+browser run a script.
 """
 
 import base64
@@ -94,7 +95,7 @@ def image_type(data: bytes) -> str | None:
 
 
 def _part(part: Part) -> File:
-    """Return a part of a message as a file. Its data are decoded if they are on record."""
+    """Return a part of a message as a file. The data of the file are decoded if they are on record."""
     data = part.data
     if isinstance(data, str):
         data = _bytes(data)

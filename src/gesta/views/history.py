@@ -120,9 +120,9 @@ class History:
         return SaidMessage(role="assistant", text=text, at=entry.at, id=entry.id, agent=self._agent)
 
     def _reply(self, call: Entry) -> SaidMessage:
-        """Return the message of the reply that made a call.
+        """Return the message of the model reply that made a tool call.
 
-        When its first call is read, the message is added to the history.
+        When the first call of the reply is read, the message is added to the history.
         """
         reply = next((self._replies[each] for each in call.causes if each in self._replies), None)
         if reply is None:

@@ -4,8 +4,8 @@ The seq of an entry is its number in its run. A cause is an entry that another e
 causes from an entry to all entries that were in its prompts. Only some entries are shown as nodes, such as Question,
 Analysis (a model reply), ToolUse, Observation (a tool result) and Conclusion (an answer); entries between two nodes,
 such as requests and attempts, are left out. The table in `gesta.lineage` says how each kind of entry is shown.
-`unexplained` finds entries for which this fails. Causes that an importer inferred, and answers without a question, are
-counted separately.
+`unexplained` finds entries that have no such explanation. A request header is an entry with the model, instructions and
+tools of requests. Causes that an importer inferred, and answers without a question, are counted separately.
 """
 
 from collections.abc import Iterable, Iterator
@@ -122,8 +122,8 @@ def explain(entries: Iterable[Entry], seq: int, run: str | None = None) -> Expla
     """Return what an entry was made from: its causes, their causes, and so on, back to the user's message.
 
     Args:
-        entries: the entries of its run. If an earlier explanation lists other runs in its attribute `elsewhere`, add
-            the entries of those runs.
+        entries: the entries of the entry's run. If an earlier explanation lists other runs in its attribute
+            `elsewhere`, add the entries of those runs.
         seq: seq of the entry.
         run: run of the entry; by default the run of the first entry in `entries`.
 
@@ -209,7 +209,7 @@ def _closure(state: State, targets: Iterable[Key], before: int) -> set[Key]:
 
     Args:
         targets: the entries, all of one run.
-        before: in that run, later entries about others are added only if their seq is smaller than this.
+        before: a seq in the run of the targets. Later entries of that run are added only if their seq is smaller.
     """
     left = list(targets)
     wanted = set(left)
@@ -335,13 +335,13 @@ def _text(state: State, entry: Entry) -> str:
 
 
 def _plain(content: Plain) -> str:
-    """Return the words of a content: its first field that is not empty, else its name."""
+    """Return the text of a content: of its output, value, result, summary or state, or else its name."""
     named = (getattr(content, name, None) for name in ("output", "value", "tool_result", "summary", "state"))
     return observation_text(next((each for each in named if each is not None), getattr(content, "name", "")))
 
 
 def _passage(hit: kinds.Hit) -> str:
-    """Return where a passage was found: its document, page and chunk."""
+    """Return a text that says where a passage was found: its document, page and chunk."""
     page = f"page {hit.page}" if hit.page is not None else None
     return " ".join(each for each in (hit.document, page, hit.chunk) if each)
 

@@ -1,8 +1,8 @@
 """Turns entries into lines for people: each entry becomes one line with a speaker, a text, and the call it belongs to.
 
 An entry is one recorded fact of a run; its seq is its number there. The viewer shows these lines. A line about a call
-(attempt, result, approval, fault) holds the seq of that call in `of`. So a page can group the lines of a call in any
-order, even if it has only a part of the run.
+(attempt, result, approval, or a fault: an entry about a failure) holds the seq of that call in `of`. So a page can
+group the lines of a call in any order, even if it has only a part of the run.
 """
 
 from collections.abc import Iterable, Mapping
@@ -178,7 +178,7 @@ def _about(entry: Entry, known: Mapping[int, Entry]) -> Entry | None:
 
 
 def _cut(value: Any) -> tuple[Any, bool]:
-    """Return a value and whether any of it was cut. Its texts are cut to `2 * LONGEST` characters in all."""
+    """Return a copy of a value with at most `2 * LONGEST` characters of text, and whether anything was cut."""
     left, cut = LONGEST * 2, False
 
     def walk(each: Any, depth: int) -> Any:
@@ -297,7 +297,7 @@ def _called(
 
 
 def _records(text: str) -> Any:
-    """Return the list or object that a text contains as JSON, if the text is too long to be sent; else the text."""
+    """Return the list or object in a JSON text that is too long for a line to show whole; else return the text."""
     if not LONGEST < len(text) <= LONGEST * 100 or not text.lstrip().startswith(("{", "[")):
         return text
     try:

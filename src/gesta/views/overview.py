@@ -2,8 +2,8 @@
 
 An attempt is one execution of a tool call. An entry is one recorded fact of a run; its seq is its number there. A fault
 is an entry about a try that failed or was lost. A call is in doubt if nobody knows whether it had its effect. The doubt
-begins with the death of the process, the timeout or the fault of the call. It ends with a person's resolution, or with
-the result of the call itself. One pass over the entries is enough.
+begins with the death of the process, the timeout or the fault of the call. The doubt ends with a person's resolution,
+or with the result of the call itself. One pass over the entries is enough.
 """
 
 from datetime import datetime

@@ -283,7 +283,7 @@ def _offered(state: State, completion: Entry) -> Iterator[str]:
 def _goal(entry: Entry, state: State) -> str:
     """Return the goal of a span, given its `end`: the recorded goal, or the task that the span passed to another agent.
 
-    If there is neither, return the span's name.
+    If there is neither a goal nor a task, return the span's name.
     """
     if isinstance(entry.content, kinds.EndContent) and entry.content.goal:
         return entry.content.goal

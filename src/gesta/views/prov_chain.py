@@ -1,10 +1,11 @@
 """Arranges derivations so that TrustGraph's explain client reads each session to its end, and each node once.
 
 That client starts at a question and follows `prov:wasDerivedFrom` backwards, to Analysis, Observation, Decomposition,
-Finding, Plan and StepResult nodes, and on from those. Conclusion and Synthesis end a path. It goes fifty steps deep,
-asks for at most twenty nodes that derive from a node, and shows a node once for each path to it. So in a session each
-of these nodes may derive directly from only one other (the chain). Its other sources are attached to an extra entity,
-`/further`, that it derives from too. All statements are true: they are on record, or follow from the record.
+Finding, Plan and StepResult nodes, and on from those. Conclusion and Synthesis end a path. The client goes fifty steps
+deep, asks for at most twenty nodes that derive from a node, and shows a node once for each path to it. So in a session
+each of these nodes may derive directly from only one other (the chain). The node's other sources are attached to an
+extra entity, `/further`, from which the node derives too. All statements are true: they are on record, or follow from
+the record.
 """
 
 from collections import Counter
@@ -43,7 +44,7 @@ class Chain:
         self._depth, self._chained, self._beside = Counter[str](), Counter[str](), Counter[str]()
 
     def links(self) -> Iterator[Link]:
-        """Yield all derivations. Those of a source are yielded before those of the entities made from it."""
+        """Yield all derivations. The derivations of a source come before those of entities made from the source."""
         for name, types in self.types.items():
             above = self._above(name) if types & (FOLLOWED | ENDS) else ""
             if above:
@@ -83,7 +84,7 @@ class Chain:
     def _with_room(self, name: str) -> Generator[Link, None, str]:
         """Yield derivations of added entities, and return an entity from which one more entity may derive.
 
-        This is the given entity, an entity that it derives from, or an added entity that continues it.
+        The returned entity is the given one, an entity from which that derives, or an added entity that continues it.
         """
         each = name
         while each:

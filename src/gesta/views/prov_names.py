@@ -64,7 +64,7 @@ class Quad(NamedTuple):
 
 
 def quad(subject: str, predicate: str, value: str | Term, graph: str = GRAPH) -> Quad:
-    """Return a statement. `value` is its object; a text is taken as an IRI."""
+    """Return a statement. `value` is the object of the statement; a text is taken as an IRI."""
     value = Term("iri", value) if isinstance(value, str) else value
     return Quad(Term("iri", subject), Term("iri", predicate), value, Term("iri", graph))
 

@@ -1,9 +1,10 @@
 """Builds a recorded request to a model again from the entries before it, as it was sent or in another format.
 
 An entry is one recorded fact of a run; its seq is its number there. A request is recorded as the blocks (encoded
-messages) that it adds to the request before it, and the digest of its body. Here its blocks are encoded again, by the
-model and the formatter that the caller chooses. If the digest of the new body is the recorded one, its bytes are the
-bytes that were sent.
+messages) that it adds to the request before it, and the digest of its body. A header is an entry with the model,
+instructions and tools of requests. To build a request again, its blocks are encoded again, by the model and the
+formatter that the caller chooses. If the digest of the new body is the recorded one, its bytes are the bytes that were
+sent.
 """
 
 import json
@@ -136,7 +137,7 @@ def earlier(entries: Sequence[Entry], seq: int) -> int | None:
 def encoding(entries: Sequence[Entry], seq: int) -> Encoding:
     """Return the formatter and the encoder of the request `seq`.
 
-    They are read from the blocks that were recorded up to it.
+    Both names are read from the last block that was recorded up to that request.
     """
     blocks = [block for entry in entries if entry.seq <= seq for block in _blocks(entry) if not isinstance(block, str)]
     name, _, encoder = str(blocks[-1][1] if blocks else FIRST).partition("+")
@@ -188,7 +189,7 @@ def sent(entries: Sequence[Entry], asked: Asked[M]) -> Sent[M]:
 
 
 def _noted(messages: Mapping[Made, Message]) -> Counter[str]:
-    """Return how many images and files of these messages their blocks show only as a note with the name."""
+    """Return how many images and files of messages the encoded messages show only as a text with the file's name."""
     found: Counter[str] = Counter()
     for (_, block), message in messages.items():
         parts = [part for part in message.parts if part.type != "text" and (part.data or part.url)]

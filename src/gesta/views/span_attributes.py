@@ -1,9 +1,10 @@
 """Computes the attributes of trace spans by the GenAI semantic conventions 1.41.0 of OpenTelemetry.
 
-A session is the runs of one conversation. A completion is the entry with a model's reply. Each function returns the
-attributes that one entry adds to a span. Source: "GenAI client spans", "GenAI agent spans" and the attribute registry,
-semantic conventions 1.41.0, read 2026-11. Where these pages differ, the names of the 1.41.0 release are used, because
-backends read them. `openinference.span.kind` tells Phoenix what a span is if the conventions have no operation for it.
+A session is the runs of one conversation. A completion is the entry with a model's reply. A header is the entry with
+the model, instructions and tools of requests. Each function returns the attributes that one entry adds to a span.
+Source: "GenAI client spans", "GenAI agent spans" and the attribute registry, semantic conventions 1.41.0, read 2026-11.
+Where these pages differ, the names of the 1.41.0 release are used, because backends read them.
+`openinference.span.kind` tells Phoenix what a span is if the conventions have no operation for it.
 """
 
 import re

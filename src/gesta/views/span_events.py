@@ -13,7 +13,7 @@ from gesta.views.spans import SHORT, Notes, shown
 
 
 def note(notes: Notes, entry: Entry, *, content: bool) -> None:
-    """Add an entry as an event to the notes of the span around it. Entries of other kinds than these are ignored.
+    """Add an event for an entry to the notes of the span around it. Few kinds of entries, such as plans, have events.
 
     Args:
         notes: attributes and events of the span.

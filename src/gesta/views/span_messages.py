@@ -1,8 +1,9 @@
 """Collects the newest messages of a prompt, up to a bound, as JSON of the GenAI semantic conventions.
 
-An entry is one recorded fact of a run; its seq is its number there. A span contains at most `CONTENT` characters of a
-conversation, so the cost of tracing does not grow with its length. Source: "Model: gen_ai input messages" and "gen_ai
-output messages" of the semantic conventions 1.41.0, read 2026-11.
+An entry is one recorded fact of a run; its seq is its number there. A request header is an entry with the model,
+instructions and tools of requests. A span contains at most `CONTENT` characters of a conversation, so the cost of
+tracing does not grow with its length. Source: "Model: gen_ai input messages" and "gen_ai output messages" of the
+semantic conventions 1.41.0, read 2026-11.
 """
 
 from collections.abc import Sequence
@@ -65,7 +66,7 @@ def call_part(seq: int, content: ToolCallContent) -> dict[str, Any]:
 
 
 class Conversation:
-    """The newest messages of a run, as its model was shown them. Older ones are dropped beyond `CONTENT` characters."""
+    """The newest messages of a run, as its model was shown them: at most `CONTENT` characters."""
 
     def __init__(self) -> None:
         self._said: list[Spoken] = []

@@ -216,7 +216,7 @@ class Stats:
         return found
 
     def _of(self, row: Row, model: str) -> list[Numbers]:
-        """Return the counts to add an entry about a model to, such as a reply. It is empty if the groups are tools."""
+        """Return the counts to which an entry about a model, such as a reply, is added; none if groups are tools."""
         names = {"day": row.at[:10], "agent": self._agents.get(row.run, UNKNOWN), "model": model}
         return [self.groups.setdefault(names[self.by], Numbers())] if self.by in names else []
 
@@ -297,7 +297,7 @@ def _holder(run: Standing, seq: int) -> Standing:
 
 
 def _header(run: Standing, seq: Any) -> str:
-    """Return the model that the request header `seq` names."""
+    """Return the model named in the entry `seq`, a request header (model, instructions and tools of requests)."""
     return _holder(run, seq).models.get(seq, UNKNOWN) if isinstance(seq, int) else UNKNOWN
 
 

@@ -252,7 +252,7 @@ def _brief(args: Any) -> str:
 
 
 def _death(entry: Entry, content: kinds.FaultContent) -> bool:
-    """Return whether a fault reports the death of a process that worked on a turn."""
+    """Return whether a `fault` entry reports the death of a process that worked on a turn."""
     return content.error.type == LOST and content.of == entry.span
 
 

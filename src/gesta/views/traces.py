@@ -1,9 +1,10 @@
 """Turns the entries of one turn into trace spans. Each span is returned, complete, as soon as it has ended.
 
 An entry is one recorded fact of a run; its seq is its number there. A turn is a span `invoke_agent`. Below it is a span
-for each model request (`chat`), tool call (`execute_tool`), wait for a person, retrieval, and span of a program. A fact
-with a time and no duration becomes an event of the span around it. The same entries always give the same spans with the
-same ids, in any process.
+for each model request (`chat`), tool call (`execute_tool`), wait for a person, retrieval, and span that other code than
+an agent opened. A header is the entry with the model, instructions and tools of requests. A fact with a time and no
+duration becomes an event of the span around it. The same entries always give the same spans with the same ids, in any
+process.
 """
 
 from collections.abc import Iterator
@@ -97,7 +98,7 @@ class Turn:
         return content.header if isinstance(content, kinds.RequestContent) and content.header != self.headed else None
 
     def know(self, header: Entry | None) -> None:
-        """Set the header of the next request. It may be an entry from before the turn."""
+        """Set the header of the next request. The header may be an entry from before the turn."""
         if header is not None and isinstance(header.content, RequestHeaderContent):
             self.header, self.headed = header.content, header.seq
 

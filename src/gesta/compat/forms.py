@@ -167,7 +167,7 @@ def task_lines(entries: list[Entry]) -> list[dict[str, Any]]:
 
 
 def task(entries: list[Entry]) -> Form:
-    """Return a task as a table. The names of sub-tasks are indented by their depth."""
+    """Return a run as a table: Langroid's log of a task. The names of sub-tasks are indented by their depth."""
     found = task_log(entries)
     cells = [each.cells() | {"task": "  " * each.depth + each.task} for each in found]
     kept = tuple(name for name in PAGE if any(each[name] for each in cells))
@@ -233,7 +233,7 @@ class Shape(Struct, frozen=True):
     async def entries(self, record: Record, row: RunRow) -> list[Entry]:
         """Return the entries that the form needs. Raises NoRun if there are none.
 
-        They are read page by page, so that other async tasks can run in between.
+        The entries are read page by page, so that other async tasks can run in between.
         """
         runs = [row.run]
         rows = await record.store.runs() if self.below else []

@@ -1,4 +1,4 @@
-"""The contents of an activity log under agent-catalog's names. They are used like pydantic's models, without pydantic.
+"""The contents of an activity log under agent-catalog's names, for use like pydantic's models, without pydantic.
 
 A content is what one line of the log says happened: a tool call, a result, a model's reply. Each class is a subclass of
 one of Gesta's own content classes, so any span can record it, but its constructor accepts only the fields that
@@ -152,7 +152,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
         exclude_defaults: bool = False,
         exclude_none: bool = False,
     ) -> str:
-        """Return the members as JSON text, whatever their values are. It never raises."""
+        """Return the members as JSON text. No value of a member makes this method raise an exception."""
         left_out = {"exclude_unset": exclude_unset, "exclude_defaults": exclude_defaults, "exclude_none": exclude_none}
         members = self.model_dump(mode="json", include=include, exclude=exclude, **left_out)
         return dumps(members, indent=indent, ensure_ascii=False, separators=(",", ":" if indent is None else ": "))

@@ -34,7 +34,7 @@ async def export_run(record: Record, run: str) -> AsyncIterator[str]:
     """Yield the lines of a run's activity log, each with its line end. For an imported run, yield the original lines.
 
     Raises:
-        NoRun: there is no run of that id.
+        NoRun: no run has this id.
         BrokenRecord: an entry or blob was changed after it was written.
     """
     entries = await record.read(run)

@@ -1,12 +1,12 @@
 """agent-catalog's spans, and the catalog that makes them. Each logged content is written to a record as an entry.
 
-A record consists of runs; an entry is one item of a run, and its seq is its number there. A span is a named scope of
-entries.
+A record consists of runs; an entry is one item of a run, and its seq is its number in that run. A span is a named scope
+of entries.
 
 A span begins when it is entered. A program may also log into a span that is not open: the span then begins just before
-that log. It ends when the span around it ends, or when the root span is garbage-collected. The begin and end that were
-written in this way are marked as inferred, and exports leave them out, because agent-catalog would not have written
-them.
+that log. Such a span ends when the span around it ends, or when the root span is garbage-collected. The begin and end
+that were written in this way are marked as inferred, and exports leave them out, because agent-catalog would not have
+written them.
 """
 
 import os
@@ -124,7 +124,7 @@ class Catalog:
 
 
 class Run:
-    """The writer of one run. While any span is open, it has the run's lease, so no other process can write the run."""
+    """The writer of one run. While a span is open, the writer has the run's lease: no other process can write it."""
 
     def __init__(self, record: Record, session: str, name: str) -> None:
         self.record, self.session, self.name = record, session, name
@@ -138,10 +138,10 @@ class Run:
     def begin(self, span: "Span", parent: int | None, *, implied: bool) -> int:
         """Write the begin entry of a span, and return its seq (its number in the run).
 
-        The first begin also opens the run.
+        The first call of this method also opens the run.
 
         Args:
-            parent: seq of the begin entry of the span around it; `None` for a root span.
+            parent: seq of the begin entry of the span around the new span; `None` for a root span.
             implied: whether the program never entered the span, so that its begin is inferred.
         """
         with self._lock:
@@ -260,7 +260,7 @@ class Span:
         return self
 
     def exit(self, error: BaseException | None = None) -> None:
-        """End the span. An exception that left it is stored in the end entry; agent-catalog would write no end then."""
+        """End the span. The end entry contains `error`, for which agent-catalog itself would write no end."""
         failure = None if error is None else Error(type=type(error).__name__, message=message_of(error))
         ended = EndContent(state=self.state, status="error" if failure else "success", error=failure)
         self._run.end(self._now(), ended)

@@ -27,7 +27,7 @@ class CodeActHistoryFormatter(HistoryFormatter):
     def format_tool_call(self, msg: ChatMessage, state: dict[str, Any]) -> dict[str, Any]:
         """Return a message that calls the pseudo tool with the code, and store the call's id in `state`.
 
-        As in KodeAgent, `pending_tool_call` stays unchanged.
+        As in KodeAgent, the key `pending_tool_call` of `state` stays unchanged.
         """
         arguments = json.dumps({"code": getattr(msg, "code", None) or ""})
         return self._tool_call(msg, state, CODE_ACT_PSEUDO_TOOL_NAME, arguments)

@@ -254,8 +254,8 @@ class HistoryFormatter(ABC):
     def write(self, log: Log, msg: ChatMessage, call: int | None = None) -> list[Entry]:
         """Write a message as entries, from which the same message can be read again. Return the entries.
 
-        An assistant message becomes a completion (the model's reply), then a thought and a call or answer that it
-        caused.
+        An assistant message becomes a completion (the model's reply), then a thought and a call or answer, whose cause
+        is the completion.
 
         Args:
             log: the log of the span (scope of entries) in which the entries are written.

@@ -69,7 +69,7 @@ def parts_of(content: Sequence[Any], files: Any) -> tuple[str, tuple[Part, ...]]
 
     Args:
         content: the parts of the message, as `make_user_message` makes them.
-        files: the files of the message. A stored file (blob) that is among them is returned as it is here.
+        files: the files of the message. A file that is stored already (a blob) is returned unchanged.
     """
     known = {file.blob: file for file in files or () if isinstance(file, Part)}
     texts: list[str] = []

@@ -10,9 +10,9 @@ from typing import Any, ClassVar, Self
 class LLMMessage(dict[str, Any]):
     """A dict with the fields of a chat message (`role`, `content`, …). Every other field is metadata.
 
-    `[]`, `get`, `in` and attributes reach both; `repr` shows both. Iteration, `len`, `dict()`, `**`, `keys`, `values`,
-    `items` and JSON see only the message. Two messages are equal if their fields and their metadata are equal. To equal
-    a plain dict, a message needs the same fields; its metadata is not compared.
+    `[]`, `get`, `in` and attributes find fields and metadata; `repr` shows all. Iteration, `len`, `dict()`, `**`,
+    `keys`, `values`, `items` and JSON see only the message. Two messages are equal if their fields and their metadata
+    are equal. To equal a plain dict, a message needs the same fields; its metadata is not compared.
     """
 
     __slots__ = ("__more",)
@@ -106,18 +106,18 @@ class LLMMessage(dict[str, Any]):
     __copy__ = copy
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Return a field or metadata; the default if there is none of that name."""
+        """Return the field or metadata called `key`; the default if the message has neither."""
         try:
             return self[key]
         except KeyError:
             return default
 
     def pop(self, key: str, *default: Any) -> Any:
-        """Remove and return a field or metadata. Raises KeyError if there is none of that name and no default."""
+        """Remove and return the field or metadata called `key`. Without both and without a default, raise KeyError."""
         return super().pop(key, *default) if key in self._ALLOWED_KEYS else self.__more.pop(key, *default)
 
     def setdefault(self, key: str, default: Any = None) -> Any:
-        """Return a field or metadata. If there is none of that name, first set it to the default."""
+        """Return the field or metadata called `key`. If the message has neither, first set it to the default."""
         if key not in self:
             self[key] = default
         return self[key]

@@ -1,7 +1,7 @@
 """KodeAgent's messages, plan and observer's response, with its names, fields and validation rules.
 
 An instance that breaks a rule raises ValueError, as in KodeAgent, whose classes are pydantic models. Formatter hooks
-receive every message of a run as a `ChatMessage`, so this class also has the fields of all other message classes.
+receive every message of a run as a `ChatMessage`, so `ChatMessage` also has the fields of all other message classes.
 """
 
 import json

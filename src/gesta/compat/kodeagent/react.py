@@ -20,7 +20,7 @@ class ReActHistoryFormatter(HistoryFormatter):
         return msg.role == "assistant" and called and getattr(msg, "final_answer", None) is None
 
     def format_tool_call(self, msg: ChatMessage, state: dict[str, Any]) -> dict[str, Any]:
-        """Return a message with a call of the action's tool. Store the call's id in `state`: its result is pending."""
+        """Return a message that calls the action's tool. In `state`, note the call's id and that its result is due."""
         made = self._tool_call(msg, state, str(msg.action), sound_args(getattr(msg, "args", None)))
         state["pending_tool_call"] = True
         return made

@@ -1,4 +1,4 @@
-"""KodeAgent's loop: an agent plans, acts step by step, and is watched by an observer that corrects it.
+"""KodeAgent's loop: an agent plans, acts step by step, and is corrected by an observer, another model.
 
 Each iteration is one turn of a child run, with one model request: the agent thinks and acts, then its plan is updated.
 (A run is a list of entries, the recorded work of an agent; a turn is its work on one message.) A correction is sent to
@@ -106,7 +106,7 @@ def react_agent(
 
 
 class Task:
-    """Asks the models that work on one task: worker, planner, observer, author of the summary. It stores no state."""
+    """Asks the models that work on one task: worker, planner, observer, author of the summary. Stores no state."""
 
     def __init__(self, verbs: Verbs, question: str, words: Prompts) -> None:
         self.verbs, self.question, self.words = verbs, question, words
@@ -150,7 +150,7 @@ class Task:
     async def observe(
         self, n: int, plans: Sequence[AgentPlan | None], history: Sequence[LLMMessage], seq: int
     ) -> str | None:
-        """Ask the observer, record its decision, and return its correction for the agent; `None` without one."""
+        """Ask the observer, record its decision, and return its correction for the agent; `None` if it made none."""
         before, after = ("" if plan is None else checklist(plan) for plan in plans)
         tools, observer = offer(self.worker), role(self.verbs, "observe", self.words)
         given = {"task": self.question, "tools": tools, "plan_before": before, "plan_after": after}

@@ -135,7 +135,7 @@ SHAPES: dict[str, type[Serializable]] = {
 
 
 def taken(value: Any) -> Any:
-    """Convert an object of a LangChain class to this package's class of that name. Return other values unchanged."""
+    """Return an object of a LangChain class as this package's class of the same name; other values unchanged."""
     names = foreign_names(value) or ()
     return next((SHAPES[name].taken(value) for name in names if name in SHAPES), value)
 

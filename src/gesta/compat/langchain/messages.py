@@ -105,7 +105,7 @@ class Serializable(Struct, metaclass=Keywords, frozen=True):
 
 
 class Said(Serializable, frozen=True, kw_only=False):
-    """Base class of messages that has only their content, so that the content can be passed by position."""
+    """Base class of messages. Its only field is the content, so that the content can be passed by position."""
 
     content: str | list[Any]
 
@@ -186,7 +186,7 @@ class AIMessage(BaseMessage, frozen=True, kw_only=True):
 
 
 class HumanMessage(BaseMessage, frozen=True, kw_only=True):
-    """A message from a person, or the observation of an action that is shown to the model as such a message."""
+    """A message from a person, or the observation of an action that is shown to the model as a person's message."""
 
     type: str = "human"
 
@@ -242,7 +242,7 @@ def foreign_names(value: Any) -> tuple[str, ...] | None:
 
 
 def message_of(name: str, members: Mapping[str, Any]) -> BaseMessage:
-    """Return a message made from a class name or a type, and its fields. Unknown fields go into `rest`."""
+    """Return the message of the class or type `name`, with the fields `members`. Unknown fields go into `rest`."""
     shape = next((made for made in MESSAGES.values() if name in (made.__name__, TYPES[made])), BaseMessage)
     every = {**members, **members.get("rest", {})}
     known = {key: each for key, each in every.items() if key in shape.__struct_fields__ and key != "rest"}

@@ -46,7 +46,7 @@ class Asked(Struct):
 
 
 class Made(Struct):
-    """A model's reply with its tool calls and, if it was an answer, the answer."""
+    """A model's reply with its tool calls and, if the reply ended the work, the final answer."""
 
     text: str = ""
     span: int = 0
@@ -224,7 +224,7 @@ class Round(Struct):
     steps: dict[int, AgentStep] = field(default_factory=dict)  # by index of the call, or 0
 
     def claim(self, step: AgentStep) -> bool:
-        """Add a step if its call is a call of this reply and has no step yet. Return whether the step was added."""
+        """Add a step if its call is a call of this reply that has no step yet. Return whether the step was added."""
         action = step.action
         if not isinstance(action, AgentActionMessageLog) or action.messages != self.first.messages:
             return False
@@ -258,7 +258,8 @@ def rounds(steps: Iterable[AgentStep | AgentFinish]) -> list[Round | AgentStep |
 def contents(steps: Iterable[AgentStep | AgentFinish]) -> list[Content]:
     """Return the entry contents that a run with these steps would have recorded.
 
-    `steps` reads the same steps from them. A result refers to its call by the provider's call id.
+    The function `steps` reads the same steps from these contents. A result refers to its call by the provider's call
+    id.
     """
     found: list[Content | None] = []
     for item in rounds(steps):
@@ -280,7 +281,7 @@ def contents(steps: Iterable[AgentStep | AgentFinish]) -> list[Content]:
 def _made(round_: Round) -> Made:
     """Return the reply from which the steps of a round came.
 
-    If its actions cannot be derived from the text and the calls, they are also stored, in `kept`.
+    If the actions cannot be derived from the reply's text and calls, the field `kept` contains them, too.
     """
     first = round_.first
     log = said(first)

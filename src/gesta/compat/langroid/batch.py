@@ -1,9 +1,9 @@
 """A batch runs a copy of a task or of an agent for each of many items. Results are in the order of the items.
 
-Each copy records its work in a run of its own, a stored sequence of entries. Its work on one message is a turn of the
-run, and a session is a group of runs. A batch with a name uses a session of that name, and each item's turn has a key
-made from the name and the item's index. If the process dies, call the batch again with the same name: stored results
-are read, interrupted runs are continued, and no finished tool call runs again.
+Each copy records its work in a run of its own, a stored sequence of entries. The copy's work on one message is a turn
+of the run, and a session is a group of runs. A batch with a name uses a session of that name, and each item's turn has
+a key made from the name and the item's index. If the process dies, call the batch again with the same name: stored
+results are read, interrupted runs are continued, and no finished tool call runs again.
 """
 
 import inspect
@@ -158,7 +158,7 @@ class Batch(Struct, frozen=True, kw_only=True, metaclass=Spelled):
 
 
 class Copies:
-    """The tasks of a batch, by the index of their item. Each one is made when it is first needed."""
+    """The tasks of a batch, by the index of their item. Each task is made when it is first needed."""
 
     def __init__(self, gen_task: GenTask, batch: Batch) -> None:
         self._gen_task, self._batch, self._made = gen_task, batch, dict[int, Task]()

@@ -49,7 +49,7 @@ class ChatAgent(Agent):
                 self.config.user_message = message
 
     def llm_response(self, message: Said = None) -> ChatDocument | None:
-        """Return the model's answer to a message or, if that is `None`, to the history; `None` without an answer."""
+        """Return the model's answer to `message` or, if `message` is `None`, to the history; `None` without answer."""
         return self.wait_for(lambda: self.llm_response_async(message), "llm_response_async")
 
     async def llm_response_async(self, message: Said = None) -> ChatDocument | None:
@@ -131,7 +131,7 @@ class ChatAgent(Agent):
         return doc
 
     def __getitem__(self, output_type: Any) -> Self:
-        """Return a copy of the agent whose answers have this type, as in `agent[int]`. It shares the history."""
+        """Return a copy of the agent whose answers have this type, as in `agent[int]`. The copy shares the history."""
         other = copy.copy(self)
         other.own_tools()
         other.set_output_format(output_type)

@@ -141,7 +141,7 @@ class ChatDocument(Struct, kw_only=True, metaclass=Spelled):
 
     @staticmethod
     def deepcopy(doc: "ChatDocument") -> "ChatDocument":
-        """Return a deep copy with the same parent. It has no id, because the copy is not recorded."""
+        """Return a deep copy of a document with the same parent. The copy has no id, because it is not recorded."""
         copied = copy.deepcopy(doc)
         copied.metadata.id = ""
         return copied
@@ -161,7 +161,7 @@ class ChatDocument(Struct, kw_only=True, metaclass=Spelled):
         *,
         recognize_recipient_in_content: bool = True,
     ) -> "ChatDocument":
-        """Return a document for a model's reply. `tools` show which tools have a field `recipient` of their own."""
+        """Return a document for a model's reply. A field `recipient` of a tool in `tools` does not address it."""
         content = response.text.strip()
         content = "" if content in ('""', "''") else content
         calls = [OpenAIToolCall(id=call.id, function=_function(call.name, call.args)) for call in response.calls]
@@ -339,7 +339,7 @@ def _id(call: OpenAIToolCall, place: int) -> str:
 
 
 def _function(name: str, text: str) -> LLMFunctionCall:
-    """Return a call, its arguments parsed. Some models write `functions` before the name: that word is removed."""
+    """Return a call with parsed arguments. The word `functions`, which some models write before a name, is removed."""
     name = re.sub(r"^functions[.: ]+(?=.)", "", name.strip())
     try:
         value = json.loads(text, strict=False) if text.strip() else {}

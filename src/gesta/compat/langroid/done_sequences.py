@@ -4,7 +4,7 @@ A response is what the agent, its model, the user or a sub-task answered. A tool
 letters: T is a model's message with a tool, `T[name]` one with that tool, L a model's message without a tool, A a
 response of the agent, U of the user, N the absence of a response, C any text, `C[regex]` a text in which the regex
 matches somewhere. TOOL, AGENT, LLM and USER mean T, A, L and U; case does not matter. A task ends when its newest
-responses match the letters one by one. If somebody was asked and gave no response, this is skipped, except for N.
+responses match the letters one by one. A missing response matches N; for every other letter, it is skipped.
 """
 
 import enum
@@ -86,7 +86,7 @@ def parse_done_sequence(sequence: str | DoneSequence, tools: Mapping[str, type] 
     """Return a done sequence, parsed if it is a text. `tools` are classes of tool messages by tool name.
 
     Raises:
-        ValueError: the text is no done sequence. The error shows the part that is wrong.
+        ValueError: the text is no done sequence. The error shows which part of the text is wrong.
     """
     if isinstance(sequence, DoneSequence):
         if not sequence.events:
@@ -108,7 +108,7 @@ def parse_done_sequences(
 
 
 def matched(sequences: Iterable[DoneSequence], responses: Sequence[Response]) -> DoneSequence | None:
-    """Return the first done sequence that matches the newest responses; `None` if none does."""
+    """Return the first done sequence that matches the newest responses; `None` if none of them matches."""
     return next((sequence for sequence in sequences if _matches(sequence.events, responses)), None)
 
 

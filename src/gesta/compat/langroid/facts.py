@@ -1,8 +1,9 @@
 """Reads, once for each class of tool messages, its name, its purpose, its schema, and the check of its arguments.
 
 A tool message is a tool call as data: its class describes the tool, and its fields are the arguments of the call. A
-struct is read in the same way as the signature of a tool function, so both accept the same types and report problems in
-the same words. A pydantic model brings its own schema and check; this module does not import pydantic.
+struct is read in the same way as the signature of a tool function, so structs and functions accept the same types and
+report problems in the same words. A pydantic model brings its own schema and check; this module does not import
+pydantic.
 """
 
 import copy
@@ -73,7 +74,7 @@ def _as_struct_field(name: str, stated: dict[str, Any], namespace: dict[str, Any
 
 
 def facts_of(cls: type) -> Facts:
-    """Return the facts about a class. They are read at the first call. Raises BadTool if a type has no schema."""
+    """Return the facts about a class, which are kept after the first call. Raises BadTool if a type has no schema."""
     found = cls.__dict__.get("_facts")
     if not isinstance(found, Facts):
         found = _struct_facts(cls) if issubclass(cls, Struct) else _model_facts(cls)
@@ -179,7 +180,7 @@ def _pin(part: dict[str, Any]) -> None:
 
 
 def shaped(value: Any, type_: Any) -> Any:
-    """Return a value if it has a type, or convert it from its JSON form; `None` if neither is possible."""
+    """Return `value` if it has the type `type_`, else a value of that type made from it; `None` if that fails."""
     if fits(value, type_):
         return value
     if not isinstance(value, Mapping | list) or not (get_origin(type_) or isinstance(type_, type)):

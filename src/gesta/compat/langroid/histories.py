@@ -248,7 +248,7 @@ class Histories(Working):
         """Write a message of another history as entries of this run.
 
         Args:
-            calls: numbers (seqs) of the entries of the calls written so far, by call id. It is updated.
+            calls: numbers (seqs) of the entries of the calls written so far, by call id. This dict is updated.
         """
         text = message.text
         match message.role:

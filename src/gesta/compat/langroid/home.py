@@ -63,7 +63,7 @@ class Home:
         return self.wait_for(lambda: work, twin) if isinstance(self._given, Record) else drive(work)
 
     def wait_for(self, work: Callable[[], Awaitable[T]], twin: str, token: Any = None) -> T:
-        """Run asynchronous work and return its result. It runs in a new event loop, or in the one that `token` names.
+        """Run asynchronous work and return its result. The work runs in a new event loop, or in the loop of `token`.
 
         Args:
             twin: name of the asynchronous method that does the same, for the error message.

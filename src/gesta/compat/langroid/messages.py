@@ -31,7 +31,7 @@ Said = str | ChatDocument | None
 
 
 def _made_by(e: Entity, method: Callable[Concatenate[Any, Entity, P], R]) -> Callable[Concatenate[Any, P], R]:
-    """Return a method that calls `method` with this entity as its first argument."""
+    """Return a method that calls `method` with the sender `e` as its first argument."""
     return cast("Callable[Concatenate[Any, P], R]", partialmethod(method, e))
 
 
@@ -135,7 +135,7 @@ class Messages(Histories):
         return [each for each in found if all_tools or self._is_mine(each)]
 
     def _filter_user_origin_tools(self, msg: Said, tools: Sequence[ToolForm]) -> list[ToolForm]:
-        """Return the tools. If the message is tainted, return only those that the model may use."""
+        """Return `tools`; if the message is tainted, return only those of them that the model may use."""
         meta = msg.metadata if isinstance(msg, ChatDocument) else None
         outside = meta is not None and (meta.tainted or (meta.sender == Entity.USER and not meta.tools_from_agent))
         return [each for each in tools if not outside or facts_of(type(each)).name in self.llm_tools_usable]

@@ -1,7 +1,8 @@
 """Tool messages that steer a task instead of doing its work: they end it, pass a message on, or send a text.
 
-A tool message is a tool call as data. It steers the task by changing the document (message with sender and recipient)
-that contains it. Its effect is only described, in `_effect`; the table shows it, and `Effect` explains the columns. A
+A tool message is a tool call as data. A tool message here steers the task: `steering` changes the document (message
+with sender and recipient) that contains it, as `_effect` of its class says. The table shows these effects. `Effect`
+explains the columns. A
 model may use a message only if its class was enabled for the model, which `_allow_llm_use = False` forbids.
 
                      ends        gives      to                   speaker

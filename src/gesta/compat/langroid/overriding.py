@@ -55,7 +55,7 @@ def nearest_twin(agent: object, name: str) -> str:
 
 
 async def called(method: Callable[..., Any], *args: Any) -> Any:
-    """Call a method and return its result. A synchronous one runs in a thread, so it may call the agent in turn."""
+    """Call a method and return its result. A synchronous method runs in a thread, so it may itself call the agent."""
     if inspect.iscoroutinefunction(method) or inspect.iscoroutinefunction(getattr(method, "__call__", None)):  # noqa: B004
         return await method(*args)
     value = await to_thread.run_sync(method, *args)

@@ -1,8 +1,8 @@
 """Writes one response of a chat agent into a live run: the incoming document, the model's answer, and tool results.
 
 A tool message is a tool call as data. A document is a message with its sender and recipient. A run is a list of
-entries; an entry's seq is its number there, and its causes are the entries it was made from. These functions do the
-work of the agent's response methods. After an interruption, a function is called again with the entries that the
+entries; an entry's seq is its number in its run, and its causes are the entries it was made from. These functions do
+the work of the agent's response methods. After an interruption, a function is called again with the entries that the
 response has already written, and does only what is missing.
 """
 
@@ -91,9 +91,9 @@ def take_in_document(context: RunContext, doc: ChatDocument) -> None:
 
 
 def take_in_answer(context: RunContext, doc: ChatDocument) -> None:
-    """Write a sub-task's answer as the result of the calls that it answers, if they still have no result.
+    """Write a sub-task's answer as the result of the calls that it answers, if these calls have no result.
 
-    They have none if a person's message came between the sub-task's answer and the model's next request.
+    Such a call has no result if a person's message came between the sub-task's answer and the model's next request.
     """
     calls, answer = set(context.live.state.calls), None
     for each in reversed(context.trail if calls else ()):
@@ -307,7 +307,7 @@ def together(results: Mapping[str, str]) -> str:
 
 
 def _handed(context: RunContext) -> dict[int, int]:
-    """Return the tool calls that the parent task left to this sub-task: seqs in the parent's run by seqs here."""
+    """Return the calls that the parent task left to this sub-task: by seq in this run, the seq in the parent's run."""
     opened = context.live.state.opened
     above = opened.parent_run if opened is not None else None
     calls = [each for each in context.done if isinstance(each.content, ToolCallContent)]

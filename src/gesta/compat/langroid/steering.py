@@ -1,7 +1,7 @@
 """Applies a tool message that steers the task (ends it, forwards a message, …) to the document that contains it.
 
-A document is a message with its sender and recipient. It is tainted if it has text from outside. The `_effect` of the
-tool message, described in `orchestration`, says what to change in the document.
+A document is a message with its sender and recipient. A document is tainted if it has text from outside. The `_effect`
+of the tool message, described in `orchestration`, says what to change in the document.
 """
 
 from collections.abc import Sequence

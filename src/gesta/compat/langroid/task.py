@@ -149,7 +149,7 @@ class Task(Steps, eq=False):
         Args:
             msg: text, a document, a tool message or any value; `None` for the task's user message.
             turns: largest number of steps; -1 for no limit.
-            caller: the task that receives the answer. It may end this task, so no person is needed for that.
+            caller: the task that receives the answer. The caller may end this task, so no person is needed to end it.
             max_cost: limit in US dollars for the task and all that it calls; 0 for no limit. See `gesta.Budget`.
             max_tokens: limit of tokens for this turn, and for each turn of a sub-task; 0 for no limit.
             session_id: session in which the run is stored; by default the agent's.
@@ -159,7 +159,7 @@ class Task(Steps, eq=False):
             max_time: seconds after which the task and its sub-tasks end with their last message; 0 for no limit.
 
         Returns:
-            The result, or `None` without one; `status` then says why. `None` too if `msg` is for another recipient.
+            The result; `None` if there is none (`status` says why), or if `msg` is for another recipient.
 
         Raises:
             GestaError: the task failed, or it waits for a person or an event.
@@ -183,7 +183,7 @@ class Task(Steps, eq=False):
         return self._result_of(ended, return_type or self.default_return_type)
 
     async def _take(self, doc: ChatDocument | None, caller: "Task | None" = None, key: str | None = None) -> Outcome:
-        """Run the turn that a message opens, or continue it if it is already open."""
+        """Return how a turn ended or why it waits, after running the turn of a message or continuing an open one."""
         record, agent = self.chat.home.record, self.as_agent(caller)
         run = await record.turns.run_of(self.session, self.name)
         turn = (await record.state(run)).turn
@@ -256,7 +256,7 @@ class Task(Steps, eq=False):
         return self.chat.describe(settings, program)
 
     async def play(self, verbs: Verbs, caller: "TaskRules | None") -> Answer:
-        """Run steps until the task is done, and return its result. This is the program of the task's run."""
+        """Run steps until the task is done, and return its result. As the program, it replaces the model loop."""
         self.begin(verbs, caller, self.all_tools())
         self.forgets = self.rules.restart
         self._leave_behind(verbs)

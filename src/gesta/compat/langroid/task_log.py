@@ -5,8 +5,8 @@ instructions. OAI_TOOL is a call that the provider reported, shown below the mod
 parsed from the text. A mark shows the result of each step. The rows of a sub-task follow the row where its parent
 called it; then comes the sub-task's result. Contract: no text is cut.
 
-A run is a list of entries; an entry's seq is its number there, and its causes are the entries it was made from. A span
-is a named scope of entries. An edge is the entry of a call of a sub-task.
+A run is a list of entries; an entry's seq is its number in its run, and its causes are the entries it was made from. A
+span is a named scope of entries. An edge is the entry that records the call of a sub-task.
 """
 
 from collections.abc import Iterable, Iterator

@@ -162,7 +162,7 @@ class TaskRules(Struct, eq=False, metaclass=Spelled):
         return msgspec.structs.replace(self.chat.config, **given)
 
     def bound(self) -> Agent:
-        """Return an up-to-date description of the agent: a new one if its tools or its answer type have changed."""
+        """Return an up-to-date description of the agent: a new object if its tools or answer type have changed."""
         chat = self.chat
         made_of = (self.settings, set(chat.llm_tools_usable), set(chat.llm_tools_handled), chat.llm_tool_forced)
         if self.described is None or self.described[0] != made_of:
@@ -221,7 +221,7 @@ class TaskRules(Struct, eq=False, metaclass=Spelled):
         return self.person
 
     def user_quit(self, result: ChatDocument) -> bool:
-        """Return whether a person ended the task. A quit word in quotes, or in the first message, does not end it."""
+        """Return whether a person ended the task. A quit word in quotes, or in the task's first message, does not."""
         meta = result.metadata
         said = self.human_tried and meta.sender == Entity.USER
         quits = result.content in USER_QUIT_STRINGS or self._routing(result).done
@@ -300,8 +300,8 @@ class TaskRules(Struct, eq=False, metaclass=Spelled):
     def loops(self) -> bool:
         """Return whether the answers repeat in a cycle, or every other message says that there is no answer.
 
-        Repeated tool calls alone are no loop, because a tool may poll. They are one if a person repeats the same words
-        between the calls, or if the agent repeatedly reports that it is done.
+        Repeated tool calls alone are no loop, because a tool may poll. Such calls are a loop if a person repeats the
+        same words between the calls, or if the agent repeatedly reports that it is done.
         """
         cycle, times = self.config.inf_loop_cycle_len, self.config.inf_loop_wait_factor
         for said, length in product((self.texts, self.said), range(1, cycle + 1)):

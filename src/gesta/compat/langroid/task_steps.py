@@ -138,7 +138,7 @@ class Steps(TaskRules, eq=False):
         return doc
 
     async def _sub_response(self, sub: Any, name: str) -> ChatDocument | None:
-        """Return the answer of a sub-task; `None` if it has none. All its answers are turns of one child run."""
+        """Return the answer of a sub-task; `None` if there is none. All its answers are turns of one child run."""
         pending = self.pending_message or self.chat.create_user_response("")
         if len(pending.metadata.calls) > 1 and not self.config.allow_subtask_multi_oai_tools:
             names = [facts_of(type(each)).name for each in pending.tool_messages]
@@ -189,7 +189,8 @@ class Steps(TaskRules, eq=False):
     def _erase(self, verbs: Verbs, result: ChatDocument) -> None:
         """Hide the messages between the question and the result.
 
-        If the result is not a message of the model, it is written as an answer, so that the history still shows it.
+        If the result is not a message of the model, the result is written as an answer, so that the history still shows
+        it.
         """
         live, last = verbs.live, self.pending_message
         key = id_of(last.metadata.id) if last is not None else None
@@ -201,7 +202,7 @@ class Steps(TaskRules, eq=False):
             verbs.keep("kept", content, [hidden.seq, *verbs.sources])
 
     def _interpret(self, doc: ChatDocument) -> None:
-        """Apply a tool message that ends or redirects the task, such as `DoneTool`, to its document."""
+        """Apply the tool message in a document that ends or redirects the task, such as `DoneTool`, to the document."""
         steer(doc, self.trail)
 
     def _hand_on(self, doc: ChatDocument, live: LiveRun) -> None:

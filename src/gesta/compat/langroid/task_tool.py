@@ -40,7 +40,7 @@ class TaskTool(ToolMessage):
     agent_name: str | None = None
 
     async def handle_async(self, agent: ChatAgent, context: Context) -> Any:
-        """Run the new agent, and return its answer, or a text that says why it has none."""
+        """Run the new agent, and return its answer, or a text that says why there is no answer."""
         config = ChatAgentConfig(
             name=self.agent_name or "task",
             llm=self.model or agent.config.llm,

@@ -107,7 +107,7 @@ class ToolForm:
 
     @classmethod
     def usage_examples(cls, random: bool = False) -> str:  # noqa: FBT001, FBT002 - the name that users know
-        """Return the examples as text. `random` shows only one, always the same, so that prompts do not change."""
+        """Return the examples as text. With `random`, show one example, always the same, so that prompts stay equal."""
         examples = list(cls.examples())
         if random and examples:
             examples = [examples[zlib.crc32(facts_of(cls).name.encode()) % len(examples)]]
@@ -157,7 +157,7 @@ class ToolForm:
 
     @staticmethod
     def json_group_instructions() -> str:
-        """Return the template of the instructions for all tools. Those of each tool replace `{json_instructions}`."""
+        """Return the template of the instructions for all tools. `{json_instructions}` stands for those of a tool."""
         return GROUP
 
     @classmethod
@@ -390,7 +390,7 @@ def to_json(message: ToolForm) -> str:
 
 
 def _copied(value: Any) -> Any:
-    """Return a deep copy of a JSON value. This runs for each reply, and is three times as fast as `deepcopy`."""
+    """Return a deep copy of a JSON value. Called for each reply, because `deepcopy` takes three times as long."""
     if isinstance(value, dict):
         return {key: _copied(each) for key, each in value.items()}
     return [_copied(each) for each in value] if isinstance(value, list) else value

@@ -53,7 +53,7 @@ class Described(Agent, frozen=True, kw_only=True):
     """Whether the model may, must or must not call a tool in the next request, in the provider's form."""
 
     def header(self) -> RequestHeaderContent:
-        """Return the part that all requests of the agent share. It contains only the tools that the model may use."""
+        """Return the request header: what all requests of the agent share, with the tools that the model may use."""
         header = super().header()
         tools = [tool for tool in header.tools or () if tool["name"] in self.usable]
         for tool in [tool for tool in tools if tool["name"] in self.strict]:
@@ -107,7 +107,7 @@ class Toolset:
             return partial(self._by_name_async if waits else self._by_name, handler)
 
     def _by_name(self, handler: Handler, message: Any, chat_doc: ChatDocument | None = None) -> Any:
-        """Call the handler of a tool with a message. `chat_doc` is the document that contains it."""
+        """Call the handler of a tool with a message. `chat_doc` is the document that contains the message."""
         before, self._document = self._document, chat_doc
         try:
             return handler(message, None)
@@ -115,7 +115,7 @@ class Toolset:
             self._document = before
 
     async def _by_name_async(self, handler: Handler, message: Any, chat_doc: ChatDocument | None = None) -> Any:
-        """Await the handler of a tool with a message. `chat_doc` is the document that contains it."""
+        """Await the handler of a tool with a message. `chat_doc` is the document that contains the message."""
         before, self._document = self._document, chat_doc
         try:
             return await handler(message, None)
@@ -261,7 +261,7 @@ class Toolset:
         return missing
 
     def _method(self, name: str) -> Callable[..., Any] | None:
-        """Return a method that the program defined; `None` if there is none, or if only Gesta defines it."""
+        """Return the agent's method `name` if the user's code defines it; `None` if only Gesta or no class does."""
         own = next((vars(cls)[name] for cls in type(self).__mro__ if name in vars(cls)), None)
         if (own is None or getattr(own, "__module__", "").startswith(__package__)) and name not in vars(self):
             return None
@@ -310,7 +310,7 @@ class Toolset:
         return waiting if inspect.iscoroutinefunction(method) else call
 
     def _tool(self, cls: type[ToolForm], *, in_text: bool) -> Tool:
-        """Return the tool of a class. It is made again only if its handler or its description has changed."""
+        """Return the tool of a class. The tool is made again only if its handler or description has changed."""
         name = facts_of(cls).name
         word = cls._handler or name
         if name in self._handlers and {word, f"{word}_async"} & vars(self).keys():  # the program replaced the handler

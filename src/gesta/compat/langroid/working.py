@@ -72,7 +72,7 @@ def _is_xml(cls: type) -> bool:
 
 
 async def nobody(_verbs: Any, _text: str) -> str:
-    """Raise GestaError: an agent without a model, whose program this is, cannot answer."""
+    """Raise GestaError. An agent without a model has this function in place of the model loop, and cannot answer."""
     raise GestaError("This agent has no model. Write llm=... in its config.")
 
 
@@ -158,7 +158,7 @@ class Working(Toolset):
 
     @asynccontextmanager
     async def working(self) -> AsyncIterator[RunContext]:
-        """Yield the context of the agent's current run. If it has none, open its own run during the block."""
+        """Yield the context of the agent's current run. Without one, open the agent's own run during the block."""
         if self._context is not None:
             yield self._context
             return

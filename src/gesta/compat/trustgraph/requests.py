@@ -3,9 +3,9 @@
 `to_json` and `from_json` follow TrustGraph's rules. JSON of a response leaves out empty members, except its two flags.
 The type of a response is read from `message_type` or from the older `chunk_type`, and is written as `message_type`.
 
-A request contains the whole history, because TrustGraph's services store none. Gesta stores it in the record, as the
-entries of a run. A turn is the work on one question. `request_of` makes a request from the entries of a run, and
-`contents_of` makes entry contents from a history. Members that mean nothing to Gesta are kept and ignored; see
+A request contains the whole history, because TrustGraph's services store no history. Gesta stores the history in the
+record, as the entries of a run. A turn is the work on one question. `request_of` makes a request from the entries of a
+run, and `contents_of` makes entry contents from a history. Members that mean nothing to Gesta are kept and ignored; see
 docs/patterns.md.
 """
 
@@ -152,7 +152,7 @@ class AgentResponse(Struct, kw_only=True):
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
-        """Return the response in a JSON text, which has its type under either name.
+        """Return the response in a JSON text, which states its type as `message_type` or as `chunk_type`.
 
         Raises msgspec.ValidationError, which names the path of the wrong member.
         """
@@ -243,7 +243,7 @@ def agent_for(
 
 
 def entitled(agent: Agent[Any], user: str, rights: Mapping[str, Collection[str]]) -> Agent[Any]:
-    """Return a copy of an agent that may use only the groups of tools that its user may use.
+    """Return a copy of an agent that may use only the groups of tools that `user` may use.
 
     The limit also applies to the agents that this agent calls. The program itself must verify who the user is.
 

@@ -107,7 +107,7 @@ class PatternBase:
         ]
 
     def make_think_callback(self, respond: Respond, streaming: bool, message_id: str = "") -> Say:
-        """Return a callback that sends a thought. When streaming, each call sends one piece of it."""
+        """Return a callback that sends a thought. When streaming, each call sends one piece of the thought."""
 
         async def think(x: str, is_final: bool = False) -> None:
             await respond(_message("thought", x, is_final or not streaming, message_id))
@@ -115,7 +115,7 @@ class PatternBase:
         return think
 
     def make_observe_callback(self, respond: Respond, streaming: bool, message_id: str = "") -> Say:
-        """Return a callback that sends an observation. When streaming, each call sends one piece of it."""
+        """Return a callback that sends an observation. When streaming, each call sends a piece of the observation."""
 
         async def observe(x: str, is_final: bool = False) -> None:
             await respond(_message("observation", x, is_final or not streaming, message_id))
@@ -125,7 +125,7 @@ class PatternBase:
     def make_answer_callback(
         self, respond: Respond, streaming: bool, message_id: str = ""
     ) -> Callable[[str], Awaitable[None]]:
-        """Return a callback that sends the answer. When streaming, each call sends one piece of it."""
+        """Return a callback that sends the answer. When streaming, each call sends one piece of the answer."""
 
         async def answer(x: str) -> None:
             await respond(_message("answer", x, not streaming, message_id))

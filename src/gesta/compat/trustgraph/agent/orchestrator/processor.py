@@ -14,7 +14,7 @@ from gesta.function_tool.tool import Tool
 
 
 class Processor:
-    """The default processor of a pattern. It saves nothing, because the record already contains every content."""
+    """The default processor of a pattern. Its methods save nothing, because the record contains every content."""
 
     def __init__(self, turn: PatternTurn) -> None:
         self.turn = turn

@@ -1,7 +1,7 @@
 """A turn of a run, as the `flow` (the source of services) that TrustGraph's patterns expect.
 
-A run is a list of entries. An entry's seq is its number there, and its causes are the entries it was made from. All
-work that a pattern does through the flow is recorded: a prompt is a child run, the use of a tool is a tool call, an
+A run is a list of entries. An entry's seq is its number in its run, and its causes are the entries it was made from.
+All work that a pattern does through the flow is recorded: a prompt is a child run, the use of a tool is a tool call, an
 emitted step is an entry. So an interrupted pattern is run again from its start, but repeats no recorded work. A pattern
 asks for its next step by calling `next`; that step belongs to the same turn.
 """
@@ -156,9 +156,9 @@ class PatternTurn:
         )
 
     async def respond(self, response: AgentResponse) -> None:
-        """Send a response to the listeners. An answer that ends the dialogue is only kept in `answer`.
+        """Send a response to the listeners. An answer that ends the dialogue is not sent but kept in `answer`.
 
-        The engine sends that answer after storing it safely. Raises Unanswered for an error response.
+        The engine first stores this answer safely, and then sends it. Raises Unanswered for an error response.
         """
         live, told, text = self.verbs.live, "".join(self._told), response.content
         match response.message_type:
@@ -311,7 +311,7 @@ class PatternTurn:
         return seq
 
     async def emit_observation(self, iteration_num: int, observation: Any, error: str | None = None) -> int:
-        """Record the observation of an iteration, and return its seq. If a tool call has recorded it, write nothing."""
+        """Record an iteration's observation unless a tool result contains it already. Return the seq of its entry."""
         call, name = self._noted(f"iteration {iteration_num}"), f"observation {iteration_num}"
         if call != self.verbs.question and call not in self.verbs.live.state.calls and not self._written(name):
             return self.last if isinstance(self.last, int) else self.last[1]
@@ -373,7 +373,7 @@ class PatternTurn:
         return entry.seq
 
     async def _gave(self, role: str, name: str, said: tuple[str, str], causes: Sequence[Cause]) -> int:
-        """Record a step with a text as its result, unless a child run did. Return the seq of the step's end entry."""
+        """Record a text as a step's result, unless a child run has recorded it. Return the seq of the step's end."""
         goal, text = said
         written = self.verbs.live.state.steps.named.get(name)
 

@@ -1,4 +1,4 @@
-"""Finds models, formatters and records (stores of agents' runs) by their names. Each is imported on its first use.
+"""Finds models, formatters and records (stores of agents' runs) by their names. Each is imported when first used.
 
 provider:model   a model over HTTP             the argument `base_url` names another server
 tool-calls       a formatter (makes the model's messages from a run's entries)
@@ -66,7 +66,7 @@ def formatter(name: str) -> Formatter[Any]:
 
 
 def model(address: str, base_url: str | None = None) -> Model:
-    """Return a model for `provider:model`, or for any name at the base URL of an OpenAI-compatible server.
+    """Return a model for `provider:model`, or for any name of a model at the base URL of an OpenAI-compatible server.
 
     Raises:
         BadAddress: the address names no provider, or an unknown provider.
@@ -85,7 +85,7 @@ def price(name: str, budget: Budget | None = None) -> Price | None:
 
 
 def bind(agent: Agent, models: dict[str, Model] | None = None) -> Agent:
-    """Return the agent with objects in place of the addresses of its model and formatter; `models` caches the models.
+    """Return the agent, or a copy in which objects replace addresses of model and formatter; `models` caches models.
 
     Raises:
         BadAddress: the agent has no model, or one of its addresses names nothing that exists.
@@ -126,7 +126,7 @@ def repair() -> Callable[[str], dict[str, Any] | None]:
 
 
 def described(tool: Tool) -> Tool:
-    """Return a copy of the tool that has the descriptions in its docstring: of the tool, and of each parameter."""
+    """Return a copy of a tool whose description and parameter descriptions come from its function's docstring."""
     if "\n" not in tool.description:
         return tool
     if "described" not in tool.__dict__:
@@ -162,7 +162,7 @@ class StoreOptions(ServerOptions, total=False):
     """The options of every function that opens a store."""
 
     queries: QueryBounds
-    """Bounds of a query of a user: time, rows and size. By default only the time is bounded, to 600 seconds."""
+    """Bounds of each SQL query of a user: time, rows and size. By default only the time has a bound: 600 seconds."""
 
 
 class Options(StoreOptions, total=False):
@@ -174,8 +174,8 @@ class Options(StoreOptions, total=False):
     approver: Approver | None
     """Checks who approved a tool call, and rejects false approvals. Without it, the name in an approval is believed."""
     gone: Callable[[str], bool | None]
-    """A function that returns whether the process with a name has ended; `None` if it cannot know. It is called only
-    if the operating system cannot tell."""
+    """A function that returns whether the process with a name has ended; `None` if it cannot know. Called only if the
+    operating system cannot tell."""
 
 
 def store(address: Address, **options: Unpack[StoreOptions]) -> Store:
@@ -282,7 +282,7 @@ def replay(source: Address | Sequence[Entry], *, run: str = "last", strict: bool
 
 
 def drive(work: Coroutine[Any, Any, T]) -> T:
-    """Return the result of a coroutine that never waits for another task. It runs without an event loop."""
+    """Run a coroutine that never waits for another task, without an event loop, and return its result."""
     try:
         work.send(None)
     except StopIteration as end:
@@ -296,7 +296,7 @@ class Record(Base):
     """An opened record (the store that holds all runs): it runs agents, reads runs, and explains answers."""
 
     async def explain(self, entry: Entry | str | tuple[str, int]) -> "Explanation":
-        """Return the explanation of an entry: all that it was made from, back to the question, also in other runs.
+        """Return the explanation of an entry: all entries of all runs that it was made from, back to the question.
 
         Args:
             entry: the entry, its id, or its run and seq.
@@ -324,7 +324,7 @@ class Record(Base):
 
         Args:
             session: name of a session, id of a run or child run, start of such an id, or `last`.
-            calls: whether to include tool calls with their results, and the replies that made them.
+            calls: whether to include tool calls, the results of the calls, and the model's replies that made the calls.
 
         Raises:
             NoRun: no session or run has this name.
@@ -356,7 +356,7 @@ class Record(Base):
         Args:
             since: requests and calls before this time are not counted; a text is a day or a time, by default in UTC.
             until: requests and calls from this time on are not counted.
-            session: only the runs of this session are counted.
+            session: count only requests and calls in the runs of this session.
         """
         from gesta.views.stats import stats
 

@@ -1,8 +1,8 @@
 """An agent is a frozen description: it has no state, and the record (a store of runs) keeps only its name and a digest.
 
 A turn goes from a message to the answer. An agent's model and formatter may be given as addresses. `gesta.open`
-replaces these by objects when a turn begins ("binds" the agent). An agent with a `program` runs an async function
-instead of a model.
+replaces these by objects when a turn begins ("binds" the agent). A `program` is an async function that runs turns in
+place of a model. A request header is the entry that states the tools, instructions, model and settings of requests.
 """
 
 import math
@@ -55,7 +55,7 @@ Instructions = str | Callable[[Context[Any]], str | Awaitable[str]]
 
 
 async def instructions_text(instructions: Instructions, context: Context[Any]) -> str:
-    """Return the text of instructions. A function is called, and may raise any error.
+    """Return the instructions as a text. If they are a function, it is called, and may raise any error.
 
     Raises:
         TypeError: the function did not return a text.
@@ -107,8 +107,8 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
     """A model, or an address `provider:model`. An agent with a program needs no model. Another agent without a model
     uses the model from the turn's options, from `--model`, or from the agent whose tool it is."""
     instructions: Instructions = ""
-    """The text that the model reads first. A function is called once per turn, and the text that it returns is on
-    record."""
+    """The text that the model reads first, or a function that returns it. The function is called once per turn, and its
+    text is on record."""
     tools: Tools = ()  # type: ignore[assignment]  # its default is a value, not what checkers see
     """Tools, and sources of tools such as `gesta.mcp(...)`. The sources are moved to the field `sources`."""
     formatter: Formatter[Any] | str = "tool-calls"
@@ -118,12 +118,12 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
     output: type[T] | Output[T] | None = None
     """The type of the answer; `None` for text. An `Output` also says how the model is made to answer with this type."""
     repair: bool | Callable[[str], dict[str, Any] | None] = False
-    """Whether tool arguments from the model that are nearly JSON are repaired, which the record notes. A function
-    replaces the built-in repair. For a tool with an effect, they are repaired only if a person has to approve its
+    """Whether tool arguments that are nearly JSON are repaired; the record marks repaired arguments. A function
+    replaces the built-in repair. For a tool with an effect, arguments are repaired only if a person has to approve its
     calls."""
     meta: dict[str, Any] = {}
-    """Further data to store in the agent's request headers, such as the prompt that it was made from. No model reads
-    it."""
+    """Further data to store in request headers, such as the name of a prompt in a catalog. No model reads these
+    data."""
     groups: tuple[str, ...] | list[str] | None = None
     """Groups of tools that the agent may use: `*` for all, `None` for `default`, an empty tuple for no tool at all."""
     state: str = ""
@@ -134,13 +134,14 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
     deps: Callable[[], Any] | None = None
     """A function, async or not, that returns the deps of a turn whose caller passes none, such as a worker."""
     hooks: Hooks | None = None
-    """Functions that are called for a message, a request, a call and an answer. They may refuse or change it."""
+    """Functions that are called for a message, a request, a call or an answer, and may refuse or change it."""
     price: Price | None = None
-    """The prices of the model's tokens. If not set, `gesta.open` looks them up. Only a budget needs them."""
+    """The prices of the model's tokens. If not set, `gesta.open` looks the prices up. Only an agent with a budget needs
+    prices."""
     hint: str | None = None
     """The place from which the agent was loaded, for people to read; Gesta never imports it."""
     catalog: str | None = None
-    """Version of the catalog that its tools and prompts come from. The first entry of each turn stores it."""
+    """Version of the catalog that the agent's tools and prompts come from. Each turn's first entry stores it."""
     fallbacks: Sequence[Any] = ()
     """Models, or addresses of models. If a model fails and has no try left, the next model is asked for the rest of
     the turn."""
@@ -242,7 +243,7 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
         return None
 
     def offering(self, state: str) -> "Agent[T]":
-        """Return the agent with only the tools that it may use in a tool state.
+        """Return the agent, or a copy of it that has only the tools which may be used in a tool state.
 
         Args:
             state: the tool state of the run; an empty text means the agent's first state.
@@ -261,9 +262,9 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
         return next((each for each in self.fallbacks if each.asked().name == model), self)
 
     def asked(self) -> Model:
-        """Return the model. The agent must be bound: its model is an object, not an address.
+        """Return the agent's model. The agent must be bound, so that the model is an object, not an address.
 
-        If it has none, return a model that refuses every request.
+        For an agent without a model, return a model that refuses every request.
         """
         if self.model == "":
             return Unasked()
@@ -271,7 +272,7 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
         return self.model
 
     def formats(self) -> Formatter[Any]:
-        """Return the formatter. The agent must be bound: its formatter is an object, not an address."""
+        """Return the agent's formatter. The agent must be bound, so that the formatter is an object, not an address."""
         assert not isinstance(self.formatter, str), f"agent {self.name!r} was not bound"
         return self.formatter
 
@@ -300,7 +301,7 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
         )
 
     def answers_by(self) -> str | None:
-        """Return how the model is made to answer with the output type, see `Output.by`; `None` if any text will do."""
+        """Return how the model is made to answer with the output type, see `Output.by`; `None` without such a type."""
         if self.answer_type is None:
             return None
         in_words = self.formats().reader() is not None  # calls in plain text: no provider can enforce a schema
@@ -315,7 +316,7 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
         return reader.close(Reply(text=output)).text
 
     def header(self) -> RequestHeaderContent:
-        """Return the request-header content: the tools, instructions, model and settings of all its requests."""
+        """Return the request header: the tools, instructions, model and settings of the agent's requests."""
         meta: dict[str, Any] = {**self.meta, "model": self.asked().name}
         by, schema, output = self.answers_by(), None, self.answer_type
         tools = [
@@ -392,7 +393,7 @@ def _required(function: Callable[..., Any]) -> str:
 
 
 def chained(agents: Sequence[Agent[Any]]) -> tuple[Agent[Any], ...]:
-    """Return the agents in the same order, each with all agents after it as its fallbacks."""
+    """Return copies of the agents in the same order. The fallbacks of each copy are all agents after it."""
     rest: tuple[Agent[Any], ...] = ()
     for each in reversed(agents):
         rest = (replace(each, fallbacks=rest), *rest)

@@ -2,8 +2,8 @@
 
 A run is one conversation or task of an agent, stored as entries; an entry's seq is its number in the run. A turn goes
 from one message to its answer. A content says what happened: a message, a tool call, a result. A stored content is an
-entry of a run. The structs here other than `Base` have no tag and are never stored by themselves. `gesta.kinds` defines
-the contents and re-exports all names of this module: import them from there.
+entry of a run. The structs in this module other than `Base` have no tag, and are stored only inside a content.
+`gesta.kinds` defines the contents and re-exports all names of this module: import them from there.
 """
 
 import enum
@@ -95,7 +95,7 @@ class Forked(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Opened(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a run's first entry, a `begin`, stores about the run: its session, its name and the run above it."""
+    """What a run's first entry, of the kind `begin`, stores about the run: its session, its name and its parent run."""
 
     session: str
     name: str
@@ -103,12 +103,12 @@ class Opened(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Id of the record in which the run was made. A copy of the run in another record keeps this id."""
     parent_run: str | None = None
     base: Forked | None = None
-    """For a fork: the run that it was forked from, and the last entry that it shares."""
+    """For a fork: its base (the run that it was forked from), and the last entry that both share."""
     depth: int = 0
     """Number of runs above this run; 0 for a root run."""
     doubts: list[str] | None = None
-    """Names of tools with a call of unknown outcome in a run above. Each call of these tools in this run needs an
-    approval."""
+    """Names of tools that a run above this one called with unknown outcome. In this run, each call of these tools needs
+    an approval."""
 
 
 class AgentRef(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -119,7 +119,7 @@ class AgentRef(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """SHA-256 of the agent's description, in hex."""
     hint: str | None = None
     catalog: str | None = None
-    """Version of the catalog that its tools and prompts come from, such as a commit."""
+    """Version of the catalog that the agent's tools and prompts come from, such as a commit."""
 
 
 class ToolServer(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -1,12 +1,12 @@
-"""An entry is a content with its place, time and causes; it is written once and never changes.
+"""An entry is a content with its place, time and causes. An entry is written once and never changes.
 
 A content says what happened, such as a message or a tool call. A run is one conversation or task of an agent, stored as
 a sequence of entries. An entry's seq is its number in its run, and its id is `run.seq`; there is no second id. A
 `Draft` is a content before it is written, an `Entry` is stored, and a `Row` is an entry in its stored form: the texts
 whose bytes the digest covers.
 
-All state of a run is computed from its entries by a `View`, a fold over entries. So this state can be deleted and
-computed again.
+All state of a run is computed from the run's entries by a `View`, which applies the entries to a state one by one. So a
+computed state can be deleted and computed again.
 """
 
 import hashlib
@@ -39,10 +39,11 @@ class Row(Struct, frozen=True, gc=False):
     """Time at which the entry was written: UTC, ISO 8601 with microseconds and a final Z."""
     span: int
     causes: str
-    """The entries that this one was made from: a JSON array of seqs, and of [run, seq] pairs for other runs."""
+    """The causes, which are the entries that this entry was made from: a JSON array of seqs, and of [run, seq] pairs
+    for entries of other runs."""
     version: int
     content: str
-    """JSON object of the content, with its tag."""
+    """The content as a JSON object. Its member `kind` is the tag of the content's kind."""
     annotations: str | None
     """JSON object: the entry's own annotations only."""
     salt: bytes
@@ -66,7 +67,8 @@ class Entry(Struct, frozen=True, kw_only=True, gc=False):
     causes: tuple[Cause, ...] = ()
     content: Content
     annotations: dict[str, Any] | None = None
-    """The entry's own annotations. Annotations inherited from its spans are not stored here; they are computed."""
+    """The entry's own annotations. Annotations that the entry inherits from its spans are not stored here; they are
+    computed."""
     version: int = VERSION
     digest: bytes = b""
     pos: int = 0
@@ -94,7 +96,9 @@ class Draft(Struct, frozen=True):
 
 
 def run_id(record: str, session: str, name: str) -> str:
-    """Return the id of a run, 16 hex digits. It is computed from its names, so two processes that create one run agree.
+    """Return the id of a run, 16 hex digits: a hash of the arguments.
+
+    So two processes that create the same run compute the same id.
 
     Args:
         record: id of the record.
@@ -132,7 +136,10 @@ class View(Protocol[S]):
         """Return the state before the first entry."""
 
     def apply(self, state: S, entry: Entry) -> S:
-        """Return the state after one more entry. May raise only for an entry whose content does not fit its kind."""
+        """Return the state after one more entry.
+
+        Raises an error only for an entry whose content does not fit its kind.
+        """
 
 
 def fold(view: View[S], entries: Iterable[Entry], state: S | None = None) -> S:

@@ -64,7 +64,7 @@ class GestaError(Exception):
     """Base of all errors that Gesta raises on purpose. Their messages hold no secret that this process knows."""
 
     by_name = True
-    """Whether messages also lose what is a secret by its place, such as the password in an address."""
+    """Whether a text that is a secret by its place, such as a password in an address, is removed from messages too."""
 
     def __init__(self, *args: object) -> None:
         clean = SECRETS.message if self.by_name else SECRETS.text

@@ -107,13 +107,13 @@ class AnyEvent(Struct, frozen=True, kw_only=True, tag_field="type"):
 
 
 class ThoughtEvent(AnyEvent, frozen=True, kw_only=True, tag="thought"):
-    """Reasoning, or text that a model wrote beside its calls."""
+    """Reasoning of a model, or text that a model wrote in the same reply as tool calls."""
 
     type: ClassVar[Literal["thought"]] = "thought"
 
 
 class CallEvent(AnyEvent, frozen=True, kw_only=True, tag="call"):
-    """A tool is about to be called: the event is sent before the tool runs. Its `seq` is the seq of the call."""
+    """A tool is about to be called: the event comes before the tool runs. Its `seq` is the seq of the call entry."""
 
     type: ClassVar[Literal["call"]] = "call"
     tool: str
@@ -191,7 +191,7 @@ class RetractEvent(AnyEvent, frozen=True, kw_only=True, tag="retract"):
 
 
 class EndEvent(AnyEvent, frozen=True, kw_only=True, tag="end"):
-    """A turn has ended: this is its last event. `content` is the reason."""
+    """A turn has ended: this event is the last event of the turn. `content` is the reason."""
 
     type: ClassVar[Literal["end"]] = "end"
     outcome: Outcome[Any]
@@ -224,11 +224,11 @@ class Broadcast(Struct, eq=False, weakref=True):
     """Sends words of a model's reply, while it is generated, to the listeners of a root run and the runs below it."""
 
     listeners: list[Callable[[Event, int], None]] = field(default_factory=list)
-    """Functions that are called with an event and with the seq of the last durable entry of its run. The event comes
+    """Functions that are called with an event and with the seq of the last durable entry of its run. The event was made
     after that entry."""
     coming: dict[str, list[tuple[Event, int]]] = field(default_factory=dict)
-    """For each run, the word events of its newest message so far, for listeners that join later. Each has the seq of
-    the run's last durable entry."""
+    """For each run, the word events of its newest message so far, for listeners that join later. With each event comes
+    the seq of the last entry of the run that was durable when the event was sent."""
 
     def join(self, listener: Callable[[Event, int], None]) -> None:
         """Add a listener. Before that, call it with the words of each run's newest message that were already sent."""

@@ -25,7 +25,7 @@ UNDER_TEST = "PYTEST_CURRENT_TEST"
 def tell(caller: FrameType) -> None:
     """Write the hint to standard error, if the calling module is a file that was started as a program.
 
-    Only the first call in a process writes.
+    The second and later calls in a process write nothing.
     """
     names = caller.f_globals
     if names.get("__name__") == "__main__" and UNDER_TEST not in os.environ and _is_file(names.get("__file__")):

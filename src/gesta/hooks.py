@@ -1,9 +1,9 @@
 """Hooks are functions that an agent calls before it acts: on a message, a request, a tool call and an answer.
 
 A hook returns `None` to allow the action, or one of the verdicts below. The verdict is written as a `check` entry
-before it takes effect. After a crash before that, the hook is called again. If a hook raises, the turn ends, and the
-message, request, call or answer is not used. A hook receives the context of the turn. It can ask another agent with
-`context.call`; that agent is asked only once, even if the hook is called again.
+before it takes effect. If the process crashes before the `check` entry is written, the hook is called again. If a hook
+raises, the turn ends, and the message, request, call or answer is not used. A hook receives the context of the turn. A
+hook can ask another agent with `context.call`. The other agent is asked only once, even if the hook is called again.
 """
 
 from collections.abc import Awaitable, Callable

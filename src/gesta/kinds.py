@@ -1,7 +1,7 @@
 """Each thing that can happen in a run has a class here; `Content` is the closed, tagged union of them.
 
 A tag on disk never changes; the classes keep the names that agent-catalog's activity logs use. Every link (`of`,
-`call`, `header`, `extends`) is the seq of an entry in the same run. It is never a provider's id, because providers
+`call`, `header`, `extends`) is the seq of an entry in the same run. A link is never a provider's id, because providers
 repeat or omit ids. These classes hold data only: they do not know how they are stored, shown or sent.
 
 Words: a *run* is one conversation or task of an agent, stored as *entries*; an entry's *seq* is its number in the run;

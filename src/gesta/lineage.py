@@ -2,10 +2,11 @@
 
 A run is one conversation or task of an agent. A completion is a model's reply, and a span is a named part of a run,
 such as a turn. An explanation is a graph: its nodes are entries, such as questions, results and answers. `PLACES` says
-for each kind of entry whether it is a node, of which type, and which causes it must have. `Origin` folds one run.
-Explanations of old entries and events about new entries use this one fold, so they agree. A cause in another run is
-kept as a link, which `derived` follows. A cause that is not a node (a request, an attempt, an `edge` to a child run) is
-replaced by the nodes that it was made from itself. A seq is an entry's number in its run.
+for each kind of entry whether it is a node, of which type, and which causes it must have. `Origin` computes the links
+between the entries of one run. Explanations of old entries and events about new entries both come from `Origin`, so
+they agree. A cause in another run is kept as a link, which `derived` follows. A cause that is not a node (a request, an
+attempt, an `edge` to a child run) is replaced by the nodes that the cause itself was made from. A seq is an entry's
+number in its run.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -42,7 +43,7 @@ class Place(Struct, frozen=True):
 MAKERS = frozenset({Kind.ChatCompletion, Kind.Plan, Kind.ToolCall, Kind.Attempt})
 """Kinds of entries that can cause a tool call: a model's reply, a plan, another call or its attempt."""
 LED = frozenset({Kind.User, Kind.System, Kind.ToolResult, Kind.Decision, Kind.End})
-"""Further kinds that can cause a tool call, when a program and not a model makes it."""
+"""Further kinds of entries that can cause a tool call, if a program makes the call and not a model."""
 PLACES: Mapping[Kind, Place] = MappingProxyType(
     {
         Kind.System: Place(),  # a Question if it opens a child run
@@ -99,7 +100,8 @@ class Origin(Struct, weakref=True):
 
     nodes: dict[int, NodeType] = field(default_factory=dict)
     links: dict[int, tuple[Key, ...]] = field(default_factory=dict)
-    """For each entry, the entries that it was made from: its declared causes, and those that its fields imply."""
+    """For each entry, the entries that it was made from: the declared causes, and the entries that its fields refer
+    to."""
     nearest: dict[int, tuple[Key, ...]] = field(default_factory=dict)
     """For each entry, the nearest nodes that it was made from. Causes in other runs are kept unchanged."""
     spans: dict[int, tuple[int, str]] = field(default_factory=dict)
@@ -111,8 +113,8 @@ class Origin(Struct, weakref=True):
     answered: set[int] = field(default_factory=set)
     """Seqs of the `begin` entries of turns and spans that contain an answer (an `assistant` entry)."""
     loose: set[int] = field(default_factory=set)
-    """Nodes of the last turn from which no other node has been made. The `end` of a turn without an answer has these
-    nodes as its causes."""
+    """Nodes of the last turn from which no other node has been made. If the turn ends without an answer, these nodes
+    are the causes of its `end` entry."""
     child: bool = False
     """Whether the run is a child run."""
     spoken: dict[int, int] = field(default_factory=dict)
@@ -126,7 +128,7 @@ class Origin(Struct, weakref=True):
     found: dict[int, list[int]] = field(default_factory=dict)
     """Seqs of retrievals and artifacts by the entry that they were made from."""
     named: dict[Key, int] = field(default_factory=dict)
-    """Causes in other runs, each with the seq of the first entry here that has this cause."""
+    """Causes in other runs. The value is the seq of the first entry of this run that has the cause."""
 
     def add(self, entry: Entry) -> None:
         """Add one entry. Cost: proportional to its causes, and to the nodes since the oldest of these causes."""
@@ -254,7 +256,7 @@ class Origin(Struct, weakref=True):
         return self.nearest.get(seq, ())
 
     def _reduced(self, near: set[Key], run: str) -> set[Key]:
-        """Return only those nodes of the set from which no other node of the set was made."""
+        """Return the nodes of `near` from which no other node of `near` was made."""
         if len(near) < 2:
             return near
         lowest = min(seq if other == run else self.named.get((other, seq), 0) for other, seq in near)

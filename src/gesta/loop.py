@@ -31,7 +31,7 @@ from gesta.store import Letter
 async def step(
     agent: Agent, live: LiveRun, decider: Decider = decide, scope: anyio.CancelScope | None = None
 ) -> tuple[Move | None, list[Entry]]:
-    """Decide on a move and carry it out. If the move ends the turn, it is returned but not carried out.
+    """Decide on a move and carry it out. A move that ends the turn is returned and not carried out.
 
     Args:
         live: the run, with its log and its state.
@@ -40,8 +40,9 @@ async def step(
             continue.
 
     Returns:
-        The move and the entries that were written for it. `None` as the move means that the turn's program continues. A
-            wait is decided again after the writing, so that it names the approval-requests and questions just written.
+        The move and the entries that were written for it. `None` as the move means that the turn's program continues.
+            If the move is a wait, it is decided again after the writing, so that the returned wait names the
+            approval-requests and questions just written.
     """
     match move := decider(agent, live.state):
         case None | Finish():
@@ -83,7 +84,7 @@ async def turn(agent: Agent, live: LiveRun) -> Outcome:
 
 
 async def take_in(live: LiveRun) -> bool:
-    """Write the letters of the run's inbox (approvals, answers, cancellations) into its log, except messages.
+    """Write the letters in the run's inbox (approvals, answers, cancellations, but not messages) into the run's log.
 
     Requests for approval that have expired are denied here too. Each letter is deleted in the commit that writes it.
     Returns whether anything was written.
@@ -134,7 +135,7 @@ def outcome(live: LiveRun, waiting: tuple[Waiting, ...] = (), of: Turn | None = 
 
 
 def outcome_of(run: str, state: RunState, waiting: tuple[Waiting, ...] = (), of: Turn | None = None) -> Outcome:
-    """Return the outcome of a turn of a run, computed from its state.
+    """Return the outcome of a turn of a run, computed from the run's state.
 
     Args:
         waiting: what the turn waits for.

@@ -1,7 +1,8 @@
 """A message is text that a model reads, in no provider's form. A block is one message, encoded once.
 
-Formatters make messages from entries; models encode each message into a block. A sent block is never encoded again. So
-each request of a conversation begins with the same bytes as the one before, which the prompt caches of providers need.
+Formatters make messages from entries (the stored facts of a run); models encode each message into a block. A sent block
+is never encoded again. So each request of a conversation begins with the same bytes as the request before. The prompt
+caches of providers need that.
 """
 
 import mimetypes
@@ -42,7 +43,7 @@ class Call(Struct, frozen=True):
     """A tool call of an earlier reply, as a later request shows it to the model."""
 
     id: str
-    """Unique in the conversation. It stays the same however often the history is formatted."""
+    """Id of the call, unique in the conversation. The id stays the same however often the history is formatted."""
     name: str
     args: dict[str, Any]
     """Always a JSON object."""
@@ -63,7 +64,7 @@ class Message(Struct, frozen=True, kw_only=True):
     role: Role
     text: str = ""
     parts: tuple[Part, ...] = ()
-    """Images and files beside the text."""
+    """Images and files that belong to the message, in addition to its text."""
     calls: tuple[Call, ...] = ()
     """Calls of an assistant message. The tool messages that directly follow answer them, in this order."""
     call_id: str | None = None
@@ -83,11 +84,11 @@ class Message(Struct, frozen=True, kw_only=True):
 def attached(path: str | os.PathLike[str]) -> Part:
     """Return an image or another file as a part of a message.
 
-    Its media type follows from its name, else from its bytes.
+    The media type is found from the file's name, or else from its bytes.
 
     Raises:
         OSError: the file cannot be read.
-        AgentError: neither name nor bytes tell the type of the file.
+        AgentError: neither the name nor the bytes show the media type of the file.
     """
     file = Path(path)
     data, (media_type, packed) = file.read_bytes(), mimetypes.guess_type(file.name)

@@ -48,7 +48,10 @@ class Spelled(msgspec.StructMeta):
 
 
 class Limits(Struct, frozen=True, kw_only=True, metaclass=Spelled):
-    """Bounds of one turn. A turn that reaches one ends with reason `limit`, and its error names the bound."""
+    """Bounds of one turn.
+
+    A turn that reaches a bound ends with reason `limit`, and the error of the turn names the bound.
+    """
 
     requests: int | None = 50
     """Greatest number of replies of the model. Requests that failed or were lost are not counted."""
@@ -125,11 +128,11 @@ class Price(Protocol):
 
 
 class Compact(Struct, frozen=True, kw_only=True, metaclass=Spelled):
-    """The rules for making a prompt smaller once it is too large.
+    """The rules for leaving old entries out of a prompt that has become too large.
 
     First, old results of tools are left out, while their calls stay. If that is not enough, whole old turns are left
-    out. Nothing is left out that would free less than a tenth of `at_tokens`. Each time, a `compaction` entry is
-    written. The entries that the model no longer reads stay on record.
+    out. Nothing is left out that would free less than a tenth of `at_tokens`. Each time that something is left out, a
+    `compaction` entry is written. The entries that the model no longer reads stay on record.
     """
 
     at_tokens: int
@@ -174,4 +177,4 @@ class Policy(Struct, frozen=True, kw_only=True, metaclass=Spelled):
     when_left: Literal["go-on", "stop"] = "go-on"
     """Whether a turn started by `record.stream` continues or stops when its reader leaves."""
     tool_timeout_s: float | None = 300.0
-    """Seconds after which an attempt of a tool without its own timeout is stopped; `None` for no timeout."""
+    """Seconds after which an attempt is stopped, for tools that set no timeout themselves; `None` for no timeout."""

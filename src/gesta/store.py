@@ -3,7 +3,7 @@
 A letter is a message or an answer in the inbox of a run, until it becomes an entry (a stored fact of the run). A
 *record* is everything in one store. A *run* is one conversation or task of an agent: its entries have the numbers
 `seq`, from 1. The number `pos` counts the entries of all runs, in commit order. A store does not read contents: rows
-come encoded, and are returned unchanged. Everything else that it holds (indexes, inboxes of runs, leases) is derived or
+come encoded, and are returned unchanged. Everything else in a store (indexes, inboxes of runs, leases) is derived or
 temporary, and no digest covers it. Every implementation must pass the tests of `gesta.testing.StoreContract`.
 """
 
@@ -56,7 +56,7 @@ class Lease(Struct, frozen=True):
 
 
 def first_lease(run: str) -> Lease:
-    """Return the lease with which a new run's first batch is written. It is neither acquired nor released."""
+    """Return the lease with which a new run's first batch is written. This lease is neither acquired nor released."""
     return Lease(run, owner="", epoch=0, head=0, digest=GENESIS)
 
 
@@ -65,7 +65,8 @@ class Letter(Struct, frozen=True):
 
     run: str
     key: str
-    """Unique within the run. A second letter with the same key is ignored, even after the first became an entry."""
+    """Key of the letter, unique within the run. A second letter with the same key is ignored, even after the first
+    letter became an entry."""
     content: str
     """The content, encoded as JSON."""
     at: str = ""
@@ -89,19 +90,19 @@ class Batch(Struct, frozen=True):
 
     lease: Lease
     head: int
-    """Seq of the run's last entry before this batch; the first row has the next seq."""
+    """Seq of the run's last entry before this batch; the batch's first row has the next seq."""
     rows: Sequence[Row]
     blobs: Sequence[BlobRow] = ()
     letters: Sequence[int] = ()
     """Ids of the inbox letters that became rows of this batch. The commit deletes them."""
     prunes: Sequence[Prune] = ()
-    """Other runs that this commit removes. The batch must have rows: they record the removal, and have pos numbers
-    above those of the removed rows, so that no pos is used twice."""
+    """Other runs that this commit removes. The batch must have rows, which record the removal. Their pos numbers are
+    greater than those of the removed rows, so that no pos is used twice."""
     synced: bool = False
     """Whether the commit must be on disk before `append` returns, whatever the durability, because an effect follows.
     """
     beside: Sequence["Batch"] = ()
-    """Batches of other runs that are committed together with this batch. They have only rows and blobs."""
+    """Batches of other runs that are committed together with this batch. These batches contain only rows and blobs."""
 
 
 class Statements(Protocol):
@@ -111,21 +112,23 @@ class Statements(Protocol):
         """Execute one statement and return its rows."""
 
     def check(self) -> None:
-        """Raise an error if the statements cannot be committed. It is called after the tool has returned.
+        """Raise an error if the statements cannot be committed.
 
-        The tool caused such an error: a statement ended the transaction, or broke a constraint that is checked at
+        `TransactionalEffect.work` calls this after the tool returned.
+
+        The cause is always a statement of the tool: it ended the transaction, or broke a constraint that is checked at
         commit.
         """
 
 
 class TransactionalEffect(Struct, frozen=True):
-    """The effect of a tool on tables in the record's database. It is committed together with the entries about it."""
+    """The effect of a tool on tables in the record's database, committed together with the entries about the effect."""
 
     run: str
     work: Callable[[Statements], tuple[Batch, bool]]
-    """Executes the effect, in the thread that writes. Returns the entries, and whether to keep the tool's changes.
-    It must catch every exception of the tool, also `SystemExit` and `KeyboardInterrupt`. To keep the changes, it
-    must first call `check` on the statements. If the effect failed, only the entries are committed."""
+    """Executes the effect, in the thread that writes. Returns the entries, and whether to keep the tool's changes. This
+    function must catch every exception of the tool, also `SystemExit` and `KeyboardInterrupt`. To keep the changes, the
+    function must first call `check` on the statements. If the effect failed, only the entries are committed."""
     timeout_s: float | None = None
 
 
@@ -139,9 +142,9 @@ class RunRow(Struct, frozen=True):
     parent_run: str | None
     at: str
     head: int
-    """Seq of its last entry."""
+    """Seq of the run's last entry."""
     last_at: str
-    """Time of its last entry."""
+    """Time of the run's last entry."""
     pos: int
     """Pos of the run's first entry."""
 
@@ -201,8 +204,8 @@ class Store(Protocol):
     async def append(self, batch: Batch) -> int:
         """Commit a batch and the batches beside it. Return the pos of the last row; rows get consecutive pos numbers.
 
-        If the call is cancelled before the commit has begun, the cancellation is raised and nothing is committed. If it
-        is cancelled later, it returns normally.
+        If the call is cancelled before the commit has begun, the cancellation is raised and nothing is committed. If
+        the call is cancelled later, it returns normally.
 
         Raises:
             LeaseLost: for one of the batches the lease is no longer held, or `head` is not the seq of the run's last
@@ -253,12 +256,12 @@ class Store(Protocol):
         """
 
     async def inbox(self, run: str) -> list[Letter]:
-        """Return the letters that wait in a run's inbox, in the order of their arrival."""
+        """Return the letters in a run's inbox that are not entries yet, in the order of their arrival."""
 
     async def lease(self, run: str, *, mirror: bool = False) -> Lease:
         """Acquire the lease of a run, the right to write to it.
 
-        If its holder's process has ended, the lease is taken over.
+        If the process that holds the lease has ended, the lease is taken over.
 
         Args:
             mirror: whether the run may be a mirror (a copy that only `push` writes).
@@ -321,7 +324,7 @@ class Store(Protocol):
         """Yield the rows of all runs after the pos `after`, without end: first the stored rows, then each new row."""
 
     async def sql(self, query: str, parameters: Sequence[Any] = ()) -> Table:
-        """Execute a query and return its rows. A query that would write is refused."""
+        """Execute a SQL query and return its rows and column names. A query that would write is refused."""
 
     async def shrink(self) -> int:
         """Free the space of pruned runs, and return by how many bytes the file or database became smaller.

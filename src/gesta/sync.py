@@ -1,4 +1,4 @@
-"""The synchronous API: programs without an event loop run agents and record spans through it.
+"""The synchronous API, through which programs without an event loop run agents and record spans.
 
 A turn goes from one message to its answer. A record is the store of all runs; a span is a named part of a run. Running
 an agent starts an event loop for that call. Recording needs no loop: a store in one file or in memory never waits for
@@ -58,7 +58,7 @@ class Span:
         return self._log.path
 
     def log(self, content: Content, **annotations: Any) -> Entry | None:
-        """Write an entry, commit it and return it; `None` if the span skips its kind. Raises WriteFailed."""
+        """Write an entry, commit it and return it; `None` if the span skips the content's kind. Raises WriteFailed."""
         entry = self._log.log(content, **annotations)
         self._commit()
         return entry
@@ -98,7 +98,7 @@ class SyncStream(Generic[T]):
 
         Raises:
             GestaError: the stream was begun before, or an event loop is running in this thread.
-            BaseException: whatever ended the turn without an outcome.
+            BaseException: the error that ended the turn without an outcome.
         """
         if self._begun:
             raise GestaError("This stream was begun before. Call record.stream(...) again to send a message again.")
@@ -119,7 +119,7 @@ def _heard(
 ) -> Iterator[Event]:
     """Yield the events that a coroutine puts into a queue while the caller waits, until the coroutine ends.
 
-    If the caller stops early, the coroutine is cancelled if `stops`, and runs to its end otherwise.
+    If the caller stops early, the coroutine is cancelled if `stops` is true. Otherwise the coroutine runs to its end.
     """
     with asyncio.Runner() as runner:
         loop = runner.get_loop()
@@ -288,7 +288,7 @@ class SyncRecord:
             drive(opened.__aexit__(None, None, None))
 
     def find(self, name: str) -> RunRow:
-        """Return a run by its id, start of its id, session, or `last`; see `Record.find`."""
+        """Return the row of a run, found by its id, start of its id, session, or `last`; see `Record.find`."""
         return drive(self.record.find(name))
 
     def read(self, run: str, after: int = 0) -> list[Entry]:

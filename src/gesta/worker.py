@@ -1,9 +1,9 @@
-"""A worker continues the turns that are due: those that were interrupted, answered or resumed, or whose time has come.
+"""A worker continues the turns that are due: turns that were interrupted, answered or resumed, or whose timer ended.
 
 A turn goes from one message of a run to its answer. Between two scans of the record (the store of all runs), a worker
-remembers only at which entry each run waited, and which runs failed. Several workers may work on one record: the lease
-(the right to write a run) decides which of them continues it. A run that fails does not stop the worker: the failure is
-reported, and the run is tried again after growing pauses.
+remembers only at which entry each run waited, and which runs failed. Several workers may work on one record: the worker
+that gets the lease (the right to write a run) continues the run. A run that fails does not stop the worker: the failure
+is reported, and the run is tried again after growing pauses.
 """
 
 import logging
@@ -60,7 +60,7 @@ class Seen(Struct, frozen=True):
 
     head: int
     open: bool
-    """Whether the run has an open turn. If not, letters in its inbox do not make it due."""
+    """Whether the run has an open turn. Letters in the inbox make a run due only if it has an open turn."""
     due: datetime | None
     """Time at which the run is examined again, even if nothing new arrives; `None` for no such time."""
 
@@ -81,9 +81,9 @@ class Worker:
         """Prepare a worker.
 
         Args:
-            agents: the agents whose runs it continues, found by their names.
+            agents: the agents whose runs the worker continues. The agent of a run is found by its name.
             jobs: number of turns that run at once.
-            failed: is called with each failure; by default the logger `gesta` logs a warning.
+            failed: a function that is called with each failure; by default the logger `gesta` logs a warning.
         """
         self._record = record
         self._agents = {agent.name: agent for agent in agents}
@@ -142,7 +142,7 @@ class Worker:
             group.start_soon(self._go_on, row, told)
 
     async def _go_on(self, row: RunRow, told: Told) -> None:
-        """Continue one run. Its errors are reported, except a cancellation or Ctrl-C, which ends the worker."""
+        """Continue one run. Errors are reported, except a cancellation or Ctrl-C, which ends the worker."""
         try:
             async with self._limit:
                 outcome = await self._record.resume(row.run, self._agents[row.name], by=None)
@@ -220,7 +220,7 @@ class Worker:
         return False
 
     async def _remember(self, row: RunRow, outcome: Outcome) -> None:
-        """Store the run's last seq and the time of its next examination, now that its turn waits or has ended."""
+        """Note, after the run's turn waits or has ended, the run's last seq and when to examine the run again."""
         state = await self._record.state(row.run)
         due = (each.expires or each.due for each in outcome.waiting)  # a wait that ends without an answer
         soonest = min((each for each in due if each is not None), default=None)

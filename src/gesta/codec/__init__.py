@@ -1,6 +1,6 @@
 """Converts entries (stored facts of a run) into rows (their stored form) and back.
 
-This includes encoding, canonical bytes, digests and large values.
+The package also computes canonical bytes and digests, and stores large values outside of the rows.
 """
 
 from gesta.codec.chain import link, seal, verify

@@ -36,7 +36,8 @@ def verify(row: Row, prev: bytes, sealed: bytes | None = None) -> bool:
     """Return whether a row is unchanged since it was written after the row with the digest `prev`.
 
     Args:
-        sealed: for an erased row, of which only the header can be checked, the digest of the erased part; else `None`.
+        sealed: for an erased row, the digest of the erased part; else `None`. Of an erased row, only the other columns
+            can be checked.
     """
     try:
         # fixed sizes, so that no byte can move from one part to another

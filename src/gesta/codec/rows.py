@@ -1,10 +1,10 @@
 """Encodes any Python value as stored text and decodes it; `chain` defines how digests cover the stored text.
 
-Encoding never raises, whatever value an agent writes. It also returns the value as it will be read back. A value that
-JSON or SQLite cannot hold exactly is stored under a *mark*: an object with one member whose key starts with `$`, one of
-`_MARKS` or `$blob`. A user's own object of this form is wrapped in `$dict`, so that no value can imitate a mark. Stored
-text has no spaces, so a text without `{"$` contains no mark. Tags, marks, seal and link (see `chain`) change only with
-`VERSION`.
+Encoding never raises, whatever value an agent writes. Encoding also returns the value as it will be read back. A value
+that JSON or SQLite cannot hold exactly is stored under a *mark*: an object with one member whose key starts with `$`,
+one of `_MARKS` or `$blob`. A user's own object of this form is wrapped in `$dict`, so that no value can imitate a mark.
+Stored text has no spaces, so a text without `{"$` contains no mark. Tags, marks, seal and link (see `chain`) change
+only with `VERSION`.
 """
 
 import json
@@ -36,9 +36,9 @@ class PythonValue(msgspec.Struct, frozen=True):
     """The value that is read back in place of a Python value that JSON cannot hold."""
 
     type: str
-    """Name of its class; `cycle` for a value that contains itself; `json` for a value that is nested too deeply."""
+    """Name of the value's class; `cycle` for a value that contains itself; `json` for one that is nested too deeply."""
     repr: str
-    """Its `repr`, at most 10,000 characters; for `json`, the whole value as JSON text."""
+    """The value's `repr`, at most 10,000 characters; for `json`, the whole value as JSON text."""
 
 
 class Secret(msgspec.Struct, frozen=True):
@@ -212,8 +212,8 @@ def _pack(value: Any, keep: Keep | None, *, typed: bool, plain: bool = False) ->
     """Return a value as JSON text, and as it will be read back.
 
     A value that JSON can hold exactly is encoded at once, any other value part by part. Decoding the text and comparing
-    shows which it is. A `plain` value (JSON types only) is compared only if the bytes of its MessagePack form show that
-    it may contain infinity or NaN, which JSON turns into null.
+    shows whether JSON can hold the value. A `plain` value (JSON types only) is compared only if the bytes of its
+    MessagePack form show that it may contain infinity or NaN, which JSON turns into null.
     """
     try:
         data = _ENCODER.encode(value)

@@ -1,10 +1,10 @@
 """Decides whether an approval is valid: it came before its request expired, and the program's Approver accepts it.
 
-An approval is a person's answer whether a tool call may run. The name in it proves nothing: whoever can send a letter
-to a run's inbox can write any name. An `Approver` checks who approves. The program passes it to `gesta.open`; neither
-it nor its keys are ever read from the record. Each approval is judged once, when its letter becomes an entry. The entry
-stores the judgement in `sent_at` and `refused`. `SignedApprovals` is an Approver that requires a signature over the
-call, its arguments and the answer.
+An approval is a person's answer whether a tool call may run. The name in an approval proves nothing: whoever can send a
+letter to a run's inbox can write any name. An `Approver` checks who approves. The program passes the Approver to
+`gesta.open`; neither the Approver nor its keys are ever read from the record. Each approval is judged once, when its
+letter becomes an entry. The entry stores the judgement in `sent_at` and `refused`. `SignedApprovals` is an Approver
+that requires a signature over the call, its arguments and the answer.
 """
 
 import hmac
@@ -84,10 +84,11 @@ class Approver(Protocol):
 def judged_approval(
     approval: ApprovalContent, letter: Letter, calls: Iterable[OpenCall], record: str, approver: Approver | None
 ) -> ApprovalContent:
-    """Return the approval to write: with its time of arrival, and with the reason if it is rejected.
+    """Return a copy of the approval, with the time when it arrived, and with the reason if it is rejected.
 
     Args:
-        letter: the letter that held the approval. A replay's letter has no time: its approval was judged before.
+        letter: the letter that held the approval. In a replay the letter has no time, because the approval was judged
+            in the original run.
         calls: the calls of the run that have no result.
         record: id of the record.
         approver: checks who approved; `None` if the name in an approval is believed.
@@ -125,7 +126,7 @@ async def asked(store: Store, run: str) -> list[Asked]:
 
 
 def sign(approval: ApprovalContent, asked: Asked, key: bytes) -> ApprovalContent:
-    """Return the approval with a token. The token is valid only for this answer to this request.
+    """Return a copy of the approval with a signature (`token`), which is valid only for this answer to this request.
 
     Raises AgentError if the key is not bytes, or too short.
 
@@ -138,7 +139,7 @@ def sign(approval: ApprovalContent, asked: Asked, key: bytes) -> ApprovalContent
 def _token(approval: ApprovalContent, about: Asked, key: bytes) -> str:
     """Return the signature of an approval, in hex.
 
-    It covers the request, and every field of the answer that has an effect.
+    The signature covers the approval-request, and every field of the answer that has an effect.
     """
     expires = utc_text(about.expires) if about.expires is not None else None
     call = [about.record, about.run, about.request, about.call, about.tool, about.args_digest, expires]
@@ -165,7 +166,7 @@ def _checked_key(name: str, key: bytes) -> bytes:
 
 
 class SignedApprovals:
-    """An Approver that accepts an approval only with a token from `sign`, made with the key of the person it names."""
+    """An Approver that accepts only approvals signed by `sign` with the key of the person whom the approval names."""
 
     def __init__(self, keys: Mapping[str, bytes]) -> None:
         """Check and store the keys. Raises AgentError.

@@ -147,7 +147,7 @@ def share(own: Budget | None, state: RunState, among: int) -> dict[str, Any] | N
 
     Args:
         own: the budget in the policy of the turn's agent.
-        among: number of child runs to divide it among. The turn itself keeps one further part.
+        among: number of child runs that get an equal part of what remains. This turn keeps one such part too.
     """
     budget = account(own, state)
     if budget is None:

@@ -14,8 +14,8 @@ from gesta.prompt.blocks import Prompt
 from gesta.state.run import RunState
 
 FREED = 0.1
-"""Part of `Compact.at_tokens` that must be freed. A smaller gain is not worth a changed prompt, because the provider
-has to process that without its cache."""
+"""Part of `Compact.at_tokens` that must be freed. A smaller gain is not worth a changed prompt, which the provider has
+to process without its cache."""
 MADE = "[This result was left out to save space. The call was made: do not make it again to read this.]"
 """Text that replaces a result that was left out, if its call may have had an effect."""
 
@@ -80,6 +80,6 @@ def _worth(rule: Compact, state: RunState, prompt: Prompt, places: Sequence[int]
 
 
 def _tokens(state: RunState, prompt: Prompt, places: Sequence[int]) -> int:
-    """Return the estimated tokens of the messages at these places, as a share of the tokens of the whole prompt."""
+    """Return the estimated number of tokens of the messages at these places, computed from their share of all bytes."""
     sizes = [len(block) for block in prompt.blocks]
     return state.weight.tokens * sum(sizes[place] for place in places) // max(1, sum(sizes))

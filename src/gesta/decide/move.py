@@ -1,9 +1,10 @@
 """The next move (action) of a turn follows from the agent and the run's state only.
 
 An attempt is one execution of a tool for a call. A hook is a function of the agent that may change or refuse something.
-An entry's seq is its number in the run. A turn goes from a message to the answer. Each process that holds the lease
-(the right to write the run) decides in the same way: the process that began the turn, a process that resumes it after a
-crash, another worker. So resume, take-over and approval need no code of their own. `perform` carries the moves out.
+An entry's seq is its number in the run. A turn goes from a message to the answer. A program is an async function that
+runs an agent's turn in place of a model. Each process that holds the lease (the right to write the run) decides in the
+same way: the process that began the turn, a process that resumes it after a crash, another worker. So resume, take-over
+and approval need no code of their own. `perform` carries the moves out.
 """
 
 from collections.abc import Callable
@@ -80,7 +81,8 @@ class Finish(Struct, frozen=True):
     reason: Reason
     error: Error | None = None
     value: Any = None
-    """The answer, if a program or a tool made it. A model's answer is on record already."""
+    """The answer, if a program or a tool made it. An answer of a model is on record already, and is not repeated
+    here."""
     text: str | None = None
     """The answer as a text for people, if the program returned one beside `value`."""
     causes: tuple[Cause, ...] = ()
@@ -92,8 +94,8 @@ class Check(Struct, frozen=True):
 
     point: Point
     of: int = 0
-    """Seq of the message, or of the completion or result with the answer. For a request, which has no seq yet, the seq
-    of the turn's begin."""
+    """Seq of what the hook checks: the message, or the completion or tool result that contains the answer. A request
+    has no seq yet; then this is the seq of the turn's `begin` entry."""
     calls: tuple[OpenCall, ...] = ()
 
 

@@ -96,7 +96,7 @@ def _resolved(tool: Tool | None, call: OpenCall, last: Try, since: int) -> Cours
 
 
 def awaits_end(tool: Tool | None, last: Try) -> bool:
-    """Return whether a resolution is used only after the attempt has ended, because its effect could still happen."""
+    """Return whether a resolution has to wait until the attempt has ended, because the effect could still happen."""
     if last.verdict == "done" or last.over or last.void or last.doubt in WAITING:
         return False
     if last.process is None:  # format 1 has no process name: the person is believed
@@ -134,9 +134,9 @@ def _fits(tool: Tool, call: OpenCall) -> bool:
 
 
 def placeholder(agent: Agent, call: OpenCall) -> ToolResultContent:
-    """Return the result to write for a call that has no real result; it says why there is none.
+    """Return the placeholder to write as the result of a call that has no real result.
 
-    It keeps the history valid, because each call then has a result.
+    The placeholder says why there is no result. The history stays valid, because each call then has a result.
     """
     text, outcome = _placeholder(agent, call)
     return ToolResultContent(call=call.seq, tool_result=text, status="error", outcome=outcome)

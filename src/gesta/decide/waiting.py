@@ -104,9 +104,9 @@ class Waiting(Struct, frozen=True):
 
 
 def described(waiting: Waiting, run: str, state: RunState) -> Waiting:
-    """Return a wait with the facts that the run's state contains about it, such as arguments, question and expiry.
+    """Return a copy of a wait with more facts from the run's state, such as the arguments, the question and the expiry.
 
-    A wait of a run below is returned unchanged, because it has its facts already.
+    A wait of a child run is returned unchanged, because its facts were added before.
     """
     if waiting.session:
         return waiting
@@ -145,8 +145,8 @@ def _of_call(call: OpenCall, what: str) -> dict[str, Any]:
 def waits(run: str, state: RunState, now: datetime) -> list[Waiting]:
     """Return what the open turn of a run waits for, without the waits of the runs below it.
 
-    Every process that reads the record gets the same result. It cannot know whether an attempt of another process is
-    still running. So an attempt that may be running is always a wait of the kind `running`.
+    Every process that reads the record gets the same result. Such a process cannot know whether an attempt of another
+    process is still running. So an attempt that may be running is always a wait of the kind `running`.
     """
     if not state.open:
         return []

@@ -40,7 +40,7 @@ class CodeActReader(LineReader):
         """Whether a fenced block is open that is not run as code."""
 
     def counts(self, part: str) -> bool:
-        """Return whether a marker starts a part at this place of the reply. Inside code it is only text."""
+        """Return whether a marker starts a part at this place of the reply. Inside code, a marker is only text."""
         return self.part != "code"
 
     def enter(self, part: str) -> None:
@@ -113,7 +113,11 @@ class CodeActText(TextForm):
         return CodeActReader()
 
     def written(self, call: Call) -> str:
-        """Return a call as a block of code. A tool other than the one that runs code becomes a function call in it."""
+        """Return a call as a block of code.
+
+        For a call of the tool that runs code, the block contains that code. For any other tool, it contains a function
+        call.
+        """
         code = call.args.get("code") if call.name == CODE_ACT_PSEUDO_TOOL_NAME else None
         code = code if isinstance(code, str) else code_of(call.name, call.args)
         fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", code)), default=0))

@@ -46,7 +46,7 @@ class JsonReader:
         return [Delta("text", told)] if told else []
 
     def close(self, reply: Reply) -> Reply:
-        """Return the reply with the calls that were found in its text, and with the rest of the text."""
+        """Return a copy of the reply that has the calls found in its text, and only the rest of the text."""
         text = "".join(self._words)
         calls = [(found, call) for found in objects(text) if (call := _call(found, text)) is not None]
         if not calls:

@@ -170,7 +170,8 @@ class ReActReader(LineReader):
     def counts(self, part: str) -> bool:
         """Return whether a marker starts a part at this place of the reply.
 
-        Inside a string it does not, and the markers of arguments and observations do so only after an action.
+        Inside a string, a marker is only text. The markers of arguments and observations start a part only after an
+        action.
         """
         if self.part in ("action", "args") and self.actions[-1].value.quote:
             return False

@@ -1,6 +1,6 @@
 """Tool calls as text: replies are read line by line, and histories are written in the form that the model should use.
 
-A *marker* such as `Action:` starts a part of a reply. It does so only at the beginning of a line, so a reader holds
+A *marker* such as `Action:` starts a part of a reply. A marker stands at the beginning of a line, so a reader holds
 back the beginning of a line while it may become a marker. The result is the same whether a reply arrives whole or in
 single characters. A reply that does not fit the form never raises: it becomes a call that cannot be read, and the model
 gets an error as its result. A segment is the stored entries from one request to the next.
@@ -34,7 +34,7 @@ MARKER_SO_FAR = re.compile(r" {0,3}#{0,6} ?\*{0,2}(?P<word>[a-z_ ]{0,16}) ?\d{0,
 def marker(words: Sequence[str]) -> re.Pattern[str]:
     """Return the pattern of a marker with one of these words.
 
-    It matches `Action:`, `action 2 :`, `## Action:`, `**Action:**` and `**Action**:`.
+    The pattern matches `Action:`, `action 2 :`, `## Action:`, `**Action:**` and `**Action**:`.
     """
     word = "|".join(word.replace(" ", "[ _]") for word in words)
     bold = r"\*\* ?:|:\*\*|:(?=[^*]|\*[^*])"
@@ -129,7 +129,7 @@ class LineReader(ABC):
         return [delta for delta in (Delta("thought", thought), Delta("text", words)) if delta.text]
 
     def close(self, reply: Reply) -> Reply:
-        """Return the reply with the text, the thought and the calls that were read."""
+        """Return a copy of the reply that has the text, the thought and the calls which were found in it."""
         if self._line:
             self._begin_line(whole=True)
         calls = self.calls(reply)
@@ -152,7 +152,10 @@ class LineReader(ABC):
 
     @abstractmethod
     def counts(self, part: str) -> bool:
-        """Return whether a marker starts `part` here, or is only text. It is not called inside an answer."""
+        """Return whether a marker starts `part` here, or is only text.
+
+        The method is not called inside an answer.
+        """
 
     def enter(self, part: str) -> None:
         """Start a part of the reply: the text that follows belongs to it."""
@@ -263,7 +266,7 @@ class TextForm(ABC):
         return "\n\n".join(map(described, tools))
 
     def dress(self, header: RequestHeaderContent) -> RequestHeaderContent:
-        """Return the header with instructions that list the tools and explain how to write a call."""
+        """Return a copy of a request header whose instructions also list the tools and explain how to write a call."""
         meta: dict[str, Any] = {**(header.meta or {}), "tools_in": "text"}
         if header.tools:
             rules = explained(self.prompt).replace("{tools}", self.listed(header.tools))
@@ -288,9 +291,9 @@ class TextForm(ABC):
         return made + _observed(results)
 
     def _said(self, message: Message) -> Message:
-        """Return a model's message with its tool calls as text.
+        """Return a copy of a model's message in which text replaces the tool calls.
 
-        If the model's own words contain the calls, they are used; else new words.
+        If the message's own text contains the same calls, this text is used. Otherwise the calls are written after it.
         """
         reader = self.reader()
         reader.feed(message.text)
@@ -305,7 +308,7 @@ class TextForm(ABC):
 
 @functools.cache
 def explained(prompt: str) -> str:
-    """Return the text that explains a form to the model, read from a file of this package."""
+    """Return a text that explains to the model how to write calls. `prompt` is the name of its file in this package."""
     return (files("gesta.formatters") / "prompts" / prompt).read_text(encoding="utf-8").strip()
 
 

@@ -86,7 +86,7 @@ class ToolCalls:
         return messages
 
     def dress(self, header: RequestHeaderContent) -> RequestHeaderContent:
-        """Return the header unchanged, because tools are sent natively."""
+        """Return the request header unchanged, because tools are sent in the provider's own form."""
         return header
 
     def reader(self) -> None:

@@ -56,8 +56,8 @@ class NeedsAnswer(BaseException):
     The turn waits; then the tool is called again.
 
     That attempt finds the answers in `Context.answers`, and the given `state` in `Context.state`. The tool must not
-    have had an effect before it raises this, or the state must tell the next attempt what has happened. It is not an
-    error; do not catch it.
+    have had an effect before it raises this, or the state must tell the next attempt what has happened. This exception
+    is no error; do not catch it.
     """
 
     def __init__(self, questions: Mapping[str, ToolQuestion], state: Any = None) -> None:
@@ -121,10 +121,11 @@ class Context(Struct, Generic[D], frozen=True, kw_only=True):
     state: Any = None
     """The `state` that the previous attempt passed to `NeedsAnswer`; `None` if it did not raise that."""
     found: Callable[[str, Sequence[Hit]], None] = lambda _query, _hits: None
-    """Records a query and the passages that it found. They become part of the explanation of the tool's result."""
+    """Records a query and the passages that it found. The query and the passages become part of the explanation of the
+    tool's result."""
     sql: Callable[..., list[tuple[Any, ...]]] = no_tables
-    """For a transactional tool: executes a statement on tables in the record's database. It is committed with the
-    result."""
+    """For a transactional tool: executes a statement on tables in the record's database. Changes are committed together
+    with the tool's result."""
     popen: Callable[..., "subprocess.Popen[Any]"] = no_subprocess
     """Starts a subprocess as `subprocess.Popen` does. The attempt is treated as running until the subprocess has ended.
     """
@@ -132,7 +133,7 @@ class Context(Struct, Generic[D], frozen=True, kw_only=True):
     """Returns whether nobody waits for the call any more. A function in a thread should check this, because threads
     cannot be stopped."""
     deps: D = None  # type: ignore[assignment]  # a tool that needs them never runs without
-    """The `deps` that the program passed when it began or resumed the turn. They are never on record."""
+    """The `deps` that the program passed when it began or resumed the turn. These objects are never on record."""
     traceparent: str | None = None
     """W3C trace context of this call's span, to send along with requests; `None` in a child run that is resumed by
     itself."""
@@ -166,7 +167,7 @@ class Done(Struct, frozen=True):
 
 
 class NotDone(Struct, frozen=True):
-    """Answer of a `reconcile` function: the effect did not happen. It is believed once the attempt has ended."""
+    """Answer of a `reconcile` function: the effect did not happen. It counts only after the attempt has ended."""
 
     void: bool = False
     """Whether the idempotency key can never have an effect any more, as after a cancelled order. Then the answer is
@@ -181,5 +182,5 @@ Reconciled = Done | NotDone | Unknown
 Reconcile = (
     Callable[[str], Reconciled | Awaitable[Reconciled]] | Callable[[str, Context], Reconciled | Awaitable[Reconciled]]
 )
-"""A function that finds out whether an effect happened. It receives the idempotency key and, if it has a second
-parameter, the context."""
+"""A function that finds out whether an effect happened. The function receives the idempotency key and, if it has a
+second parameter, the context."""

@@ -47,8 +47,8 @@ WEAK = frozenset(
         *("HTTPClientError", "RpcError", "AioRpcError", "SSLError"),
     }
 )
-"""Base classes that libraries use for both cases. They mean doubt, unless the cause of the exception decides
-otherwise."""
+"""Base classes of exceptions that leave a doubt and of exceptions that leave none. An exception of such a class leaves
+a doubt, unless its cause decides otherwise."""
 
 
 def in_doubt(failure: BaseException, certain: tuple[type[BaseException], ...] = (), *, again: bool = False) -> bool:

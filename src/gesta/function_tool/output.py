@@ -44,7 +44,7 @@ class Output(Struct, Generic[T], frozen=True, eq=False):
     """`native`: the provider enforces the type. `tool`: the model calls a tool with the answer. `prompt`: the
     instructions ask for it."""
     schema: dict[str, Any] = {}
-    """JSON Schema of an object, without references to other documents. It is computed from the type."""
+    """JSON Schema of an object, without references to other documents. The schema is computed from the type."""
     taker: Tool | None = None
     """A tool made from the type. Its check of arguments is used to check the answer."""
 

@@ -45,8 +45,8 @@ class Signature(Struct, frozen=True):
     hidden: tuple[str, ...]
     """Names of the parameters that a model never sees."""
     needs: Any
-    """The type that a hidden parameter requires as its type argument, such as `Shop` in `Context[Shop]`. If several do,
-    the first one that does not allow `None`. `None` if no parameter requires a type."""
+    """The type that a hidden parameter requires as its type argument, such as `Shop` in `Context[Shop]`. If several
+    parameters require types, the first type that does not allow `None`. `None` if no parameter requires a type."""
     document: str
     """The docstring of the function, without its indentation."""
 

@@ -31,7 +31,8 @@ class OpenSource(Protocol):
             source: the source as the agent describes it. Several descriptions with one open source may choose different
                 tools.
             agent: the agent that has the source.
-            again: whether the turn already has tools of the source. It then keeps them if the source cannot be reached.
+            again: whether the turn already has tools of the source. The turn then keeps these tools if the source
+                cannot be reached.
 
         Raises:
             GestaError: the source cannot be reached, or its tools cannot be used.
@@ -56,4 +57,4 @@ class ToolSource(Protocol):
         """Return what the agent's digest contains for this source: JSON data without secrets and offered tools."""
 
     def open(self, start: Start) -> OpenSource:
-        """Return the source, opened for a record. This does not wait for a connection."""
+        """Open the source for a record and return it, without waiting for a connection."""

@@ -102,7 +102,7 @@ class Tool(Struct, Generic[F], frozen=True, kw_only=True, eq=False, dict=True):
     agent: Any = None
     """The agent that the tool runs, if it was made by `Agent.as_tool`."""
     server: ToolServer | None = None
-    """The server outside the program that runs the tool; `None` for a function of the program."""
+    """The server outside the user's program that runs the tool; `None` for a function in that program."""
     rules: dict[str, Any] | None = None
     """For a tool of a server: its original rules, as request headers store them. A copy of the tool keeps them."""
 
@@ -324,7 +324,7 @@ def _tool(options: ToolOptions, function: Any) -> Tool:
 
 
 def _converted(args: Mapping[str, Any], parameters: type[Struct] | None) -> dict[str, Any]:
-    """Return the arguments converted to their types. A missing argument stays missing."""
+    """Return the arguments, converted to the types of the parameters. A missing argument stays missing."""
     if parameters is None:
         return dict(args)
     made = msgspec.convert(args, parameters, dec_hook=_foreign, str_keys=True)

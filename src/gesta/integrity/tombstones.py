@@ -45,12 +45,12 @@ class Tombstone(Struct, frozen=True, kw_only=True, omit_defaults=True):
     at: str
     """Time at which the run was opened."""
     last_at: str
-    """Time of its last entry."""
+    """Time of the run's last entry."""
     head: int
-    """Seq of its last entry."""
+    """Seq of the run's last entry."""
     entries: int
     digest: str
-    """Digest of its last entry, in hex. A copy of the run can be recognised by it."""
+    """Digest of the run's last entry, in hex. A copy of the run can be recognised by this digest."""
     letters: int = 0
     """Number of messages and answers that still waited in the run's inbox when it was pruned."""
 

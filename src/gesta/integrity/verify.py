@@ -173,7 +173,7 @@ async def check_run(
 ) -> tuple[list[Flaw], int]:
     """Return the first flaws of a run, and how many blobs its entries name. Cost: reads the run, in pages.
 
-    An entry is compared with the entry that precedes it now, even if that has a flaw. So one changed entry is one flaw.
+    An entry is compared with the present entry before it, even if the latter has a flaw. So one change is one flaw.
 
     Args:
         most: greatest number of flaws to look for.

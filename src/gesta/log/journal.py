@@ -67,7 +67,7 @@ async def read(
 
 
 def in_record(store: Store, error: BrokenRecord) -> BrokenRecord:
-    """Return the error, about an entry that cannot be read, with the address of the record added to its message."""
+    """Return an error about an unreadable entry whose message contains the address of the record."""
     here = store.info.address
     return error if error.address == here else BrokenRecord(here, f"{error.address}: {error.found}")
 
@@ -155,7 +155,7 @@ class Journal:
     def sync(self) -> None:
         """Make the next commit wait until it is on disk, because an effect or a person's answer follows it.
 
-        A person's answer names its question by seq. If a crash lost the question, another one could get the same seq.
+        A person's answer names its question by seq. If a crash lost the question, another entry could get the same seq.
         """
         self._synced = True
 
@@ -342,7 +342,7 @@ class Log:
         state: Any = None,
         **annotations: Any,
     ) -> Iterator["Log"]:
-        """Open a span inside this one. Its `end` is also written if an exception leaves the block.
+        """Open a span inside this span. Its `end` entry is also written if an exception leaves the `with` block.
 
         `state` is written when the span begins and again when it ends, so that a change of the object is on record.
         """

@@ -1,8 +1,8 @@
-"""A fork shares the first entries of another run, its base: they are stored once, under the run that wrote them.
+"""A fork is a run that shares the first entries of another run, its base. Shared entries are stored only once.
 
-The first entry of a fork is a `begin` that names its base: run, seq and digest of the last shared entry. This `begin`
-has the next seq, and its digest is computed from that digest. Stores know nothing about forks: `rows_of` reads the
-shared rows and the fork's own rows, also for a fork of a fork.
+The first entry of a fork is a `begin` that names its base: run, seq and digest of the last shared entry. The seq of
+this `begin` follows the last shared seq, and the digest of this `begin` is computed from the last shared digest. Stores
+know nothing about forks: `rows_of` reads the shared rows and the fork's own rows, also for a fork of a fork.
 """
 
 import msgspec

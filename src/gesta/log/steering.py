@@ -23,7 +23,7 @@ OWN = frozenset(
         Kind.Check,
     }
 )
-"""Kinds that only the run itself may write, because each of their entries decides how it continues."""
+"""Kinds that only the run itself may write, because entries of these kinds decide how the run continues."""
 FIELDS: Mapping[Kind, tuple[str, ...]] = {
     Kind.System: ("source", "user_id", "corrects", "document", "history"),
     Kind.User: ("document", "history"),
@@ -36,7 +36,7 @@ FIELDS: Mapping[Kind, tuple[str, ...]] = {
     Kind.Question: ("raises",),
     Kind.Compaction: ("tokens", "error", "run"),
 }
-"""Fields of other kinds that only the run itself may set, because they decide how it continues."""
+"""Fields of other kinds that only the run itself may set, because these fields decide how the run continues."""
 
 
 def own_fields(content: Content) -> list[str]:

@@ -1,9 +1,10 @@
 """A model encodes messages into the blocks of a request, sends the request, and parses the reply. Only `send` does I/O.
 
-A completion is a model's reply as an entry of a run. An envelope is what surrounds the blocks in a body. The exact
-request is on record before it is sent, and the exact reply before it is parsed. So both can be shown, compared and
-replayed without a network. A block is one encoded message. The blocks of a body are joined only when `send` needs the
-body, so the cost of a request depends on what is new in a conversation, not on its length.
+A completion is a model's reply as an entry of a run. A header states the tools, instructions and settings of requests.
+An envelope is what surrounds the blocks in a body. The exact request is on record before it is sent, and the exact
+reply before it is parsed. So both can be shown, compared and replayed without a network. A block is one encoded
+message. The blocks of a body are joined only when `send` needs the body, so the cost of a request depends on what is
+new in a conversation, not on its length.
 """
 
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -27,11 +28,12 @@ class Envelope(Struct, frozen=True):
     one. Two blocks are merged if they are equal up to their first `[`; then the seam between them is left out."""
 
     lead: bytes = b""
-    """A block to send before the first block if that has another role. Some providers require a user's message
-    first."""
+    """A block to send before the first block, if the first block's role differs from the role of this one. Some
+    providers require a user's message first."""
 
     trail: bytes = b""
-    """A block to send after the last block if that has another role. Some providers answer only a user's message."""
+    """A block to send after the last block, if the last block's role differs from the role of this one. Some providers
+    answer only a user's message."""
 
     def add(self, before: bytes | None, block: bytes) -> bytes:
         """Return the bytes that a block adds to a body after the block `before`, without the block's last `seam`."""
@@ -65,7 +67,8 @@ class Request(Struct, frozen=True, kw_only=True):
     envelope: Envelope
     blocks: Sequence[bytes]
     answered: int = 0
-    """Number of completions in this run before the request. Scripted and replayed models choose their answer by it."""
+    """Number of completions in this run before the request. Scripted and replayed models choose an answer by this
+    number."""
     number: int = 1
     """Number of this try since the last completion, from 1. Tries lost to a crash do not count."""
     digest: str = ""
@@ -99,14 +102,14 @@ class Reply(Struct, frozen=True, kw_only=True):
     usage: dict[str, Any] | None = None
     """The usage as the provider sent it."""
     native: Any = None
-    """Items that the provider wants sent back unchanged, as JSON data in its own form. No other provider can read
-    them."""
+    """Items that the provider wants sent back unchanged, as JSON data in its own form. No other provider can read these
+    items."""
     keep: bool = True
     """Whether the bytes of the reply are put on record; `False` for models that run in this process."""
 
 
 class Delta(Struct, frozen=True):
-    """A piece of a reply, for listeners only. It is not stored."""
+    """A piece of a reply, sent to listeners and not stored."""
 
     type: Literal["text", "thought"]
     text: str
@@ -146,10 +149,10 @@ class Model(Protocol):
         """Name and version of the form in which messages are encoded, such as `chat-completions/1`."""
 
     def encode(self, message: Message) -> bytes:
-        """Return the block of one message. It has no effects, and any text results in valid bytes."""
+        """Return the block of one message. The method has no effects, and any text results in valid bytes."""
 
     def envelope(self, header: RequestHeaderContent) -> Envelope:
-        """Return the envelope for a header. It has no effects."""
+        """Return the envelope of all requests with this header. The method has no effects."""
 
     def send(self, request: Request) -> AsyncGenerator[Piece, None]:
         """Send the request, and yield the pieces of its reply as they arrive. Closing the generator ends the request.

@@ -1,6 +1,6 @@
 """Counts the tokens of a reply in the same way for every provider. The provider's own usage stays on record.
 
-A usage is the JSON object in which a provider reports its counts, in members of its own.
+A usage is the JSON object in which a provider reports its counts. The names of the members differ between providers.
 
 Source: usage of Chat Completions and Responses (OpenAI API reference), Messages (Anthropic, "Prompt caching"),
 generateContent (Gemini API, "UsageMetadata") and DeepSeek ("Context Caching"), read 2026-11.

@@ -55,7 +55,7 @@ class HookAnswer(Struct, frozen=True):
 
 
 async def check(agent: Agent, move: Check, live: LiveRun) -> None:
-    """Ask the agent's hook that the move names, and write its verdict and the entries that follow from it."""
+    """Ask the agent's hook that the move names. Write its verdict, and the entries that follow from the verdict."""
     turn = live.state.turn
     assert turn is not None and agent.hooks is not None
     if move.point == "call":
@@ -113,12 +113,12 @@ def _given(agent: Agent, live: LiveRun) -> Any:
 
 
 async def _ask_hook(agent: Agent, live: LiveRun, point: Point, of: int, about: Any) -> HookAnswer | None:
-    """Return the answer of a hook. If it failed, or called an agent that waits, write a fault and return `None`.
+    """Return a hook's answer. If the hook failed, or called an agent that waits, write a `fault` entry, return `None`.
 
     Args:
         point: where the hook is asked: message, request, call or answer.
-        of: seq of the entry that it is asked about.
-        about: the value that it is asked about.
+        of: seq of the entry that the hook is asked about.
+        about: the value that the hook is asked about.
     """
     turn, hook, children = live.state.turn, getattr(agent.hooks, point), Children()
     assert turn is not None
@@ -183,7 +183,7 @@ async def _judged(live: LiveRun, child: str, of: int, children: Children, agent:
 def _write(agent: Agent, live: LiveRun, point: Point, of: int, said: HookAnswer) -> int:
     """Write a verdict, and return the seq of its entry.
 
-    If the hook allowed it and called no agent, write nothing and return 0.
+    If the hook allowed the message, request, call or answer unchanged and called no agent, write nothing and return 0.
     """
     verdict, ends = said.verdict, said.children.ends
     if verdict is None and not ends:

@@ -36,17 +36,19 @@ class Children(Struct):
     begun: int = 0
     """Number of child runs started so far, without those that `Context.call_as` named."""
     ends: list[Cause] = field(default_factory=list)
-    """Run and seq of the `end` entry of each child run that has ended. They become causes of the tool's result."""
+    """Run and seq of the `end` entry of each child run that has ended. These entries become causes of the tool's
+    result."""
     at_work: list[str] = field(default_factory=list)
     """Names of the child runs that have not ended yet."""
     doubts: set[str] = field(default_factory=set)
-    """Names of tools in the ended child runs with a call of which nobody knows whether it happened."""
+    """Names of tools that the ended child runs called, if nobody knows whether the call had its effect."""
 
 
 class ChildWaits(BaseException):
     """Raised in a tool whose child run cannot continue now, for example because it waits for a person.
 
-    Its arguments are the id of the run and the reason. It is not an error; do not catch it.
+    The exception's arguments are the id of the child run and the reason of the wait. This exception is no error; do not
+    catch it.
     """
 
 
@@ -73,7 +75,7 @@ def idempotency_key(call: OpenCall, record: str, run: str) -> str:
 def call_key(record: str, run: str, seq: int) -> str:
     """Return the idempotency key that release 0.1.0 gave a call: 64 hexadecimal digits.
 
-    It is needed for attempts in log format 1, which do not hold their keys.
+    This key is needed for attempts in log format 1, which do not contain their keys.
 
     Args:
         record: id of the record where the run was made.
@@ -136,7 +138,7 @@ def _header(live: LiveRun, seq: int) -> str | None:
 
 
 def turn_context(live: LiveRun) -> Context:
-    """Return the context for a function that is called for a whole turn, such as a hook. Its `key` is empty."""
+    """Return the context for a function that is called for a whole turn, such as a hook. Its member `key` is empty."""
     opened, turn = live.state.opened, live.state.turn
     assert opened is not None and turn is not None
     return Context(

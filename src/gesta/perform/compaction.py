@@ -45,7 +45,7 @@ async def compact(agent: Agent, live: LiveRun) -> bool:
 
 
 async def _leave_out(agent: Agent, live: LiveRun, made: CompactionContent) -> None:
-    """Write that old turns are left out, with a summary of them.
+    """Write a `compaction` entry that leaves out old turns and contains a summary of these turns.
 
     If the summarising agent wrote no summary, a sentence takes its place, and an error says why.
     """

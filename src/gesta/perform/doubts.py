@@ -53,7 +53,7 @@ async def settle(agent: Agent, call: OpenCall, live: LiveRun) -> None:
 
 
 def _write_answer(tool: Tool | None, call: OpenCall, live: LiveRun) -> None:
-    """Write the value that a person gave as the result of a call, in place of the tool's result."""
+    """Write the value that a person gave as the result of a call. The call's tool is not run."""
     said = call.answer or call.approval
     assert said is not None
     value = call.answer.value if call.answer is not None else call.approval.result if call.approval else None
@@ -77,7 +77,10 @@ def _resolve(tool: Tool | None, call: OpenCall, live: LiveRun) -> None:
 
 
 async def _look(call: OpenCall, live: LiveRun) -> bool:
-    """Return whether the last attempt has certainly ended. Write an entry about it, unless there is one already."""
+    """Return whether the last attempt has certainly ended.
+
+    Write a `fault` entry that says so, or that it may still run, unless that is on record already.
+    """
     last, journal = call.last, live.log.journal
     assert last is not None
     if last.process == journal.lease.owner:

@@ -181,7 +181,7 @@ class LiveRun:
         return self.host.address
 
     def inside(self, log: Log) -> "LiveRun":
-        """Return a live run with the same state that writes its entries into another span of the run, through `log`."""
+        """Return a new live run with the same state, which writes its entries into another span, through `log`."""
         inner = object.__new__(LiveRun)
         inner.__dict__ |= self.__dict__  # `copy` takes ten times as long
         inner.log = log

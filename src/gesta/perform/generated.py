@@ -1,4 +1,4 @@
-"""Checks a tool call that a model generated: the tool exists, and the arguments are a JSON object that fits it.
+"""Checks a tool call that a model generated: the tool exists, and the arguments are a JSON object that fits the tool.
 
 The texts of the errors are written for the model, which reads them as the result of its call.
 """
@@ -24,8 +24,8 @@ NO_ARGUMENT = (
 def checked_call(agent: Agent, call: ReplyCall) -> ToolCallContent:
     """Return the content to record for a call of a reply. If the call is invalid, the content holds the error.
 
-    If the arguments are no JSON object, the agent's `repair` function may correct them. It is asked only for tools
-    without effects and for tools that need approval.
+    If the arguments are no JSON object, the agent's `repair` function may correct them. The function is called only for
+    tools without effects and for tools that need approval.
     """
     args, wrong_text = _object(call.args)
     meta, problem = None, None

@@ -52,7 +52,7 @@ STRAY = "gesta.stray"
 
 
 def late(run: str, attempt: int, key: str | None, content: Content) -> Letter:
-    """Return a letter with the result or the fault of an attempt.
+    """Return a letter that contains the result of an attempt, or a fault about it.
 
     Args:
         run: id of the run.

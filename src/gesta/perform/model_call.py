@@ -1,4 +1,4 @@
-"""One request to a model: it is durable before its first byte is sent, and the reply is written after it.
+"""Sends one request to a model. The request is durable before its first byte is sent; the reply is written afterwards.
 
 A completion is the entry with the model's reply. An entry is one recorded fact of a run; its seq is its number there. A
 failed try is a `fault` entry, which says whether another try follows, and after which pause. `decide` reads that entry.
@@ -73,7 +73,7 @@ class Coming(Struct):
 
 
 async def ask(agent: Agent, live: LiveRun, *, smaller: bool = False) -> None:
-    """Send one request to the model. Write the request, and afterwards the reply or a fault.
+    """Send one request to the model. Write the request, and afterwards the reply or a `fault` entry.
 
     Args:
         smaller: whether the prompt is too large. If a part of it could be left out, the model is not asked this time.
@@ -125,7 +125,7 @@ async def ask(agent: Agent, live: LiveRun, *, smaller: bool = False) -> None:
 
 
 async def _write_broken_off(live: LiveRun, coming: Coming) -> None:
-    """Write the fault of a request that was interrupted. This works although the task is cancelled."""
+    """Write a `fault` entry about an interrupted request, even while this task is being cancelled."""
     with anyio.CancelScope(shield=True):
         error = Error(type=LOST, message="the process stopped asking")
         live.write(FaultContent(of=coming.message, error=error, shown_chars=coming.chars or None), coming.message)
@@ -208,9 +208,9 @@ async def _exchange(agent: Agent, live: LiveRun, request: Request, coming: Comin
 async def _read_pieces(
     live: LiveRun, coming: Coming, reader: Reader | None, parser: Parser, pieces: AsyncGenerator[Piece, None]
 ) -> tuple[Reply, int]:
-    """Receive a streamed reply. Return it, and the number of its characters that were passed to `reader`.
+    """Receive a streamed reply. Return the reply, and the number of its characters that were passed to `reader`.
 
-    While it is received, its words are sent to listeners.
+    While the reply is received, its words are sent to listeners.
 
     Args:
         reader: reads calls from the text; `None` if the provider returns them separately.
@@ -267,7 +267,9 @@ def _tell(live: LiveRun, coming: Coming, type_: str, text: str) -> None:
 
 
 def _write_fault(agent: Agent, live: LiveRun, entry: Entry, raised: BaseException, coming: Coming) -> None:
-    """Write the fault of a failed try: the error and, if another try follows, the pause before it and its model.
+    """Write a `fault` entry about a failed try.
+
+    The entry contains the error and, if another try follows, the pause before that try and the model to ask.
 
     Args:
         entry: entry of the request.

@@ -46,7 +46,7 @@ def result_of(returned: Returned, tool: Tool | None, call: int) -> ToolResultCon
 
 
 def stated(tool: Tool | None, content: ToolResultContent) -> ToolResultContent:
-    """Return a result with two rules of its tool added: the next tool state of the run, and whether the turn ends.
+    """Return a copy of a result, to which the run's next tool state and whether the turn ends are added from the tool.
 
     Only results of tools that succeeded are changed.
     """

@@ -61,7 +61,7 @@ class Sources:
         await loop.tasks.__aexit__(None, None, None)  # nothing in the group raises, so that `raised` goes on as itself
 
     async def listed(self, agent: Agent[Any]) -> Agent[Any]:
-        """Return the agent with the tools that its sources offer now; the same object if they have not changed.
+        """Return a copy of the agent with the tools that its sources offer now; if none has changed, the agent itself.
 
         Raises:
             GestaError: a source cannot be reached, or its tools cannot be used.

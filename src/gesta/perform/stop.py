@@ -21,7 +21,7 @@ GRACE_S = 10.0
 
 
 class TurnLeft(BaseException):
-    """Raised in a turn that was asked to stop. It is not an error; do not catch it."""
+    """Raised in a turn that was asked to stop. This exception is no error; do not catch it."""
 
 
 class Stop:
@@ -142,7 +142,7 @@ class Stop:
 class Breaking:
     """Context manager whose block is cancelled when its turn is asked to stop.
 
-    It is a class because that costs half as much as a generator.
+    This is a class, because a context manager made from a generator takes twice as long.
     """
 
     __slots__ = ("_scope", "_stop")

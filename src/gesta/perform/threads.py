@@ -1,10 +1,11 @@
 """A tool's thread may outlive the turn that called it. The attempt is then still treated as running.
 
-Its result is not lost. A turn is one message to an agent and all the work up to its answer. An attempt is one execution
-of a tool call. Python cannot stop a thread from outside. Code that stops waiting for a thread, after a timeout or a
-cancellation, calls `ThreadCall.leave`. It returns the result if there is one; otherwise the thread hands over its
-result when it ends. The threads and tasks of an attempt refer to its `Mark`, and its subprocesses are listed here, so
-that this process knows when the last of them has ended. Threads are daemons: they do not keep the process from ending.
+The result of the thread is not lost. A turn is one message to an agent and all the work up to its answer. An attempt is
+one execution of a tool call. Python cannot stop a thread from outside. Code that stops waiting for a thread, after a
+timeout or a cancellation, calls `ThreadCall.leave`. It returns the result if there is one; otherwise the thread hands
+over its result when it ends. The threads and tasks of an attempt refer to its `Mark`, and its subprocesses are listed
+here, so that this process knows when the last of them has ended. Threads are daemons: they do not keep the process from
+ending.
 """
 
 import math
@@ -75,8 +76,8 @@ def mark_of(attempt: str, keep: Callable[[], Callable[[], None]]) -> Mark:
 def unmarked(start: Callable[..., object], *args: Any) -> None:
     """Call `start` to start something that outlives an attempt, such as a connection that later attempts use too.
 
-    It runs with the present context variables, but without a reference to the attempt's mark. So it does not keep the
-    attempt running.
+    `start` runs with the present context variables, but without a reference to the attempt's mark. So what it starts
+    does not keep the attempt running.
     """
 
     def begin() -> None:
@@ -142,7 +143,7 @@ class ThreadSlot:
         self._held = False
 
     def free(self) -> bool:
-        """Reserve the slot if a thread may be started now. Return whether it was reserved."""
+        """Reserve the slot if a thread may be started now. Return whether the slot was reserved."""
         try:
             self._slots.acquire_on_behalf_of_nowait(self)
         except anyio.WouldBlock:
@@ -212,7 +213,8 @@ class ThreadCall:
     def leave(self) -> Returned | None:
         """Stop waiting.
 
-        Return how the function ended, or `None` if it is still running; its result then goes to `late`.
+        Return how the function ended, or `None` if it is still running. In that case its result is passed to `late`
+        later.
         """
         with self._lock:
             self.left = True
@@ -246,8 +248,8 @@ async def caught(work: Awaitable[Any], marks: Sequence[Mark | None] = ()) -> Ret
     the call.
 
     Args:
-        marks: the marks (see `Mark`) that what the code starts refers to; empty to keep the present mark. The caller
-            empties the list later, because a caught exception would otherwise keep the mark alive.
+        marks: the marks (see `Mark`) to which everything that the code starts refers; empty to keep the present mark.
+            The caller empties the list later, because a caught exception would otherwise keep the mark alive.
     """
     before = _STARTED_BY.set(marks[0] if marks else _STARTED_BY.get())
     try:

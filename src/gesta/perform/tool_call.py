@@ -93,7 +93,7 @@ def _work(agent: Agent, call: OpenCall) -> ReadyCall:
 def _key_expired(agent: Agent, call: OpenCall, live: LiveRun) -> bool:
     """Return whether a call's key is too old for another attempt: the service may have forgotten it.
 
-    If so, write a fault.
+    If so, write a `fault` entry.
     """
     last = call.last
     if last is None or call.first_at is None or last.void:
@@ -260,7 +260,7 @@ def _write_attempt(work: ReadyCall, live: LiveRun) -> tuple[Entry, str]:
 
 
 async def _try(work: ReadyCall, attempt: Entry, trial: Trial, live: LiveRun) -> None:
-    """Run the tool of a call once. Write its result, or a fault that says why the result is not known."""
+    """Run the tool of a call once. Write its result, or a `fault` entry that says why the result is not known."""
     tool, slot = work.tool, work.slot
     thread = ThreadCall(partial(_late_result, live, work, attempt), slot)
     returned, marks = None, [trial.mark]
@@ -325,7 +325,7 @@ def _no_return(work: ReadyCall, *, late: bool) -> Error:
 
 
 def _told(live: LiveRun, work: ReadyCall, attempt: Entry, trial: Trial, returned: Returned) -> None:
-    """Write how a tool's function ended: its result, or a fault if nobody knows whether its effect happened."""
+    """Write how a tool's function ended: its result, or a `fault` entry if nobody knows whether the effect happened."""
     over = not runs_subprocess(attempt_name(live, attempt.seq))
     content = _outcome(work, attempt.seq, returned, over=over)
     if isinstance(content, FaultContent):
@@ -338,7 +338,7 @@ def _told(live: LiveRun, work: ReadyCall, attempt: Entry, trial: Trial, returned
 
 
 def _outcome(work: ReadyCall, attempt: int, returned: Returned, *, over: bool) -> Any:
-    """Return the content for a function that has ended: its result, or a fault if the call is now in doubt.
+    """Return the content to write for a function that has ended: its result, or a fault if the call is now in doubt.
 
     `over` says whether all subprocesses of the attempt have ended too.
     """
@@ -380,7 +380,7 @@ def _wait_for(live: LiveRun, attempt: Entry, stop: BaseException) -> None:
 def _give_up(live: LiveRun, work: ReadyCall, attempt: Entry, thread: ThreadCall, error: Error) -> None:
     """Stop waiting for a function.
 
-    If it has returned, write its result; otherwise write `error` as a fault of the attempt.
+    If the function has returned, write its result. Otherwise write a `fault` entry about the attempt with `error`.
     """
     returned = thread.leave() if thread.begun else None
     if returned is not None:

@@ -80,8 +80,8 @@ class Prompt:
         self.shown: list[Shown] = []
         """The facts about each block, in the same order as `blocks`."""
         self._gaps: dict[int, int] = {}
-        """For each compaction since the last request: the place where it removed blocks. Its summary and other
-        messages made from it are inserted there."""
+        """For each compaction since the last request: the place where it removed blocks. The compaction's summary and
+        other messages made from the compaction are inserted there."""
         self.encoder = f"{formatter.name}+{model.encoder}"
         self.way = way(formatter, model)
         self._envelope: Envelope | None = None
@@ -112,7 +112,7 @@ class Prompt:
         return next((self._gaps[cause] for cause in entry.causes if cause in self._gaps), None)
 
     def close(self, at: int | None = None) -> None:
-        """End the segment: make its messages, encode them, and insert the blocks.
+        """End the current segment: make messages from its entries, encode each into a block, and insert the blocks.
 
         Args:
             at: place of the first inserted block; `None` for the end.
@@ -179,7 +179,7 @@ class Prompt:
         return shown.answers not in calls if shown.answers is not None else place - 1 not in hidden
 
     def _clear(self, place: int, seq: int, summary: str | None) -> None:
-        """Replace the text of a result by a short text. The block itself stays, because each call needs a result."""
+        """Replace the result in the block at `place` by a short text. The block stays: each call needs a result."""
         old = self.shown[place]
         text = CLEARED if summary is None else summary
         self.blocks[place] = self._encode(
@@ -188,7 +188,7 @@ class Prompt:
         self.shown[place] = replace(old, sources=(seq,), left_out=True)
 
     def request(self, header: RequestHeaderContent, envelope: Envelope, answered: int) -> Request:
-        """Return the request with all blocks.
+        """Return a request to the model that contains all blocks of the prompt.
 
         Cost: proportional to the blocks added since the last request with this envelope.
 
@@ -215,7 +215,7 @@ class Prompt:
 def references(request: RequestContent) -> list[tuple[int, ...]]:
     """Return, for each block of a request, the seqs of the entries that it was made from.
 
-    They are empty for a block that is stored as text in the request.
+    A block that is stored as text in the request has no seqs.
     """
     return [() if isinstance(block, str) else tuple(block[0]) for block in request.blocks]
 
@@ -240,9 +240,10 @@ def prompt_at(
 def rebuild(
     entries: Sequence[Entry], seq: int, formatter: Formatter[Any], model: Model, *, compacted: bool = True
 ) -> Request:
-    """Return a recorded request, made again from the entries before it; see `prompt_at`.
+    """Make a recorded request again from the entries before it, and return the new request; see `prompt_at`.
 
-    If its digest differs from the recorded one, the formatter or the model differs from the one used then.
+    If the digest of the new request differs from the recorded digest, then the formatter or the model is not the one
+    that made the recorded request.
     """
     header = header_of(entries, seq)
     return prompt_at(entries, seq, formatter, model, compacted=compacted).request(header, model.envelope(header), 0)

@@ -27,9 +27,9 @@ class Reader(Protocol):
         """Add the next piece of text, and return the words that may be sent to listeners now."""
 
     def close(self, reply: Reply) -> Reply:
-        """Return the reply with the thought, calls and text that were read. Never raises.
+        """Return a copy of the reply that has the thought, calls and text which were found in its text. Never raises.
 
-        For a call that cannot be read, the arguments are its text, and an error for the model says what is wrong.
+        A call that cannot be read gets its own text as arguments, and an error that tells the model what is wrong.
         """
 
 
@@ -51,7 +51,7 @@ class Formatter(Protocol[S]):
         """
 
     def dress(self, header: RequestHeaderContent) -> RequestHeaderContent:
-        """Return the request header (tools, instructions, settings) in the form in which the model gets it.
+        """Return the request header (tools, instructions, settings) in the form that is sent to the model.
 
         If calls are read from text, instructions on how to write calls are added.
         """

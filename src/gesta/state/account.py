@@ -51,7 +51,7 @@ class Amount(Struct, frozen=True):
 
 
 class Spent(Struct, frozen=True, kw_only=True):
-    """The cost of a turn, with the cost of all runs below it."""
+    """The cost of a turn, including the cost of its child runs and of all runs below these."""
 
     tokens: int
     """Tokens of prompts and replies. For a request whose tokens are unknown, the reserved tokens are added."""
@@ -78,7 +78,8 @@ class Spending(Struct):
     held: dict[int, Amount] = field(default_factory=dict)
     """Amounts that are reserved and not settled yet, by the seq of the request or edge."""
     edges: dict[int, ChildEdge] = field(default_factory=dict)
-    """Edges to child runs by their seq. If a call was tried again, only its last edge is kept."""
+    """The `edge` entries that started child runs, by the seq of the entry. If a call was tried again, only the last
+    `edge` of the call is kept."""
     children: dict[str, int] = field(default_factory=dict)
     """Seq of the edge of each child run that a tool call started, by the name of the child run."""
     requests: int = 0
@@ -164,7 +165,7 @@ class Weight(Struct):
     """Contents added to the prompt since `known` was set. Their tokens are estimated when `tokens` is read."""
 
     def take(self, entry: Entry) -> None:
-        """Add an entry to the contents to estimate. It must be of a kind that prompts contain."""
+        """Add an entry's content to the contents whose tokens are estimated. Its kind must be one that prompts show."""
         if entry.content.kind is not Kind.Assistant or not entry.causes:
             self.since.append(entry.content)
 

@@ -26,17 +26,17 @@ EXPIRED = "expiry"
 UNSETTLED = "unsettled"
 """The tool's `reconcile` could not say whether the effect happened."""
 UNKNOWN_END = "unknown-end"
-"""The fault only says whether the process of an attempt has ended, as far as that is known."""
+"""The `fault` entry records a check whether an attempt has ended: it has, or it may still be running."""
 TOO_DEEP = "too-deep"
 """The call was refused because agents call agents too deeply. The model reads this error."""
 DEPTH = "depth"
-"""A call in the turn, or in a run below it, was refused as too deep a second time. It ends the turn."""
+"""A call in the turn, or in a run below it, was refused as too deep a second time. This error ends the turn."""
 UNMADE = "instructions"
-"""The function that returns an agent's instructions failed. It ends the turn."""
+"""The function that returns an agent's instructions failed. This error ends the turn."""
 HOOK = "hook"
-"""A hook failed. It ends the turn."""
+"""A hook failed. This error ends the turn."""
 WAITING = (WAITS, ASKS)
-"""The attempt waits for an answer or a child run; then its call is made again."""
+"""Types of errors of attempts that wait for an answer or a child run. The call is tried again after the wait."""
 OF_TURN = (DEPTH, UNMADE, HOOK, WAITS)
 """The errors that end a turn, or make it wait for an agent that a hook called."""
 REFUSED = "refused"
@@ -84,7 +84,7 @@ class Try(Struct):
     void: bool = False
     """Whether the old idempotency key can no longer have an effect, so that the next attempt draws a new key."""
     server: ToolServer | None = None
-    """The server that ran the tool; `None` for a function of the program."""
+    """The server that ran the tool; `None` for a function in the user's own program."""
     before: "Try | None" = None
     """The previous attempt. If this attempt turns out never to have started, the previous one becomes the last again.
     """
@@ -228,11 +228,11 @@ class OpenCall(Struct):
         return self.last is not None and not self.last.over and self.last.looked <= since
 
     def doubted(self, last: Try, seq: int, content: FaultContent) -> None:
-        """Add a `fault` entry about the last attempt of the call, such as a timeout.
+        """Add the facts of a `fault` entry about the last attempt of the call, such as a timeout.
 
         Args:
             last: the last attempt.
-            seq: seq of the fault.
+            seq: seq of the `fault` entry.
         """
         type_ = content.error.type
         if type_ == UNSTARTED:

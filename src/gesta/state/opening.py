@@ -46,7 +46,7 @@ class Opening(Struct, frozen=True, kw_only=True):
     depth: int = 0
     """Number of runs above this run."""
     doubts: list[str] | None = None
-    """Names of tools with a call of unknown outcome in the run above."""
+    """Names of tools that the parent run called with unknown outcome."""
     by: str | None = None
     """Name of the person who resumes the run above, and with it this run, even if too many processes died in it."""
     begun: Callable[[int], None] = lambda _: None
@@ -57,7 +57,8 @@ class Opening(Struct, frozen=True, kw_only=True):
     letter: Letter | None = None
     """The letter in which the message waited in the inbox while another turn was open."""
     deps: Any = None
-    """The `deps` for the tools of the turn. They are never on record."""
+    """Objects from the user's program for the tools of the turn, such as a database connection. They are never
+    recorded."""
     trace: TraceContext | None = None
     """For a child run: the trace span of the turn above it."""
 

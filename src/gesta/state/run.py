@@ -1,6 +1,6 @@
 """The state of a run (one conversation of an agent) is a fold over its entries (stored facts), and is never stored.
 
-`RunState` holds what `decide` needs, without calls that have results. Only message keys and seqs of turns grow.
+`RunState` holds what `decide` needs. Calls with results are dropped: it grows only by message keys and seqs of turns.
 """
 
 from collections.abc import Callable
@@ -90,7 +90,7 @@ class RunState(Struct):
 
     @property
     def copied(self) -> bool:
-        """Whether the open turn was copied from another record. If so, the other record may continue it too."""
+        """Whether the open turn was copied from another record. If so, the other record may continue the same turn."""
         return self.mark is not None and self.turn is not None and 0 < self.turn.pos <= self.mark
 
     def doubts(self) -> set[str]:

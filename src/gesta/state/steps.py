@@ -1,8 +1,9 @@
-"""A workflow step is a named span in a program's turn. It is done once; after that its result is read from the record.
+"""A workflow step is a named span in a program's turn. Each step is done once; then its result is read from the log.
 
-So a program that is started again from its beginning repeats no step, and continues where it was. A turn goes from one
-message to the answer; a span is a part of it, between a `begin` and an `end` entry. An entry is one stored fact of a
-run; its seq is its number there. A note is a single entry that a program named, by an annotation.
+A program is the async function that runs a turn in place of a model. A program that is started again from its beginning
+repeats no step, and continues where it was. A turn goes from one message to the answer; a span is a part of it, between
+a `begin` and an `end` entry. An entry is one stored fact of a run; its seq is its number there. A note is a single
+entry that a program named, by an annotation.
 """
 
 from msgspec import Struct, field
@@ -42,7 +43,7 @@ class WorkflowStep(Struct):
 
 
 class WorkflowSteps(Struct):
-    """The steps and notes of the last turn, by their names."""
+    """The steps and notes of the run's last turn, by the names that the program gave them."""
 
     turn: int = 0
     named: dict[str, WorkflowStep] = field(default_factory=dict)
@@ -50,11 +51,11 @@ class WorkflowSteps(Struct):
     before: dict[str, int] = field(default_factory=dict)
     """For each step name, how many times earlier turns of the run used it."""
     answers: dict[int, AnswerContent] = field(default_factory=dict)
-    """Answers of persons, by the seq of their question."""
+    """Answers of persons, by the seq of the `question` entry."""
     question: Entry | None = None
     """The entry with the message or task that opened the turn."""
     open: dict[int, WorkflowStep] = field(default_factory=dict)
-    """Open steps by the seq of their begin."""
+    """Open steps by the seq of their `begin` entry."""
 
     def take(self, entry: Entry) -> None:
         """Add one entry of the run to the steps and notes."""

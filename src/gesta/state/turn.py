@@ -19,8 +19,8 @@ from gesta.state.calls import DEPTH, WAITS
 AGENT = "gesta.agent"
 """Key of the `key-value` entry which says that an agent with a changed description continues the turn."""
 HIDDEN = "hidden"
-"""Stored as the last request's encoder after its blocks were hidden or changed. So the next request does not extend
-it."""
+"""Stored in place of the last request's encoder after blocks of that request were hidden or changed. So the next
+request lists all its blocks, and does not extend the last one."""
 PAUSED = "pause_turn"
 """Finish reason by which Anthropic says that its own tools need more time: the request is sent again with the reply
 so far."""
@@ -37,7 +37,7 @@ class LastRequest(Struct):
     encoder: str
     header: int
     open: bool = True
-    """Whether the request has neither a reply nor a fault yet."""
+    """Whether neither a reply to the request nor a `fault` entry about it was written yet."""
 
 
 class Turn(Struct):
@@ -110,7 +110,8 @@ class Turn(Struct):
     """Everything that a hook was already called for: seqs of messages and answers, and the `request_mark` of requests.
     """
     waits: tuple[int, str] | None = None
-    """If a hook called an agent and that agent waits: seq of the fault that says so, and the id of the agent's run."""
+    """If a hook called an agent and that agent waits: the seq of the `fault` entry that says so, and the id of that
+    agent's run."""
     changed: int | None = None
     """Seq of the check that changed the answer; `value` is then the changed answer."""
     ended_by: tuple[int, int] | None = None
@@ -143,10 +144,10 @@ class Turn(Struct):
         return -1 - self.requests
 
     def stopped(self, seq: int, content: FaultContent) -> None:
-        """Add a fault of the turn itself: an error that ends the turn, or a wait for a child run.
+        """Add a `fault` entry about the turn itself: an error that ends the turn, or a wait for a child run.
 
         Args:
-            seq: seq of the fault.
+            seq: seq of the `fault` entry.
         """
         if content.error.type == DEPTH:
             self.limit = content.error
@@ -164,7 +165,7 @@ class Turn(Struct):
         """Add a failed try of a request: the turn then waits for the next try, asks another model, or ends.
 
         Args:
-            at: time of the fault.
+            at: time of the `fault` entry.
         """
         self.faults += 1
         if fault.wait_s is None:
@@ -175,11 +176,11 @@ class Turn(Struct):
             self.instead, self.faults = fault.instead, 0
 
     def replied(self, seq: int, content: ChatCompletionContent, counts: Tokens | None) -> None:
-        """Add a completion. If the provider only paused and wants to continue, its text does not become the answer.
+        """Add a completion. If the provider only paused and wants to continue, the completion's text is not the answer.
 
         Args:
             seq: seq of the completion.
-            counts: its tokens; `None` if the provider did not count them.
+            counts: the tokens of the request and the completion; `None` if the provider did not count them.
         """
         self.requests, self.faults = self.requests + 1, 0
         paused = content.finish_reason == PAUSED

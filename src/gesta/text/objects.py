@@ -3,8 +3,8 @@
 A brace starts an object only if the next characters look like a member of one: a quote, a word and a colon, or the
 closing brace. So sets, templates and most code in prose are skipped. Objects inside an object are not reported by
 themselves. Line ends inside strings are accepted, and so are Python's quotes and constants, because models write them.
-An object that cannot be read is reported with a problem in place of a value. Objects inside it are ignored: acting on a
-part of what the model meant is worse than asking it again. The time is linear in the length of the text.
+An object that cannot be read is reported with a problem in place of a value. Objects inside such an object are ignored:
+acting on a part of what the model meant is worse than asking it again. The time is linear in the length of the text.
 """
 
 import json

@@ -132,7 +132,7 @@ class Secrets:
         return self.text(text)
 
     def address(self, address: str) -> str:
-        """Return an address without its secrets, even if it is malformed. They are also added to the known secrets."""
+        """Return an address without its secrets, even if it is malformed. They become known secrets of the process."""
         self.add_address(address)
         start = r"([\w+.-]+://[^/@:]*)" if "://" in address else "([^@:]*)"
         return self.message(re.sub(rf"\A{start}:.*@", r"\1:***@", address, flags=re.DOTALL))
@@ -181,7 +181,7 @@ class Secrets:
     def _first_search(self, text: str) -> re.Match[str] | None:
         """Compile the search for secrets, then search.
 
-        It is compiled on first use, when all secrets have been added.
+        The search is compiled on first use, when all secrets have been added.
         """
         values = self._ordered()
         groups = "|".join(f"(?P<s{number}>{_forms(value)})" for number, value in enumerate(values))
@@ -270,7 +270,7 @@ def _forms(value: str) -> str:
 def _head(value: str, least: int) -> str:
     """Return a pattern for at least `least` characters at the beginning of a secret, as a masked form shows them.
 
-    It is empty if a star or a dot comes among the first `least` characters.
+    The pattern is empty if a star or a dot is among the first `least` characters.
     """
     signs = list(map(_character, re.split(EDGES, value[: min(EDGE, len(value) // 2)])[0]))
     if len(signs) < least:
@@ -281,7 +281,7 @@ def _head(value: str, least: int) -> str:
 def _tail(value: str, least: int) -> str:
     """Return a pattern for at least `least` characters at the end of a secret, as a masked form shows them.
 
-    It is empty if a star or a dot is among the last `least` characters.
+    The pattern is empty if a star or a dot is among the last `least` characters.
     """
     signs = list(map(_character, re.split(EDGES, value[-min(EDGE, len(value) // 2) :])[-1]))
     if len(signs) < least:

@@ -29,7 +29,7 @@ Ended = tuple[EndContent, tuple[Cause, ...]]
 
 
 class Suspended(BaseException):
-    """Raised in a program whose turn has to wait, to stop the program. It is not an error; do not catch it."""
+    """Raised in a program whose turn has to wait, to stop the program. This exception is no error; do not catch it."""
 
 
 class Stopped(BaseException):
@@ -78,11 +78,11 @@ class ProgramTurn:
     async def step(
         self, name: str, work: Callable[[LiveRun, WorkflowStep], Awaitable[Ended]], *, role: str = "step"
     ) -> WorkflowStep:
-        """Return a step that has ended. If it has not been done yet, do it by calling `work` in a span of its own.
+        """Return a finished step. If it has not been done yet, first call `work` to do it, in a span of its own.
 
         Args:
-            work: writes the step's entries through the given live run. It must not do other steps. After an
-                interruption it is called again; the given step then has the entries that it wrote before.
+            work: writes the step's entries through the given live run. The function must not do other steps. After an
+                interruption it is called again; the given step then has the entries that were written before.
         """
         self.use(name)
         step = self.live.state.steps.named.get(name)
@@ -156,7 +156,7 @@ class ProgramTurn:
         return Suspended()
 
     def use(self, name: str) -> None:
-        """Register the name of a step. Raises OtherProgram if the program has used it since it was started."""
+        """Register the name of a step. Raises OtherProgram if the program has used the name since it was started."""
         if self._left:
             raise Suspended  # called in a `finally` of the program while it is stopped
         if name in self._used:

@@ -45,7 +45,7 @@ from gesta.workflow.step import Ended, ProgramTurn, Stopped
 
 C = TypeVar("C", bound=Content)
 GATHERS = ("step", "synthesis")
-"""Roles of steps whose `end` also has the causes of the step's input as its causes."""
+"""Roles of steps whose `end` entry gets the causes of the step's input as further causes."""
 
 
 AT_ONCE_S = 1.0
@@ -276,7 +276,7 @@ class Verbs(ProgramTurn):
     async def _edge(self, live: LiveRun, step: WorkflowStep, handed: StepInput) -> tuple[int, dict[str, Any] | None]:
         """Write the `edge` entry that starts a child run, unless it is on record.
 
-        Return its seq, and the amount that the child run may spend.
+        Return the seq of the `edge` entry, and the amount that the child run may spend.
         """
         written = next((each for each in step.entries if isinstance(each.content, EdgeContent)), None)
         if written is None:

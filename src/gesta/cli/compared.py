@@ -1,8 +1,9 @@
 """Implements the commands `replay`, `fork`, `diff` and `case`.
 
-A record is the store of all runs, and a run is the list of entries of one conversation of an agent. A replay runs the
-code of an agent again with the recorded answers of models and tools. A fork is a new run that shares
-the first entries of another run. A case is a recorded run in a file, which pytest replays as a test.
+A record is the store of all runs, and a run is the list of entries of one conversation of an agent. A turn is one
+message with all that follows until its answer. A replay runs the code of an agent again with the recorded answers of
+models and tools. A fork is a new run that shares the first entries of another run. A case is a recorded run in a file,
+which pytest replays as a test.
 """
 
 import re

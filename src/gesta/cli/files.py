@@ -182,7 +182,7 @@ def export(options: ExportOptions) -> None:
 
 
 async def _clean(lines: AsyncIterator[str]) -> AsyncIterator[str]:
-    """Yield lines without the secrets of this process. An older release may have recorded some."""
+    """Yield lines without the secrets of this process. An older release may have recorded secrets."""
     hidden = 0
     async for line in lines:
         clean = SECRETS.text(line)

@@ -265,7 +265,7 @@ def entry_line(entry: Entry) -> str:
 
 
 def entry_facts(entry: Entry) -> dict[str, Any]:
-    """Return an entry as `gesta log --json` writes it."""
+    """Return the fields of an entry as JSON values, as `gesta log --json` writes them."""
     return {
         "run": entry.run,
         "seq": entry.seq,
@@ -323,7 +323,7 @@ def sql(options: SqlOptions) -> None:
 
 
 def table_rows(answer: Table) -> list[dict[str, Any]]:
-    """Return the rows of a query's result as `gesta sql --json` writes them."""
+    """Return the rows of a query's result, each as a dict by column, as `gesta sql --json` writes them."""
     return [dict(zip(answer.columns, map(_plain, row), strict=True)) for row in answer.rows]
 
 

@@ -57,7 +57,7 @@ async def matches(record: Record, options: FindOptions) -> list[Hit]:
 
 
 def hit_facts(hit: Hit) -> dict[str, Any]:
-    """Return an entry that was found, as `gesta find --json` writes it."""
+    """Return facts about an entry that was found, as `gesta find --json` writes them."""
     snippet = hit.snippet.replace(OPENING, "[").replace(CLOSING, "]")
     found = {name: getattr(hit, name) for name in hit.__struct_fields__}
     return {"id": f"{hit.run}.{hit.seq}"} | found | {"snippet": snippet}

@@ -65,7 +65,7 @@ OF = "SELECT session FROM runs WHERE run = ?"
 
 
 def facts(session: Session) -> dict[str, Any]:
-    """Return a session as `gesta sessions --json` writes it. The pages of the viewer get the same facts."""
+    """Return the facts about a session that `gesta sessions --json` writes. The viewer's pages get the same facts."""
     return {name: getattr(session, name) for name in session.__struct_fields__}
 
 

@@ -1,9 +1,9 @@
 """Prints a run while an agent works: the answer on stdout, everything else as short dim lines on stderr.
 
-A run is one conversation of an agent, recorded as a list of entries. Words of a reply come as events, before the reply
-is written to the record (the store of all runs). Calls and results are read from the record. On a terminal the answer
-is printed while it comes. Into a pipe it is written as a whole at the end, because words in a pipe cannot be withdrawn
-if the reply fails.
+A run is one conversation of an agent, recorded as a list of entries. A turn is one message with all that follows until
+its answer. Words of a reply come as events, before the reply is written to the record (the store of all runs). Calls
+and results are read from the record. On a terminal the answer is printed while it comes. Into a pipe it is written as a
+whole at the end, because words in a pipe cannot be withdrawn if the reply fails.
 """
 
 import sys
@@ -107,7 +107,7 @@ class Voice:
             self._shown.clear()
 
     def _put(self, text: str, end: str = "\n") -> None:
-        """Write data to stdout. If nobody reads the data any more, no error is raised, so that the agent continues."""
+        """Write data to stdout. If stdout is closed by its reader, no error is raised, so that the agent continues."""
         try:
             print(text, end=end, file=self._out, flush=True)
         except BrokenPipeError:

@@ -66,7 +66,7 @@ def _entry(entry: Entry, *, as_json: bool) -> Iterable[str]:
 
 
 def shown_facts(entry: Entry) -> dict[str, Any]:
-    """Return an entry as `gesta show --json` writes it."""
+    """Return the fields of an entry as JSON values, as `gesta show --json` writes them."""
     return {**_stamp(entry), "content": json.loads(encode_content(entry.content, None))}
 
 

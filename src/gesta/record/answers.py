@@ -136,7 +136,7 @@ async def told(store: Store, about: Waiting, word: Word, known: Word | None, *, 
         about: the wait that was answered.
         word: the answer.
         known: the answer that was given before; `None` if there is none.
-        sent: whether the inbox accepted the answer; it does not if the key was used before.
+        sent: whether the inbox accepted the answer. The inbox refuses an answer whose key was used before.
 
     Raises:
         SaidBefore: a different answer was given before.
@@ -211,7 +211,7 @@ async def _root(store: Store, about: Waiting) -> str:
 
 
 def _meaning(word: Word) -> str:
-    """Return a text for comparing answers: two answers of different people say the same if these texts are equal."""
+    """Return a text that is equal for two answers with the same meaning, whoever gave each answer."""
     bare: dict[str, Any] = {"by": ""}
     if isinstance(word, ApprovalContent):
         bare |= {"reason": None, "sent_at": None, "token": None, "refused": None}

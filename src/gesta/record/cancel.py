@@ -1,8 +1,8 @@
 """Ends the open turns of child runs when the turn of their parent run ends or no longer waits for them.
 
 Otherwise a late approval could continue a turn whose answer nobody waits for. A turn is one message to an agent and all
-the work up to its answer. If another process holds the child run, a letter is sent to that run's inbox, and the other
-process ends the turn at its next step.
+the work up to its answer. If another process holds the lease of the child run (the right to write the run), a letter is
+sent to the run's inbox, where messages wait. That process ends the turn at its next step.
 """
 
 from collections.abc import Sequence
@@ -45,7 +45,7 @@ async def _end_turn(leases: Leases, clock: Clock, run: str, by: str) -> None:
     """End the open turn of a run with the reason `cancelled`, if it has one.
 
     Args:
-        by: who cancels it, for the record.
+        by: who cancels the turn; this name is recorded.
 
     Raises:
         RunHeld: another process holds the run.

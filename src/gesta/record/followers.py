@@ -3,8 +3,8 @@
 A record is the store of all runs, and a session is the runs of one conversation. An entry is one recorded fact of a
 run; its seq is its number there, and its pos its number in the record. A watch reads new entries; each follower makes
 events from them at its own pace, and keeps a bounded number of entries in its queue. Words that are not on record yet
-can come only from turns of this process, through a broadcast. They are sent after the request that they answer and
-before the entry that will contain them. The event of that entry then leaves out the words that were sent.
+can come only from turns of this process, through a broadcast. Such words are sent after the request that they answer
+and before the entry that will contain them. The event of that entry then leaves out the words that were sent.
 """
 
 import heapq

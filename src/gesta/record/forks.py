@@ -1,9 +1,9 @@
 """A fork repeats no effect. A call in a fork gets the result of the same call in the base, if there is one.
 
-A fork is a run that shares the first entries of another run, its base. If the base has no result for a call, the call
-runs only if its tool is pure or was named when the fork was made. Otherwise it waits for a person's approval. The same
-rule holds when somebody resumes the fork later. So the `attempt` entries of the fork name every effect that the fork
-ever tried.
+A fork is a run that shares the first entries of another run, its base. A turn is one message to an agent and all the
+work up to its answer. If the base has no result for a call, the call runs only if its tool is pure or was named when
+the fork was made. Otherwise it waits for a person's approval. The same rule holds when somebody resumes the fork later.
+So the `attempt` entries of the fork name every effect that the fork ever tried.
 """
 
 from collections.abc import Iterable
@@ -76,7 +76,7 @@ def _free(tool: Tool, base: Forked) -> bool:
 async def _answered(agent: Agent, base: Forked, waits: Iterable[Waiting], live: LiveRun) -> bool:
     """Write what calls in a fork wait for: the result of the same call in the base, or an approval if the tool may run.
 
-    Return `False` if no wait was ended by this.
+    Return `False` if there was nothing to write.
     """
     waits = list(waits)
     if not waits:

@@ -1,10 +1,11 @@
 """Reads runs, and sends messages and answers of people to the inboxes of runs. This needs no lease and no agent.
 
 A record is the store of all runs; a session is the runs of one conversation. An entry is one recorded fact of a run;
-its seq is its number there. A lease is the right to write a run. A letter in an inbox waits until the process that
-continues the run writes it into the log. The key of a letter is made from the wait that it answers. So Python and the
-command line use the same key, and only the first of two answers is used. After an approval was refused as invalid, the
-key changes, so that a valid approval can follow.
+its seq is its number there. A turn is one message to an agent and all the work up to its answer. A call in doubt is one
+that may or may not have happened. A lease is the right to write a run. A letter in an inbox waits until the process
+that continues the run writes it into the log. The key of a letter is made from the wait that it answers. So Python and
+the command line use the same key, and only the first of two answers is used. After an approval was refused as invalid,
+the key changes, so that a valid approval can follow.
 """
 
 import json

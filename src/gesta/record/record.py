@@ -1,10 +1,10 @@
 """A record is an opened store of runs. It reads them, runs their turns, and sends messages and answers to them.
 
 A span is a named part of a run. A head is the seq and the digest of a run's last entry. An entry is one recorded fact
-of a run; its seq is its number there. A turn is one message to an agent and all the work up to its answer. A run is
-found by its session and name. Its id is derived from them, so two processes that create the same run get the same id.
-Each run has a lease: the right to append entries to it, which one process holds at a time. All other processes send
-letters to the inbox of the run.
+of a run; its seq is its number there, and its pos its number in the record. A turn is one message to an agent and all
+the work up to its answer. A run is found by its session and name. Its id is derived from them, so two processes that
+create the same run get the same id. Each run has a lease: the right to append entries to it, which one process holds at
+a time. All other processes send letters to the inbox of the run.
 """
 
 import os
@@ -352,7 +352,7 @@ def typed(agent: Agent[T], outcome: Outcome[Any]) -> Outcome[T]:
 
 
 def opening_of(agent: Agent[T], said: Said, options: MessageOptions) -> tuple[Agent[T], Opening]:
-    """Return the agent with the options applied, and the description of the turn that the message opens.
+    """Return a copy of the agent with the options, and a description of the turn that the message opens.
 
     Without the option `session`, a new session is named.
 

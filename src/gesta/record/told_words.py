@@ -31,7 +31,7 @@ class ToldWords:
     def add(self, event: Event) -> bool:
         """Remember the words of an event.
 
-        Return whether to send the event: `False` for a `retract` of words that were not sent.
+        Return whether to send the event: `False` for a `retract`, which withdraws words, if no words were sent.
         """
         if isinstance(event, RetractEvent):
             self._said[event.run, event.type] = Words(event.message)

@@ -1,7 +1,7 @@
 """Runs the turns of the runs in a record (a store of runs). A run's folded state is kept in memory for its next turn.
 
 A turn begins with a person's message, or with a task of a parent run. A child run is found by its parent run and its
-name, and its turn by the key of the task. So a task that is given twice is done once.
+name, and its turn by the key of the task. So a task given twice is done once. A lease is the right to write a run.
 """
 
 import os
@@ -293,7 +293,7 @@ class Turns:
         return rows[-1].run if rows else run_id(self.store.info.id, parent or session, name)
 
     async def _advance(self, agent: Agent, live: LiveRun, *, new: bool = False) -> Outcome:
-        """Continue the turn. If it is asked to stop, it stays open; in a child run, TurnLeft is raised."""
+        """Continue the open turn. If the turn is asked to stop, it stays open; in a child run, TurnLeft is raised."""
         try:
             if not new:  # its begin has just named the agent
                 await self._note_change(agent, live)

@@ -1,6 +1,6 @@
 """One watch reads each newly committed entry of a record once and passes it to the followers of its run.
 
-An entry is one recorded fact of a run.
+A record is the store of all runs. An entry is one recorded fact of a run.
 """
 
 from contextlib import aclosing

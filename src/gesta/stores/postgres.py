@@ -133,7 +133,7 @@ class InlinePostgresStore:
 
     @classmethod
     def holding(cls, connection: Connection, place: Place, info: Info) -> Holding:
-        """Return the name and locks of this process in a record. All stores of the process on it share them."""
+        """Return the name and locks of this process in a record. All the process's stores on that record share them."""
         server, *rest = (server_of(connection, place) or f"{place.conninfo}/{place.schema}").split("/")
         where = "/".join([server, *rest[1:]])  # without the timeline, because a failover changes it
         return cls.holdings.setdefault((os.getpid(), where, info.id), Holding())
@@ -233,7 +233,7 @@ class InlinePostgresStore:
         await self._write(Mirror(lease, of), synced=True)
 
     async def gone(self, process: str) -> bool | None:
-        """Return whether a process has ended; `None` for one of another machine that no person declared ended."""
+        """Return whether a process has ended; `None` for a process of another machine that nobody declared ended."""
         known = self._holding.gone(process)
         if known is not None:
             return known

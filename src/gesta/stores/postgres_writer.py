@@ -1,13 +1,14 @@
 """The one writing connection of a store. Operations that come together are carried out in one transaction.
 
-A record is the stored history of all runs (conversations of agents). Each transaction first takes the record's lock,
-and holds it until its rows are visible. So the order of `pos`, the number of a row in the record, is the order of the
-commits: a reader never sees a smaller pos after a greater one.
+A record is the stored history of all runs (conversations of agents). An operation is a batch of entries, a message, or
+a request for a lease (the right to write a run). Each transaction first takes the record's lock, and holds it until its
+rows are visible. So the order of `pos`, the number of a row in the record, is the order of the commits: a reader never
+sees a smaller pos after a greater one.
 
 A transaction in which the connection is lost is repeated on a new connection, until a timeout is over. If the
 connection was lost during the commit, the new transaction first looks for the rows of the old one, which has ended once
-the lock is free. Each append checks the epoch of its lease (the right to write a run), which grows each time that the
-lease is taken. So if another process has taken the lease, the append is refused.
+the lock is free. Each append checks the epoch of its lease, which grows each time that the lease is taken. So if
+another process has taken the lease, the append is refused.
 """
 
 import os
@@ -123,7 +124,7 @@ class Writer:
             self._turn.release()
 
     def shrink(self) -> int:
-        """Make the server reuse or free the space of pruned runs, and return by how many bytes it became smaller."""
+        """Make the server reuse or free the space of pruned runs, and return the number of freed bytes."""
         with self._turn:
             try:
                 self._reach(Trial(()))

@@ -2,9 +2,9 @@
 
 A record is the store of all runs of agents. A root run is one that no other run started. A fork is a run that begins
 with the entries of another run. A session is the runs of one conversation, and a turn is one message with
-all that follows until its answer. Only the sessions on the page are read from the record itself: their titles, and what
-their open turns wait for. A filter by "waiting" or "open" also reads each session whose open turn may wait, once after
-each change of the session.
+all that follows until its answer. A lease is the right of one process to write a run. Only the sessions on the page are
+read from the record itself: their titles, and what their open turns wait for. A filter by "waiting" or "open" also
+reads each session whose open turn may wait, once after each change of the session.
 """
 
 from collections.abc import Collection, Sequence
@@ -149,7 +149,7 @@ async def _waits(store: Store, run: str, now: datetime) -> list[Waiting]:
 
 
 async def _enliven(index: RunIndex) -> None:
-    """Mark in the index the sessions on which a process is working: it runs, and may write a run with an open turn."""
+    """Mark in the index each session with an open turn for whose run a living process holds the lease."""
     runs = dict(
         index.all(f"SELECT run, session FROM runs WHERE {OPEN} ORDER BY last_pos DESC LIMIT 1000")  # noqa: S608
     )

@@ -5,7 +5,8 @@ Inside the process, `Presence` lists the leases in use. A released lease leaves 
 of this process changes the row. All statements run in a transaction of the only writer, so nothing else changes a
 lease.
 
-The epoch of a lease is a number that grows each time that the lease is taken.
+The epoch of a lease is a number that grows each time that the lease is taken. A mirror is a copy of a run that
+continues in another record.
 """
 
 import os

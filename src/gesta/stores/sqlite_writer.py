@@ -1,9 +1,9 @@
 """The one writing connection of a store. Operations that come together are carried out in one transaction.
 
-A record is the stored history of all runs (conversations of agents). The writer is synchronous and uses a lock: any
-thread may call it, and waits for the thread that is writing. Then it waits for the turn, the right to write next among
-all processes. See `sqlite_works` for the operations, `sqlite_leases` for the leases (rights to write runs), and
-`sqlite_turn` for the turn.
+A record is the stored history of all runs (conversations of agents). An operation is a batch of entries, a message, or
+a request for a lease (the right to write a run). The writer is synchronous and uses a lock: any thread may call it, and
+waits for the thread that is writing. Then it waits for the turn, the right to write next among all processes. See
+`sqlite_works` for the operations, `sqlite_leases` for the leases, and `sqlite_turn` for the turn.
 
 Inside this process, a released lease is free at once. For other processes it is free after the next commit here. If
 that commit fails, a thread tries again until a commit succeeds.

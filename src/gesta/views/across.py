@@ -86,7 +86,7 @@ async def explain_from(state: State, run: str, seq: int | None, read_run: ReadRu
 
 
 async def all_nodes(record: Record, run: str | None = None) -> tuple[tuple[Node, ...], State]:
-    """Return the nodes of a run (`None` for all runs), with sources in other runs, and the state they come from."""
+    """Return the nodes of a run (of all runs for `None`), with sources in other runs, and the state of all entries."""
     state = State()
     for each in [run] if run is not None else [row.run for row in await record.store.runs()]:
         fold(Lineage(), await record.read(each), state)
@@ -97,7 +97,7 @@ async def all_nodes(record: Record, run: str | None = None) -> tuple[tuple[Node,
 
 
 async def _read_more(state: State, elsewhere: tuple[Key, ...], read_run: ReadRun) -> bool:
-    """Add the entries of all runs in `elsewhere` to the state, and return whether there are any."""
+    """Add the entries of the runs in `elsewhere` to the state. Return whether the state has new entries now."""
     known = len(state.entries)
     for run in sorted({run for run, _ in elsewhere}):
         fold(Lineage(), await read_run(run), state)

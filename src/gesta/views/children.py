@@ -44,7 +44,7 @@ class ChildFacts(Struct, frozen=True, kw_only=True):
 
 
 def child_facts(row: RunRow, overview: Overview, below: int) -> ChildFacts:
-    """Return the facts about a child run. `below` is the number of runs that it started itself."""
+    """Return the facts about a child run. `below` is the number of runs that the child run started."""
     called = overview.called
     return ChildFacts(
         run=row.run,

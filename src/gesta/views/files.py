@@ -43,7 +43,7 @@ class File(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def image(self) -> bool:
-        """Whether a browser may show it as an image."""
+        """Whether a browser may show the file as an image."""
         return self.type in IMAGES and self.url is None
 
 
@@ -70,7 +70,7 @@ def facts(found: list[File]) -> tuple[dict[str, Any], ...]:
 
 
 def without(value: Any, found: list[File], depth: int = 0) -> Any:
-    """Return a value with a note in place of each image and bytes value, and append these to `found`."""
+    """Return a copy of a value with a note in place of each image and bytes value. Append these files to `found`."""
     match value:
         case str():
             file = _written(value)

@@ -358,7 +358,7 @@ CHECKED = {
 
 
 def check_text(content: kinds.CheckContent) -> str:
-    """Return a sentence about the verdict of a hook."""
+    """Return a sentence about the verdict of a hook, a function of the agent that checks something."""
     said = f"{content.hook} {CHECKED[content.verdict]} the {content.point}"
     said += f" to {observation_text(content.value)}" if content.verdict == "changed" else ""
     return f"{said}: {content.words}" if content.words else said

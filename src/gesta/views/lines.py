@@ -160,7 +160,7 @@ def line(entry: Entry, known: Mapping[int, Entry]) -> Line:
 
 
 def fell(line: Line, death: Death) -> Line:
-    """Return the line about a process that died, with a text about the calls that were running and with their seqs."""
+    """Return a copy of the line about a dead process, with a text about the calls that ran then and with their seqs."""
     return replace(line, text=died(death), calls=death.calls)
 
 

@@ -122,13 +122,13 @@ class Overview(Struct):
     """Time of the previous entry."""
 
     def doubt(self, call: int, entry: Entry) -> None:
-        """Note that a call is in doubt since this entry. Do nothing if it was in doubt before."""
+        """Note that a call is in doubt since `entry`. Do nothing if the call was in doubt before."""
         if call not in self.doubts:
             tool = self.calls[call].tool if call in self.calls else ""
             self.doubts[call] = Doubt(call=call, tool=tool, seq=entry.seq, at=entry.at)
 
     def settle(self, call: int, entry: Entry, verdict: str, by: str) -> None:
-        """Note that this entry settled the doubt of a call, with which verdict, and who settled it."""
+        """Note that `entry` settled the doubt about a call: the verdict, and who settled the doubt."""
         self.doubt(call, entry)
         found = self.doubts[call]
         found.by, found.verdict, found.settled, found.settled_at = by, verdict, entry.seq, entry.at
@@ -142,7 +142,7 @@ class OverviewView:
         return Overview()
 
     def apply(self, state: Overview, entry: Entry) -> Overview:
-        """Add one entry to the overview, and return it."""
+        """Add one entry to the overview, and return the overview."""
         state.last = entry.seq
         turn = state.turns[-1] if state.turns else None
         content = entry.content

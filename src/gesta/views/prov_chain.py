@@ -68,7 +68,7 @@ class Chain:
         return bool(self.types.get(name, frozenset()) & (FOLLOWED | {"Question"}))
 
     def _above(self, name: str) -> str:
-        """Return the latest source in the same session from which the client goes on; empty text if there is none."""
+        """Return the name of an entity's latest source in its session from which the client goes on; empty if none."""
         found, seen, left = [""], {name}, list(self.sources[name])
         while left:
             source = left.pop()

@@ -171,7 +171,7 @@ def is_task_type(state: State, key: Key) -> bool:
 
 
 def maker_of(state: State, entry: Entry) -> str:
-    """Return the id of the reply that made a call or thought; for any other entry, of the entry that it is about.
+    """Return the id of the model reply with a call or thought; for any other entry, the id of the entry it is about.
 
     Return an empty text if there is none.
     """

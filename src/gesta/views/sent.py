@@ -2,9 +2,9 @@
 
 An entry is one recorded fact of a run; its seq is its number there. A request is recorded as the blocks (encoded
 messages) that it adds to the request before it, and the digest of its body. A header is an entry with the model,
-instructions and tools of requests. To build a request again, its blocks are encoded again, by the model and the
-formatter that the caller chooses. If the digest of the new body is the recorded one, its bytes are the bytes that were
-sent.
+instructions and tools of requests, and a completion is the entry with a model's reply. To build a request again, its
+blocks are encoded again, by the model and the formatter that the caller chooses. If the digest of the new body is the
+recorded one, its bytes are the bytes that were sent.
 """
 
 import json
@@ -160,7 +160,7 @@ def header_before(entries: Sequence[Entry], seq: int) -> RequestHeaderContent:
 
 
 def sent(entries: Sequence[Entry], asked: Asked[M]) -> Sent[M]:
-    """Build the request that `asked` describes. Cost: reads all entries before it."""
+    """Build the request that `asked` describes. Cost: reads all entries before the request."""
     content = next((each.content for each in entries if each.kind is Kind.Request and each.seq == asked.seq), None)
     header = header_before(entries, asked.seq)
     if asked.dressed:

@@ -371,7 +371,7 @@ async def stats(
     until: datetime | str | None = None,
     session: str | None = None,
 ) -> dict[str, Numbers]:
-    """Return the statistics of a record, by the name of the group.
+    """Return the counts of a record for each group, by the name of the group, such as a day or a model.
 
     Cost: reads all entries of the counted kinds, in pages.
 

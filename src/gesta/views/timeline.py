@@ -77,7 +77,7 @@ class Timeline(Struct):
     """Time of the previous entry."""
 
     def begin(self, key: tuple[str, int], bar: Bar) -> Bar:
-        """Add a bar that has not ended, and return it. An open bar with the same key ends where this bar begins."""
+        """Add a bar that has not ended, and return it. An open bar with the same key ends where the new bar begins."""
         if (last := self.open.pop(key, None)) is not None:
             last.end = bar.start
         bar.label = bar.label[:NAME]
@@ -116,7 +116,7 @@ class TimelineView:
         return Timeline()
 
     def apply(self, state: Timeline, entry: Entry) -> Timeline:
-        """Add one entry to the timeline, and return it."""
+        """Add one entry to the timeline, and return the timeline."""
         state.last = entry.seq
         content, span, at = entry.content, entry.span, entry.at
         self._process(state, entry)

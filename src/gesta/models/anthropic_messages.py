@@ -1,6 +1,7 @@
 """Encodes messages as the body of a request to the Anthropic Messages API. Nothing is sent here.
 
-A block is one message in the provider's JSON, and the envelope is the body without its blocks.
+A block is one message in the provider's JSON, and the envelope is the body without its blocks. A request header is the
+recorded entry that states settings, tools and instructions, not an HTTP header.
 
 Consecutive messages of one role are merged, so results of parallel calls and the words after them come together. A
 message must give the same bytes in every release of `anthropic-messages/1`, and members have a fixed order: a changed
@@ -90,7 +91,7 @@ class AnthropicDialect(Struct, frozen=True):
         return compact({"role": role, "content": content or _text(EMPTY)})
 
     def envelope(self, header: RequestHeaderContent) -> Envelope:
-        """Return the body without its messages. It holds the settings, tools and instructions of a request header."""
+        """Return the request body without its messages: the settings, tools and instructions that `header` states."""
         meta = header.meta or {}
         settings = self.settings
         if isinstance(own := meta.get("settings"), dict):
@@ -116,10 +117,10 @@ class AnthropicDialect(Struct, frozen=True):
         return AnthropicParser()
 
     def _kept(self, message: Message) -> list[dict[str, Any]]:
-        """Return the recorded content of a reply as this model sent it, with thinking and results of server tools.
+        """Return the recorded content blocks of a reply, including thinking and the results of server tools.
 
-        Return an empty list if the content was not recorded, if another model sent it, or if the number of calls
-        differs from that of the message.
+        Return an empty list if the reply's content was not recorded, if another model sent the reply, or if the
+        recorded content has another number of calls than `message`.
         """
         native = message.native
         if native is None or native.by != f"{self.encoder} {self.model}" or not isinstance(native.items, list):
@@ -175,7 +176,7 @@ def _id_of(item: Any) -> str:
 
 
 def _ended(content: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return content without the thinking and the white space at its end, because the provider refuses both there."""
+    """Return the content without thinking and white space at its end. The provider refuses a message that ends so."""
     while content and content[-1].get("type") in THOUGHTS:
         content.pop()
     if content and content[-1].get("type") == "text":
@@ -184,7 +185,7 @@ def _ended(content: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _said(message: Message) -> list[dict[str, Any]]:
-    """Return the content of an assistant's message, made from its text and its calls."""
+    """Return the content blocks of an assistant's message, made from the message's text and calls."""
     words = [part.text or "" if part.type == "text" else note(part) for part in message.parts]
     texts = [block for word in (message.text, *words) for block in _text(word)]
     return _ended([*texts, *[_use(call) for call in message.calls]])
@@ -257,9 +258,9 @@ def _read(given: bytes, media: str) -> str | None:
 
 
 def _id(id: str) -> str:
-    """Return an id that the provider accepts.
+    """Return an id unchanged if the provider accepts it, or an id made from its hash.
 
-    An id with other characters or over 64 characters is replaced by its hash.
+    The provider refuses long ids and ids with unusual characters.
     """
     return id if ID.fullmatch(id) else f"call_{hashlib.sha256(id.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}"
 

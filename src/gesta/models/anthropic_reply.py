@@ -80,8 +80,8 @@ class Block:
     def kept(self) -> dict[str, Any] | None:
         """Return the part of the block that later requests send back; `None` if nothing is sent back.
 
-        Citations are left out, and so is thinking without a signature. A tool call is only marked: its content comes
-        from the record.
+        Citations are left out, and so is thinking without a signature. Of a tool call only its place among the blocks
+        is kept: later requests take its name and arguments from the record, the store of all runs.
         """
         made = self.whole()
         if self.kind == "tool_use":
@@ -97,7 +97,10 @@ class Block:
 
 
 class AnthropicParser(Incoming):
-    """A parser for one reply of the Messages API. It also returns deltas: pieces of text or thought to show at once."""
+    """A parser for one reply of the Messages API.
+
+    Its methods return deltas: pieces of text or thought to show at once.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -116,7 +119,7 @@ class AnthropicParser(Incoming):
         return self._done
 
     def take_whole(self, body: Any, data: bytes) -> None:
-        """Read a reply that is one JSON value. Raises ModelFault if it is an error, or has no content."""
+        """Read a reply that is one JSON value. Raises ModelFault if the value is an error, or has no content."""
         if isinstance(body, list) and body:
             body = body[0]
         if not isinstance(body, dict):
@@ -134,7 +137,10 @@ class AnthropicParser(Incoming):
         self._end(body)
 
     def take_event(self, event: Any, name: bytes) -> list[Delta]:
-        """Read one decoded event of a stream, and return its deltas. Raises ModelFault if it reports an error."""
+        """Read one decoded event of a stream, and return its deltas.
+
+        Raises ModelFault if the event reports an error.
+        """
         return self._event(event, failed=name == b"error")
 
     def check_end(self) -> None:

@@ -46,7 +46,7 @@ def held(schema: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _node(node: Any) -> dict[str, Any]:
-    """Return one schema, or one schema inside it, in Claude's form. Raises ValueError if there is no such form."""
+    """Return a schema rewritten so that Claude accepts it. Raises ValueError if Claude accepts no equivalent."""
     if not isinstance(node, dict):
         raise ValueError("no grammar takes just any value")  # noqa: TRY004 - the caller's word for a bad schema
     kept: dict[str, Any] = {
@@ -129,7 +129,7 @@ def _refuse_cycles(schema: dict[str, Any]) -> None:
 
 
 def _refs(node: Any) -> Iterator[str]:
-    """Yield the references in a schema, except those inside its own `$defs` and `definitions`."""
+    """Yield the references in a schema, except those inside the schema's own `$defs` and `definitions`."""
     stack = [node]
     while stack:
         node = stack.pop()

@@ -1,11 +1,12 @@
 """Encodes messages as the body of a Chat Completions request, and parses replies. Nothing is sent here.
 
-A block is one message as JSON bytes, and the envelope is the body without its blocks. Nearly every provider and local
-server accepts this format, each a little differently. So requests use only members that all of them accept, and the
-parser reads every variant that a server sends. A message must give the same bytes in every release of
-`chat-completions/1`, and members have a fixed order, the messages last: prompt caches need equal prefixes. Every text
-can be sent: a lone surrogate, which UTF-8 cannot hold, becomes U+FFFD. In the names of calls, each character that a
-tool's name must not have becomes `_`.
+A block is one message as JSON bytes, and the envelope is the body without its blocks. A request header is the recorded
+entry that states settings, tools and instructions, not an HTTP header. Nearly every provider and local server accepts
+this format, each a little differently. So requests use only members that all of them accept, and the parser reads every
+variant that a server sends. A message must give the same bytes in every release of `chat-completions/1`, and members
+have a fixed order, the messages last: prompt caches need equal prefixes. Every text can be sent: a lone surrogate,
+which UTF-8 cannot hold, becomes U+FFFD. In the names of calls, each character that a tool's name must not have becomes
+`_`.
 
 Source: OpenAI API reference, "Chat Completions", "Create" and "Streaming", read 2026-11.
 """
@@ -85,9 +86,9 @@ class ChatDialect(Struct, frozen=True):
             return compact(block)
 
     def envelope(self, header: RequestHeaderContent) -> Envelope:
-        """Return the body without its messages. It holds the settings, tools and instructions of a request header.
+        """Return the request body without its messages: the settings, tools and instructions that `header` states.
 
-        The instructions of the agent are in it, as the first message.
+        The instructions are in the body as its first message.
         """
         meta = header.meta or {}
         settings = self.settings
@@ -130,9 +131,9 @@ def _content(message: Message) -> Any:
 
 
 def part_of(part: Part) -> dict[str, Any] | None:
-    """Return an image, a sound or a file as a part of a message; `None` if the API has no such part for it.
+    """Return an image, a sound or a file in the API's form; `None` if the API has no form for it.
 
-    The API has no part for a text, for a part without bytes and address, and for bytes without a media type.
+    The API has no form here for a text, for a part without bytes and address, and for bytes without a media type.
     """
     url = part.url or (data_url(part) if isinstance(part.data, bytes) and part.media_type else None)
     if part.type == "text" or url is None:
@@ -161,7 +162,10 @@ def _tool(tool: dict[str, Any]) -> dict[str, Any]:
 
 
 class ChatParser(Incoming):
-    """A parser for one reply of Chat Completions. It also returns deltas: pieces of text or thought to show at once."""
+    """A parser for one reply of Chat Completions.
+
+    Its methods return deltas: pieces of text or thought to show at once.
+    """
 
     def __init__(self, *, keep: bool = True, keeps: tuple[str, ...] = ()) -> None:
         super().__init__()
@@ -173,7 +177,7 @@ class ChatParser(Incoming):
         self._usage: dict[str, Any] | None = None
 
     def take_whole(self, body: Any, data: bytes) -> None:
-        """Read a reply that is one JSON value. Raises ModelFault if it is an error, or has no choice."""
+        """Read a reply that is one JSON value. Raises ModelFault if the value is an error, or has no choice."""
         if isinstance(body, list) and body:
             body = body[0]
         if isinstance(body, dict):
@@ -182,7 +186,7 @@ class ChatParser(Incoming):
             raise bad_reply(f"Expected a choice in the reply, found {excerpt(data)}.")
 
     def take_event(self, event: Any, name: bytes) -> list[Delta]:
-        """Read one chunk of a stream, and return its deltas. Raises ModelFault if it reports an error."""
+        """Read one chunk of a stream, and return its deltas. Raises ModelFault if the chunk reports an error."""
         return self._chunk(event, failed=name == b"error")
 
     def check_end(self) -> None:

@@ -20,8 +20,8 @@ async def given(function: Giving, model: str) -> str:
         model: name of the model, for the error.
 
     Raises:
-        ModelFault: type `credential`. If the function raised, the request may be tried again; if it did not return a
-            str, the request must not be tried again.
+        ModelFault: type `credential`. If the function raised, the request may be tried again; if the function returned
+            something other than a str, the request must not be tried again.
     """
     try:
         found = function() if _is_async(function) else await anyio.to_thread.run_sync(function)

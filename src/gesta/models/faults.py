@@ -34,7 +34,7 @@ def retryable(status: int) -> bool:
 def excerpt(data: bytes, size: int = 200) -> str:
     """Return the first `size` bytes of a reply as quoted text for an error message, without secrets.
 
-    If there are more bytes, their number follows.
+    If the reply is longer, the text ends with the number of bytes that were left out.
     """
     text = SECRETS.bytes(data[: size + AROUND])[:size].decode("utf-8", "replace")
     return repr(text) + (f" and {len(data) - size} bytes more" if len(data) > size else "")
@@ -59,7 +59,7 @@ def lost_stream(found: str) -> ModelFault:
 
 
 def provider_fault(body: Any, status: int | None = None, retry_after_s: float | None = None) -> ModelFault:
-    """Return the ModelFault for the error that a provider sent. It never raises, whatever the value is.
+    """Return the ModelFault for the error that a provider sent. The function never raises, whatever `body` is.
 
     Args:
         body: decoded JSON: `{"error": {…}}`, `{"error": "text"}`, `[{"error": …}]` (Gemini), `{"detail": …}` (FastAPI),

@@ -61,11 +61,10 @@ def _noting(change: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[An
 
 
 def _handed(kind: type, names: str) -> Any:
-    """Return a subclass of dict or list that adds an element to its list `changes` at each change.
+    """Return a subclass of dict or list whose objects notice changes: each adds an element to the object's `changes`.
 
-    So a caller notices that a user's function has changed the object.
-
-    A copy of such an object is an ordinary dict or list.
+    Gesta gives such objects to a user's function to find out whether the function changed them. A copy of such an
+    object is an ordinary dict or list.
 
     Args:
         kind: `dict` or `list`.
@@ -120,7 +119,8 @@ class Seen:
     def messages(self, blocks: Sequence[bytes]) -> list[dict[str, Any]]:
         """Return the messages of a conversation in a new list.
 
-        Changes that the user's function made to a list of an earlier call are not in it.
+        If the user's function changed messages in a list that this method returned earlier, the new list does not
+        contain those changes.
 
         Cost: grows with the number of new blocks; after such a change, with the number of all blocks.
         """

@@ -29,10 +29,10 @@ class _Slot:
         return bool(self.name or self.args or self.id)
 
     def whole(self) -> bool:
-        """Return `True` if the arguments so far are complete JSON.
+        """Return `True` if the tool call's arguments received so far are complete JSON.
 
-        Only the first call checks; all later calls return `False`. A check after each piece would take time that grows
-        with the square of the length.
+        This is checked only when the method is called for the first time; later it returns `False`. A check after each
+        piece would take time that grows with the square of the length.
         """
         if self.asked:
             return False
@@ -44,7 +44,7 @@ class _Slot:
         return True
 
     def begins_another(self, id: str | None, name: str, args: str) -> bool:
-        """Return whether a piece begins another call, although it has the index of this call.
+        """Return whether a piece begins another tool call, although the piece has the index of this tool call.
 
         Some servers number all parallel calls 0. Others repeat the id or the name on every piece, or send a new id each
         time.
@@ -151,7 +151,7 @@ class Gathered:
     def _hold(self, type: Literal["text", "thought"], found: str) -> str:
         """Return the text without half a surrogate pair at its end.
 
-        The half is held back until the other half comes.
+        The half is held back until the other half arrives in a later piece.
         """
         found = paired(self._held.pop(type, "") + found)
         if self.finish is None and "\ud800" <= found[-1:] <= "\udbff":
@@ -179,9 +179,9 @@ class Gathered:
                     break
 
     def _fragment(self, call: dict[str, Any]) -> None:
-        """Add a piece of a call to the call that has its index, or else its id.
+        """Add a piece of a tool call to the tool call with the same index, or else with the same id.
 
-        Without both, it belongs to the last call.
+        A piece without index and id belongs to the tool call that came last.
         """
         id, name, args = _call(call)
         index, last = call.get("index"), self._calls[-1] if self._calls else None

@@ -1,10 +1,11 @@
 """Encodes messages as the body of a request to Gemini's `generateContent`. Nothing is sent here.
 
-A block is one message in the API's JSON, and the envelope is the body without its blocks. Consecutive messages of one
-role become one content of the body, so results of parallel calls come together. Words after results are a content of
-their own, because the API refuses words beside results. A message must give the same bytes in every release of
-`gemini/1` for the same model, because prompt caches need equal prefixes. From Gemini 3 on, calls have ids, and the
-first call of a step must have a signature: a call that another model made gets a placeholder.
+A block is one message in the API's JSON, and the envelope is the body without its blocks. A request header is the
+recorded entry that states settings, tools and instructions, not an HTTP header. Consecutive messages of one role become
+one content of the body, so results of parallel calls come together. Words after results are a content of their own,
+because the API refuses words beside results. A message must give the same bytes in every release of `gemini/1` for the
+same model, because prompt caches need equal prefixes. From Gemini 3 on, calls have ids, and the first call of a step
+must have a signature: a call that another model made gets a placeholder.
 
 Source: ai.google.dev, "Thought signatures" with its FAQs, "Function calling" (ids; multimodal responses), "File input
 methods", and the API reference, read 2026-11; words beside results: vellum-ai/vellum-assistant#39495, 2026-07; ids on
@@ -113,7 +114,7 @@ class GeminiDialect(Struct, frozen=True):
         return compact({"role": role, "parts": parts or _text(EMPTY)})
 
     def envelope(self, header: RequestHeaderContent) -> Envelope:
-        """Return the body without its contents. It holds the settings, tools and instructions of a request header."""
+        """Return the request body without its contents: the settings, tools and instructions that `header` states."""
         meta = header.meta or {}
         own = meta.get("settings")
         members, config = _sorted(self.settings, own if isinstance(own, dict) else {})
@@ -135,10 +136,10 @@ class GeminiDialect(Struct, frozen=True):
         return GeminiParser()
 
     def _kept(self, message: Message) -> list[dict[str, Any]]:
-        """Return the parts of a reply as this model sent them, with signatures and the code that the provider ran.
+        """Return the recorded parts of a reply, including signatures and the code that the provider ran.
 
-        Return an empty list if they were not recorded, if another model sent them, or if the number of calls differs
-        from that of the message.
+        Return an empty list if the reply's parts were not recorded, if another model sent the reply, or if the recorded
+        parts have another number of calls than `message`.
         """
         native = message.native
         if native is None or native.by != f"{self.encoder} {self.model}" or not isinstance(native.items, list):
@@ -155,14 +156,17 @@ class GeminiDialect(Struct, frozen=True):
         return parts
 
     def _said(self, message: Message) -> list[dict[str, Any]]:
-        """Return the parts of an assistant's message, made from its text and its calls."""
+        """Return the parts of an assistant's message, made from the message's text and calls."""
         notes = [
             block for part in message.parts for block in _text(part.text or "" if part.type == "text" else note(part))
         ]
         return [*_text(message.text), *notes, *[self._call(call) for call in message.calls]]
 
     def _signed(self, parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Return the parts, with a placeholder as the first call's signature if the model demands a signature."""
+        """Return the parts.
+
+        If the model demands a signature and the first call has none, that call gets a placeholder.
+        """
         place = next((place for place, part in enumerate(parts) if "functionCall" in part), None)
         if place is not None and self.recent and not parts[place].get("thoughtSignature"):
             parts[place] = parts[place] | {"thoughtSignature": UNSIGNED}
@@ -175,7 +179,10 @@ class GeminiDialect(Struct, frozen=True):
         return {"id": id} if id and self.recent else {}
 
     def _result(self, message: Message) -> dict[str, Any]:
-        """Return a tool result in the API's form. Its text has a note for each file that a result cannot hold."""
+        """Return a tool result in the API's form.
+
+        The result's text has a note for each file that a result cannot hold.
+        """
         texts, parts = [message.text] if message.text else [], list[dict[str, Any]]()
         for part in message.parts:
             if part.type == "text":
@@ -282,7 +289,10 @@ def _readable(given: bytes) -> bool:
 
 
 def _noted(part: Part) -> dict[str, Any]:
-    """Return the API's part for a text; for an image or file, a text that notes that it is missing."""
+    """Return a text part in the API's form.
+
+    For an image or file, return a text part that notes that the file is missing.
+    """
     return {"text": (part.text or EMPTY) if part.type == "text" else note(part)}
 
 

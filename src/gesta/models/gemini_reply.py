@@ -40,7 +40,7 @@ Words = Literal["text", "thought"]
 class GeminiParser(Incoming):
     """A parser for one reply of `generateContent`.
 
-    It also returns deltas: pieces of text or thought to show at once.
+    Its methods return deltas: pieces of text or thought to show at once.
     """
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ class GeminiParser(Incoming):
     def take_whole(self, body: Any, data: bytes) -> None:
         """Read a reply that is one JSON value or a list of chunks.
 
-        Raises ModelFault if it is an error or has no candidate.
+        Raises ModelFault if the value is an error or has no candidate.
         """
         for chunk in body if isinstance(body, list) else [body]:
             known = isinstance(chunk, dict) and "candidates" not in chunk
@@ -68,7 +68,7 @@ class GeminiParser(Incoming):
             raise bad_reply(f"Expected a candidate in the reply, found {excerpt(data)}.")
 
     def take_event(self, event: Any, name: bytes) -> list[Delta]:
-        """Read one chunk of a stream, and return its deltas. Raises ModelFault if it reports an error."""
+        """Read one chunk of a stream, and return its deltas. Raises ModelFault if the chunk reports an error."""
         return self._chunk(event, failed=name == b"error")
 
     def check_end(self) -> None:
@@ -153,7 +153,7 @@ class GeminiParser(Incoming):
         return self._said.words({"content" if kind == "text" else "reasoning_content": words})
 
     def _keep(self, item: dict[str, Any]) -> None:
-        """Add a part to those that are sent back later. The text before it is added first."""
+        """Add a part to the parts that later requests send back. Text that came before this part is added first."""
         self._close_text()
         self._native.append(item)
 

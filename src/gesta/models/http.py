@@ -61,7 +61,7 @@ class Dialect(Protocol):
         """Return one message as a block: the bytes that represent it in the body of every request."""
 
     def envelope(self, header: RequestHeaderContent) -> Envelope:
-        """Return the body without its blocks. It holds the settings, tools and instructions of a request header."""
+        """Return the body without its blocks: the settings, tools and instructions that `header` states."""
 
     def parser(self) -> Parser:
         """Return a new parser, which reads one reply."""
@@ -137,7 +137,7 @@ class HttpModel:
         """The address to which requests are sent."""
 
     def __repr__(self) -> str:
-        """Return the name and the address. The query is left out, because it may hold a secret."""
+        """Return the model's name and address. The address's query is left out, because a query may hold a secret."""
         return SECRETS.message(f"HttpModel({self.name!r}, {self.url.partition('?')[0]!r})")
 
     @property
@@ -155,7 +155,7 @@ class HttpModel:
         return self.dialect.encode(message)
 
     def envelope(self, header: RequestHeaderContent) -> Envelope:
-        """Return the body without its blocks. It holds the settings, tools and instructions of a request header."""
+        """Return the body without its blocks: the settings, tools and instructions that `header` states."""
         return self.dialect.envelope(header)
 
     def parser(self) -> Parser:
@@ -237,7 +237,7 @@ class HttpModel:
             await open_end.aclose()
 
     async def _client(self) -> httpx2.AsyncClient:
-        """Return the HTTP client for the running event loop. A client of another event loop cannot be used in it."""
+        """Return the HTTP client for the running event loop. A client made in another event loop cannot be used."""
         loop = _loop()
         if loop not in self._clients:
             limits = self.bounds
@@ -284,7 +284,7 @@ class HttpModel:
         return self._sendable(await given(self._key, self.name) if callable(self._key) else self._found_key())
 
     def _resolved(self, wire: Wire, key: str | None) -> dict[str, str]:
-        """Return the headers with the secrets in place of the placeholders. Without a key, its header is left out."""
+        """Return the headers with secrets in place of placeholders; without the key's header if `key` is `None`."""
         headers: dict[str, str] = {}
         for name, value in wire.headers:
             if isinstance(value, str):
@@ -379,7 +379,7 @@ def _asked_wait_s(headers: Mapping[str, str], clock: Callable[[], datetime]) -> 
     `retry-after-ms` has priority over `Retry-After`, which may also hold a date. The date is compared with the reply's
     own `Date`, or with the clock if that is missing.
 
-    Source: RFC 9110, section 10.2.3; OpenAI and Azure send the first header beside the second.
+    Source: RFC 9110, section 10.2.3; OpenAI and Azure send both headers.
     """
     for name, unit_s in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         try:

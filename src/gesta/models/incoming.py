@@ -90,7 +90,7 @@ class Incoming(ABC):
         return self.first.splitlines()[0] if self.over else self.first
 
     def lost(self, found: str, *, begun: bool) -> ModelFault:
-        """Return the ModelFault for a stream that ended early.
+        """Return the ModelFault (the error of a failed model request) for a stream that ended early.
 
         Args:
             found: what is missing, for the message.
@@ -117,7 +117,10 @@ class Incoming(ABC):
 
     @abstractmethod
     def take_event(self, event: Any, name: bytes) -> list[Delta]:
-        """Read one decoded event of a stream, and return its deltas. Raises ModelFault if it reports an error."""
+        """Read one decoded event of a stream, and return its deltas.
+
+        Raises ModelFault if the event reports an error.
+        """
 
     @abstractmethod
     def check_end(self) -> None:
@@ -148,9 +151,9 @@ class Incoming(ABC):
         return deltas
 
     def _read_rest(self, events: Events) -> None:
-        """Read the last event if the empty line after it is missing.
+        """Read the stream's last event if the empty line after the event is missing.
 
-        If it was cut and is no longer JSON, it is ignored.
+        An event that was cut off, so that its data is not JSON, is ignored.
         """
         try:
             self._take(events.close())

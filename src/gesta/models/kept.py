@@ -53,7 +53,7 @@ class Kept:
 def put_back(block: dict[str, Any], native: Any) -> None:
     """Add the kept members to a message of a later request.
 
-    If the number of calls of the message differs from the reply's, nothing is added.
+    If the message has another number of calls than the reply had, nothing is added.
 
     Args:
         block: the message as a dict, which is changed. Members that it has already are kept.
@@ -84,7 +84,10 @@ def _merge(whole: dict[str, Any], piece: Mapping[str, Any], names: Sequence[str]
 
 
 def _add(items: list[Any], item: Any) -> None:
-    """Add a piece of reasoning to a list. It is joined to the last piece if index and type are the same."""
+    """Add a piece of reasoning to a list.
+
+    If the last item of the list has the same index and type as the piece, the piece is joined to that item.
+    """
     last = items[-1] if items else None
     if not (
         isinstance(item, dict)
@@ -106,7 +109,10 @@ class _Text:
 
 
 def _joined(known: Any, found: str) -> _Text:
-    """Return the text with one more piece. If the value so far is not a text, the piece replaces it."""
+    """Return the text so far with one more piece at its end.
+
+    If the value so far is not a text, return only the piece.
+    """
     if isinstance(known, _Text):
         known.parts.append(found)
         return known

@@ -60,9 +60,9 @@ class Listed:
         return None
 
     def _counted(self, usage: dict[str, Any]) -> Iterator[Any]:
-        """Yield the usage in the form of genai-prices, once for each format of a provider in which it can be read.
+        """Yield a usage as objects of genai-prices, one for each provider's format in which the usage can be read.
 
-        The last one holds only the numbers of input and output tokens.
+        The last object holds only the numbers of input and output tokens.
         """
         from genai_prices import Usage, extract_usage
 

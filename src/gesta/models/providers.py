@@ -64,9 +64,9 @@ class Provider(Struct, frozen=True):
         return self.key_variable, ""
 
     def in_force(self) -> "Provider":
-        """Return the provider with the address that `url_variable` holds, or unchanged if it is not set.
+        """Return a copy of the provider with the address in the environment variable `url_variable`.
 
-        Raises BadAddress.
+        If the variable is not set, return the provider itself. Raises BadAddress.
         """
         found = os.environ.get(self.url_variable, "").strip() if self.url_variable is not None else ""
         if not found:

@@ -61,7 +61,7 @@ def replay(source: Iterable[Any], *, strict: bool = False, name: str | None = No
     Args:
         source: the entries of one run; or items as `gesta.scripted` accepts them, such as `said` returns.
         strict: whether each request must have the same body as the recorded one. If it differs, AgentError is raised.
-        name: name of the model; by default the recorded name, or `replay` without one.
+        name: name of the model; by default the recorded name, or `replay` if no name was recorded.
         stream: whether requests ask for a stream. For `strict`, it must be as it was when the run was recorded.
 
     Raises:
@@ -176,7 +176,10 @@ def _checked(entries: Iterable[Entry]) -> list[Entry]:
 
 
 def _name(entries: list[Entry]) -> str | None:
-    """Return the name of the model in the first recorded request header that has one; `None` without one."""
+    """Return the model's name from the first request header (the entry that states a model) with a name.
+
+    Return `None` if no header has a name.
+    """
     for entry in entries:
         if isinstance(entry.content, RequestHeaderContent):
             name = (entry.content.meta or {}).get("model")

@@ -1,11 +1,11 @@
 """Encodes messages as the body of a request to OpenAI's Responses API. Nothing is sent here.
 
-A block is one message as JSON bytes, and the envelope is the body without its blocks. The provider stores nothing
-unless the setting `store` is set, so each request holds the whole conversation: `input` is a list of items and comes
-last in the body. A message must give the same bytes in every release of `responses/1`, and members have a fixed order,
-because prompt caches need equal prefixes. Every text can be sent: lone surrogates become U+FFFD. Only the model's own
-setting `store` decides whether ids of items are sent, because a message is encoded before the settings of a request are
-known.
+A block is one message as JSON bytes, and the envelope is the body without its blocks. A request header is the recorded
+entry that states settings, tools and instructions, not an HTTP header. The provider stores nothing unless the setting
+`store` is set, so each request holds the whole conversation: `input` is a list of items and comes last in the body. A
+message must give the same bytes in every release of `responses/1`, and members have a fixed order, because prompt
+caches need equal prefixes. Every text can be sent: lone surrogates become U+FFFD. Only the model's own setting `store`
+decides whether ids of items are sent, because a message is encoded before the settings of a request are known.
 
 Source: OpenAI API reference, "Responses", "Create", and guides "Function calling", "File inputs", "Images and vision",
 "Structured outputs", read 2026-11. Encrypted reasoning refused by models without any: NousResearch/hermes-agent#24234,
@@ -82,7 +82,7 @@ class ResponsesDialect(Struct, frozen=True):
         return _written({"role": message.role, "content": content})
 
     def envelope(self, header: RequestHeaderContent) -> Envelope:
-        """Return the body without its items. It holds the settings, tools and instructions of a request header."""
+        """Return the body without its items: the settings, tools and instructions that `header` states."""
         meta = header.meta or {}
         members: dict[str, Any] = {"model": self.model}
         if instructions := meta.get("instructions"):
@@ -195,7 +195,7 @@ def _tool(tool: dict[str, Any]) -> dict[str, Any]:
 
 
 def parameters(schema: Any) -> dict[str, Any]:
-    """Return the schema of a tool's arguments as that of a plain object, the only form that the API accepts."""
+    """Return the schema of a tool's arguments as the schema of a plain object. The API accepts no other schema."""
     given = schema if isinstance(schema, dict) else {}
     kept = {name: value for name, value in given.items() if name not in REFUSED}
     properties = kept.get("properties")

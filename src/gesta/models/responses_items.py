@@ -158,14 +158,16 @@ def call_item(call: Call, kept: dict[str, Any] | None = None) -> dict[str, Any]:
 
 
 def call_id(id: str | None) -> str:
-    """Return the id of a call. If it is missing or the provider would refuse it, return an id made from its hash."""
+    """Return the id of a call. If the id is missing or refused by the provider, return an id made from a hash of it."""
     if id is not None and ID.fullmatch(id):
         return id
     return "call_" + hashlib.sha256((id or "").encode("utf-8", "surrogatepass")).hexdigest()[:40]
 
 
 def again(items: Any, calls: Sequence[Call], *, stored: bool) -> list[dict[str, Any]]:
-    """Return the items of a recorded reply to send back. The message's calls replace the calls in the items.
+    """Return the items that a later request sends in place of a recorded reply.
+
+    The calls of the message replace the calls in the items.
 
     Args:
         items: `Said.native`, from the record.

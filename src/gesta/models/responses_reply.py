@@ -125,7 +125,8 @@ def _after(shown: str, said: str) -> str:
 
     Args:
         shown: the text that listeners were shown.
-        said: the text according to the closing response. If it does not begin with `shown`, it is added after that.
+        said: the text according to the closing response. If `said` does not begin with `shown`, the result is `shown`
+            followed by `said`.
     """
     if said.startswith(shown):
         return said
@@ -135,7 +136,7 @@ def _after(shown: str, said: str) -> str:
 class ResponsesParser(Incoming):
     """A parser for one reply of the Responses API.
 
-    It also returns deltas: pieces of text or thought to show at once.
+    Its methods return deltas: pieces of text or thought to show at once.
     """
 
     def __init__(self) -> None:
@@ -157,7 +158,8 @@ class ResponsesParser(Incoming):
         """Read a reply that is one JSON value.
 
         Raises:
-            ModelFault: it is an error or has no output; type `background` if the provider has not finished it yet.
+            ModelFault: the value is an error or has no output; type `background` if the provider has not finished it
+                yet.
         """
         if isinstance(body, list) and body:
             body = body[0]
@@ -173,7 +175,10 @@ class ResponsesParser(Incoming):
         self._final = body
 
     def take_event(self, event: Any, name: bytes) -> list[Delta]:
-        """Read one decoded event of a stream, and return its deltas. Raises ModelFault if it reports an error."""
+        """Read one decoded event of a stream, and return its deltas.
+
+        Raises ModelFault if the event reports an error.
+        """
         return self._event(event, name.decode("utf-8", "replace"))
 
     def check_end(self) -> None:
@@ -204,7 +209,8 @@ class ResponsesParser(Incoming):
     def _said(self, final: dict[str, Any]) -> Said:
         """Return the texts and calls of the closing response.
 
-        If it is empty or contradicts what listeners were shown, return those of the events before it.
+        If the closing response is empty or contradicts what listeners were shown, return the texts and calls of the
+        events that came before it.
         """
         text, thought = self._text.shown(), self._thought.shown()
         said = Said([slot.finished() for slot in self._slots])

@@ -156,7 +156,7 @@ def scripted(*items: Item, name: str = "scripted", stream: bool = True, pause_s:
 
 
 class Script:
-    """The items of a script, separated into answers and faults."""
+    """The items of a script, separated into answers and faults. A fault makes the answer after it fail."""
 
     def __init__(self, name: str, items: Iterable[Item]) -> None:
         self.name = name
@@ -192,7 +192,7 @@ class Script:
 class Keyless(LocalModel):
     """A model that runs in this process: a function chooses each reply.
 
-    Its requests have the form of Chat Completions.
+    The requests to such a model have the form of Chat Completions, but are sent nowhere.
     """
 
     def __init__(
@@ -221,7 +221,7 @@ class Keyless(LocalModel):
         return self._dialect.encode(message)
 
     def envelope(self, header: RequestHeaderContent) -> Envelope:
-        """Return the body without its blocks. It holds the settings, tools and instructions of a request header."""
+        """Return the body without its blocks: the settings, tools and instructions that `header` states."""
         return self._dialect.envelope(header)
 
     def parser(self) -> Parser:
@@ -246,10 +246,10 @@ class Keyless(LocalModel):
             yield piece
 
     async def answer(self, request: Request) -> Reply | AsyncGenerator[Piece, None]:
-        """Return the chosen reply as a whole. It is called instead of `send` if the pieces need not be shown.
+        """Return the chosen reply as a whole. Gesta calls `answer` instead of `send` if the pieces need not be shown.
 
-        With a pause, for recorded bytes and for a fault, return instead the generator that `send` would be. Raises as
-        `send`.
+        If the model pauses between pieces, the reply is recorded bytes, or this try must fail, return instead the
+        generator that `send` returns. Raises as `send`.
         """
         item = await self._settled(self._choose, request)
         if self._pause_s or isinstance(item, bytes | Fault):

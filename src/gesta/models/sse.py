@@ -12,7 +12,7 @@ Event = tuple[bytes, bytes]
 
 
 class Events:
-    """A parser for one stream of server-sent events. It is fed bytes and returns the events that are complete."""
+    """A parser for one stream of server-sent events. `feed` accepts bytes and returns the events that are complete."""
 
     def __init__(self) -> None:
         self.strange = False

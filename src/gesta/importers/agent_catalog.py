@@ -157,7 +157,9 @@ class _Session:
                 self._open[path or NAMELESS].pop()
 
     def _answer(self, content: ToolResultContent, span: int) -> tuple[ToolResultContent, tuple[int, ...]]:
-        """Find the call that a result answers: by the call's id or, without an id, the first one waiting in the span.
+        """Find the call that a result answers: the call with the same id.
+
+        A result without an id answers the first call that waits in the same span.
 
         Returns:
             The result with the seq of its call, and its causes. If no call is found, the result is unchanged.
@@ -205,7 +207,10 @@ class _Session:
 
 
 def full(content: Line, extra: Line | None) -> Line:
-    """Return the members of a content with `extra` first, which is the order of agent-catalog."""
+    """Return a new dict with `extra` as its first member and the members of `content` after that.
+
+    Agent-catalog uses this order.
+    """
     return ({} if extra is None else {"extra": extra}) | content
 
 
@@ -268,7 +273,10 @@ def _path(line: Line) -> tuple[str, ...]:
 
 
 def _notes(line: Line) -> Line:
-    """Return the annotations of a line for its entry, without the two names that the import itself uses."""
+    """Return the annotations of a line for its entry, without those named `agent-catalog` and `inferred`.
+
+    The import writes annotations of these two names itself.
+    """
     notes = line.get("annotations")
     return {key: notes[key] for key in notes if key not in (NAME, "inferred")} if isinstance(notes, dict) else {}
 

@@ -142,7 +142,7 @@ class Chat:
                 self.take(words, place)
 
     def began(self, at: datetime | None, extra: dict[str, Any] | None = None) -> None:
-        """Set the time of the begin of the span `import`, and the `extra` of its content."""
+        """Set the time and the `extra` of the entry that begins the span `import`."""
         first = self.entries[0]
         self.entries[0] = replace(first, at=at, content=replace(first.content, extra=extra))
 
@@ -154,14 +154,14 @@ class Chat:
         extra: dict[str, Any] | None = None,
         inferred: Collection[str] = (),
     ) -> None:
-        """Write a request header: instructions, tools and model, which apply to every request after it."""
+        """Write a request header: an entry with the instructions, tools and model for all later requests."""
         self._headed = True
         known = {"model": self._model, "instructions": instructions}
         meta = {key: value for key, value in known.items() if value is not None} or None
         self._write(RequestHeaderContent(tools=tools, meta=meta, extra=extra), inferred=inferred)
 
     def take(self, said: Said, place: int | None) -> None:
-        """Add one message. `place` is its number in the source; `None` for text outside of the source's messages."""
+        """Add one message. `place` is the message's number in the source; `None` for text outside of these messages."""
         self._place, self._at, self._sure = place, said.at, said.sure
         match said.role:
             case "system" if not self._started and not self._headed:
@@ -190,7 +190,7 @@ class Chat:
     ) -> int:
         """Write an entry of any kind at this point of the conversation, and return its seq.
 
-        It represents the message with the number `place`. `when` is its time, and whether that is certain. The next
+        The entry represents message number `place`. `when` is its time, and whether that time is certain. The next
         completion has a request as its only cause; a text of the application becomes one more of its causes.
         """
         asks, tells = isinstance(content, RequestContent), isinstance(content, SystemContent)
@@ -214,7 +214,7 @@ class Chat:
         self._write(KeyValueContent(key="unreadable-message", value=value))
 
     def finish(self, reason: Reason, error: Error | None = None, *, inferred: bool = False) -> list[ForeignEntry]:
-        """End the last turn with this reason, which may be inferred, and the conversation. Return all entries."""
+        """End the last turn for `reason` (which may be inferred), and the conversation. Return all entries."""
         self._give_up()
         good: Status = "success" if reason == "answered" else "error"
         if self._role != "turn":

@@ -67,7 +67,7 @@ async def import_file(
         WriteFailed: the record cannot be written. Runs that were written before remain.
 
     Cost: the file is read once, or twice if it is larger than 16 MiB; its beginning is read once more to find the
-    format. In memory is one conversation, or a smaller file as a whole.
+    format. One conversation at a time is in memory, or a smaller file as a whole.
     """
     source = Source(path, bounds)
     return await take(record, source, named(source, format) if format is not None else find_format(source), progress)
@@ -151,7 +151,10 @@ class _Import:
         return Imported(runs=done[0], entries=done[1], skipped=done[2], format=name, oddities=counted)
 
     async def _write(self, batches: list[Batch]) -> None:
-        """Write runs in one commit. If another process is writing one of them, write each run by itself."""
+        """Write several runs in one commit.
+
+        If another process is writing one of these runs, write each run by itself.
+        """
         if not batches:
             return
         try:

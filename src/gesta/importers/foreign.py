@@ -94,7 +94,7 @@ class ForeignEntry(Struct, frozen=True, kw_only=True, gc=False):
 
     content: Content
     span: int
-    """Seq of the begin of the span that contains the entry. A begin has its own seq here."""
+    """Seq of the entry that begins the span around this entry. An entry that begins a span has its own seq here."""
     causes: tuple[int, ...] = ()
     at: datetime | None = None
     """Time of the entry, in UTC and aware; `None` if the source has no time. The entry then gets the time of the one
@@ -217,7 +217,9 @@ class Members:
 def each_document(
     source: Source, oddities: Oddities, make: Callable[[Document, str, Oddities], Foreign]
 ) -> Iterator[Foreign]:
-    """Yield one conversation for each JSON document of a file. If two have the same id, the later one gets a longer id.
+    """Yield one conversation for each JSON document of a file.
+
+    If two conversations have the same id, the later one gets a longer id.
 
     Args:
         make: called with the document, its name for errors, and the counter of oddities; it returns the conversation.
@@ -256,7 +258,10 @@ def object_of(value: Any) -> dict[str, Any]:
 
 
 def told(text: str, by: str, extra: dict[str, Any]) -> SystemContent:
-    """Return a text that a program wrote in the role of the user. The content names the program as its source."""
+    """Return the content of an entry for a text that the program `by` wrote in the role of the user.
+
+    The content names the program as the text's source.
+    """
     return SystemContent(value=text, source=[by], extra=extra or None)
 
 

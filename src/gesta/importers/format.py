@@ -36,8 +36,8 @@ class Format(Struct, frozen=True):
     read: Read | None = None
     """The reader: a function that yields the conversations of a file. It is `None` only if `take` is set."""
     sessions: bool = False
-    """Whether a conversation is a session of the source, that is, has a name of its own there. The import keeps the
-    name."""
+    """Whether the source names its conversations. The import then keeps each name as the name of a session (a group of
+    runs)."""
     vague: bool = False
     """Whether files of other formats may have the members in `keys` too. The format is then recognised only if no other
     format fits."""

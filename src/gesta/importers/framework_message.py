@@ -215,7 +215,7 @@ def _result(raw: dict[str, Any], members: Members, held: str, pieces: Pieces) ->
 def _content(content: Any, pieces: Pieces, oddities: Oddities) -> None:
     """Add the content of a message to the pieces.
 
-    It is a text or a list of parts, which may be written as JSON or Python.
+    The content is a text or a list of parts, which may be written as JSON or Python.
     """
     inner = python_text.decoded(content) if isinstance(content, str) and content.startswith("[{") else None
     if isinstance(inner, list) and inner and all(isinstance(each, dict) for each in inner):
@@ -284,7 +284,10 @@ def _inside(part: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _called(members: Members, oddities: Oddities) -> tuple[list[Made], Any]:
-    """Remove and return the calls of a message, wherever it holds them, and what is left of `additional_kwargs`."""
+    """Remove the calls of a message, wherever the message holds them.
+
+    Return the calls, and what is left of the member `additional_kwargs` without them.
+    """
     given = next((found for key in CALLING if (found := members.take(key, list))), [])
     more = None if given else members.take("additional_kwargs", dict)
     inner = Members(more or {}, oddities)

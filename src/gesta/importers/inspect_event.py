@@ -141,7 +141,9 @@ class Events:
         return False
 
     def _approval(self, event: dict[str, Any], members: Members, refs: dict[str, Any], place: tuple[int, When]) -> bool:
-        """Write an approval request and its answer if the event approves a known call. Return whether it was written.
+        """Write an approval request and its answer if the event approves a known call.
+
+        Return whether they were written.
 
         Args:
             place: the span that contains the event, and the time of the event.

@@ -111,7 +111,7 @@ def _archive(source: Source, names: tuple[str, ...]) -> tuple[Object, Samples]:
 
 
 def _unpacked(source: Source, names: list[str], summaries: dict[str, list[Object]]) -> Samples:
-    """Yield the samples of an archive, and then those that only the summaries mention.
+    """Yield the samples of an archive, and then the samples that only the summaries mention.
 
     Args:
         names: the members of the archive that are samples.

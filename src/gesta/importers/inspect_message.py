@@ -64,14 +64,14 @@ class Told:
     def read(self, value: Any) -> tuple[Any, dict[str, Any]]:
         """Return a value with its references replaced, and the replaced references, which belong in `extra`.
 
-        A message inside the value that was written already is replaced by a reference to its place.
+        If the value contains a message that was written already, a reference to the written message replaces it.
         """
         refs: dict[str, str] = {}
         made = self._read(value, "$", refs, 0)
         return made, {REFS: refs} if refs else {}
 
     def look(self, value: Any) -> Any:
-        """Return a value with its references replaced, for a comparison. Its messages are not marked as written."""
+        """Return a value with its references replaced, for a comparison. Messages in it are not marked as written."""
         before = list(self._fresh)
         made, _ = self.read(value)
         self._fresh = before
@@ -80,7 +80,7 @@ class Told:
     def stand(self, messages: list[Any]) -> None:
         """Store the messages of the conversation with their numbers.
 
-        Whenever `read` finds a copy of one of them, it replaces the copy by the number.
+        Whenever `read` finds a copy of one of these messages, `read` replaces the copy by the message's number.
         """
         self._fresh = []
         for place, message in enumerate(messages):
@@ -88,7 +88,7 @@ class Told:
                 self._known.setdefault(digest_json(message), {"message": place})
 
     def written(self, seq: int) -> None:
-        """Note that the entry with this seq contains the messages that `read` found since the last such note."""
+        """Note that the entry with this seq contains the messages that `read` found since `written` was last called."""
         for digest in self._fresh:
             self._known.setdefault(digest, {"entry": seq})
         self._fresh = []
@@ -178,9 +178,9 @@ class Hearing(Struct, frozen=True):
         return Heard(said=said, latency_ms=latency(event), errors=tuple(error for _, error in calls))
 
     def _words(self, members: Members, content: Any) -> tuple[str, str | None]:
-        """Return the text and the reasoning of a message, and remove them.
+        """Return the text and the reasoning of a message, and remove both from `members`.
 
-        A content with other parts stays in `members`.
+        A content with other parts than text and reasoning stays in `members`.
         """
         text, reasoning, whole = words(content)
         if whole:
@@ -189,7 +189,7 @@ class Hearing(Struct, frozen=True):
         return text, reasoning
 
     def _made(self, call: Any) -> tuple[Made, str | None]:
-        """Return a call, and why Inspect could not read it; `None` if it could."""
+        """Return a call, and the reason why Inspect could not read the call; `None` as the reason if Inspect could."""
         one = made(call, self.oddities, FORM)
         rest = dict(one.extra or {})
         error = rest.pop("parse_error", None)
@@ -221,7 +221,10 @@ class Hearing(Struct, frozen=True):
         return Heard(said=said, outcome=OUTCOMES.get(kind) if isinstance(kind, str) else None)
 
     def _tool(self, event: Any, message: dict[str, Any], call: dict[str, Any]) -> tuple[When, dict[str, Any] | None]:
-        """Return the time when a tool was done, and the members of its event that neither message nor call have."""
+        """Return the time when a tool had finished, and more members of the tool's event.
+
+        Members that `message` or `call` already contain are left out.
+        """
         apart = {"events"} if isinstance(event.get("events"), list) else set()
         made, refs = self.told.read({key: value for key, value in event.items() if key not in apart})
         members = Members(made, self.oddities)
@@ -234,13 +237,13 @@ class Hearing(Struct, frozen=True):
         return when, kept(members.rest(), refs)
 
     def _generation(self, event: Any, place: int, text: str) -> Said:
-        """Return what a model event adds to the message that the model generated: its name, usage, time and others.
+        """Return the facts that a model event adds to the generated message: name of the model, usage, time and others.
 
         The returned object has no text; the text of the generated message comes from elsewhere.
 
         Args:
             place: number of the generated message.
-            text: text of the generated message. Where the event repeats it, it is not kept twice.
+            text: text of the generated message. If the event repeats this text, the copy is left out.
         """
         apart = ("call", "tools", "config")  # the last two are in the header
         made, refs = self.told.read({key: value for key, value in event.items() if key not in apart})
@@ -274,7 +277,7 @@ class Hearing(Struct, frozen=True):
 
 
 def kept(*parts: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Return one `extra` made from several parts. Their references are joined in one table."""
+    """Return one `extra` made from several parts. The references of all parts are joined in one table."""
     made: dict[str, Any] = {}
     for part in parts:
         more, refs = dict(part or {}), made.get(REFS)
@@ -288,7 +291,7 @@ def _call(call: Any, seconds: Any) -> tuple[Any, Any]:
     """Return the provider's response from a recorded call, and the other members of that call.
 
     Args:
-        seconds: the time that the event states. If the call states the same, it is left out.
+        seconds: the time that the event states. If the call states the same time, the call's member is left out.
     """
     if not isinstance(call, dict):
         return None, call
@@ -297,7 +300,11 @@ def _call(call: Any, seconds: Any) -> tuple[Any, Any]:
 
 
 def offer(event: Any, told: Told) -> tuple[list[dict[str, Any]] | None, dict[str, Any] | None, dict[str, Any]]:
-    """Return the tools and the settings that an event offered to its model, and what belongs in its `extra`."""
+    """Return the tools and the settings that a model event states.
+
+    The third value holds the event's replaced references, and tools or settings of the wrong type. These belong in the
+    `extra` of the event.
+    """
     made, extra = told.read({key: dig(event, key) for key in ("tools", "config")})
     given, config = made["tools"], made["config"]
     if not isinstance(config, dict | None):

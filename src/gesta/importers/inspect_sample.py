@@ -65,7 +65,7 @@ class Sample:
         read = [self._told.read(message) for message in self._members.take("messages", list) or self._implied()]
         self._messages, self._refs = [message for message, _ in read], [refs for _, refs in read]
         self._made = _matched(self._messages, self._events, self._told)
-        """For each event that made a message, by its number: the number of that message."""
+        """The number of the message that each event made, by the number of the event."""
         self._by = {place: index for index, place in self._made.items()}
         self._told.stand(self._messages)
         self._hearing = Hearing(self._told, oddities, _calls(self._messages))
@@ -114,7 +114,7 @@ class Sample:
         return self._chat.entries
 
     def _implied(self) -> list[Any]:
-        """Return the messages for a sample that lists no messages: those of its longest request, or else its input."""
+        """Return messages for a sample without a list of messages: those of its longest request, or of its input."""
         requests = [event for event in self._events if dig(event, "event") == "model"]
         pool = self._whole.get("message_pool") or dig(self._whole, "events_data", "messages")
         asked, answer = max(
@@ -168,9 +168,9 @@ class Sample:
         self._told.written(seqs[0] if seqs else before + 1)
 
     def _event(self, place: int) -> Any:
-        """Return the event that made a message; `None` without one.
+        """Return the event that made a message; `None` if no event made the message.
 
-        If the sample's `output` has the same message, an event is made from it.
+        If the sample's `output` has the same message, an event is made from the output.
         """
         if place in self._by:
             return self._events[self._by[place]]
@@ -179,12 +179,14 @@ class Sample:
         return {"event": "model", "output": output} if same(made, {"message": place}) else None
 
     def _first_request(self) -> Any:
-        """Return the first model event that made a message; `None` without one."""
+        """Return the first model event that made a message; `None` if no model event did."""
         events = (self._events[index] for index in sorted(self._made))
         return next((event for event in events if dig(event, "event") == "model"), None)
 
     def _header(self, event: Any, said: Said | None = None) -> None:
-        """Write a request header with the tools and settings of an event, if they differ from those of the last header.
+        """Write a request header: an entry with the tools and settings of an event, which hold for all later requests.
+
+        If the last request header has the same tools and settings, nothing is written.
 
         Args:
             event: the model event, or `None`.
@@ -204,7 +206,9 @@ class Sample:
             self._chat.add(content, place=None if said is None else 0, when=(self._now, False))
 
     def _amend(self, before: int, heard: Heard) -> None:
-        """Add to the entries of a message its latency, errors of calls and outcome, which `Chat` does not write.
+        """Add the latency, the errors of calls and the outcome of a message to the message's entries.
+
+        `Chat`, which wrote these entries, does not write those facts.
 
         Args:
             before: number of entries before the message was written.
@@ -242,7 +246,7 @@ class Sample:
             self._writer.inside(event)
 
     def _finish(self, *, scored: bool) -> None:
-        """Write the remaining messages, and end the last turn. Later calls do nothing.
+        """Write the remaining messages, and end the last turn. If the method is called again, it does nothing.
 
         Args:
             scored: whether the sample has scores, which proves that it was finished.
@@ -278,9 +282,9 @@ def ending(error: Any, limit: Any) -> tuple[Reason, Error | None]:
 
 
 def _matched(messages: list[Any], events: list[Any], told: Told) -> dict[int, int]:
-    """Return the number of the message that each event made, by the number of the event.
+    """Return the messages that events made, as a dict from the event's number to the message's number.
 
-    Ids and contents are compared.
+    An event and a message belong together if their ids are equal, or else their contents.
     """
     waiting: dict[tuple[str, str], list[int]] = {}
     for place in reversed(range(len(messages))):
@@ -326,7 +330,7 @@ def _calls(messages: list[Any]) -> dict[str, dict[str, Any]]:
 
 
 def _input(event: Any, pool: Any) -> list[Any]:
-    """Return the messages of a request. In newer logs they are numbers of messages in a pool."""
+    """Return the messages of a request. In newer logs, a request lists numbers of messages in a pool of messages."""
     given, refs = dig(event, "input"), dig(event, "input_refs")
     if given or not isinstance(refs, list) or not isinstance(pool, list):
         return given if isinstance(given, list) else []
@@ -348,5 +352,5 @@ def _answers(entry: ForeignEntry) -> bool:
 
 
 def _time(event: Any) -> When:
-    """Return the time of an event, and whether it is certain."""
+    """Return the time of an event, and whether that time is certain."""
     return Members(event, Counter()).time("timestamp") if isinstance(event, dict) else (None, False)

@@ -31,7 +31,7 @@ class Known(Struct):
     """The reason why an entry point of another package cannot be used, by the name of the entry point."""
 
     def words(self) -> str:
-        """Return a list of the formats as text. The error about a file of an unknown format shows it."""
+        """Return a list of the formats as text. The error about a file of an unknown format shows this text."""
         text = f"Known formats: {', '.join(dict.fromkeys(known.name for known in self.formats))}."
         return " ".join([text, *(f"Not usable: {name!r}, {why}." for name, why in self.broken.items())])
 
@@ -59,7 +59,7 @@ def find_format(source: Source) -> Format:
 
 
 def named(source: Source, name: str) -> Format:
-    """Return the format with a name. Of Gesta's own importers, only the one of that format is loaded.
+    """Return the format with a name. Of Gesta's own importers, only the importer of that format is loaded.
 
     Raises:
         BadImport: there is no format of that name, or its importer cannot be loaded.
@@ -105,7 +105,7 @@ def _changed_at(place: str) -> int:
 
 
 def _add(known: Known, entry: EntryPoint) -> None:
-    """Load an entry point, and add its formats. If it cannot be used, store the reason instead."""
+    """Load an entry point, and add its formats. If the entry point cannot be used, store the reason instead."""
     by = f"{entry.value} of {entry.dist.name}" if entry.dist is not None else entry.value
     if entry.name in {one.name for one in known.formats}:
         known.broken[entry.name] = f"{by}: there is a format of that name already"

@@ -119,7 +119,10 @@ class _Run:
         self._turn = self.spans.write(BeginContent(name=self._name, role="turn"), 0, first)
 
     def begin(self, each: Observation) -> None:
-        """Write the begin of an observation's span, with its input. An event becomes a key-value entry."""
+        """Write the entry that begins an observation's span, with the observation's input.
+
+        An observation of type event gets a key-value entry instead of a span.
+        """
         above = self._open[each.parent.place] if each.parent is not None else self._turn
         if each.role == EVENT:
             told = _told({"input": each.input, "output": each.output, **self._extra(each)})
@@ -146,7 +149,7 @@ class _Run:
             self.spans.change(seq, replace(begin, state=state, parent=above))
 
     def end(self, each: Observation) -> None:
-        """Write the end of an observation's span, with its output."""
+        """Write the entry that ends an observation's span, with the observation's output."""
         if each.role == EVENT:
             return
         span, failure = self._open[each.place], _failure(each)

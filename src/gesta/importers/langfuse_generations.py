@@ -66,9 +66,9 @@ class Generations:
         return each.role == MODEL and any(above.place in self.heard for above in each.above)
 
     def take(self, each: Observation, span: int) -> Any:
-        """Write the new messages that a generation was sent.
+        """Write the new messages in the input of a generation.
 
-        Return the `state` for its begin; `None` if its input is unknown.
+        Return the `state` for the entry that begins the generation's span; `None` if the input has no known form.
         """
         told, gave = self._read(each, each.input, INPUTS), self._read(each, each.output, OUTPUTS)
         for key, given, value in (("input", told, each.input), ("output", gave, each.output)):
@@ -110,9 +110,9 @@ class Generations:
             self._answer = None if made.calls else completion
 
     def begin(self, each: Observation) -> int | None:
-        """Return the seq of the call that a tool or a span runs; `None` if it runs no call.
+        """Return the seq of the call that a tool or a span runs; `None` if no call is found.
 
-        The reply with that call is written first, if necessary.
+        If the reply that contains the call is not written yet, it is written first.
         """
         when = When(each.begins.at)
         for outer in each.above if each.role == TOOL else ():
@@ -149,9 +149,10 @@ class Generations:
             self._retold.observe(call, said, Hearing(span, each.ends))
 
     def shown(self, given: Iterable[Any], span: int, when: When) -> bool:
-        """Write the answer that the person was shown. Return whether there is one.
+        """Write the answer that the person was shown. Return whether there is an answer.
 
-        It is the last generation's text if that calls no tool, or else the text in the trace's output.
+        The answer is the text of the last generation if that generation calls no tool, or else the text in the trace's
+        output.
 
         Args:
             given: outputs of the trace and its outermost observations.
@@ -195,7 +196,7 @@ class Generations:
         return fits(dict(enumerate(made)), *_carried(each), loose=each.role == TOOL) is not None
 
     def _tell(self, told: list[Said], when: When) -> None:
-        """Write the replies that a request contains, even though their recorded ends are later than the request."""
+        """Write the replies that a request contains, even if the recorded ends of their generations are later."""
         known = [key for said in told if said.role == "assistant" for key in pieces_of(said)] if self._due else []
         for place, due in [*self._due.items()]:
             parts = [key for said in due.gave.said for key in pieces_of(said)]
@@ -214,7 +215,10 @@ class Generations:
         return None if empty else given
 
     def _header(self, each: Observation, told: Given, gave: Given | None, span: int) -> bool:
-        """Write a request header. Return whether the first message is the instructions in it."""
+        """Write a request header: an entry with the instructions, tools and settings of a request.
+
+        Return whether the first message of the request is the instructions. That message gets no entry of its own.
+        """
         first = told.said[0] if told.said else None
         instructions = told.instructions or (gave.instructions if gave is not None else None)
         headed = instructions is None and first is not None and first.role == "system"

@@ -109,7 +109,9 @@ def from_attributes(attributes: Mapping[str, Any], starts: tuple[str, ...]) -> l
 
 
 def is_cut(attributes: Mapping[str, Any], starts: tuple[str, ...]) -> bool:
-    """Return whether the first message is missing in the attributes. This happens if a library limits their number.
+    """Return whether the first message is missing in the attributes.
+
+    A library that limits the number of attributes may have left out the first message.
 
     Args:
         starts: beginnings of the names of these attributes.

@@ -97,7 +97,7 @@ def said(message: Any, names: dict[str, str], oddities: Oddities, form: Form = O
 def made(call: Any, oddities: Oddities, form: Form, by: str = "assistant") -> Made:
     """Return a tool call.
 
-    If the value is not an object with a name or arguments, the call has none, and `extra` keeps it.
+    If the value is not an object with a name or arguments, the call has neither, and `extra` keeps the value.
 
     Args:
         form: the names of the members in this source.
@@ -125,7 +125,7 @@ def made(call: Any, oddities: Oddities, form: Form, by: str = "assistant") -> Ma
 def tool(given: Any, oddities: Oddities) -> dict[str, Any] | None:
     """Return the definition of a tool as `{name, description, args_schema}`; `None` if the value defines no function.
 
-    Other members are kept in its `extra`.
+    Other members of the value are kept in the definition's `extra`.
     """
     function = given.get("function") if isinstance(given, dict) else None
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
@@ -143,7 +143,7 @@ def tool(given: Any, oddities: Oddities) -> dict[str, Any] | None:
 
 
 def first(members: Members, keys: tuple[str, ...]) -> str | None:
-    """Remove and return the first member with one of these names that is a text; `None` if no member is."""
+    """Remove and return the first of these members that is a text; `None` if no member is a text."""
     for key in keys:
         if (text := members.take(key, str)) is not None:
             return text
@@ -151,7 +151,7 @@ def first(members: Members, keys: tuple[str, ...]) -> str | None:
 
 
 def take_text(message: dict[str, Any], members: Members, form: Form = OPENAI) -> str | None:
-    """Return the content of a message as text; `None` if it has none.
+    """Return the content of a message as text; `None` if the message has no content.
 
     The member `content` is removed from `members`, unless it has parts that a single text cannot hold.
     """
@@ -172,7 +172,7 @@ def is_parts(content: Any) -> TypeGuard[list[dict[str, Any]]]:
 
 
 def ends_answered(messages: Collection[Any]) -> bool:
-    """Return whether the last message is an answer of the assistant, without a call.
+    """Return whether the last message is an answer of the assistant, which calls no tool.
 
     If there are no messages, return `True`.
     """

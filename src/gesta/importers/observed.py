@@ -53,7 +53,7 @@ class Observation(Struct, eq=False):
     """Input of the observation. If the source has it as a text with JSON or a Python value, that value."""
     output: Any
     attributes: dict[str, Any]
-    """The attributes that its metadata holds."""
+    """The attributes in the observation's metadata."""
     members: Members
     """The members of the source that no field has taken yet."""
     raw: dict[str, Any]

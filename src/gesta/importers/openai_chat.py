@@ -1,9 +1,9 @@
 """Reads conversations in OpenAI's chat form, `{messages, tools?, functions?, …}`, from JSON lines or one document.
 
 Files for fine-tuning have this form. A system or developer message at the start is the instructions: it goes into the
-request header, with the tools and the older `functions`. Other members of a conversation, such as
-`parallel_tool_calls`, are in the state of its first span; a message's `weight` for training is in its `extra`. A
-conversation has no name, so its number in the file is its id. The source does not say how a conversation ended: if it
+request header (the entry that states them), with the tools and the older `functions`. Other members of a conversation,
+such as `parallel_tool_calls`, are in the state of its first span; a message's `weight` for training is in its `extra`.
+A conversation has no name, so its number in the file is its id. The source does not say how a conversation ended: if it
 ends before an answer, its last turn is imported as cut off.
 """
 

@@ -92,17 +92,21 @@ class Retold:
         """Causes of the next reply, if its request does not show any."""
 
     def header(self, content: RequestHeaderContent, span: int, when: When) -> None:
-        """Write a request header, if it differs from the last one."""
+        """Write a request header: an entry with instructions, tools and settings.
+
+        If the last request header has the same content, nothing is written.
+        """
         if not same(content, self._header):
             self._header, self._headed = content, self._spans.write(content, span, when)
 
     def hear(self, items: list[Item], hearing: Hearing, *, headed: bool) -> list[Any]:
         """Write the new messages of a request.
 
-        Return for each item a reference to its entries (seqs), or the item itself.
+        Return for each item a reference to its entries (seqs), or the item itself if its last result differs from the
+        written one.
 
         Args:
-            headed: whether the first message is the instructions, which the header holds.
+            headed: whether the first message is the instructions, which the request header holds already.
         """
         references = []
         for item in items:
@@ -140,7 +144,7 @@ class Retold:
     def match(self, call_id: str | None, name: str, args: Any, *, loose: bool) -> int | None:
         """Return the seq of the open call that a tool ran; `None` if no call fits.
 
-        It is the call with the id, or else the first call with the name and the arguments.
+        The call is the one with the id, or else the first call with the name and the arguments.
 
         Args:
             loose: whether a call with the same name is returned if no call has the id or the arguments.
@@ -179,7 +183,7 @@ class Retold:
         return seq
 
     def _hear(self, said: Said, hearing: Hearing) -> int:
-        """Find a message, or write it if it is new. Return the seq of its entry; 0 if it has no entry."""
+        """Find a message, or write it if it is new. Return the seq of the message's entry; 0 if there is no entry."""
         hearing.fresh = False
         if said.role == "tool":
             seq = self._result(said, hearing)
@@ -256,9 +260,10 @@ class Retold:
         return seq if call is not None else self._say(_orphan(said), seq)
 
     def _read(self, seq: int, said: Said) -> bool:
-        """Compare a result with the written result, and replace the written one if it came from a tool's observation.
+        """Compare a message's result with the written result of the same call.
 
-        Return whether the entry now contains the result of the message.
+        If the written result came from a tool's observation, the message's result replaces it. Return whether the entry
+        now contains the message's result.
         """
         content = self._spans.entries[seq - 1].content
         assert isinstance(content, ToolResultContent)
@@ -281,7 +286,7 @@ class Retold:
         return content.tool_name if isinstance(content, ToolCallContent) else None
 
     def _find(self, keys: list[Key], start: int) -> list[int] | None:
-        """Return the places of contents that were written one after the other; `None` if a content is missing.
+        """Return places at which the contents were written, in ascending order; `None` if a content is missing.
 
         Args:
             start: the place to search from.
@@ -347,7 +352,7 @@ def _key(made: Made) -> Key:
 
 
 def args_digest(args: Any) -> str:
-    """Return the digest of a call's arguments. It is the same whether a library wrote them as text or as an object."""
+    """Return the digest of a call's arguments: the same digest whether the arguments are a text or an object."""
     read, wrong = arguments(args)
     return digest_json(args if wrong else read)
 

@@ -1,7 +1,7 @@
 """Writes the entries of one run in nested spans, for sources of nested events.
 
-A span is a part of a run from its begin to its end, and is named by the seq of its begin. So two spans may be open at
-the same time, and each entry states its span.
+A span is a part of a run from its begin to its end, and is named by the seq (number) of its begin. So two spans may be
+open at the same time, and each entry states its span.
 """
 
 from collections.abc import Collection, Iterable
@@ -46,8 +46,8 @@ class Spans:
         """Add an entry, and return its seq.
 
         Args:
-            span: seq of the begin of the span that contains the entry. For a begin, of the span around it; 0 without
-                one.
+            span: seq of the entry that begins the span around this entry. If this entry begins a span itself: seq of
+                the begin of the span around that; 0 if there is none.
             inferred: fields that the reader inferred.
             notes: annotations of the entry other than `inferred`.
         """

@@ -1,13 +1,12 @@
 """Encodes messages as the body of a request to the Anthropic Messages API. Nothing is sent here.
 
 A block is one message in the provider's JSON, and the envelope is the body without its blocks. A request header is the
-recorded entry that states settings, tools and instructions, not an HTTP header.
-
-Consecutive messages of one role are merged, so results of parallel calls and the words after them come together. A
-message must give the same bytes in every release of `anthropic-messages/1`, and members have a fixed order: a changed
-prefix would invalidate the provider's cache and the signatures of thinking. Blank texts, calls of the provider's own
-tools without a result, and ids in another form are left out or replaced, because the provider would refuse every later
-request. Two cache marks are set: after the part that never changes, and at the end; `cache_control: None` removes them.
+recorded entry that states settings, tools and instructions, not an HTTP header. Consecutive messages of one role are
+merged, so results of parallel calls and the words after them come together. A message must give the same bytes in every
+release of `anthropic-messages/1`, and members have a fixed order: a changed prefix would invalidate the provider's
+cache and the signatures of thinking. Blank texts, calls of the provider's own tools without a result, and ids in
+another form are left out or replaced, because the provider would refuse every later request. Two cache marks are set:
+after the part that never changes, and at the end; `cache_control: None` removes them.
 
 Source: platform.claude.com, "Messages", "Prompt caching" and "Structured outputs" (both generally available), "Handle
 tool calls", "Server tools", "Preserved thinking", "Models overview"; anthropic-sdk-python 2.11; read 2026-11.

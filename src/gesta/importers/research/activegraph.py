@@ -72,8 +72,8 @@ class Owners(Struct):
     def take(self, place: int, event: Any) -> Owned:
         """Return an event with its simulation.
 
-        It is the simulation that contains the event's parent, else the one of its task, else the one with the newest
-        event.
+        The simulation is the one that contains the event's parent, else the simulation of the event's task, else the
+        simulation with the newest event.
         """
         members = event if isinstance(event, dict) else {}
         kind, task = members.get("event_type"), members.get("task_id")
@@ -147,7 +147,8 @@ class _Run:
         self._known: dict[str, Any] = {}
         """References to messages, by the digest of the message."""
         self._said: dict[int, list[tuple[int, ForeignEntry]]] = {}
-        """Entries of the conversation with their seqs in it, by the number of the event that held the message."""
+        """Entries of the conversation with their seqs in the conversation, by the number of the event that held the
+        message."""
         self._seqs: dict[int, int] = {}
         """Final seqs of the entries in `_said`, by their seqs in the conversation."""
         self._entries: dict[str, int] = {}
@@ -160,7 +161,7 @@ class _Run:
 
         Args:
             number: number of the simulation in the file.
-            ids: the ids of the other runs of the file. The id of this run is added.
+            ids: the ids of the other runs of the file. The id of this run is added to them.
         """
         self._talk()
         self._tell(BEFORE)
@@ -176,7 +177,7 @@ class _Run:
         return Foreign(id=own, name=self._name, digest=digest, entries=self._spans.entries, plain=True)
 
     def _talk(self) -> None:
-        """Turn the messages in the events into a conversation. `_tell` later writes its entries, each at its event."""
+        """Turn the messages in the events into a conversation. `_tell` later writes the entries, each at its event."""
         chat = Chat(self._name, self._oddities, _model(self._events))
         for key, value in self._constant.items():
             if value is not None:
@@ -206,7 +207,7 @@ class _Run:
         """Return why the last turn ended, its error, and whether the reason is inferred.
 
         Args:
-            last: the last message, which decides if the simulation has no end.
+            last: the last message, which decides if the simulation has no end event.
         """
         found = (_inside(each.event, "termination_reason") for each in reversed(self._own))
         named = next((each for each in found if each is not None), None)
@@ -291,7 +292,7 @@ class _Run:
         return seq
 
     def _parent(self, raw: dict[str, Any], members: Members) -> int | None:
-        """Return the seq of the entry of an event's parent; `None` if the event names no parent, or it is missing."""
+        """Return the seq of the entry of an event's parent; `None` if no parent is named, or it is missing."""
         named = raw.get("parent_event_id")
         parent = self._entries.get(named) if isinstance(named, str) else None
         self._oddities["missing-parent"] += named is not None and parent is None
@@ -302,7 +303,8 @@ class _Run:
     def _span_of(self, base: str, parent: int | None) -> int | None:
         """Return the seq of the open span that an end event ends; `None` if no open span fits.
 
-        It is the span that the event's parent began. For an event without a parent, it is the newest span of the type.
+        For an event with a parent, it is the span that the parent began. For an event without a parent, it is the
+        newest span of the type.
 
         Args:
             base: type of the event without `_end`.

@@ -84,7 +84,8 @@ def _said(message: Any, waiting: list[Any], oddities: Oddities) -> Said | None:
     """Return a message; `None` if the value is not a message.
 
     Args:
-        waiting: calls of the last assistant message that have no result yet, in the form of the source. It is updated.
+        waiting: calls of the last assistant message that have no result yet, in the form of the source. The list is
+            updated.
     """
     words = said(message, {}, oddities, FORM)
     if words is None:
@@ -126,7 +127,7 @@ def _result(words: Said, message: dict[str, Any], waiting: list[Any], oddities: 
 def _answered(call_id: str | None, waiting: list[Any]) -> Any:
     """Remove and return the call that a result answers; `None` if no waiting call fits.
 
-    It is the call with the id. A result without an id answers the first call that waits.
+    A result with an id answers the call with the same id. A result without an id answers the first call that waits.
     """
     for place, call in enumerate(waiting):
         if call_id is None or (isinstance(call, dict) and call.get("id") == call_id):

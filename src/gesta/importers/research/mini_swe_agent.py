@@ -157,7 +157,7 @@ class _Steps:
             self._made = (next(at for at in range(len(made), 0, -1) if made[at - 1].content.kind in MADE),)
 
     def _exit(self, bare: Object, extra: Object, place: int) -> None:
-        """Add the last message: an answer if it is the submission, else a key-value entry."""
+        """Add the last message: as an answer if the message is the submission, else as a key-value entry."""
         outer, members = Members(bare, self._oddities), Members(extra, self._oddities)
         outer.take("role", str)
         text, status = outer.take("content", str) or "", extra.get("exit_status")
@@ -174,7 +174,7 @@ class _Steps:
             self._chat.add(KeyValueContent(key=EXIT, value={"content": text, **rest}), place=place, when=at)
 
     def _completion(self, words: Said, bare: Object, members: Members) -> Said:
-        """Return a message of the model with the facts in its `extra`, such as usage and model.
+        """Return a message of the model, completed by the facts in the message's `extra`, such as usage and model.
 
         The reply in `extra` often repeats the message. What is repeated is left out.
         """
@@ -206,9 +206,9 @@ class _Steps:
 
 
 def _result(words: Said, members: Members, extra: Object) -> Said:
-    """Return the output of a command as a result.
+    """Return the output of a command as a tool result.
 
-    It failed if the environment raised an exception, whatever the exit code.
+    The result has failed if the environment raised an exception. The exit code does not matter.
     """
     failed = extra.get("exception_info")
     members.drop("exception_info", "")

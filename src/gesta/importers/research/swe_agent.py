@@ -221,7 +221,7 @@ class _History:
 
 
 def _last(chat: Chat) -> int:
-    """Return the seq of the last completion, call or result. A thought may come after it."""
+    """Return the seq of the last completion, call or result. A thought may have been written after that entry."""
     return next(at for at in range(len(chat.entries), 0, -1) if chat.entries[at - 1].content.kind in MADE)
 
 
@@ -252,7 +252,10 @@ def _bare(message: Any) -> Any:
 
 
 def _settings(given: Any) -> Any:
-    """Return the settings without keys to an account. The source may have them as JSON text."""
+    """Return the settings of a run without members that give access to an account.
+
+    The source may have the settings as JSON text.
+    """
     try:
         read = loads(given) if isinstance(given, str) else given
     except (ValueError, RecursionError):

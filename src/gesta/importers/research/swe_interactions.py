@@ -2,10 +2,10 @@
 
 Each request repeats a whole conversation. It belongs to the one whose beginning it repeats, at least the system message
 and the task, and only its new messages are written. Messages that it leaves out are hidden from there on by a
-`compaction`. A response answers the newest open request. A request without a response gets a `fault`; the same request
-sent again is another try. A request refers to the entries of its messages; in its `extra`, `shown` has messages that
-had another form before, and `marks` the members beside their text. All conversations of a file are mixed, so all are in
-memory. Times have no zone and are read as UTC. Why a conversation ended is inferred.
+`compaction`. A response answers the newest open request. A request without a response gets a `fault` entry; the same
+request sent again is another try. A request refers to the entries of its messages; in its `extra`, `shown` has messages
+that had another form before, and `marks` the members beside their text. All conversations of a file are mixed, so all
+are in memory. Times have no zone and are read as UTC. Why a conversation ended is inferred.
 
 A run is a list of entries, which are recorded facts. A seq is the number of an entry in its run. A span is a part of a
 run from its begin entry to its end entry, such as a turn: the work on one message. A completion is a reply that a model
@@ -217,7 +217,7 @@ class _Thread:
         self.last, self._asked, self._reply = digests, when, None
 
     def response(self, line: Object, place: int) -> None:
-        """Add the reply in a response, or a fault if the response has no message."""
+        """Add the reply in a response, or a `fault` entry (a failed request) if the response has no message."""
         members = Members(line, self._oddities)
         members.take("type", str)
         when = members.time("timestamp")
@@ -293,9 +293,7 @@ class _Thread:
         return alike and all(call in reply["calls"] for call in again["calls"])
 
     def _lost(self, now: When, *, again: bool, replied: bool) -> None:
-        """Write a fault (an entry for a failed request) if the last request has no response.
-
-        If the next request contains the reply, no fault is written.
+        """Write a `fault` entry (a failed request) if the last request has no response and the next one no reply to it.
 
         Args:
             now: time of the next request.
@@ -313,7 +311,10 @@ class _Thread:
             self._chat.add(fault, (self._request,), inferred=("entry",), when=(now[0] or asked[0], False))
 
     def _head(self, body: Object, place: int, when: When) -> None:
-        """Write a request header with instructions, tools and settings, if they differ from the last ones."""
+        """Write a request header: an entry with instructions, tools and settings.
+
+        If the last request header has the same instructions, tools and settings, nothing is written.
+        """
         messages, tools, odd = body["messages"], *tools_of(body.get("tools"))
         first = messages[0] if messages and _role(messages[0]) in INSTRUCTS else None
         settings = {key: body[key] for key in body if key not in ("messages", "tools", "model")}

@@ -110,7 +110,10 @@ class Talk(Struct):
     """The instructions in the last request header."""
 
     def write(self, content: Content, cause: int | None = None, inferred: Collection[str] = ()) -> int:
-        """Write an entry in the innermost open span, and return its seq. The entry has no time of the source."""
+        """Write an entry in the innermost open span, and return its seq.
+
+        The entry has no time, as the source has none.
+        """
         span = self.spans[-1][0] if self.spans else 0
         if isinstance(content, BeginContent):
             span = len(self.entries) + 1
@@ -141,9 +144,9 @@ class Talk(Struct):
         return seq
 
     def speak(self, name: str) -> None:
-        """End the open span if it belongs to another speaker, and begin one for this speaker if none is open.
+        """Begin a span for a speaker, unless a span of this speaker is open. A span of another speaker is ended first.
 
-        A name `""` begins no span.
+        If the name is `""`, no span is begun.
         """
         name = _span_name(name) if name else ""
         if len(self.spans) > 1 and self.spans[-1][1] != name:
@@ -153,7 +156,10 @@ class Talk(Struct):
             self.begin(name, "agent")
 
     def instruct(self, instructions: Any) -> None:
-        """Write a request header with the speaker's instructions, if they differ from the last ones."""
+        """Write a request header: an entry with the speaker's instructions.
+
+        If the last request header has the same instructions, nothing is written.
+        """
         if isinstance(instructions, str) and instructions != self.header:
             self.header = instructions
             self.write(RequestHeaderContent(meta={"instructions": instructions}))

@@ -1,8 +1,8 @@
 """The agent of `gesta demo`: a support desk for a small shop, with the address `gesta.demo:agent`.
 
-Its tools are ordinary functions on a real SQLite file. One of them pays money back. It must happen only once, a person
-approves it, and after a crash Gesta asks the shop whether it happened. The model replays a conversation that was
-written for the demo; `--model provider:name` uses a live model instead.
+Its tools are ordinary functions on a real SQLite file. The tool `refund` pays money back. A refund must happen only
+once, a person approves it, and after a crash Gesta asks the shop whether the refund happened. The model replays a
+conversation that was written for the demo; `--model provider:name` uses a live model instead.
 """
 
 from pathlib import Path
@@ -63,7 +63,7 @@ def refund(
 
 
 def refund_asked(order_id: int, amount: str, reason: str, context: gesta.Context) -> shop.Refund:
-    """Return the refund that a call asks for. Its key is the idempotency key of the call.
+    """Return the refund that a call asks for. The refund's key is the idempotency key of the call.
 
     Args:
         amount: in euros, such as `12.50`.

@@ -1,7 +1,7 @@
 """The conversation that the demo replays: four messages of a customer, and the model's replies.
 
 The number of recorded replies chooses the next one, so after a crash the model continues with the right reply. If a
-person denies the refund, or if the session has no shop, the model gives a reply that was written for that case. The
+person denies the refund, or if the session has no shop, the model returns a reply that was written for that case. The
 token counts are typical for such a conversation, but no tokens were bought.
 """
 

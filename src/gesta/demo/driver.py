@@ -1,8 +1,8 @@
 """Runs the demo's conversation as a program would: it sends each message under a key, and again after a crash.
 
-A record is the store of all runs. A message whose key is in the record is not added again. If its turn has ended, the
-outcome is returned; if it is open, the turn is resumed. So one function begins a conversation, and also continues it
-after its process was killed or a person has answered.
+A record is the store of all runs. A message whose key is in the record is not added again. If the turn of that message
+has ended, the outcome is returned; if the turn is open, it is resumed. So one function begins a conversation, and also
+continues it after its process was killed or a person has answered.
 """
 
 from typing import Literal

@@ -24,7 +24,7 @@ class Usage(Struct):
 
     @property
     def text(self) -> str:
-        """The numbers of tokens, as one line of text."""
+        """The numbers of tokens sent and received, as one line of text."""
         if self.answered == self.unknown:
             return "unknown"
         known = f"{self.given:,} in, {self.taken:,} out"
@@ -51,9 +51,9 @@ def usage(entries: Iterable[Entry]) -> Usage:
 
 
 def bought_again(entries: Iterable[Entry]) -> int:
-    """Return the number of requests that were sent again although the same request had been answered.
+    """Return the number of requests that were sent again although an equal request had been answered.
 
-    Requests are the same if their bodies are. A reply without text and calls is not an answer.
+    Requests are equal if their bodies are. A reply without text and calls is not an answer.
     """
     digests: dict[int, str] = {}
     replies: dict[int, set[str]] = {}

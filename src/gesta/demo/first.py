@@ -20,7 +20,7 @@ PAUSE_S = 0.03
 
 
 def play_first(stage: Stage, session: str) -> tuple[gesta.Outcome, Verdict | None]:
-    """Run the conversation until it ends, or until it waits for a person who cannot be asked.
+    """Run the conversation until it ends, or until a turn waits for a person who cannot be asked.
 
     Returns:
         The outcome of the last turn, and the person's answer about the refund; `None` if no person answered.
@@ -45,7 +45,7 @@ def play_first(stage: Stage, session: str) -> tuple[gesta.Outcome, Verdict | Non
 
 
 async def _say(stage: Stage, session: str, place: int) -> gesta.Outcome:
-    """Send the message with this number, or resume its turn, and print what happens. Return the outcome.
+    """Send message number `place`, or resume its turn, and print what happens. Return the turn's outcome.
 
     The words of the answer are streamed only with `--full`.
     """

@@ -28,7 +28,7 @@ class Refund(Struct, frozen=True, kw_only=True):
     """A refund to book."""
 
     key: str
-    """Idempotency key of the call that books it."""
+    """Idempotency key of the tool call that books this refund."""
     order_id: int
     cents: int
     reason: str
@@ -86,7 +86,10 @@ def euros(amount: int) -> str:
 
 @contextmanager
 def opened(shop: Path) -> Iterator[sqlite3.Connection]:
-    """Open a session's shop for a `with` block. Nothing is committed at its end. Raises LookupError without a shop."""
+    """Open a session's shop for a `with` block.
+
+    Nothing is committed at its end. Raises LookupError if there is no shop.
+    """
     if not shop.is_file():
         raise LookupError(
             f"{MISSING} {shop.name!r}. This agent works on a copy of the demo's shop beside the record, one for each "

@@ -57,7 +57,7 @@ class Choices(Struct, frozen=True, kw_only=True):
 
     @property
     def named(self) -> str:
-        """The text ` --record FILE` for commands that the demo shows; `""` if they do not need this option."""
+        """The text ` --record FILE` for commands that the demo shows; `""` if these commands do not need the option."""
         unnamed = os.environ.get("GESTA_RECORD") or DEFAULT
         return f" --record {shlex.quote(self.address)}" if self.address != unnamed else ""
 
@@ -105,9 +105,9 @@ class Stage:
         return shop.place(self.choices.address, session)
 
     async def free_number(self) -> int:
-        """Return the number that the sessions and shops of this run of the demo get. No earlier run has used it.
+        """Return an unused number for the sessions and shops of this run of the demo.
 
-        The record is created if it does not exist.
+        If the record does not exist, it is created.
         """
         async with gesta.open(self.choices.address) as record:
             named = [re.fullmatch(r"demo-(\d{1,9})(-crash)?", row.session) for row in await record.store.runs()]
@@ -133,12 +133,12 @@ class Stage:
         return await record.read(rows[0].run, after) if rows else []
 
     async def show_new(self, record: gesta.Record, session: str, *, spoken: bool) -> None:
-        """Print the entries of a session that were written since the last call."""
+        """Print the entries of a session that were written since `show_new` was last called."""
         transcript = self.transcript(session)
         for entry in await self.entries(record, session, transcript.seen):
             transcript.show(entry, spoken=spoken)
 
     def transcript(self, session: str) -> Transcript:
-        """Return the object that prints a session's entries. With `--full` it prints all of them, else a summary."""
+        """Return the object that prints a session's entries: all entries with `--full`, else a summary."""
         kind = Transcript if self.choices.full else Summary
         return self._transcripts.setdefault(session, kind(self.voice))

@@ -114,7 +114,8 @@ class Summary(Transcript):
     """Prints a part of a conversation.
 
     Printed are the messages up to the first answer of the agent, each decision of a person about a tool call, each
-    fault, and each resolution (the statement whether an interrupted call had its effect). Later messages are left out.
+    fault (a recorded failure), and each resolution (the statement whether an interrupted call had its effect). Later
+    messages are left out.
     """
 
     def show(self, entry: Entry, *, spoken: bool = True) -> None:

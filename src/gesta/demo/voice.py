@@ -51,7 +51,7 @@ class Voice:
             self.line()
 
     def heading(self, text: str) -> None:
-        """Print a heading. With `--full`, it is underlined."""
+        """Print a heading. With `--full`, the heading is underlined."""
         self.line()
         self._put(text, "bold")
         if self._full:
@@ -63,7 +63,7 @@ class Voice:
             self._put(line, style)
 
     def line(self, text: str = "", style: str = "") -> None:
-        """Print one line without wrapping it, however long, so that it can be copied or searched."""
+        """Print one line of any length without wrapping, so that the line can be copied or searched."""
         self._put(text, style)
 
     def note(self, text: str) -> None:
@@ -88,7 +88,7 @@ class Voice:
             self.close()
 
     def words(self, text: str, who: tuple[str, str] = AGENT) -> None:
-        """Print more words of a speaker, on the same line as the words before.
+        """Print more words of a speaker, on the same line as the speaker's earlier words.
 
         A word is never split between lines, even if its pieces come one by one.
         """

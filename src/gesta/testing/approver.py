@@ -74,7 +74,7 @@ class ApproverContract:
             assert self.refusal(replace(ANSWER, token=token), ASKED) is not None, f"the token {token!r:.40} counts"
 
     def refusal(self, approval: ApprovalContent, asked: Asked) -> str | None:
-        """Return the reason for which the approver refuses an approval; `None` if it accepts the approval."""
+        """Return the reason why the approver refuses an approval; `None` if the approver accepts the approval."""
         try:
             return self.make_approver().refuses(approval, asked)
         except Exception as error:

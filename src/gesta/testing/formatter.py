@@ -210,7 +210,7 @@ class FormatterContract:
             raise AssertionError(f"expected messages, found {error!r}, of entries up to {last!r:.200}") from error
 
     def one_by_one(self, entries: Sequence[Entry]) -> list[Message]:
-        """Return the messages that a formatter makes if it gets the entries one at a time."""
+        """Return the messages that a formatter makes if the formatter gets the entries one at a time."""
         formatter = self.make_formatter()
         state, found = formatter.start(), []
         for entry in entries:
@@ -218,7 +218,7 @@ class FormatterContract:
         return found
 
     def read(self, words: str, size: int) -> tuple[Reply, list[Delta]]:
-        """Return the reply that a formatter reads from a model's text, and its deltas.
+        """Return the reply that a formatter reads from a model's text, and the reply's deltas.
 
         Deltas are pieces of the reply, to be shown while the text arrives.
 
@@ -239,7 +239,7 @@ class FormatterContract:
 
 
 def answered(messages: Sequence[Message]) -> None:
-    """Check that each call has exactly one result, directly after it and in the same order."""
+    """Check that each call has exactly one result: directly after the calls, and in their order."""
     due: list[str] = []
     used: set[str] = set()
     for message in messages:

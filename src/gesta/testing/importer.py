@@ -132,7 +132,7 @@ class ImporterContract:
             self.harmless(name, changed_bytes(Path(source.path).read_bytes(), self.changed))
 
     def sources(self) -> Iterator[tuple[str, Source]]:
-        """Write each sample to a temporary file, and yield its name and the file."""
+        """Write each sample to a temporary file, and yield the sample's name and the file."""
         with tempfile.TemporaryDirectory() as folder:
             for name, data in self.samples().items():
                 path = Path(folder, name)
@@ -186,7 +186,7 @@ class ImporterContract:
 
 
 def nested(foreign: Foreign) -> None:
-    """Check that the spans of a conversation are nested, and that the causes of each entry come before it."""
+    """Check that the spans of a conversation are nested, and that each entry comes after its causes."""
     spans: list[int] = []
     for seq, entry in enumerate(foreign.entries, 1):
         assert all(0 < cause < seq for cause in entry.causes), f"entry {seq} is caused by one that is not before it"

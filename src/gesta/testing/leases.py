@@ -27,7 +27,7 @@ class LeaseSentences:
         raise NotImplementedError
 
     async def open_again(self, store: Store) -> Store:
-        """Open the same store once more, as another process would, and return it.
+        """Open the same store once more, as another process would, and return the new store object.
 
         A store that only one process can open does not override this; the tests with two owners are then skipped.
         """

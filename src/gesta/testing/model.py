@@ -79,10 +79,10 @@ class ModelContract:
         return [self.asked(0), self.asked(1)]
 
     def asked(self, answered: int) -> list[Piece]:
-        """Ask the model one question, and return the pieces of its reply.
+        """Ask the model one question, and return the pieces of the reply.
 
         Args:
-            answered: number of replies that the model gave before. A scripted model chooses its reply by it.
+            answered: number of replies that the model gave before. A scripted model chooses its reply by this number.
         """
         model = self.make_model()
         blocks = [model.encode(Message(role="user", text="Hello."))]
@@ -190,7 +190,10 @@ class ModelContract:
         return Request(header=HEADER, envelope=model.envelope(HEADER), blocks=blocks).body()
 
     def read(self, pieces: Sequence[Piece]) -> tuple[Reply, list[Delta]]:
-        """Parse the pieces of a reply. Return the reply, and its deltas: pieces to show while the reply arrives."""
+        """Parse the pieces of a reply.
+
+        Return the reply and its deltas, which are pieces to show while the reply arrives.
+        """
         parser = self.make_model().parser()
         deltas: list[Delta] = []
         for piece in pieces:

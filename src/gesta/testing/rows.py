@@ -32,7 +32,7 @@ def make_row(run: str, seq: int, kind: str = "key-value", content: str | None = 
 
 
 def make_opening(run: str, session: str, name: str, parent_run: str | None = None) -> Row:
-    """Return the row with which a run begins. It holds the session and the name of the run."""
+    """Return the row with which a run begins. The row holds the session and the name of the run."""
     opened = {"session": session, "name": name, "record": "0" * 32, "parent_run": parent_run}
     content = {"kind": "begin", "name": name, "opened": {key: value for key, value in opened.items() if value}}
     return make_row(run, 1, "begin", msgspec.json.encode(content).decode())
@@ -84,7 +84,7 @@ def on_a_loop(name: str, sentence: Callable[..., Coroutine[Any, Any, None]]) -> 
 async def refused(work: Coroutine[Any, Any, Any], *errors: type[Exception]) -> Exception:
     """Await a call that must raise one of these errors, and return the error.
 
-    If it returns instead, raise AssertionError.
+    If the call returns instead, raise AssertionError.
     """
     try:
         found = await work
@@ -123,7 +123,7 @@ async def later(work: Callable[[], Coroutine[Any, Any, Any]]) -> None:
 
 
 async def telling(work: Coroutine[Any, Any, Any], outcomes: list[Any]) -> None:
-    """Await a call, and append its result to `outcomes`. If it raises LeaseLost, append the error."""
+    """Await a call, and append its result to `outcomes`. If the call raises LeaseLost, append that error."""
     try:
         outcomes.append(await work)
     except LeaseLost as error:

@@ -27,7 +27,7 @@ def crash_test(
     fail: bool = False,
     again: bool = False,
 ) -> Report:
-    """Kill an agent's process at each of its points, resume the turn in a new process, and return a report.
+    """Kill an agent's process at each point that it passes, resume the turn in a new process, and return a report.
 
     Args:
         agent: address of the agent, `FILE.py:NAME` or `dotted.module:NAME`; each process imports it again.

@@ -2,9 +2,9 @@
 
 A record is the store of all runs. A turn is one message to the agent with all that follows until
 its answer. A point is a moment before or after a write or a tool's function. Each trial has a
-record of its own. In the first one no process is killed, which shows how many points there are. In each other trial,
-the first process is killed at one of the points, and a second one runs to the end. In the last trial every process is
-killed, each one point later than the one before, until one reaches the end.
+record of its own. In the first trial no process is killed, which shows how many points there are. In each other trial,
+the first process is killed at one of the points, and a second process runs to the end. In the last trial every process
+is killed, each one point later than the process before it, until a process reaches the end.
 """
 
 # ruff: noqa: T201 - a command prints
@@ -63,7 +63,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def swept(agent: str, messages: Sequence[str], folder: Path, chosen: Sequence[str] = (), every: int = 1) -> Report:
-    """Kill an agent's process at each of its points, and return the report.
+    """Kill an agent's process at each point that the process passes, and return the report.
 
     Args:
         agent: address of the agent.
@@ -154,6 +154,6 @@ def _laid(rows: Sequence[Sequence[str]]) -> str:
 
 
 def _progress(text: str) -> None:
-    """Show a text on the last line of the terminal. If stderr is no terminal, do nothing."""
+    """Show a text on the terminal's last line. If stderr is no terminal, do nothing."""
     if sys.stderr.isatty():
         print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)

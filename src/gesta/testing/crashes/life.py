@@ -74,9 +74,9 @@ def forked(work: Callable[[], None]) -> int:
 
 
 def fork(work: Callable[[], None]) -> int:
-    """Start a process that calls a function, and return its process id. The process prints to stderr only.
+    """Start a process that calls a function, and return the id of the process, which prints to stderr only.
 
-    It ends with 0, with 2 after a GestaError, and with 1 after any other exception.
+    The process ends with 0, with 2 after a GestaError, and with 1 after any other exception.
 
     Raises:
         GestaError: this system cannot fork.
@@ -105,7 +105,10 @@ def fork(work: Callable[[], None]) -> int:
 
 
 def ended(child: int) -> int:
-    """Wait for a process to end, and return its exit code. A negative code is the number of a signal."""
+    """Wait for a process to end, and return its exit code.
+
+    A negative code is the number of the signal that ended it.
+    """
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
@@ -136,7 +139,7 @@ def lived(
 
 
 def judged(*scenes: Scene) -> Report:
-    """Compare the record of each scene with the test's log of it, in a child process, and return one report on all.
+    """Compare each scene's record with the test's log of that scene, in a child process. Return one report on all.
 
     Raises:
         GestaError: a record could not be read.

@@ -185,7 +185,7 @@ def _twice(fired: Fired) -> list[str]:
 
 
 def _early(lines: Sequence[Line]) -> list[str]:
-    """Return a text for each effect that began before its attempt was committed.
+    """Return a text for each effect that began before the `attempt` entry about it was committed.
 
     That must not happen: after a crash, the record would not show that the effect may have happened.
     """
@@ -210,9 +210,9 @@ def _missing(lines: Sequence[Line], entries: Entries) -> list[str]:
 
 
 async def _letters(record: Record, lines: Sequence[Line]) -> tuple[list[str], list[str]]:
-    """Return a text for each letter that is neither in an inbox nor in a run, and for each that is there twice.
+    """Return a text for each letter that is neither in an inbox nor in a run, and for each letter that is there twice.
 
-    Late results are left out, because they are written in different ways.
+    Letters with late tool results are left out, because they are written in different ways.
     """
     missing, doubled, sent = [], [], [line.letter for line in lines if line.letter is not None]
     same = Counter((letter.run, _said(letter.content)) for letter in sent)
@@ -310,7 +310,7 @@ class Doubts:
 
 
 def _first_about(entries: Sequence[Entry], kind: type, of: str) -> dict[int, Any]:
-    """Return the first entry of a kind about each other entry, such as the result of each call, by that entry's seq.
+    """Return a dict from the seq of an entry to the first entry of a kind about it, such as the result of a call.
 
     Args:
         kind: class of the content.

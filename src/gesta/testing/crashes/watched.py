@@ -56,7 +56,7 @@ class Watched:
         return self._store.info
 
     async def append(self, batch: Batch) -> int:
-        """Commit a batch of rows, and return the pos (number in the store) of the last one."""
+        """Commit a batch of rows, and return the pos (number in the store) of the batch's last row."""
         run, entries = batch.lease.run, written(batch.rows)
         self._life.tell(Line(what="committing", run=run, entries=entries))
         self._life.reach(f"before the commit of {_kinds(entries)}")
@@ -95,14 +95,17 @@ class Watched:
         return await self._store.holds(lease)
 
     def deliver(self, letter: Letter) -> bool:
-        """Add a letter to the inbox of a run, from any thread. Return `False` if a letter with its key came before."""
+        """Add a letter to the inbox of a run, from any thread.
+
+        Return `False` if a letter with the same key came before.
+        """
         counts = self._store.deliver(letter)
         if counts:
             self._life.tell(Line(what="sent", run=letter.run, letter=letter))
         return counts
 
     async def send(self, letter: Letter) -> bool:
-        """Add a letter to the inbox of a run. Return `False` if a letter with its key came before."""
+        """Add a letter to the inbox of a run. Return `False` if a letter with the same key came before."""
         self._life.reach("before a letter is sent")
         counts = await self._store.send(letter)
         if counts:
@@ -111,7 +114,7 @@ class Watched:
         return counts
 
     async def lease(self, run: str, *, mirror: bool = False) -> Lease:
-        """Acquire the lease of a run, and return it."""
+        """Acquire the lease of a run (the right to write it), and return the lease."""
         self._life.reach("before a lease is taken")
         lease = await self._store.lease(run, mirror=mirror)
         self._life.reach("after a lease is taken")
@@ -124,7 +127,7 @@ class Watched:
         self._life.reach("after a lease is given back")
 
     async def mirror(self, lease: Lease, of: str | None) -> None:
-        """Make a run a mirror of the same run in the record with the id `of`; `None` makes it an ordinary run."""
+        """Mark a run as a mirror (a copy) of the run in the record with the id `of`; `None` makes it ordinary again."""
         await self._store.mirror(lease, of)
 
     async def gone(self, process: str) -> bool | None:
@@ -144,13 +147,16 @@ class Watched:
         return self._store.keep()
 
     def descriptor(self) -> int | None:
-        """Return a file descriptor. While a subprocess has it open, other processes see this one as running."""
+        """Return a file descriptor.
+
+        While a subprocess has this file open, other processes see this process as running.
+        """
         return self._store.descriptor()
 
     async def read(self, run: str, after: int = 0, until: int | None = None, limit: int | None = None) -> list[Row]:
         """Return the rows of a run, at most `limit` of them.
 
-        Their seq (number in the run) is above `after`, and not above `until`.
+        The rows have a seq (number in the run) above `after`, and not above `until`.
         """
         return await self._store.read(run, after, until, limit)
 
@@ -205,7 +211,7 @@ def _kinds(entries: Sequence[Written]) -> str:
 
 
 def watched(agent: Agent, life: Life) -> Agent:
-    """Return a copy of the agent whose tools log their calls. Tools that a person carries out are not wrapped."""
+    """Return a copy of the agent whose tools log their calls. Tools that a person carries out stay unwrapped."""
     tools = [tool if tool.asks else _watched(tool, life) for tool in agent.tools]
     return msgspec.structs.replace(agent, tools=tools)
 
@@ -284,7 +290,7 @@ async def _finish(line: Line, life: Life, result: Awaitable[Any]) -> Any:
 
 
 def _return(line: Line, life: Life, result: Any) -> Any:
-    """Write to the test's log that a tool's function has returned, and return its result.
+    """Write to the test's log that a tool's function has returned, and return the function's result.
 
     At this time the result is not in the record yet.
     """

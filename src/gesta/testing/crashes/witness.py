@@ -80,7 +80,8 @@ def die() -> NoReturn:
 class Life:
     """One process of the crash test.
 
-    It counts its points. At the chosen one it is killed, its turn is cancelled, or its next write fails.
+    A life counts the points that it reaches. At the chosen point its process is killed, its turn is cancelled, or its
+    next write fails.
     """
 
     def __init__(self, path: Path, number: int, last: int | None = None, strike: Strike = "killed") -> None:
@@ -95,14 +96,17 @@ class Life:
         self._lock = threading.RLock()
 
     def tell(self, line: Line) -> None:
-        """Write a line to the log. It is on disk when this returns, unless it only announces a commit."""
+        """Write a line to the log. The line is on disk when `tell` returns, unless the line only announces a commit."""
         told = msgspec.structs.replace(line, life=self.number)
         os.write(self._file, msgspec.json.encode(told) + b"\n")
         if line.what != "committing":
             os.fsync(self._file)
 
     def fails(self) -> bool:
-        """Return whether the next write must fail. Only the first call after the chosen point returns `True`."""
+        """Return whether the next write must fail.
+
+        Only the first call of `fails` after the chosen point returns `True`.
+        """
         with self._lock:
             failing, self._failing = self._failing, False
         return failing

@@ -99,7 +99,7 @@ def read(path: str | os.PathLike[str]) -> Case:
 
 
 async def check(case: Case, agent: Agent) -> list[str]:
-    """Replay a case, and return the first difference as lines of text; an empty list if there is no difference."""
+    """Replay a case, and return the first difference as lines of text; an empty list if the replay is equal."""
     found = await replay_run(case.runs, case.head.run, agent, How(prompts=False, live=case.head.live))
     first = found.first
     return [] if first is None else divergence_lines(first, list(case.runs[first.run]))
@@ -166,6 +166,6 @@ def cases_in(paths: Iterable[Path]) -> list[Path]:
 
 
 def is_case(path: Path) -> bool:
-    """Return whether a file is a case. Only its first characters are read."""
+    """Return whether a file is a case. Only the first characters of the file are read."""
     with path.open(encoding="utf-8", errors="replace") as file:
         return file.read(len(MARK)).replace(" ", "") == MARK

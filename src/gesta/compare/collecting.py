@@ -23,7 +23,7 @@ class CaseFile(pytest.File):
     """The pytest collector of one case file."""
 
     def collect(self) -> Iterator[pytest.Item]:
-        """Yield the one test of the file, named after the file."""
+        """Yield the only test of the file, which is named after the file."""
         yield CaseItem.from_parent(self, name=self.path.stem)
 
 

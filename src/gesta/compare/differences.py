@@ -60,7 +60,7 @@ class Effect(Struct, frozen=True, kw_only=True):
     fired: bool
     """Whether the tool was started in this run itself.
 
-    It is false if a fork shares the call with its base, or if the tool never started.
+    `False` if a fork shares the call with its base, or if the tool never started.
     """
 
 
@@ -172,10 +172,10 @@ def _key(entry: Entry) -> str:
 
 
 def _paired(before: list[Entry], after: list[Entry]) -> list[Step]:
-    """Return two lists of entries as steps: pairs of the same kind with their differences, and single entries.
+    """Return two lists of entries as steps: pairs of entries of the same kind, and entries without a partner.
 
-    Each entry of `before` is paired with the next entry of `after` that has the same kind. An entry without a partner
-    has a step of its own.
+    Each entry of `before` is paired with the next entry of `after` that has the same kind. Each pair has the
+    differences between its two entries.
     """
     steps: list[Step] = []
     left = list(after)

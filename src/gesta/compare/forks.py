@@ -75,7 +75,7 @@ class Fork(Struct, frozen=True, kw_only=True):
     at: int | None = None
     """Seq of the last entry that the fork shares; 0 for none.
 
-    By default: the entry before the changed entry, or the last entry of the base if nothing is changed.
+    By default: the entry before the changed entry, or the base's last entry if nothing is changed.
     """
     changes: Sequence[Change] = ()
     """Values to replace, all of them in one entry."""
@@ -85,7 +85,7 @@ class Fork(Struct, frozen=True, kw_only=True):
     Without a recorded result, only these and tools that only read may run.
     """
     session: str | None = None
-    """Name of the fork's session; by default that of the base with a number added."""
+    """Name of the fork's session; by default the name of the base's session with a number added."""
 
 
 def change(text: str) -> Change:
@@ -134,9 +134,9 @@ async def fork(record: Record, base: RunRow, how: Fork) -> RunRow:
 
 
 async def go_on(record: Record, fork: RunRow, agent: Agent) -> Outcome:
-    """Run a fork with the messages that people sent to its base after the shared entries, one after another.
+    """Run a fork with the messages that people sent to the fork's base after the shared entries, one after another.
 
-    Returns the outcome of the last turn. A turn that waits for somebody is the last one.
+    Returns the outcome of the last turn. If a turn waits for somebody, no further message is sent.
 
     Raises:
         NoRun: no turn of the fork is open, and the base has no further message of a person.
@@ -161,9 +161,10 @@ async def go_on(record: Record, fork: RunRow, agent: Agent) -> Outcome:
 
 
 def recorded_model(entries: Sequence[Entry], agent: Agent) -> Agent:
-    """Return the agent with a model that repeats the recorded answers of a run.
+    """Return a copy of the agent, with a model that repeats the recorded answers of a run.
 
-    The model streams its answers if only that makes the first request equal to the recorded one.
+    The model does not stream its answers if that makes the first request equal to the recorded one; else it streams
+    them.
     """
     asked = next((each for each in entries if isinstance(each.content, RequestContent)), None)
     for stream in (False, True):
@@ -176,9 +177,10 @@ def recorded_model(entries: Sequence[Entry], agent: Agent) -> Agent:
 
 
 def asked_otherwise(base: Sequence[Entry], fork: Sequence[Entry]) -> list[int]:
-    """Return the seqs of a fork's requests that its base did not send; an empty list if the base has no requests.
+    """Return the seqs of a fork's requests that the fork's base did not send.
 
-    A recorded model has no answer to such a request, so it returned the answer to another request of the base.
+    If the base has no requests, the list is empty. A recorded model has no answer to such a request, so it returned the
+    answer to another request of the base.
     """
     known = {each.content.body_digest for each in base if isinstance(each.content, RequestContent)}
     asked = [(each.seq, each.content) for each in fork if known and isinstance(each.content, RequestContent)]
@@ -198,11 +200,10 @@ async def _session(record: Record, base: RunRow) -> str:
 
 
 def _parts(entries: Sequence[Entry], how: Fork) -> tuple[int, list[Entry]]:
-    """Return how many entries the fork shares, and the entries that it writes after them.
+    """Return how many entries the fork shares with its base, and the entries that the fork writes after those.
 
-    The fork writes the changed entry and, if that entry is part of a model's reply, the rest of the reply.
-
-    Raises AgentError if the entry to change does not exist, or its kind cannot be changed.
+    The fork writes the changed entry and, if that entry is part of a model's reply, the rest of the reply. Raises
+    AgentError if the entry to change does not exist, or its kind cannot be changed.
     """
     seqs = sorted({each.seq for each in how.changes})
     if len(seqs) > 1:
@@ -315,7 +316,10 @@ def _replaced(value: Any, steps: list[str], new: Any) -> Any:
 
 
 def _write(journal: Journal, own: Sequence[Entry], base: str) -> None:
-    """Write the changed entry and the rest of its reply to the fork. References between them get the new seqs."""
+    """Write the changed entry and the rest of its reply to the fork.
+
+    References between these entries get the new seqs.
+    """
     seqs: dict[Cause, int] = {}
     for entry in own:
         causes = (*(seqs.get(cause, cause) for cause in entry.causes), (base, entry.seq))

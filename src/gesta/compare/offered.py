@@ -86,9 +86,10 @@ class Offered:
         return None
 
     def open(self, start: Start) -> OpenSource:
-        """Return this object.
+        """Return this object itself, which serves as its own opened source.
 
-        The agent's own sources are opened only if one of their tools really runs in the replay.
+        The agent's own sources (its connections to servers) are opened only if one of their tools really runs in the
+        replay.
         """
         named = {name for offered in self._headers.values() for name in offered} & self._stage.live
         self._opened = [(each, each.open(start)) for each in self._agent.sources] if named else []
@@ -109,7 +110,7 @@ class Offered:
         return [self._tool(name, each, live) for name, each in found.items() if name not in own]
 
     def ended(self, run: str) -> None:
-        """Inform the opened sources that a run has ended, so that they cancel the calls they hold open for it."""
+        """Inform the opened sources that a run has ended, so that the sources cancel their open calls for that run."""
         for _, opened in self._opened:
             opened.ended(run)
 
@@ -119,10 +120,10 @@ class Offered:
             opened.close()
 
     def _present(self) -> dict[str, dict[str, Any]]:
-        """Return the tools of servers in the next request, by name, with the rules that the next entries show.
+        """Return the tools of servers in the next request, as a dict from the tool's name to the tool's rules.
 
-        An open call may have been handled by other rules than the next request header states, because a server can
-        change its tools in between; then the entries about the call decide.
+        If the entries about an open call show other rules than the next request header states, the entries about the
+        call decide: a server can change its tools in between.
         """
         at, recorded = self._stage.written, self._stage.recorded
         before = max((seq for seq in self._headers if seq <= at), default=0)
@@ -156,7 +157,7 @@ class Offered:
         return found
 
     def _of(self, entry: Entry) -> str | None:
-        """Return the name of the tool whose call an entry is about; `None` if it is about no call."""
+        """Return the name of the tool whose call an entry is about; `None` if the entry is about no call."""
         of = getattr(entry.content, "call" if isinstance(entry.content, ToolResultContent) else "of", None)
         return self._calls.get(of or 0)
 
@@ -216,7 +217,7 @@ class Offered:
 
 
 def offers(header: RequestHeaderContent) -> dict[str, dict[str, Any]]:
-    """Return the tools of servers in a request header, by tool name."""
+    """Return the tools of servers in a request header, as a dict from the tool's name to its rules."""
     return {str(each["name"]): each for each in header.tools or () if isinstance(each.get("server"), str)}
 
 
@@ -227,9 +228,9 @@ def offered_names(entries: Iterable[Entry]) -> list[str]:
 
 
 def _shown(about: Sequence[Content], call: Open) -> dict[str, Any] | None:
-    """Return the rules of a tool that the next entries about its calls imply.
+    """Return the rules of a tool that the next entries about the tool's calls imply.
 
-    Returns `None` if the tool was not offered then.
+    Returns `None` if these entries show that the tool was not offered then.
     """
     tried = next((each for each in about if isinstance(each, AttemptContent)), None)
     if tried is not None:

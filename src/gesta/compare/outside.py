@@ -51,7 +51,7 @@ def by_tool(entry: Entry) -> int | None:
 
 
 def by_letter(entries: Sequence[Entry], entry: Entry) -> bool:
-    """Return whether an entry arrived as a letter. The process that was writing the run copied it from the inbox."""
+    """Return whether an entry arrived as a letter, which the process that wrote the run copied from the inbox."""
     content = entry.content
     if isinstance(content, ToolResultContent):
         alone = entry.causes == (content.call,)
@@ -109,7 +109,7 @@ def _told(content: ToolResultContent) -> bool:
 
 
 def opens(entries: Sequence[Entry], entry: Entry) -> bool:
-    """Return whether an entry is the message that opened its turn."""
+    """Return whether an entry is the message that opened the turn in which the entry is."""
     before = entries[entry.seq - 2] if entry.seq > 1 else None
     return before is not None and begins_turn(before) and before.seq == entry.span
 

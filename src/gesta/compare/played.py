@@ -60,7 +60,10 @@ class PlayedModel:
         return self._model.encode(message)
 
     def envelope(self, header: RequestHeaderContent) -> Envelope:
-        """Return the real model's parts of a request body around the blocks, made from a header."""
+        """Return the parts of a request body around the blocks, made by the real model from `header`.
+
+        The header is the recorded entry that states settings, tools and instructions.
+        """
         return self._model.envelope(header)
 
     async def send(self, request: Request) -> AsyncGenerator[Piece, None]:
@@ -194,7 +197,7 @@ def _giving(stage: Stage) -> Callable[P, Any]:
 
 
 async def nobody(*_: Any) -> None:
-    """Do nothing. This is the program of an agent of which only the name is on record."""
+    """Do nothing. An agent of which only the name is on record runs this function in place of a model."""
 
 
 def _attempt(context: Context) -> int:
@@ -203,7 +206,10 @@ def _attempt(context: Context) -> int:
 
 
 def given(content: ToolResultContent) -> Any:
-    """Return the value of a recorded result, or raise its error, so that the replay writes the same result again."""
+    """Return the value of a recorded result.
+
+    If the result is an error, raise it: the replay writes the same result again.
+    """
     if content.outcome == "ok":
         value, document = content.tool_result, content.document
         return value if document is None else DocumentedResult(value, document)

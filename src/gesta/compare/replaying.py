@@ -50,7 +50,7 @@ class Divergence(Struct, frozen=True):
     recorded: Entry | None
     """The recorded entry; `None` if the code continues after the end of the record."""
     replayed: Entry | None
-    """The entry that the code wrote in its place; `None` if it wrote none."""
+    """The entry that the code wrote instead of the recorded one; `None` if the code wrote no entry."""
     difference: Difference
     """The first difference between the two entries. Its path is a JSON path in the content, `span` or `causes`."""
 
@@ -69,7 +69,7 @@ class Replayed(Struct, frozen=True):
 
     @property
     def first(self) -> Divergence | None:
-        """The first divergence, of the run itself if it has one, otherwise of a child run; `None` if there is none."""
+        """The first divergence of the run itself, otherwise of a child run; `None` if nothing diverges."""
         return next((each.divergence for each in self.every() if each.divergence is not None), None)
 
     def every(self) -> list["Replayed"]:
@@ -111,7 +111,7 @@ async def replay_run(runs: Runs, run: str, agent: Agent, how: How | None = None)
 
 
 def keyless(agent: Agent) -> Agent:
-    """Return the agent with its model in a form that cannot send, and so needs no API key."""
+    """Return a copy of the agent whose model cannot send, and so needs no API key."""
     named = isinstance(agent.model, str) and agent.model
     return bind(agent, {str(agent.model): unsent(str(agent.model))} if named else None)
 
@@ -162,9 +162,9 @@ class Rehearsal:
         return self._ended(None)
 
     def agents(self, agent: Agent) -> dict[str, Agent]:
-        """Return the agents of the child runs to which a task was given, by run id.
+        """Return the agents of the child runs to which the run gave a task, by the id of the child run.
 
-        Child runs whose agent is not known, because a plain function called it, are left out.
+        Child runs whose agent is not known, because a plain function called the agent, are left out.
         """
         found = {}
         for run, entries in self._runs.items():
@@ -176,10 +176,10 @@ class Rehearsal:
         return {run: each for run, each in (found | self._called).items() if each.program is not nobody}
 
     async def _earlier(self, agent: Agent) -> bool:
-        """Start a simulated process at an earlier entry, because the recorded process may have begun there.
+        """Start a simulated process at an earlier entry, because the recorded process may have begun at that entry.
 
-        Returns whether the new process got further than the last one. If not, the replay continues as if the new
-        process had never run.
+        Returns whether the new process got further than the process before it. If not, the replay continues as if the
+        new process had never run.
         """
         stage, reached, found = self.stage, self.stage.done, self.stage.found
         for head in range(reached - 1, max(reached - EARLIER, self._shared) - 1, -1):
@@ -193,7 +193,10 @@ class Rehearsal:
         return False
 
     def _taken_over(self) -> bool:
-        """Copy the next recorded entry if it came from outside or is a random choice. Return whether it was copied."""
+        """Copy the next recorded entry if it came from outside the agent's code or is a random choice.
+
+        Return whether the entry was copied.
+        """
         entry = self.stage.next
         if entry is None or not (from_outside(self._entries, entry) or self._by_lot(entry)):
             return False
@@ -288,7 +291,7 @@ class Rehearsal:
                 self._called[run] = agent
 
     def _of(self, fault: Entry, task: Task) -> bool:
-        """Return whether a fault is about the attempt in which a task was given to a child run."""
+        """Return whether a fault (a recorded failure) is about the attempt that gave this task to a child run."""
         assert isinstance(fault.content, FaultContent) and isinstance(task.cause, tuple)
         return fault.content.of in self._entries[task.cause[1] - 1].causes
 
@@ -297,8 +300,8 @@ class Rehearsal:
 
         Args:
             failure: the exception that ended the last process.
-            before: the difference that stopped the previous process. It is used if it is at the same entry, unless the
-                last process wrote an entry of the recorded kind there.
+            before: the difference that stopped the previous process. That difference is returned if the last process
+                stopped at the same entry, unless the last process wrote an entry of the recorded kind there.
         """
         entry, found, run = self.stage.next, self.stage.found, self.stage.run
         if before is not None and entry is not None and before[0].seq == entry.seq:
@@ -338,7 +341,10 @@ class Understudy(Turns):
 
     @asynccontextmanager
     async def held(self, run: str, agent: Agent, told: TurnCaller, above: str | None = None) -> AsyncIterator[LiveRun]:
-        """Yield the replayed run, opened for writing. The stage gets its journal, to count uncommitted entries."""
+        """Yield the replayed run, opened for writing.
+
+        The stage gets the run's journal, to count uncommitted entries.
+        """
         async with super().held(run, agent, told, above) as live:
             self._rehearsal.stage.journal = live.log.journal
             try:

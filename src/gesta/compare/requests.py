@@ -54,7 +54,7 @@ def remade(entries: Sequence[Entry], wanted: Wanted) -> Sent[HttpModel]:
 
 
 def compared(entries: Sequence[Entry], wanted: Wanted) -> Difference:
-    """Rebuild a request and the one before it, and return how they differ. Raises as `remade` does."""
+    """Rebuild a request and the request before it, and return how the two differ. Raises as `remade` does."""
     one = remade(entries, wanted)
     before = earlier(entries, one.seq)
     return difference(entries, one, _sent(entries, before, wanted) if before is not None else None)
@@ -80,7 +80,7 @@ def _sent(entries: Sequence[Entry], seq: int, wanted: Wanted) -> Sent[HttpModel]
 def _recorded(name: str) -> Formatter[Any]:
     """Return the formatter whose name is on record.
 
-    Raises BadAddress if it is a formatter of the user's own program.
+    Raises BadAddress if the formatter belongs to the user's own program.
     """
     short = name.partition("/")[0]
     known = [formatter(short)] if short in FORMATTERS else list(map(formatter, FORMATTERS))
@@ -93,7 +93,7 @@ def _recorded(name: str) -> Formatter[Any]:
 
 
 def request_facts(one: Sent[HttpModel], wanted: Wanted) -> dict[str, Any]:
-    """Return a request as a dict, as `gesta show --wire --json` prints it."""
+    """Return a request as a dict of facts, as `gesta show --wire --json` prints it."""
     wire, reached = one.model.wire(one.request), one.model.provider.name in PROVIDERS
     return {
         "request": one.seq,
@@ -109,7 +109,7 @@ def request_facts(one: Sent[HttpModel], wanted: Wanted) -> dict[str, Any]:
 
 
 def model_of(one: Sent[HttpModel], wanted: Wanted) -> Any:
-    """Return the model for which a request was built: the one that `wanted` names, otherwise the one in its header."""
+    """Return the model for which a request was built: the model that `wanted` names, or else the recorded model."""
     return one.model.name if wanted.model else one.header.model
 
 

@@ -71,7 +71,7 @@ def stored(content: Content) -> Any:
 def unwrapped(value: Any) -> Any:
     """Return a stored value without its `$dict` wraps.
 
-    The codec puts such a wrap around an object that looks like one of its own marks.
+    The codec puts such a wrap around an object that looks like a mark of the codec itself.
     """
     if isinstance(value, list):
         return [unwrapped(each) for each in value]
@@ -127,9 +127,9 @@ def difference(before: Entry, after: Entry, *, prompts: bool = True) -> Differen
 
 
 def _wrong_call(found: Difference) -> Difference | None:
-    """Return the difference between no error and an error of a call, if `found` contains it; otherwise `None`.
+    """Return the difference between a call without an error and one with an error, if `found` contains it; else `None`.
 
-    The error tells a person more than the call's changed status, which is also a difference.
+    That error tells a person more than the call's changed status, which is also a difference.
     """
     path, after = found.path, found.after
     if path == "$.meta" and isinstance(after, dict) and "error" in after:

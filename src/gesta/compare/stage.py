@@ -93,7 +93,7 @@ class Stage:
         return self.recorded[self.done] if self.done < len(self.recorded) else None
 
     def now(self) -> datetime:
-        """Return the time of the next recorded entry, or of the last one at the end.
+        """Return the time of the next recorded entry; after the last one, the time of the last one.
 
         This is the clock of the replay.
         """
@@ -127,10 +127,10 @@ class Stage:
         self._rows.append(row)
 
     async def append(self, batch: Batch) -> int:
-        """Compare the entries of a batch with the recorded ones, and add those that are equal.
+        """Compare the entries of a batch with the recorded ones, and add the entries that are equal.
 
-        Returns the seq of the last replayed entry. Raises WriteFailed at the first difference, and if the lease is that
-        of an earlier simulated process.
+        Returns the seq of the last replayed entry. Raises WriteFailed at the first difference, and if the lease belongs
+        to an earlier simulated process.
         """
         if self.stopped or batch.head != self.done or batch.lease.epoch != self._epoch:
             raise self.stop()
@@ -159,9 +159,9 @@ class Stage:
         return rows[:limit]
 
     async def runs(self, session: str | None = None, name: str | None = None) -> list[RunRow]:
-        """Return the row of the replayed run.
+        """Return the row of the replayed run in the table of runs, as the only element of a list.
 
-        It exists before the first entry, because the code looks the run up by id.
+        The row exists before the run's first entry, because the code looks the run up by id.
         """
         opened, at = self.opened, utc_text(self.recorded[0].at)
         row = RunRow(self.run, opened.session, opened.name, opened.record, opened.parent_run, at, self.done, at, 1)
@@ -211,7 +211,7 @@ class Stage:
         return None
 
     async def get_blob(self, run: str, name: str) -> BlobRow:
-        """Return a blob by name. Raises BrokenRecord if no replayed entry has it."""
+        """Return a blob by name. Raises BrokenRecord if no replayed entry has a blob of that name."""
         if name not in self._blobs:
             raise BrokenRecord("replay", f"run {run!r} has no blob {name!r}")
         return self._blobs[name]
@@ -234,7 +234,7 @@ class Stage:
         return found
 
     def _key(self, entry: Entry) -> str:
-        """Return the key of the letter for an entry. The key of a late tool result names its last attempt."""
+        """Return the key of the letter for an entry. The key for a late tool result names the call's last attempt."""
         of = entry.content.call if isinstance(entry.content, ToolResultContent) else None
         tried = [
             each.seq for each in self.recorded if isinstance(each.content, AttemptContent) and each.content.of == of
@@ -267,7 +267,7 @@ class Stage:
     def answer(self) -> tuple[Recorded, ChatCompletionContent]:
         """Return the model's recorded answer, which must be the next recorded entry.
 
-        Raises WriteFailed if it is not.
+        Raises WriteFailed if the next recorded entry is something else.
         """
         entry = self.next
         if entry is None:
@@ -288,9 +288,9 @@ class Stage:
         return entry.content
 
     async def result(self, attempt: int) -> ToolResultContent:
-        """Return the result of an attempt, after the replay has reached it.
+        """Return the result of an attempt, after the replay has reached the recorded result.
 
-        Raises WriteFailed if it cannot be reached.
+        Raises WriteFailed if the replay cannot reach it.
         """
         entry = self._results.get(attempt)
         if entry is None or not await self.comes(entry.seq - 1):
@@ -301,8 +301,8 @@ class Stage:
     def called(self, attempt: int) -> list[tuple[str, str, str]]:
         """Return the agents that a tool called in an attempt, each as name, task and part.
 
-        The part is the last piece of the child run's name, which the tool chose; it is empty if the name is only
-        numbered.
+        The part is the last piece of the child run's name, which the tool chose; it is empty if that piece is only a
+        number.
         """
         found = []
         for edge in self.recorded:
@@ -346,7 +346,7 @@ class Stage:
 
 
 class NoTables:
-    """The database connection of a transactional tool in a replay. It runs no statement."""
+    """The database connection of a transactional tool in a replay. Statements given to it are not run."""
 
     def __call__(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Return no rows, without running the statement."""

@@ -41,7 +41,7 @@ def changed(text: str, steps: Sequence[str], value: Any) -> str:
     """Return a JSON text with one value replaced.
 
     Args:
-        steps: the keys and list indexes that lead to the value. If the last one is a missing key, it is added.
+        steps: the keys and list indexes that lead to the value. If the last step is a missing key, that key is added.
 
     Raises:
         LookupError: there is no such value; the message shows the value in which it was looked for.

@@ -239,7 +239,7 @@ class FormatterContract:
 
 
 def answered(messages: Sequence[Message]) -> None:
-    """Check that each call has exactly one result: directly after the calls, and in their order."""
+    """Check that each call has exactly one result: directly after the message with the calls, in their order."""
     due: list[str] = []
     used: set[str] = set()
     for message in messages:

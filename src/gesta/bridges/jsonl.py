@@ -1,10 +1,10 @@
 """Exports a record as lines of JSON that keep every id, seq and digest, and imports such a file.
 
 A record is the store of all runs, and a run is a list of entries. A fork is a run that continues another run, its base,
-and shares the base's first entries. The seq of an entry is its number in its run, and its digest a hash of the run up
-to it. An import reads the file twice. The first pass checks the file to its end and compares it with the entries on
-record; the second pass writes. A run whose entries differ from those on record is refused. Export and import hold a
-page of entries in memory, never a whole run.
+and shares the base's first entries. The seq of an entry is its number in its run, and its digest is a hash of the
+run's entries up to this one. An import reads the file twice. The first pass checks the file to its end and compares it
+with the entries on record; the second pass writes. A run whose entries differ from those on record is refused. Export
+and import hold a page of entries in memory, never a whole run.
 """
 
 from base64 import b64encode

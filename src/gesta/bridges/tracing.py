@@ -33,8 +33,8 @@ async def tracing(
     """Send the spans of a record while the block runs: first those not sent yet, then new ones as they appear.
 
     Args:
-        endpoint: base address of the receiver; by default OTEL_EXPORTER_OTLP_ENDPOINT. Without either, nothing is sent
-            and the block gets `None`.
+        endpoint: base address of the receiver; by default OTEL_EXPORTER_OTLP_ENDPOINT. If neither is set, nothing is
+            sent and the block gets `None`.
         headers: headers of each request, in addition to those of OTEL_EXPORTER_OTLP_HEADERS. They are secrets: their
             values appear in no log, error or record.
         content: whether spans contain the texts of messages, calls and results; by default as

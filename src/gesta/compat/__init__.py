@@ -1,7 +1,7 @@
 """Packages with the names and the behaviour of other agent systems, so that programs written for them run on Gesta.
 
-They may import every part of the library, but not the programs that are built on it, such as the command line and the
-server. CONTRIBUTING.md lists both.
+These packages may import every part of the library, but not the programs that are built on it, such as the command line
+and the server. CONTRIBUTING.md lists both.
 """
 
 ORDER = ("agent_catalog", "langchain", "kodeagent", "trustgraph", "langroid", "forms")

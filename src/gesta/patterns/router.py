@@ -2,8 +2,8 @@
 
 The router first asks a model for the type of the task, and then for one of the patterns that suit this type. If there
 is only one option, no model is asked. If no usable answer comes, the type is `general`, and the pattern is the first
-one that suits. Both choices are recorded as entries of kind `decision` with all candidates, and the run of the chosen
-pattern names the decision as its cause.
+one that suits. The chosen type and the chosen pattern are recorded as entries of kind `decision` with all candidates,
+and the run of the chosen pattern names the decision as its cause.
 """
 
 import json

@@ -53,7 +53,7 @@ def assembled(
     work: bool,
     beside: Callable[[Service], BaseRoute] | None = None,
 ) -> tuple[Starlette, Service]:
-    """Return the application that `app` returns, and its service. Call the service's `drain` before the server ends.
+    """Return a new application, as `app` does, and its service. Call the service's `drain` before the server ends.
 
     Args:
         beside: returns one more route, given the service.

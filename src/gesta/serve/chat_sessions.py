@@ -1,9 +1,10 @@
-"""Finds the session that a chat completion continues. Its client sends the whole conversation and names no session.
+"""Finds the session that a chat completion continues.
 
-A session is one recorded conversation, and the record is the store of all of them. Earlier conversations of the same
-client are found by their first message. One of them is continued if the record contains the messages that the client
-sends. Any other conversation begins a new session, and its earlier messages are recorded as history. So no client can
-read the conversation of another client, and an edited message begins a new session.
+The client of a chat completion sends the whole conversation and names no session. A session is one recorded
+conversation, and the record is the store of all of them. Earlier conversations of the same client are found by their
+first message. One of them is continued if the record contains the messages that the client sends. Any other
+conversation begins a new session, and its earlier messages are recorded as history. So no client can read the
+conversation of another client, and an edited message begins a new session.
 """
 
 import hashlib

@@ -12,7 +12,7 @@ NUMBER = re.compile(r"\d{1,15}", re.ASCII)
 
 
 class Number(Convertor[int]):
-    """A number as a part of a path."""
+    """Reads numbers in the paths of addresses, and writes them there."""
 
     regex = "[0-9]{1,15}"
 

@@ -215,7 +215,7 @@ def _made(entries: Sequence[Entry], wanted: Wanted) -> Made:
 
 
 def _indented(made: Made) -> tuple[dict[str, Any], str]:
-    """Return the facts about a request as its provider gets it, and its indented body."""
+    """Return the facts about a request as its provider gets it, and the request's body as indented JSON."""
     facts = request_facts(made.one, made.wanted)
     return facts, json_harmless(json.dumps(facts.pop("body"), indent=2, ensure_ascii=False))
 

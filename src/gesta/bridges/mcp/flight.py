@@ -1,9 +1,9 @@
 """A flight is one call at a server, in a task of its own, so that it can be held open while a person is asked.
 
-A server can ask in two ways. It may return its questions as the result of the call. The server has then done nothing
-yet, and any process can repeat the call with the answers. Or it may send a request during the call. Then the server may
-have done something already, so this process holds the call open. If that call is lost, its outcome is in doubt (nobody
-knows whether it happened), and a tool with effects is not called again automatically.
+A server can ask in two ways. The server may return its questions as the result of the call. The server has then done
+nothing yet, and any process can repeat the call with the answers. Or the server may send a request during the call.
+Then the server may have done something already, so this process holds the call open. If that call is lost, its outcome
+is in doubt (nobody knows whether it happened), and a tool with effects is not called again automatically.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,8 @@
 """A link is one connection to a server, kept by a task of its own. A link begins once and ends once.
 
 The task is shielded from cancellation, because it outlives the turns that use the connection; it ends when `close` is
-called. Its failure is stored, not raised. The link also ends if the server ends; the next call then makes a new link.
+called. A failure in the task is stored, not raised. The link also ends if the server ends; the next call then makes a
+new link.
 """
 
 import logging

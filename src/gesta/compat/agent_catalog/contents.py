@@ -236,7 +236,7 @@ class AssistantContent(BaseContent, kinds.AssistantContent, frozen=True, kw_only
 
 
 class EdgeContent(BaseContent, kinds.EdgeContent, frozen=True, kw_only=True):
-    """A unit of work called another unit, or handed over to it."""
+    """A call from one unit of work (such as an agent) to another unit, or a hand-over to the other unit."""
 
 
 class BeginContent(BaseContent, kinds.BeginContent, frozen=True, kw_only=True):

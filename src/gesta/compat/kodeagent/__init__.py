@@ -1,4 +1,7 @@
-"""KodeAgent's history formatters, messages and models under its own names. They work on every run of Gesta."""
+"""KodeAgent's history formatters, messages and models under its own names.
+
+The formatters work on every run of Gesta.
+"""
 
 from gesta.compat.kodeagent.history_formatter import (
     CODE_ACT_PSEUDO_TOOL_NAME,

@@ -1,8 +1,8 @@
 """LangChain's messages as data, with its names, fields and defaults, and the base class of all classes in this package.
 
 The other classes, in `agents`, are actions (requests to run a tool), steps (an action and its observation) and finishes
-(final answers). LangChain need not be installed. Its own objects are accepted wherever these classes are accepted: see
-`taken` in `agents`. An "lc form" is LangChain's JSON form of an object, as its `dumps` writes it.
+(final answers). LangChain need not be installed. LangChain's own objects are accepted wherever these classes are
+accepted: see `taken` in `agents`. An "lc form" is LangChain's JSON form of an object, as its `dumps` writes it.
 """
 
 import json

@@ -1,7 +1,7 @@
 """Langroid: chat agents, tasks, tool messages, and the documents (messages with metadata) that agents exchange.
 
-`import gesta.compat.langroid as lr` replaces `import langroid as lr`. It has those of Langroid's names that Gesta
-implements.
+`import gesta.compat.langroid as lr` replaces `import langroid as lr`. Only those of
+Langroid's names exist that Gesta implements.
 """
 
 from gesta.compat.langroid import agent, exceptions, language_models, mytypes, utils

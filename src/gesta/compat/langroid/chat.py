@@ -138,11 +138,11 @@ class ChatAgent(Agent):
         return other
 
     async def llm_response_forget_async(self, message: str) -> ChatDocument | None:
-        """Return the model's answer to a message, then hide both from the history."""
+        """Return the model's answer to a message, and hide the message and the answer from the history."""
         return await Agent.llm_response_async(self, message)
 
     def llm_response_forget(self, message: str) -> ChatDocument | None:
-        """Return the model's answer to a message, then hide both from the history."""
+        """Return the model's answer to a message, and hide the message and the answer from the history."""
         return self.wait_for(lambda: self.llm_response_forget_async(message), "llm_response_forget_async")
 
     async def _spoken(self, message: Said) -> ChatDocument | None:

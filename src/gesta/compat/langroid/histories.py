@@ -69,7 +69,7 @@ class Histories(Working):
         self.wait_for(lambda: self._replace_history(messages), "clear_history_async")
 
     async def _replace_history(self, messages: Sequence[Message]) -> None:
-        """Hide the history, and write these messages instead. A first system message becomes the agent's own."""
+        """Hide the history, and write these messages instead. A system message at their start becomes the agent's."""
         if messages and messages[0].role == "system":
             self.config.system_message, messages = messages[0].text, messages[1:]
         await self.clear_history_async(1)
@@ -111,7 +111,7 @@ class Histories(Working):
         self.wait_for(lambda: self.clear_history_async(1), "clear_history_async")
 
     def clear_history(self, start: int = -2, end: int = -1) -> None:
-        """Hide messages `start` to `end` inclusive. The first is never hidden. Negative numbers count from the end."""
+        """Hide messages `start` to `end` inclusive. Message 0 is never hidden. Negative numbers count from the end."""
         self.wait_for(lambda: self.clear_history_async(start, end), "clear_history_async")
 
     async def clear_history_async(self, start: int = -2, end: int = -1) -> None:

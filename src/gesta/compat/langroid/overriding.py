@@ -20,7 +20,7 @@ SEVERAL = "entity_responders"
 
 
 async def respond(agent: Any, entity: Entity, msg: Said) -> ChatDocument | None:
-    """Return the response of the agent, its model or the user to a message, as a `ChatDocument`.
+    """Return the response of `entity` (the agent, its model or the user) to a message, as a `ChatDocument`.
 
     A class may override `llm_response` or `llm_response_async`, for example. Of two such methods, the one that the most
     specific class overrides is called.
@@ -44,7 +44,7 @@ def restart(agent: Any) -> None:
 
 
 def overrides(agent: object, *names: str) -> bool:
-    """Return whether a subclass or a program has replaced any of these methods."""
+    """Return whether a subclass or a program has replaced any of the methods in `names`."""
     owners = [next((cls for cls in type(agent).__mro__ if name in vars(cls)), object) for name in names]
     return any(not is_ours(cls) for cls in owners) or any(name in vars(agent) for name in names)
 

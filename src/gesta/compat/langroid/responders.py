@@ -138,7 +138,7 @@ class Agent(Messages):
         return self.to_ChatDocument(await called(method, doc) if own else method(doc), chat_doc=doc)
 
     def llm_response(self, msg: Said = None) -> ChatDocument | None:
-        """Return the model's answer to a message, then hide both from the history; `None` if it does not answer."""
+        """Return the model's answer to a message; `None` without one. Both texts are then hidden from the history."""
         return self.wait_for(lambda: self.llm_response_async(msg), "llm_response_async")
 
     async def llm_response_async(self, msg: Said = None) -> ChatDocument | None:
@@ -377,7 +377,7 @@ class Agent(Messages):
         return sys.stdin is not None and sys.stdin.isatty()
 
     def _refused(self, context: RunContext, calls: Sequence[OpenCall]) -> list[Entry]:
-        """Refuse several calls of one reply if only one is allowed, or if any of them ends or redirects the task."""
+        """Refuse several calls of one reply if only one is allowed or one ends or redirects the task. Return errors."""
         steers = [call for call in calls if effect_of_class(self.llm_tools_map.get(call.name, type(None))) is not None]
         if len(calls) > 1 and (steers or not self.config.allow_multiple_tools):
             return responding.refuse(context, calls, ONE_TOOL)

@@ -222,7 +222,7 @@ def _elsewhere(entry: Entry) -> set[Key]:
 
 
 def _edge(state: State, entry: Entry, content: kinds.EdgeContent) -> None:
-    """Mark the place for a sub-task's rows. If the previous message has no recipient, the sub-task becomes it."""
+    """Mark the place for a sub-task's rows. A previous message without a recipient gets the sub-task's name."""
     for row in _rows(state, entry):
         if content.dest and not row.fields.recipient:
             fields = replace(row.fields, recipient=content.dest[-1])

@@ -2,7 +2,7 @@
 
 A tool message is a tool call as data, and a document is a message that may contain several. Enabling a tool also finds
 its handler: a method of the agent with the tool's name, or else the method `handle` or `response` of the tool. A
-handler may be async. It may have parameters for the agent, the document, and the `Context` of the call.
+handler may be async. A handler may have parameters for the agent, the document, and the `Context` of the call.
 """
 
 import inspect

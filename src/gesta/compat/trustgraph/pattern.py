@@ -1,7 +1,7 @@
 """A pattern and its turn in one object, which has the methods of `PatternBase` and those of a workflow.
 
-Its `emit_` methods need no flow and no URIs: `await self.emit_iteration(1, act)`. New code does not need this class: a
-workflow, an async function that gets the same methods as an argument, does the same.
+The `emit_` methods of this object need no flow and no URIs: `await self.emit_iteration(1, act)`. New code does not need
+this class: a workflow, an async function that gets the same methods as an argument, does the same.
 """
 
 from typing import Any

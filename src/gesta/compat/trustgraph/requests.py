@@ -1,7 +1,8 @@
 """TrustGraph's messages (requests to an agent, and its responses), and functions that make them from a record.
 
-`to_json` and `from_json` follow TrustGraph's rules. JSON of a response leaves out empty members, except its two flags.
-The type of a response is read from `message_type` or from the older `chunk_type`, and is written as `message_type`.
+`to_json` and `from_json` follow TrustGraph's rules. JSON of a response leaves out empty members, except
+`end_of_message` and `end_of_dialog`. The type of a response is read from `message_type` or from the older `chunk_type`,
+and is written as `message_type`.
 
 A request contains the whole history, because TrustGraph's services store no history. Gesta stores the history in the
 record, as the entries of a run. A turn is the work on one question. `request_of` makes a request from the entries of a
@@ -159,7 +160,7 @@ class AgentResponse(Struct, kw_only=True):
         return msgspec.json.decode(text, type=cls)
 
     def to_json(self) -> str:
-        """Return the response as JSON text. Empty members are left out, except the two flags."""
+        """Return the response as JSON text. Empty members are left out, except `end_of_message` and `end_of_dialog`."""
         given = msgspec.to_builtins(self)
         kept = {name: value for name, value in given.items() if value not in ("", None, []) and name != "chunk_type"}
         return msgspec.json.encode(kept).decode()

@@ -1,4 +1,4 @@
-"""A client's call of an agent as a tool. Its turn runs in a task of the record, so it outlives the client's connection.
+"""A client's call of an agent as a tool. The turn runs in a task of the record, so it outlives the connection.
 
 The record is the store of all runs. A turn is one message to an agent and all the work up to its answer.
 

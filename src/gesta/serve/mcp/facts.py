@@ -1,6 +1,7 @@
-"""The tools by which an assistant reads a record. They return the rows that the commands of these names print as JSON.
+"""The tools by which an assistant reads a record.
 
-The docstring of each class below is the description of the tool that the assistant's model reads.
+Each tool returns the rows that the command of its name (`gesta show`, …) prints as JSON. The docstring of each class
+below is the description of the tool that the assistant's model reads.
 """
 
 from collections.abc import Awaitable, Callable

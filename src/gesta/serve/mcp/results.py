@@ -1,8 +1,8 @@
 """Makes the results of tool calls for the client: from the outcome of a turn, or from an error.
 
 A turn is one message to an agent and all the work up to its answer. Only an answer is a plain result. Any other
-outcome, including that of a turn that waits, has `isError`, so that no client takes it for an answer. Its text says
-what to do, and its structured content says the same for programs.
+outcome, including that of a turn that waits, has `isError`, so that no client takes it for an answer. The text of such
+a result says what to do, and its structured content says the same for programs.
 """
 
 from typing import Any

@@ -12,7 +12,7 @@ from gesta.cli.options import AnswerOptions, ApproveOptions, CancelOptions, Reso
 def approve(options: ApproveOptions) -> None:
     """Allow a call that waits for a person, or --deny it.
 
-    This only writes the answer to the run's inbox; `gesta resume` continues the run.
+    The command only writes the answer to the run's inbox; `gesta resume` continues the run.
 
     Nothing checks the name in --by: a model with a shell can approve its own calls. If the agent's file has an object
     named `approver`, such as a gesta.decide.approval.SignedApprovals, an answer without a token does not count.
@@ -26,7 +26,7 @@ def approve(options: ApproveOptions) -> None:
 def answer(options: AnswerOptions) -> None:
     """Answer a question that a run waits for.
 
-    This only writes the answer to the run's inbox; `gesta resume` or `gesta work` continues the run.
+    The command only writes the answer to the run's inbox; `gesta resume` or `gesta work` continues the run.
     """
     from gesta.cli import letters
 
@@ -37,7 +37,8 @@ def answer(options: AnswerOptions) -> None:
 def resolve(options: ResolveOptions) -> None:
     """Record what became of a call whose outcome is unknown.
 
-    done: the effect happened; --result is what the model reads. failed: it did not happen. retry: try the call again.
+    done: the effect happened; --result is what the model reads. failed: the effect did not happen. retry: try the call
+    again.
     """
     from gesta.cli import letters
 

@@ -24,8 +24,9 @@ def replay(options: ReplayOptions) -> int:
 def fork(options: ForkOptions) -> int:
     """Continue a run from an earlier entry, with changes.
 
-    The entries up to there are shared with the run and take no space. A call that is on record gets its recorded
-    result. Any other call runs only if its tool is pure or named by --live. Otherwise the fork waits there.
+    The entries up to that entry are shared with the run and take no space. A call that is on record gets its recorded
+    result. Any other call runs only if its tool is pure or named by --live. Otherwise the fork waits for approval of
+    that call.
     """
     from gesta.cli import compared
 

@@ -22,7 +22,8 @@ def sessions(options: SessionsOptions) -> None:
 def find(options: FindOptions) -> None:
     """Find words in messages, tool calls, results and answers.
 
-    It searches what people sent and were shown, what models wrote and thought, and arguments and results of calls.
+    The command searches what people sent and were shown, what models wrote and thought, and arguments and results of
+    calls.
     """
     from gesta.cli import search
 

@@ -55,8 +55,8 @@ def verify(options: VerifyOptions) -> int:
     Every entry is checked against the chain of digests of its run. If something was changed, the command says where,
     and the exit code is 1.
 
-    Whoever can write the file can cut off its end, or compute a new chain. This is found only by comparing the record
-    with heads that --keep wrote earlier to a place where that person cannot write: --head FILE.
+    Whoever can write the file can cut off its end, or compute a new chain. Such a change is found only by comparing the
+    record with heads that --keep wrote earlier to a place where that person cannot write: --head FILE.
     """
     from gesta.cli import files
 

@@ -12,8 +12,8 @@ from gesta.cli.talk import Stop
 def serve(options: ServeCommandOptions) -> int:
     """Serve agents over HTTP, for pages and for chat clients.
 
-    Clients written for OpenAI's API can use the server too. It ends on SIGTERM or Ctrl-C: running turns stay open, and
-    continue at the next start, or in another process.
+    Clients written for OpenAI's API can use the server too. The server ends on SIGTERM or Ctrl-C: running turns stay
+    open, and continue at the next start, or in another process.
     """
     if options.read and options.agents:
         raise Stop("--read serves the record alone. Leave the agents out, or leave out --read.")

@@ -27,7 +27,8 @@ def adopt(options: AdoptOptions) -> int:
 
     In a copy, turns that were open when it was made start no call with effects, because the original record may
     continue them. Adopt the copy only if the original, and every other copy, is no longer used. First check what the
-    original did after the copy was made: this copy does not know it, and its turns would do it a second time.
+    original did after the copy was made: the copy does not know these actions, and its turns would do them a second
+    time.
 
     With RUN, a mirror that `gesta push` made, or a run that was moved away, is continued in this record, with the runs
     above and below it. Use this if the other record is lost.
@@ -42,9 +43,10 @@ def gone(options: GoneOptions) -> int:
     """Declare that a process has ended, if Gesta cannot find out.
 
     A call with effects is not tried a second time while the process of the first attempt may still run. Only the
-    machine of that process knows this. Before you declare it, make sure that the process has ended, with everything
-    that it started. A process that runs on this machine cannot be declared to have ended: the exit code is 1. Without
-    PROCESS, the command lists the processes that hold a run or have tried a call without a result.
+    machine of that process knows whether it runs. Before you declare that a process has ended, make sure that the
+    process has ended, with everything that it started. A process that runs on this machine cannot be declared to have
+    ended: the exit code is 1. Without PROCESS, the command lists the processes that hold a run or have tried a call
+    without a result.
     """
     from gesta.cli import claims
 

@@ -30,8 +30,8 @@ class WhyOptions(OnRecord):
 def why(options: WhyOptions) -> None:
     """Show what an answer was made from, back to its question.
 
-    It lists entries from the Question to the Conclusion. Each line has the seq of an entry, and the entries that this
-    entry was made from.
+    The command lists entries from the Question to the Conclusion. Each line has the seq of an entry, and the entries
+    that this entry was made from.
     """
     from gesta.cli import chains
 

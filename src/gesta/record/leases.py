@@ -3,8 +3,8 @@
 A record is the store of all runs. A run is the recorded conversation or task of one agent. The lease of a child run is
 kept until its parent run is released. So a run that calls the same agent many times acquires the lease of that child
 run once, which saves two commits for each call. No other process has to write the child run meanwhile, and sending
-letters to it needs no lease. If the turn of the child run stays open, its lease is released with it, because another
-process may have to continue the turn.
+letters to it needs no lease. If the turn of the child run stays open, the lease of the child run is not kept, because
+another process may have to continue the turn.
 """
 
 from collections.abc import AsyncIterator, Callable

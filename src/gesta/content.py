@@ -88,7 +88,8 @@ class Forked(Struct, frozen=True, kw_only=True, omit_defaults=True):
     seq: int
     """Seq of the last entry that the fork shares; 0 if it shares no entry."""
     digest: str = ""
-    """Digest of that entry, in hex; the digest of the fork's first own entry is computed from it."""
+    """Digest of the last shared entry, in hex. The digest of the fork's first own entry is computed from this
+    digest."""
     live: list[str] | None = None
     """Names of tools with effects that the fork may really call, if the base has no result for the call. Pure tools may
     always be called."""

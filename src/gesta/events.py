@@ -141,7 +141,7 @@ class ObservationEvent(AnyEvent, frozen=True, kw_only=True, tag="observation"):
 
 
 class AnswerEvent(AnyEvent, frozen=True, kw_only=True, tag="answer"):
-    """The answer, or the next words of it."""
+    """The whole answer of a turn, or its next words while the model generates it."""
 
     type: ClassVar[Literal["answer"]] = "answer"
 
@@ -237,7 +237,7 @@ class Broadcast(Struct, eq=False, weakref=True):
         self.listeners.append(listener)
 
     def leave(self, listener: Callable[[Event, int], None]) -> None:
-        """Remove a listener. If it was not added before, do nothing."""
+        """Remove a listener. If the listener was not added before, do nothing."""
         if listener in self.listeners:
             self.listeners.remove(listener)
 

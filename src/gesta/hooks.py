@@ -19,10 +19,10 @@ Point = Literal["message", "request", "call", "answer"]
 
 
 class Refuse(Struct, frozen=True):
-    """The verdict that refuses the message, the request, the call or the answer.
+    """The verdict of a hook that refuses the message, request, call or answer which the hook was asked about.
 
-    If it refuses a call, the model reads `words` as the result. In all other cases the turn ends with reason `failed`
-    and `words` as its error message.
+    If a call is refused, the model reads `words` as the result of the call. In all other cases the turn ends with
+    reason `failed` and `words` as its error message.
     """
 
     words: str
@@ -77,7 +77,7 @@ class Asking(Struct, frozen=True):
     """The request to the model that is about to be sent. A hook allows or refuses it, or adds words to it."""
 
     number: int
-    """Number of the request in the turn, from 1. A repeated try of the same request keeps its number."""
+    """Number of the request in the turn, from 1. A repeated try of a request has the number of the first try."""
     message: str
     """The text that opened the turn: a person's message, or the task of a child run."""
 

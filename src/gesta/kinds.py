@@ -77,7 +77,7 @@ class AssistantContent(Base, frozen=True, kw_only=True, tag="assistant"):
 
 
 class RequestHeaderContent(Base, frozen=True, kw_only=True, tag="request-header"):
-    """Tools, instructions, model and settings. They apply to every later request, until another header is written."""
+    """Tools, instructions, model and settings. These apply to every later request, until the next request-header."""
 
     kind: ClassVar[Kind] = Kind.RequestHeader
     tools: list[dict[str, Any]] | None = None
@@ -96,13 +96,13 @@ class RequestHeaderContent(Base, frozen=True, kw_only=True, tag="request-header"
 
 
 class RequestContent(Base, frozen=True, kw_only=True, tag="request"):
-    """A model is about to be asked. The entry is durable before the first byte is sent."""
+    """A model is about to be asked. The entry is durable before the first byte of the request is sent."""
 
     kind: ClassVar[Kind] = Kind.Request
     header: int
     extends: int | None = None
-    """Seq of the request whose blocks this request repeats; `None` for the first one, or if all blocks were encoded
-    again."""
+    """Seq of the request whose blocks this request repeats; `None` for the run's first request, or if all blocks were
+    encoded again."""
     blocks: list[Any]
     """The added blocks (encoded messages). Each is `[[seq, ...], encoder]`, naming the entries to encode, or the
     encoded text."""

@@ -84,15 +84,15 @@ ROLES: Mapping[str, NodeType] = MappingProxyType({"finding": "Finding", "step": 
 """The type of node for the result of a span with this role. The result is the span's `end`, or an `assistant` in it."""
 
 SPEAKS = frozenset({Kind.Assistant, Kind.Plan, Kind.Decision, Kind.Question})
-"""Kinds of entries into which a completion without calls is turned. The explanation shows that entry in place of the
-completion. The `end` of a child run is treated in the same way."""
+"""Kinds of entries into which a completion without calls is turned. An explanation shows the entry made from the
+completion in place of the completion. The `end` of a child run is treated in the same way."""
 
 ASIDE = frozenset({"Thought", "Note", "Summary", "Artifact"})
 """Types of nodes that do not lead from a question to its answer."""
 
 GATHERED = frozenset({"PatternDecision", "Decomposition", "Plan", "Finding", "StepResult", "Synthesis"})
-"""Types of nodes that name all nodes they were made from. A node of another type names only the nearest ones: it leaves
-out nodes that one of its named nodes was itself made from."""
+"""Types of nodes that name all nodes they were made from. A node of another type names only the nearest nodes. It does
+not name a node if another node that it names was made from that node."""
 
 
 class Origin(Struct, weakref=True):

@@ -62,7 +62,10 @@ class Limits(Struct, frozen=True, kw_only=True, metaclass=Spelled):
 
 
 class Retry(Struct, frozen=True, kw_only=True, metaclass=Spelled):
-    """The rules for repeating a request that got no reply. Each try sends the same body and is stored as a request."""
+    """The rules for repeating a request that got no reply.
+
+    Each try sends the same body, and each try is stored as a `request` entry of its own.
+    """
 
     tries: int = 4
     """Number of tries in a row that may fail before the turn fails. Tries lost to a crash are not counted."""
@@ -76,7 +79,7 @@ class Retry(Struct, frozen=True, kw_only=True, metaclass=Spelled):
     """How often the model is told that its answer does not fit the agent's `output`, before the turn fails."""
 
     def wait_s(self, failed: int, asked_s: float | None = None) -> float:
-        """Return the seconds to wait before the next try: the rule's own wait, or the provider's if that is longer.
+        """Return the seconds to wait before the next try: by this rule, or as the provider asked if that is longer.
 
         Args:
             failed: number of failed tries in a row, from 1.

@@ -204,8 +204,8 @@ class Store(Protocol):
     async def append(self, batch: Batch) -> int:
         """Commit a batch and the batches beside it. Return the pos of the last row; rows get consecutive pos numbers.
 
-        If the call is cancelled before the commit has begun, the cancellation is raised and nothing is committed. If
-        the call is cancelled later, it returns normally.
+        If `append` is cancelled before the commit has begun, the cancellation is raised and nothing is committed. If
+        `append` is cancelled later, it returns normally.
 
         Raises:
             LeaseLost: for one of the batches the lease is no longer held, or `head` is not the seq of the run's last
@@ -249,7 +249,7 @@ class Store(Protocol):
         """
 
     def deliver(self, letter: Letter) -> bool:
-        """Put a letter into an inbox as `send` does, from any thread, even after the event loop or the store has ended.
+        """Put a letter into a run's inbox as `send` does, from any thread, even after the event loop or store ended.
 
         Returns the same as `send`, once the letter is committed. Raises the errors of `send`, and NoRecord if the
         record was deleted or existed in memory only.
@@ -272,10 +272,11 @@ class Store(Protocol):
         """
 
     async def release(self, lease: Lease) -> None:
-        """Release the lease of a run. A lease that is no longer held is ignored.
+        """Release the lease of a run. If this process no longer holds the lease, do nothing.
 
-        From the call on, this process no longer holds the lease, even if the call is cancelled or its commit fails. In
-        that case the next commit frees the lease for other processes; this process can acquire it again at once.
+        From the call of `release` on, this process no longer holds the lease, even if the call is cancelled or its
+        commit fails. In that case the next commit frees the lease for other processes; this process can acquire it
+        again at once.
         """
 
     async def holds(self, lease: Lease) -> bool:

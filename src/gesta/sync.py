@@ -84,7 +84,7 @@ class Span:
 class SyncStream(Generic[T]):
     """The events of one turn, as they happen. The turn advances only while the caller waits for the next event.
 
-    If the caller stops early, the turn runs to its end first; under `Policy(when_left="stop")` it stops instead.
+    If the caller stops early, the turn still runs to its end; under `Policy(when_left="stop")` the turn stops instead.
     """
 
     def __init__(self, work: Callable[[Listener], Awaitable[Outcome[T]]], *, stops: bool) -> None:

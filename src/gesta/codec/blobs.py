@@ -17,7 +17,7 @@ SALT = 16
 """The number of bytes in the salt of each blob."""
 
 REMEMBERED = 4096
-"""Number of values that one `Blobs` remembers. If a forgotten value comes again, it is stored a second time."""
+"""Number of values that one `Blobs` object remembers. A value that comes again after that is stored a second time."""
 
 
 def blob_name(salt: bytes, data: bytes) -> str:

@@ -15,7 +15,8 @@ _HEADERS = msgspec.json.Encoder()
 def seal(salt: bytes, content: str, annotations: str | None) -> bytes:
     """Return the digest (32 bytes) of the part of a row that can be erased: content and annotations.
 
-    When that part is erased, its digest stays. This function must never change: existing records depend on it.
+    When content and annotations are erased, this digest of them stays. This function must never change: existing
+    records depend on it.
     """
     return sha256(b"%b%b\0%b" % (salt, content.encode(), annotations.encode() if annotations else b"")).digest()
 

@@ -278,7 +278,7 @@ _PLAIN: tuple[tuple[Any, str, Callable[[Any], Any]], ...] = (
 def _plain(value: Any, *, deep: bool) -> tuple[str, Any]:
     """Return the mark for a value that JSON cannot hold, and the value in JSON types.
 
-    Methods of the value are called only here. `deep` says that it is nested too deeply for JSON.
+    No other function calls methods of the value. `deep` says that the value is nested too deeply for JSON.
     """
     with suppress(Exception):
         if deep:

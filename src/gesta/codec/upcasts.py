@@ -35,7 +35,7 @@ def _typed_members(members: dict[str, Any]) -> dict[str, Any]:
 
 
 def _unsummed(failed: Any) -> dict[str, Any]:
-    """Return the typed fields of a compaction without a summary (the error, the run) for the value in format 1."""
+    """Return the typed fields of a compaction without a summary (the error, the run) from its format 1 value."""
     return {"error": {"type": "summary", "message": failed["reason"]}, "run": failed["run"]}
 
 

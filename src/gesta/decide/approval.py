@@ -67,7 +67,7 @@ class Asked(Struct, frozen=True, kw_only=True):
 
     @property
     def args_digest(self) -> str:
-        """SHA-256 of the canonical arguments, in hex. The approval-request stores the same digest."""
+        """SHA-256 of the call's arguments as canonical JSON, in hex. The approval-request stores the same digest."""
         return digest_of(self.args)
 
 
@@ -181,7 +181,7 @@ class SignedApprovals:
         self._keys = {name: _checked_key(name, key) for name, key in keys.items()}
 
     def __eq__(self, other: object) -> bool:
-        """Return whether both have the same keys for the same names."""
+        """Return whether the other object is a `SignedApprovals` with the same keys for the same names."""
         return isinstance(other, SignedApprovals) and self._keys == other._keys
 
     def __hash__(self) -> int:

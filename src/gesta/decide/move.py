@@ -107,7 +107,7 @@ Decider = Callable[[Agent, RunState], Move | None]
 
 
 def decide(agent: Agent, state: RunState) -> Move:
-    """Return the next move of the open turn. The function has no effects, and reads only its arguments."""
+    """Return the next move of the open turn. The move follows from the arguments alone, and nothing is written."""
     turn = state.turn
     assert turn is not None and turn.reason is None, "there is no open turn to decide in"
     if turn.assistant is not None:
@@ -307,7 +307,7 @@ def _empty(agent: Agent, turn: Turn) -> Finish | None:
 
 
 def asks_again(agent: Agent, turn: Turn) -> bool:
-    """Return whether the last reply was empty and the policy allows asking again."""
+    """Return whether the model's last reply was empty and the policy allows asking the model again."""
     return 0 < turn.empty <= agent.policy.retry.empty
 
 
@@ -324,7 +324,7 @@ def _bounded(agent: Agent, turn: Turn) -> Finish | None:
 
 
 def _afford(agent: Agent, state: RunState) -> Wait | Finish | None:
-    """Return the move that ends the turn, or waits for a person, if its budget does not allow the next request.
+    """Return the move that ends the turn, or waits for a person, if the turn's budget does not allow the next request.
 
     Returns `None` if the budget allows it.
     """

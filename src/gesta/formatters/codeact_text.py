@@ -34,7 +34,7 @@ class CodeActReader(LineReader):
         super().__init__()
         self._code: list[str] | None = None
         self._row: list[str] = []
-        """The pieces of the last line of code, which is not complete yet."""
+        """The pieces of the last line of code in the reply so far, which is not complete yet."""
         self._end = END_TAG
         self._quoted = False
         """Whether a fenced block is open that is not run as code."""

@@ -33,7 +33,7 @@ class JsonReader:
         self._held = self._begun = False
 
     def feed(self, text: str) -> list[Delta]:
-        """Add the next piece of a reply. Return the text that precedes anything that may be a JSON object."""
+        """Add the next piece of a reply. Return its text for listeners, which ends where a JSON object may begin."""
         self._words.append(text)
         if self._held:
             return []

@@ -88,10 +88,10 @@ class Action:
         self.name: list[str] = []
         self.args: list[str] | None = None
         self.value = Bracketed("{")
-        """Finds the arguments. They may also follow the name on the same line."""
+        """Finds the arguments of the action, which may also follow its name on the same line."""
 
     def begin_args(self) -> None:
-        """End the name of the action: the text that follows belongs to its arguments."""
+        """End the name of the action. The text of the reply that follows belongs to the action's arguments."""
         self.args, self.value = [], Bracketed("{[")
 
     def add(self, text: str) -> None:

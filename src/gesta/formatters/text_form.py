@@ -44,7 +44,8 @@ def marker(words: Sequence[str]) -> re.Pattern[str]:
 class Words:
     """A text that is shown to listeners while it arrives.
 
-    Blanks and an opening fence at its end are held back. They are shown when more text follows, and dropped otherwise.
+    Blanks and an opening code fence at the end of the text are held back. What is held back is shown when more text
+    follows, and dropped otherwise.
     """
 
     def __init__(self) -> None:
@@ -82,7 +83,7 @@ class Words:
         return ""
 
     def end(self) -> bool:
-        """Drop the text that is held back. Return whether an opening fence was in it."""
+        """Drop the text that is held back. Return whether the dropped text contained an opening code fence."""
         held, self._held, self._fenced = self._held, [], False
         return any("`" in text for text in held)
 
@@ -98,15 +99,15 @@ class LineReader(ABC):
     def __init__(self) -> None:
         self.part = "start"
         self.cut: int | None = None
-        """Number of characters before the text that the model should not have written; `None` if there is no such
-        text."""
+        """Index in the reply of text that the model should not have written, such as a result that it made up; `None`
+        if there is no such text."""
         self.before, self.thought, self.answer = Words(), Words(), Words()
         self._wrapped = False
         """Whether a fence around the parts is open."""
         self._line = ""
         """The beginning of a line that may still become a marker; empty if there is none."""
         self._inside = False
-        """Whether the next text continues a line of which a part was already passed on."""
+        """Whether the next piece continues a line whose beginning was already passed on."""
         self._marked = False
         """Whether only blanks have followed the last marker so far."""
         self._read = 0
@@ -240,7 +241,7 @@ class LineReader(ABC):
     def _tell(self, part: str, text: str) -> None:
         """Collect text of a part for the listener.
 
-        Text before the first marker is not collected, because it is not known which part it is.
+        Text before the first marker is not collected, because it is not known to which part this text belongs.
         """
         if part != "start":
             self._fresh["text" if part == "answer" else "thought"].append(text)

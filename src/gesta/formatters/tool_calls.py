@@ -73,7 +73,7 @@ class ToolCalls:
     name = "tool-calls/1"
 
     def start(self) -> State:
-        """Return the state before the first segment."""
+        """Return the formatter's state before the first segment."""
         return State(most=MOST)
 
     def format(self, entries: Sequence[Entry], state: State) -> list[Message]:

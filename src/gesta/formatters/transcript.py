@@ -21,7 +21,7 @@ class Transcript:
     name = "transcript/1"
 
     def start(self) -> State:
-        """Return the state before the first segment."""
+        """Return the formatter's state before the first segment."""
         return State()
 
     def format(self, entries: Sequence[Entry], state: State) -> list[Message]:

@@ -53,9 +53,9 @@ class ToolQuestion(Struct, frozen=True):
 class NeedsAnswer(BaseException):
     """A tool raises this if it cannot continue before a person has answered.
 
-    The turn waits; then the tool is called again.
+    The turn waits for the answer; then the tool is called again, in a new attempt.
 
-    That attempt finds the answers in `Context.answers`, and the given `state` in `Context.state`. The tool must not
+    The new attempt finds the answers in `Context.answers`, and the given `state` in `Context.state`. The tool must not
     have had an effect before it raises this, or the state must tell the next attempt what has happened. This exception
     is no error; do not catch it.
     """
@@ -103,8 +103,8 @@ class Context(Struct, Generic[D], frozen=True, kw_only=True):
     session: str
     user: str | None
     key: str
-    """Idempotency key, 64 hex digits, for services that ignore a repeated request. It is the same in every attempt of
-    this call, until it is declared void by `NotDone`, and different in any other call."""
+    """Idempotency key, 64 hex digits, for services that ignore a repeated request. The key is the same in every attempt
+    of this call, until `NotDone` declares it void. Any other call has another key."""
     explain_id: str
     """Id of the entry that represents this call in explanations of answers."""
     streaming: bool
@@ -167,7 +167,7 @@ class Done(Struct, frozen=True):
 
 
 class NotDone(Struct, frozen=True):
-    """Answer of a `reconcile` function: the effect did not happen. It counts only after the attempt has ended."""
+    """Answer of a `reconcile` function: the effect did not happen. It is believed once the attempt has ended."""
 
     void: bool = False
     """Whether the idempotency key can never have an effect any more, as after a cancelled order. Then the answer is

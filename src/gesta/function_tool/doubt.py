@@ -56,8 +56,8 @@ def in_doubt(failure: BaseException, certain: tuple[type[BaseException], ...] = 
 
     Args:
         certain: further exception classes that mean that no effect happened, according to the tool's author.
-        again: whether an earlier attempt may have had the effect. If so, it is in doubt even if this attempt sent
-            nothing.
+        again: whether an earlier attempt may have had the effect. If so, the effect is in doubt even if this attempt
+            sent nothing.
     """
     weak = False
     for each in _chain(failure):

@@ -25,7 +25,9 @@ class OpenSource(Protocol):
         """Whether the source keeps unfinished calls open, because their turns wait for a person's answer."""
 
     async def offered(self, source: Any, agent: Any, *, again: bool = False) -> Sequence[Tool]:
-        """Return the tools that the source offers now. While they do not change, the same objects are returned.
+        """Return the tools that the source offers now.
+
+        The same objects are returned as long as the tools do not change.
 
         Args:
             source: the source as the agent describes it. Several descriptions with one open source may choose different
@@ -47,7 +49,7 @@ class OpenSource(Protocol):
 
 @runtime_checkable
 class ToolSource(Protocol):
-    """A description of a source, as agents have it among their tools. It is frozen and does no I/O."""
+    """A description of a source, as agents have it among their tools. The description is frozen and does no I/O."""
 
     @property
     def shared_by(self) -> Hashable:

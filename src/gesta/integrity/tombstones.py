@@ -19,9 +19,9 @@ from gesta.kinds import KeyValueContent
 from gesta.store import Store
 
 SESSION, NAME = "gesta", "storage"
-"""Session and name of the run that contains the tombstones. It is never pruned itself."""
+"""Session and name of the run that contains the tombstones. This run is never pruned."""
 PRUNED, HOLD = "gesta.pruned", "gesta.hold"
-"""Keys of the entries of that run."""
+"""Keys of the entries about pruned runs and about holds, in the run that contains the tombstones."""
 
 GAPS = """SELECT before + 1, pos - 1
     FROM (SELECT pos, lag(pos, 1, 0) OVER (ORDER BY pos) AS before FROM entries) AS each

@@ -117,7 +117,7 @@ async def audit(store: Store, *kept: Iterable[Head]) -> list[Flaw]:
     """Return the first flaw of each run of a record. Cost: reads the whole record.
 
     Args:
-        kept: lists of saved heads, one list for each time at which heads were saved. They prove nothing about later
+        kept: lists of saved heads, one list for each time at which heads were saved. Heads prove nothing about later
             entries.
     """
     return (await report(store, *kept)).flaws
@@ -132,7 +132,7 @@ async def report(store: Store, *kept: Iterable[Head], told: Callable[[int], None
 
     Args:
         kept: lists of saved heads; see `audit`.
-        told: is called with the number of entries checked since its last call. If it raises, the check ends.
+        told: is called with the number of entries checked since its last call. If `told` raises, the check ends.
     """
     heads, foreign, blobs = [list(each) for each in kept], await store.foreign(), Counter[str]()
     flaws = [Flaw("", 0, f"{each} is not of Gesta's making; nothing uses it", "aside") for each in foreign.aside]
@@ -369,7 +369,7 @@ async def _since(store: Store, kept: Sequence[Sequence[Head]]) -> list[str]:
 async def _removed(store: Store) -> list[Flaw]:
     """Return flaws for whole runs that were removed but not pruned.
 
-    Missing entries of a run that still exists are found by the check of that run.
+    If a run still exists, its missing entries are found by `check_run`.
     """
     try:
         missing = await unexplained(store)

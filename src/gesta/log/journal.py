@@ -127,8 +127,8 @@ class Journal:
     ) -> Entry:
         """Write a content into the buffer as the next entry, and return the entry.
 
-        A `begin` starts a span of its own, so `span` is ignored for it. If an earlier commit failed, its error is
-        raised.
+        For a `begin`, which starts a span of its own, `span` is ignored. If an earlier commit failed, the error of that
+        commit is raised.
         """
         if self._failure is not None or self._left:
             raise self._refusal()
@@ -344,7 +344,8 @@ class Log:
     ) -> Iterator["Log"]:
         """Open a span inside this span. Its `end` entry is also written if an exception leaves the `with` block.
 
-        `state` is written when the span begins and again when it ends, so that a change of the object is on record.
+        `state` is written when the span begins and again when it ends, so that changes of the object in between are on
+        record.
         """
         refuse_misspelt(annotations)
         begin = BeginContent(name=name, parent=self.span_seq, state=state, annotations=annotations or None)

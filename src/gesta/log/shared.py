@@ -29,7 +29,7 @@ _first_decoder = msgspec.json.Decoder(First)
 
 
 def base_of(first: Row) -> Forked | None:
-    """Return the base of a fork, given the first row of its run; `None` for a run that is not a fork.
+    """Return the base of a run, given the run's first row; `None` for a run that is not a fork.
 
     Never raises.
     """

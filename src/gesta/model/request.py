@@ -105,7 +105,7 @@ class Reply(Struct, frozen=True, kw_only=True):
     """Items that the provider wants sent back unchanged, as JSON data in its own form. No other provider can read these
     items."""
     keep: bool = True
-    """Whether the bytes of the reply are put on record; `False` for models that run in this process."""
+    """Whether the bytes of the reply are stored in the record; `False` for models that run in this process."""
 
 
 class Delta(Struct, frozen=True):
@@ -206,7 +206,7 @@ def native_by(model: Model) -> str:
 
 
 class Unasked:
-    """The model of an agent with a program that has no model of its own. It refuses every request."""
+    """The model of an agent that has a program but no model. This model refuses every request."""
 
     name = "none"
     encoder = "none/1"

@@ -94,7 +94,7 @@ def tokens(usage: Mapping[str, Any] | None) -> Tokens | None:
 
 
 def _first(usage: Mapping[str, Any], *names: str) -> int | None:
-    """Return the value of the first of these names that is a valid count; `None` if none is."""
+    """Return the first valid count among the members of `usage` with these names; `None` if no such member is valid."""
     counts = (usage.get(name) for name in names)
     return next((count for count in counts if type(count) is int and 0 <= count < MAX_COUNT), None)
 
@@ -105,6 +105,9 @@ def _inside(usage: Mapping[str, Any], groups: tuple[str, ...], *names: str) -> i
 
 
 def _all(usage: Mapping[str, Any], names: tuple[str, ...], beside: tuple[str, ...]) -> int | None:
-    """Return the first valid count of `names` plus the counts of `beside`; `None` if `names` has no valid count."""
+    """Return the first valid count among the members `names`, plus all counts of the members `beside`.
+
+    Return `None` if no member of `names` is a valid count.
+    """
     first = _first(usage, *names) if names else 0
     return None if first is None else first + sum(_first(usage, name) or 0 for name in beside)

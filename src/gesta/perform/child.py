@@ -60,7 +60,7 @@ def idempotency_key(call: OpenCall, record: str, run: str) -> str:
     """Return the idempotency key for the next attempt of a call: 64 hexadecimal digits.
 
     The key is random for the first attempt, and later attempts use the same key. A new key is made if the tool's
-    `reconcile` has said that the old one can no longer have an effect.
+    `reconcile` has said that the old key can no longer have an effect.
 
     Args:
         call: the open call.
@@ -231,7 +231,7 @@ class ChildTask(Struct, frozen=True):
     input: str
     """The text that the agent is asked."""
     by: str
-    """Name of the tool, or of the other part of the run, that passes the task on."""
+    """Name of the tool, or of another part of the run such as a hook, that passes the task on."""
     cause: int
     """Seq of the entry that the task was made from."""
 

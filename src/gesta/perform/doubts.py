@@ -121,7 +121,7 @@ async def _asked(tool: Tool, given: tuple[Any, ...]) -> Any:
 async def _reconcile(agent: Agent, call: OpenCall, live: LiveRun, *, over: bool) -> None:
     """Ask the tool's `reconcile` about a call in doubt, and write its answer.
 
-    If it raises or is too slow, the doubt stays.
+    If `reconcile` raises or is too slow, the call stays in doubt.
 
     Args:
         over: whether the last attempt has certainly ended.

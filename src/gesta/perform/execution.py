@@ -47,7 +47,10 @@ class TurnCaller(msgspec.Struct, eq=False):
 
 
 def nobody_knows(_process: str) -> None:
-    """Return `None`: it is not known whether the process has ended. This is the default of `gesta.open(gone=...)`."""
+    """Return `None`: it is not known whether the process has ended.
+
+    This function is the default of `gesta.open(gone=...)`.
+    """
 
 
 class Terms(msgspec.Struct, frozen=True):
@@ -150,7 +153,7 @@ class LiveRun:
         told: TurnCaller,
     ) -> None:
         self.broadcast = told.broadcast or Broadcast()
-        """Sends the words of the run to its listeners."""
+        """Sends words of the run's replies to the listeners of the run."""
         self.stop = told.stop
         """The object by which the turn is asked to stop."""
         self.deps = told.deps
@@ -168,10 +171,10 @@ class LiveRun:
         self.streamed = False
         """Whether listeners were already sent words of the last reply."""
         self.heading: Heading | None = None
-        """The heading of the last request."""
+        """The heading (header entry and surrounding bytes) of the run's last request."""
         self.made: tuple[Agent, str, Agent] | None = None
         """For an agent whose instructions a function makes: the agent, the text made for the open turn, and a copy of
-        the agent with that text."""
+        the agent with this text as its instructions."""
         self._view = RunView()
         log.journal.keeps = True
 
@@ -195,8 +198,8 @@ class LiveRun:
     def span(self, seq: int) -> TraceContext | None:
         """Return the tracing span for the part of the turn that begins with the entry `seq`.
 
-        Return `None` if no turn is open. Return `None` also in a child run that was resumed by itself, because only its
-        parent run knows its trace.
+        Return `None` if no turn is open. Return `None` also in a child run that was resumed by itself, because only the
+        parent run knows the trace.
         """
         turn, opened = self.state.turn, self.state.opened
         if turn is None or opened is None or (opened.parent_run is not None and self._above is None):
@@ -218,7 +221,7 @@ class LiveRun:
         return entries
 
     def head(self, agent: Agent) -> Heading:
-        """Return the part of a request that all requests of an agent share. It is cached for each agent object."""
+        """Return the part of a request that all requests of an agent share. The part is cached for each agent."""
         if self.heading is None or self.heading.agent is not agent:
             header = agent.formats().dress(agent.header())
             if self.made is not None and self.made[2] is agent:
@@ -252,7 +255,7 @@ class LiveRun:
         return self.log.journal.write(content, self.log.span_seq, causes)
 
     def tell(self, type_: Telling, content: str, message: int = 0, *, last: bool = False) -> None:
-        """Send words to all listeners of the run before the words are on record. They may be retracted later.
+        """Send words to all listeners of the run before the words are on record. Such words may be retracted later.
 
         Args:
             type_: class of the event to send.

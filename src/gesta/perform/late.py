@@ -45,8 +45,8 @@ Sayable = (
     | UserContent
 )
 SAYABLE = get_args(Sayable)
-"""Types of content that a person or the application may send to an inbox. Only the process that holds the run writes
-the other types."""
+"""Types of content that a person or the application may send to an inbox. Contents of any other type are written only
+by the process that holds the run."""
 STRAY = "gesta.stray"
 """Key of the key-value entry that is written for a letter that fits no attempt of the run."""
 

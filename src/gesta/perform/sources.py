@@ -97,7 +97,7 @@ def _is(one: object, other: object) -> bool:
 
 
 def _apart(agent: Agent[Any], own: list[Tool], before: list[Tool], found: list[Tool]) -> list[Tool]:
-    """Return the tools of sources whose names no other tool has.
+    """Return the tools in `found`, without those whose name an earlier tool already has.
 
     Args:
         agent: the agent, for the text of an error.

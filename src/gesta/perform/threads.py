@@ -46,7 +46,10 @@ class Returned(Struct, frozen=True):
 
 
 class Mark:
-    """An object to which the threads, tasks and calls of one attempt refer. It is freed when all of them have ended."""
+    """An object to which the threads, tasks and calls of one attempt refer.
+
+    The mark is freed when all of them have ended.
+    """
 
     __slots__ = ("__weakref__",)
 
@@ -160,7 +163,7 @@ class ThreadSlot:
         self._held = True
 
     def leave(self) -> None:
-        """Release the slot. A second call does nothing."""
+        """Release the slot. A second call of this method does nothing."""
         if self._held:
             self._held = False
             self._slots.release_on_behalf_of(self)

@@ -57,7 +57,7 @@ class ReadyCall(msgspec.Struct, frozen=True):
     bound_s: float | None
     """Timeout of the call in seconds; `None` for no timeout."""
     again: bool
-    """Whether an earlier attempt with the same key may have had the effect."""
+    """Whether an earlier attempt with the same idempotency key may have had the effect."""
     slot: ThreadSlot | None = None
     """The reserved permission to start a thread; `None` for a tool that needs no thread."""
     state: Any = None
@@ -194,9 +194,9 @@ async def _on_record(trials: Sequence[tuple[Entry, str]], live: LiveRun) -> None
 
 
 async def _told_meanwhile(trials: Sequence[tuple[Entry, str]], live: LiveRun) -> bool:
-    """Return whether a letter came while the attempts were committed. If so, write that none of them began.
+    """Return whether a letter came while the attempts were committed. If so, write that no attempt began.
 
-    Raises LeaseLost if another process holds the run now. Then letters for that process say that none of them began.
+    Raises LeaseLost if another process holds the run now. Then letters for that process say that no attempt began.
     """
     journal, run = live.log.journal, live.log.run
     why = Error(type=UNSTARTED, message="a letter came first, so it was not begun")

@@ -18,13 +18,13 @@ S = TypeVar("S")
 
 
 class Reader(Protocol):
-    """Divides the text of one reply into thought, calls and answer.
+    """Divides the text of one reply of a model into thought, calls and answer.
 
     The result does not depend on the pieces in which the text arrives.
     """
 
     def feed(self, text: str) -> list[Delta]:
-        """Add the next piece of text, and return the words that may be sent to listeners now."""
+        """Add the next piece of the reply's text, and return the words that may be sent to listeners now."""
 
     def close(self, reply: Reply) -> Reply:
         """Return a copy of the reply that has the thought, calls and text which were found in its text. Never raises.

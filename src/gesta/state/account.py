@@ -160,12 +160,13 @@ class Weight(Struct):
     known: int = 0
     """Number of prompt tokens when they were last counted or estimated."""
     counted: bool = False
-    """Whether a provider made the count in `known`. If so, it includes instructions and tools."""
+    """Whether a provider counted the tokens in `known`. Such a count includes the instructions and tools."""
     since: list[Content] = field(default_factory=list)
-    """Contents added to the prompt since `known` was set. Their tokens are estimated when `tokens` is read."""
+    """Contents added to the prompt since `known` was set. The tokens of these contents are estimated when `tokens` is
+    read."""
 
     def take(self, entry: Entry) -> None:
-        """Add an entry's content to the contents whose tokens are estimated. Its kind must be one that prompts show."""
+        """Add the content of an entry, whose kind prompts must show, to the contents whose tokens are estimated."""
         if entry.content.kind is not Kind.Assistant or not entry.causes:
             self.since.append(entry.content)
 

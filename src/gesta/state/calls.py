@@ -86,7 +86,8 @@ class Try(Struct):
     server: ToolServer | None = None
     """The server that ran the tool; `None` for a function in the user's own program."""
     before: "Try | None" = None
-    """The previous attempt. If this attempt turns out never to have started, the previous one becomes the last again.
+    """The previous attempt. If it turns out that this attempt never started, the previous attempt is the last attempt
+    again.
     """
 
     @property
@@ -131,7 +132,7 @@ class OpenCall(Struct):
     effect: str | None = None
     """The tool's `effect` when a person was asked; `None` if it is not known."""
     refused: str = ""
-    """Why the last approval was rejected; empty if none was rejected."""
+    """Why the last approval of the call was rejected; empty if no approval was rejected."""
     refusals: int = 0
     """Number of approvals that were rejected."""
     question: int | None = None
@@ -170,7 +171,7 @@ class OpenCall(Struct):
 
     @property
     def said(self) -> list[int]:
-        """Seqs of the call's check, answers and approval. They become causes of its attempts and its result."""
+        """Seqs of the call's check, answers and approval. Attempts and result of the call have these as causes."""
         check = [self.checked, *self.heard] if self.check is not None else self.heard
         return check if self.approved is None else [*check, self.approved]
 

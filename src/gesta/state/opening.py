@@ -35,7 +35,7 @@ class Opening(Struct, frozen=True, kw_only=True):
     content: UserContent | SystemContent | None = None
     """The message or task; `None` for a turn that is opened without a text, by a program."""
     key: str | None = None
-    """Key of the message or task. Sending it again with the same key opens no second turn."""
+    """Key of the message or task. A message that is sent again with the same key opens no second turn."""
     parent_run: str | None = None
     causes: tuple[Cause, ...] = ()
     allowance: dict[str, Any] | None = None
@@ -102,7 +102,9 @@ def check_here(run: str, state: RunState, store: Store) -> None:
 
 
 def check_same(run: str, opening: Opening, known: Turn) -> None:
-    """Check that a known key comes with the same message. Raises OtherProgram for a child run, else OtherMessage.
+    """Check that a message with a known key is the same message as before.
+
+    Raises OtherProgram for a child run, else OtherMessage.
 
     Args:
         known: the turn that was opened with this key.

@@ -54,7 +54,7 @@ class RunState(Struct):
     opened: Opened | None = None
     user: str | None = None
     turn: Turn | None = None
-    """The last turn of the run. It is open while its `reason` is `None`."""
+    """The last turn of the run. The turn is open while its `reason` is `None`."""
     turns: dict[str, Turn] = field(default_factory=dict)
     """Turns by the key of their message."""
     calls: dict[int, OpenCall] = field(default_factory=dict)
@@ -373,7 +373,7 @@ def _fold_signal(state: RunState, _entry: Entry, content: SignalContent) -> None
 UNFIT = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 """Exceptions that the fold raises if a field does not have its declared type."""
 PROGRESS = frozenset({Kind.ChatCompletion, Kind.ToolResult, Kind.Approval, Kind.Answer, Kind.Resolution, Kind.User})
-"""Kinds of entries that show progress. They reset the count of processes that died in the turn."""
+"""Kinds of entries that show progress. Such entries reset the count of processes that died in the turn."""
 HANDLERS: dict[Kind, Callable[[RunState, Entry, Any], None]] = {
     Kind.Begin: _fold_begin,
     Kind.End: _fold_end,

@@ -23,7 +23,7 @@ class WorkflowStep(Struct):
     begin: int
     name: str
     entries: list[Entry] = field(default_factory=list)
-    """Entries in the step's span after its `begin` entry. If the step has ended, the last one is its `end`."""
+    """Entries in the step's span after its `begin` entry. If the step has ended, the last entry is the span's `end`."""
 
     @property
     def end(self) -> EndContent | None:

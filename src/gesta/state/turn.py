@@ -27,7 +27,7 @@ so far."""
 
 
 class LastRequest(Struct):
-    """The facts about the run's last request that the next request builds on."""
+    """The facts about the run's last request that are needed to make the next request, which may extend it."""
 
     seq: int
     digest: str
@@ -140,7 +140,7 @@ class Turn(Struct):
 
     @property
     def request_mark(self) -> int:
-        """The member of `checked` that means the next request: a negative number, because no seq exists yet."""
+        """The number that stands for the next request in `checked`: a negative one, as the request has no seq yet."""
         return -1 - self.requests
 
     def stopped(self, seq: int, content: FaultContent) -> None:

@@ -38,13 +38,13 @@ LONG = "a number in it has too many digits"
 
 
 class TextObject(Struct, frozen=True):
-    """One JSON object found in a text, or a part of the text that looks like one."""
+    """One JSON object that was found in a text, or a part of the text that looks like an object but cannot be read."""
 
     start: int
-    """Index of the first brace, in characters."""
+    """Index in the text of the object's opening brace, in characters."""
     end: int
-    """Index after the last brace, in characters. For an object that is not closed it is the length of the text,
-    because the whole rest may belong to it."""
+    """Index in the text after the object's closing brace, in characters. For an object that is not closed it is the
+    length of the text, because the whole rest may belong to it."""
     value: dict[str, Any] | None
     problem: str | None
     """Why the object could not be read; `None` if it has a value."""
@@ -99,7 +99,10 @@ def _rewritten(found: re.Match[str]) -> str:
 
 
 def _text_object(text: str, start: int, end: int, value: dict[str, Any]) -> TextObject:
-    """Return the found object for a decoded value. If the value is nested too deeply, it has a problem and no value."""
+    """Return the found object for a decoded value.
+
+    If the value is nested too deeply, the returned object has a problem and no value.
+    """
     if text.count("{", start, end) + text.count("[", start, end) > LEVELS:
         level: list[Any] = [value]
         for _ in range(LEVELS):

@@ -196,7 +196,7 @@ class Secrets:
         return self.search(text)
 
     def _search(self, text: str) -> re.Match[str] | None:
-        """Return the first match of a secret in a text.
+        """Return the first match of a secret in a text; `None` if the text contains no secret.
 
         Cost: 0.2 us per character; 1 ns per character of a text without secrets that is longer than `LONG_TEXT`.
         """
@@ -209,7 +209,7 @@ class Secrets:
 class Flow:
     """Removes secrets from a text that arrives in pieces.
 
-    If the end of a piece may be the beginning of a secret, that end is held until the next piece arrives.
+    If the end of a piece may be the beginning of a secret, that end is held back until the next piece arrives.
     """
 
     def __init__(self, secrets: Secrets) -> None:

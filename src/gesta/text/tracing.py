@@ -15,7 +15,10 @@ TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]
 
 
 class TraceContext(Struct, frozen=True):
-    """The ids that one program passes to another one, whose trace spans then become children of this trace span."""
+    """The ids of a trace and a trace span.
+
+    A program passes these ids to another program, whose trace spans become children of this trace span.
+    """
 
     trace: str
     """Id of the trace, 32 hex digits."""
@@ -25,12 +28,12 @@ class TraceContext(Struct, frozen=True):
     """Whether the program sends its own spans to a tracing tool."""
 
     def __str__(self) -> str:
-        """Return the value of the header `traceparent`."""
+        """Return the context as the value of the HTTP header `traceparent`."""
         return f"00-{self.trace}-{self.span}-{self.sampled:02x}"
 
 
 def trace_context(header: str | None) -> TraceContext | None:
-    """Return the context in the value of a `traceparent` header; `None` if the value is missing or malformed."""
+    """Return the context in the value of an HTTP header `traceparent`; `None` if the value is missing or malformed."""
     found = TRACEPARENT.fullmatch(header.strip()) if header else None
     if found is None:
         return None
@@ -41,7 +44,9 @@ def trace_context(header: str | None) -> TraceContext | None:
 
 
 def trace_id(run: str, turn: int) -> str:
-    """Return the id of the trace of a turn, 32 hex digits. It is used if the caller of the turn sent no trace context.
+    """Return the id of the trace of a turn, 32 hex digits.
+
+    The id is used if the caller of the turn sent no trace context.
 
     Args:
         run: id of the root run.

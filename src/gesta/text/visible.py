@@ -128,7 +128,7 @@ def _script(sign: str) -> str | None:
 
 
 def _lookalike_scripts(text: str) -> set[str]:
-    """Return the scripts of which every letter in the text looks like a Latin letter."""
+    """Return the scripts, such as Cyrillic, whose letters in this text all look like Latin letters."""
     if text.isascii():
         return set()
     letters: dict[str, set[str]] = {}

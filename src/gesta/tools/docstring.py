@@ -19,7 +19,7 @@ WRAPPED = re.compile(r"\s*\n\s*(?![\s*-])")
 
 
 def read(text: str) -> tuple[str, dict[str, str]]:
-    """Return the description in a docstring, and the text about each parameter, by its name."""
+    """Return the description of the tool in a docstring, and the texts about parameters, by the parameters' names."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # griffe compiles texts in the place of types, which may warn
         return _read(text)

@@ -48,7 +48,7 @@ class ProgramTurn:
         self.waits: list[Waiting] = []
         """What the steps that cannot continue wait for."""
         self.sources: tuple[Cause, ...] = ()
-        """Causes of the answer. If empty, the last step is the cause."""
+        """Causes of the answer, if the program declared any. If empty, the last step is the cause of the answer."""
         self._used: set[str] = set()
         self._left = False
         """Whether the program is being stopped because its turn waits."""

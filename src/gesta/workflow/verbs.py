@@ -67,7 +67,7 @@ class Result(Struct, frozen=True, kw_only=True):
 
     @property
     def ok(self) -> bool:
-        """Whether the other agent answered."""
+        """Whether the called agent answered."""
         return self.reason == "answered"
 
 
@@ -112,8 +112,8 @@ class Verbs(ProgramTurn):
             name: name of the step and of the child run.
             role: role of the step's span: agent, plan, step, finding, synthesis, or your own.
             causes: the entries that the input was made from; by default the entry that opened the turn.
-            hear: is called with the words of the child's answer as they come. `aloud` streams them as this run's
-                answer.
+            hear: a function that is called with the words of the called agent's answer as they come. The function
+                `aloud` streams these words as this run's answer.
 
         Raises:
             OtherProgram: the name was used before in this pass, or is on record with another input.

@@ -263,7 +263,7 @@ def _allow(entries: Sequence[Entry], entry: Entry, made: Content, how: Fork) -> 
 def _together(entries: Sequence[Entry], at: int) -> int:
     """Return the seq of the last entry that must stay together with entry `at`.
 
-    For example, a fork cannot begin between the begin of a turn and the message that opened the turn.
+    For example, a fork cannot begin between the `begin` entry of a turn and the message that opened the turn.
     """
     if 0 < at < len(entries) and entries[at - 1].kind == Kind.Check and at in entries[at].causes:
         return at + (entries[at].kind in BROUGHT)

@@ -177,7 +177,7 @@ class Offered:
         return batch
 
     def _open(self, at: int) -> dict[str, Open]:
-        """Return the facts about open calls after entry `at`, by tool name."""
+        """Return the facts about the calls that are open after entry `at`, by tool name."""
         calls, asks, effects = set[int](), dict[int, int](), dict[int, str | None]()
         for entry in reversed(self._stage.recorded[:at]):
             if isinstance(entry.content, ChatCompletionContent):

@@ -142,7 +142,8 @@ def _in_turn(entries: Sequence[Entry], entry: Entry) -> bool:
 def _while_tried(entries: Sequence[Entry], entry: Entry) -> bool:
     """Return whether a tool wrote this entry while the tool ran. The causes of the entry show this.
 
-    The first cause is then the attempt of the tool, or an edge whose own first cause is that attempt.
+    The first cause is then the attempt of the tool, or an `edge` entry (a task for another agent) whose own first cause
+    is that attempt.
     """
     own = [cause for cause in entry.causes if isinstance(cause, int)]
     first = entries[own[0] - 1] if own else None

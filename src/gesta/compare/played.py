@@ -114,7 +114,7 @@ class PlayedTool(Tool, frozen=True, kw_only=True, eq=False):
 def played(stage: Stage, tool: Tool, real: Tool | None = None) -> PlayedTool:
     """Return a tool that repeats the recorded results of `tool`.
 
-    If the tool is live, `real` runs, or else `tool` itself.
+    If the tool is live, the replay really calls it: `real` if that is given, or else `tool` itself.
     """
 
     async def reconcile(_key: str, context: Context) -> Any:
@@ -208,7 +208,7 @@ def _attempt(context: Context) -> int:
 def given(content: ToolResultContent) -> Any:
     """Return the value of a recorded result.
 
-    If the result is an error, raise it: the replay writes the same result again.
+    If the result is an error, raise that error: the replay then writes the same result again.
     """
     if content.outcome == "ok":
         value, document = content.tool_result, content.document

@@ -329,7 +329,10 @@ class Understudy(Turns):
         self._rehearsal = rehearsal
 
     async def child(self, agent: Agent, task: Task, live: LiveRun) -> Outcome:
-        """Return the recorded outcome of a child run; the reason `waiting` if the child run has no end on record."""
+        """Return the recorded outcome of a child run.
+
+        If the child run has no end on record, the outcome has the reason `waiting`.
+        """
         live.absorb()
         await live.log.durable()
         ended = await self._rehearsal.child(agent, task)

@@ -1,7 +1,7 @@
 """Rebuilds the requests of a run, either as they were sent, or with another formatter or model.
 
-A record does not store the body of a request. A formatter turns the entries before it into messages, and the encoder
-of a model turns the messages into JSON.
+A record does not store the body of a request. A formatter turns the entries before the request into messages, and the
+encoder of a model turns the messages into JSON.
 """
 
 import json

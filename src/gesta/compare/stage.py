@@ -319,7 +319,7 @@ class Stage:
     def settled(self, attempt: int) -> Any:
         """Return what a tool's `reconcile` function answered about an attempt.
 
-        Raises WriteFailed if that is not the next entry.
+        Raises WriteFailed if the next recorded entry is not such an answer.
         """
         content = self.coming()
         if isinstance(content, ResolutionContent) and content.of == attempt and content.by.startswith(RECONCILED):

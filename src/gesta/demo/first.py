@@ -70,7 +70,7 @@ async def _answer(stage: Stage, outcome: gesta.Outcome, verdict: Verdict) -> Non
 
 
 def _asked(stage: Stage, outcome: gesta.Outcome) -> Verdict | None:
-    """Ask on the terminal whether the call may run, and return the answer; `None` if nobody can be asked."""
+    """Ask on the terminal whether the refund may be made, and return the answer; `None` if nobody can be asked."""
     if stage.choices.yes:
         return Verdict("approved", "--yes")
     if not stage.choices.interactive:

@@ -114,9 +114,9 @@ class Chat:
         self._open("import", "import")
 
     def note(self, key: str, value: Any) -> None:
-        """Add a fact about the whole conversation to the state of the begin of the span `import`.
+        """Add a fact about the whole conversation to the state of the entry that begins the span `import`.
 
-        Two facts of one name become a list.
+        Two facts with the same name become a list.
         """
         if not self._notes:
             begin = BeginContent(name="import", role="import", state=self._notes)
@@ -124,7 +124,7 @@ class Chat:
         self._notes[key] = [self._notes[key], value] if key in self._notes else value
 
     def notes(self, members: Mapping[str, Any], but: Collection[str] = ()) -> None:
-        """Add the members, except null ones and those named in `but`, to the begin of the span `import`."""
+        """Add members, except null ones and those named in `but`, to the entry that begins the span `import`."""
         for key, value in members.items():
             if key not in but and value is not None:
                 self.note(key, value)
@@ -361,7 +361,7 @@ class Chat:
 
 
 def call_content(made: Made, ids: Container[str], oddities: Oddities) -> ToolCallContent:
-    """Return the content of a call's entry. Count faults of the call, such as an `id` used before (in `ids`)."""
+    """Return the content of a call's entry. Problems are counted, such as an `id` that `ids` has already."""
     args, meta = arguments(made.args)
     oddities["bad-arguments"] += meta is not None
     oddities["lost-call"] += made.lost

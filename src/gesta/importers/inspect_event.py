@@ -117,7 +117,7 @@ class Events:
             self._end(span, EndContent(), UNKNOWN)
 
     def _span(self, event: dict[str, Any], members: Members, refs: dict[str, Any], when: When) -> bool:
-        """Write the begin or the end of a span if the event is one. Return whether the event was written."""
+        """Write the `begin` or `end` entry of a span if the event begins or ends one. Return whether this was done."""
         kind, id, type_, name = (plain_name(event.get(key)) for key in ("event", "id", "type", "name"))
         action, key = kind.removeprefix("span_"), f"span {id}"
         if kind == "step":

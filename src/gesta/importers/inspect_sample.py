@@ -85,7 +85,7 @@ class Sample:
         """Write the sample, and return all entries.
 
         Args:
-            notes: more facts about the sample, for the state of the first begin.
+            notes: more facts about the sample, for the state of the first `begin` entry.
         """
         scores = self._members.take("scores", dict) or {}
         own = {
@@ -229,7 +229,7 @@ class Sample:
             entries[place] = replace(entries[place], content=content)
 
     def _happened(self, index: int, event: Any) -> None:
-        """Write an event, after the results of all tools that were done earlier than the event."""
+        """Write an event, after the results of all tools that finished earlier than the event."""
         at = _time(event)[0]
         while at is not None and self._next in self._reached:
             over = self._reached[self._next][0]

@@ -154,7 +154,7 @@ class Retold:
     def observe(self, call: int, said: Said, hearing: Hearing) -> None:
         """Write the result that a tool's own observation contains.
 
-        If a later request shows the model another result of the call, that one replaces this one.
+        If a later request shows the model another result of the call, the other result replaces this result.
         """
         self._seen.add(self.answer(call, said, hearing))
 

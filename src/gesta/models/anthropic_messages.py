@@ -175,7 +175,10 @@ def _id_of(item: Any) -> str:
 
 
 def _ended(content: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the content without thinking and white space at its end. The provider refuses a message that ends so."""
+    """Return the content without thinking and white space at its end.
+
+    The provider refuses messages that end with these.
+    """
     while content and content[-1].get("type") in THOUGHTS:
         content.pop()
     if content and content[-1].get("type") == "text":

@@ -94,7 +94,10 @@ class GeminiDialect(Struct, frozen=True):
 
     @property
     def recent(self) -> bool:
-        """Whether the model is Gemini 3 or later. A model whose name has no version is assumed to be."""
+        """Whether the model is Gemini 3 or later.
+
+        A model whose name has no version is assumed to be Gemini 3 or later.
+        """
         found = GENERATION.search(self.model)
         return found is None or int(found[1]) >= 3
 

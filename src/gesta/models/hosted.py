@@ -114,7 +114,7 @@ def recorded(name: str, encoder: str, *, stream: bool = True) -> HttpModel:
     """Return a model that builds recorded requests again, to show what was sent. No key is needed.
 
     Args:
-        name: `provider:model`, as the recorded request header holds it.
+        name: `provider:model`, as the recorded request header (the entry that states the model) holds it.
         encoder: name and version of the encoding, as the recorded blocks hold it, such as `chat-completions/1`.
 
     Raises:

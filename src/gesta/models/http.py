@@ -61,7 +61,7 @@ class Dialect(Protocol):
         """Return one message as a block: the bytes that represent it in the body of every request."""
 
     def envelope(self, header: RequestHeaderContent) -> Envelope:
-        """Return the body without its blocks: the settings, tools and instructions that `header` states."""
+        """Return the body without its blocks: the settings, tools and instructions that the entry `header` states."""
 
     def parser(self) -> Parser:
         """Return a new parser, which reads one reply."""
@@ -155,7 +155,7 @@ class HttpModel:
         return self.dialect.encode(message)
 
     def envelope(self, header: RequestHeaderContent) -> Envelope:
-        """Return the body without its blocks: the settings, tools and instructions that `header` states."""
+        """Return the body without its blocks: the settings, tools and instructions that the entry `header` states."""
         return self.dialect.envelope(header)
 
     def parser(self) -> Parser:
@@ -256,7 +256,7 @@ class HttpModel:
         return self._clients[loop][0]
 
     def _found_key(self) -> str:
-        """Return the key that was passed, or else that of the provider's environment variable; `""` without a key."""
+        """Return the key passed to the model, or else the key in the environment variable; `""` if there is neither."""
         key = self._key if isinstance(self._key, str) else self.provider.key()[1]
         return key.strip()
 

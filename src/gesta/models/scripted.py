@@ -221,7 +221,7 @@ class Keyless(LocalModel):
         return self._dialect.encode(message)
 
     def envelope(self, header: RequestHeaderContent) -> Envelope:
-        """Return the body without its blocks: the settings, tools and instructions that `header` states."""
+        """Return the body without its blocks: the settings, tools and instructions that the entry `header` states."""
         return self._dialect.envelope(header)
 
     def parser(self) -> Parser:

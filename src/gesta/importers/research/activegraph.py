@@ -244,7 +244,7 @@ class _Run:
             self._spans.entries.append(replace(entry, content=content, span=span, causes=causes))
 
     def _event(self, raw: Any) -> None:
-        """Write one event."""
+        """Write the entry of one event: the begin or the end of a span, or a key-value entry."""
         kind = raw.get("event_type") if isinstance(raw, dict) else None
         if not isinstance(kind, str):
             self._oddities["unreadable-message"] += 1

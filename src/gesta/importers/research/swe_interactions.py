@@ -293,7 +293,7 @@ class _Thread:
         return alike and all(call in reply["calls"] for call in again["calls"])
 
     def _lost(self, now: When, *, again: bool, replied: bool) -> None:
-        """Write a `fault` entry (a failed request) if the last request has no response and the next one no reply to it.
+        """Write a `fault` entry (a failed request) if the last request has no response and the next one holds no reply.
 
         Args:
             now: time of the next request.
@@ -367,7 +367,7 @@ class _Thread:
         return tuple(seq for seq, entry in every if entry.content.kind in SHOWN)
 
     def _leave_out(self, held: list[Held], place: int, when: When) -> None:
-        """Write a compaction that hides these messages from later requests."""
+        """Write a `compaction` entry, which hides these messages from later requests."""
         seqs = [seq for one in held for seq in one.seqs]
         if seqs:
             self._oddities["left-out"] += 1

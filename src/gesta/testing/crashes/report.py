@@ -161,7 +161,7 @@ def _fired(lines: Sequence[Line], entries: Entries) -> Fired:
 
 
 def _there(entries: Entries, run: str, one: Written) -> bool:
-    """Return whether the record holds an entry with the same digest at the same place."""
+    """Return whether the record holds the entry `one`: an entry of `run` with the same seq and digest."""
     found = entries.get((run, one.seq))
     return found is not None and found.digest.hex() == one.digest
 
@@ -299,7 +299,7 @@ class Doubts:
     def _death(self, run: str, attempt: Entry, result: Any) -> str | None:
         """Return the point at which an attempt's process was killed or cancelled before the result was committed.
 
-        `None` means that this did not happen.
+        Return `None` if neither happened.
         """
         life = self._lives.get((run, attempt.seq, attempt.digest.hex()))
         if life is None or life not in self._deaths:

@@ -1,11 +1,11 @@
 """A replay runs the agent's code again on a recorded run. The record answers in place of people, models and tools.
 
 The recorded run may be the work of several processes, one after another, so a replay simulates processes inside this
-one. It starts a process and compares each entry that the process writes with the record. At the first difference it
-ends the process. If the recorded entry at that place came from outside the agent's code, the entry is copied, and the
-next process continues from there. If a process does not get further, the replay has diverged from the record: the code
-no longer does what it did when the run was recorded. A turn is the work on one message. The stage is the store to which
-a replay writes.
+one. The replay starts a process and compares each entry that the process writes with the record. At the first
+difference the replay ends the process. If the recorded entry at that place came from outside the agent's code, the
+entry is copied, and the next process continues from there. If a process does not get further, the replay has diverged
+from the record: the code no longer does what it did when the run was recorded. A turn is the work on one message. The
+stage is the store to which a replay writes.
 """
 
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence

@@ -78,10 +78,10 @@ class Said(Struct, frozen=True, kw_only=True, gc=False):
     tools: list[dict[str, Any]] | None = None
     """For instructions: the tools that the model was offered with them."""
     generated: bool = False
-    """Whether the source shows that a model made the message. An assistant's first message may be a fixed text of the
-    program."""
+    """Whether the source shows that a model made the message. An assistant's first message may be a fixed text instead,
+    such as a greeting."""
     answers: bool = True
-    """Whether a text without a call is an answer. It is not if the agent works alone and speaks between its steps."""
+    """Whether a text without a call is an answer: not for an agent that works alone and speaks between its steps."""
     reasoning: str | None = None
     model: str | None = None
     """Name of the model that made the message, if the source has it."""

@@ -97,8 +97,8 @@ class ForeignEntry(Struct, frozen=True, kw_only=True, gc=False):
     """Seq of the entry that begins the span around this entry. An entry that begins a span has its own seq here."""
     causes: tuple[int, ...] = ()
     at: datetime | None = None
-    """Time of the entry, in UTC and aware; `None` if the source has no time. The entry then gets the time of the one
-    before."""
+    """Time of the entry, in UTC and aware; `None` if the source has no time. The entry then gets the time of the entry
+    before it."""
     sure: bool = True
     """Whether the source states this time, with its time zone, for this entry. If not, the annotation `inferred` names
     `at`."""

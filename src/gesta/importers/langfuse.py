@@ -3,7 +3,7 @@
     begin turn, (begin agent, begin model, user, completion, calls, end, begin tool, result, end, …), assistant, end
 
 A trace becomes one run with one turn. Each observation (a model call, a tool call or another step) becomes a span with
-its own times. Its input and output are the states of the span's begin and end. For a model call these are messages:
+its own times. Input and output are the states of the span's begin and end entries. For a model call these are messages:
 only new ones are written, and the state refers to the entries of the others. A model call inside another is the same
 call, recorded by another library, so it is only a span. A value in no known form is a key-value entry `unknown-form`.
 

@@ -1,8 +1,8 @@
 """The observations of a trace as a tree, and the order in which they began and ended.
 
-An observation is a node of a trace, such as a model call or a tool call. It names its parent. Here it begins after its
-parent and ends before it, whatever the recorded times are: recorded times contradict that after parallel work, late
-writes, or with several clocks. Each observation keeps its recorded times.
+An observation is a node of a trace, such as a model call or a tool call. An observation names its parent. In the order
+made here, an observation begins after its parent and ends before its parent, even if recorded times contradict that, as
+after parallel work or late writes, or with several clocks. Each observation keeps its recorded times.
 """
 
 from collections.abc import Iterator, Mapping

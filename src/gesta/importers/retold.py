@@ -69,7 +69,7 @@ class Hearing(Struct):
 
 
 class Retold:
-    """The messages of a trace that were written so far. It recognises them by their content."""
+    """The messages of a trace that were written so far. They are recognised by their content."""
 
     def __init__(self, spans: Spans, oddities: Oddities) -> None:
         self._spans, self._oddities = spans, oddities

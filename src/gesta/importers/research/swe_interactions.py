@@ -1,11 +1,11 @@
 """Reads a log of SWE-agent's requests to models and the responses: lines `{timestamp, type: request|response, …}`.
 
-Each request repeats a whole conversation. It belongs to the one whose beginning it repeats, at least the system message
-and the task, and only its new messages are written. Messages that it leaves out are hidden from there on by a
-`compaction`. A response answers the newest open request. A request without a response gets a `fault` entry; the same
-request sent again is another try. A request refers to the entries of its messages; in its `extra`, `shown` has messages
-that had another form before, and `marks` the members beside their text. All conversations of a file are mixed, so all
-are in memory. Times have no zone and are read as UTC. Why a conversation ended is inferred.
+Each request repeats a whole conversation. A request belongs to the conversation whose beginning it repeats, at least
+the system message and the task, and only its new messages are written. Messages that it leaves out are hidden from
+there on by a `compaction` entry. A response answers the newest open request. A request without a response gets a
+`fault` entry; the same request sent again is another try. A request refers to the entries of its messages; in its
+`extra`, `shown` has messages that had another form before, and `marks` the members beside their text. All conversations
+of a file are mixed, so all are in memory. Times have no zone and are read as UTC. Why a conversation ended is inferred.
 
 A run is a list of entries, which are recorded facts. A seq is the number of an entry in its run. A span is a part of a
 run from its begin entry to its end entry, such as a turn: the work on one message. A completion is a reply that a model

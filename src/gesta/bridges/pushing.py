@@ -121,7 +121,7 @@ async def push(
 def _check_move(source: Store, target: Store) -> None:
     """Raise RecordError if runs cannot move between two records.
 
-    They cannot if both are copies of one record, or if the source is a copy that nobody has adopted.
+    Runs cannot move if both records are copies of one record, or if the source is a copy that nobody has adopted.
     """
     if source.info.id == target.info.id:
         raise RecordError(
@@ -188,7 +188,8 @@ async def _hold(source: Store, target: Store, run: str, stack: AsyncExitStack) -
 async def _leased(store: Store, run: str) -> tuple[Lease, str | None]:
     """Acquire the lease of a run, even of a mirror.
 
-    Returns the lease, and for a mirror the id of the record that it mirrors. Raises RunHeld if another process has it.
+    Returns the lease, and for a mirror the id of the record that it mirrors. Raises RunHeld if another process has the
+    lease.
     """
     try:
         return await store.lease(run), None
@@ -207,7 +208,7 @@ async def _digest(store: Store, run: str, seq: int) -> bytes:
 
 
 async def _movable(source: Store, target: Store, every: dict[str, Held], pushed: Pushed) -> dict[str, Held]:
-    """Return the runs that can be pushed, with `moves` set on those to move. The others are added to `pushed.refused`.
+    """Return the runs that can be pushed, with `moves` set on those to move. Add other runs to `pushed.refused`.
 
     A run moves only together with its parent run, its child runs, its base and its forks.
     """
@@ -272,7 +273,7 @@ async def _moved(store: Store, run: str) -> str:
 async def _mirror(source: Store, target: Store, every: dict[str, Held]) -> None:
     """Mark the runs that will get entries as mirrors before their first entry is copied.
 
-    A mirror takes no turn, so neither does a run whose copy was interrupted.
+    A mirror takes no turn. So a run whose copy was interrupted takes no turn in the target.
     """
     for one in every.values():
         of = one.mirror_here or source.info.id

@@ -35,8 +35,8 @@ async def tracing(
     Args:
         endpoint: base address of the receiver; by default OTEL_EXPORTER_OTLP_ENDPOINT. If neither is set, nothing is
             sent and the block gets `None`.
-        headers: headers of each request, in addition to those of OTEL_EXPORTER_OTLP_HEADERS. They are secrets: their
-            values appear in no log, error or record.
+        headers: headers of each request, in addition to those of OTEL_EXPORTER_OTLP_HEADERS. Header values are secrets:
+            the values appear in no log, error or record.
         content: whether spans contain the texts of messages, calls and results; by default as
             OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT says, otherwise not.
         sample: the share of root runs that are sent, from 0 to 1; by default as OTEL_TRACES_SAMPLER says, otherwise
@@ -62,7 +62,7 @@ async def tracing(
 
 
 async def _follow(exporter: Exporter) -> None:
-    """Run an exporter until it ends. An error in it is logged and ends only the tracing, not the program's turns."""
+    """Run an exporter until it ends. An error in the exporter is logged. Tracing then ends, but no turn does."""
     try:
         await exporter.follow()
     except TracingError as failure:

@@ -116,8 +116,8 @@ def _turns(entries: list[Entry]) -> Iterator[Iterator[FormRow]]:
 def _steps(entries: list[Entry], known: dict[str | None, AgentAction]) -> list[AgentStep | AgentFinish]:
     """Return the steps and finishes (final answers) of one turn.
 
-    A late result may answer a call of an earlier turn. Its step then gets that call's action from `known`, in which the
-    key is the id of the call's entry.
+    A late result may answer a call of an earlier turn. The step of such a result gets the call's action from `known`,
+    in which the key is the id of the call's entry.
     """
     found, seqs = steps(entries), {entry.seq for entry in entries}
     results = [(each.run, each.content.call) for each in entries if isinstance(each.content, ToolResultContent)]

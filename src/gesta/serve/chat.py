@@ -168,7 +168,7 @@ class Exchange:
         yield checked(stream.outcome)
 
     async def _resumed(self) -> Outcome:
-        """Record the results of the client's tools, and continue the turn that waits for them. Return its outcome.
+        """Return the outcome of the turn that waits for the client's tools, after recording the tools' results.
 
         Raises:
             Refused: the id of a result is not the id of a call that this agent made.
@@ -230,7 +230,7 @@ def _error(raised: BaseException) -> bytes:
 
 
 def shown(event: Event) -> str:
-    """Return the text that an event adds to a streamed answer; an empty text if it adds none."""
+    """Return the text that an event adds to a streamed answer; an empty text if the event adds no text."""
     if event.type == "retract":
         return "\n\n"
     return event.content if event.type == "answer" and not event.end_of_dialog else ""

@@ -48,7 +48,7 @@ class Conversations:
 
     @asynccontextmanager
     async def place(self, agent: Agent, asked: Asked, *, whose: str, again: str, retried: bool) -> AsyncIterator[Place]:
-        """Yield the session for a request, an earlier or a new one. No other request can get it inside the block.
+        """Yield the session for a request: an earlier or a new one. Inside the block, no other request can use it.
 
         Args:
             agent: the agent that answers.

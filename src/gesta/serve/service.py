@@ -26,7 +26,7 @@ class Service:
     """The agents of a server, the record that it serves, and its limits."""
 
     def __init__(self, agents: Sequence[Agent], *, turns: int, followers: int) -> None:
-        """Prepare a service. It can answer requests after `begin`.
+        """Prepare a service, which can answer requests once `begin` was called.
 
         Args:
             agents: the agents, which must have different names.

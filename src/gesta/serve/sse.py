@@ -34,7 +34,7 @@ def encoded(value: Any) -> bytes:
 
 
 class EventStream(Response):
-    """Response that sends the lines of an iterator until it ends, the client leaves, or the server is about to end."""
+    """Response that sends an iterator's events until these end, the client leaves, or the server is about to end."""
 
     media_type = "text/event-stream"
 

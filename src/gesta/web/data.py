@@ -46,7 +46,8 @@ class Pages:
 
         Args:
             name: name of the record on the pages.
-            address: address of the record. It is opened again for writing when a person answers, and by a check.
+            address: address of the record. The record is opened again for writing when a person answers, and by a
+                check.
         """
         self.record, self.name, self.address = record, name, address
         self.listing = Listing(record)

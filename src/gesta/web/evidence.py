@@ -87,7 +87,7 @@ class Evidence:
         """Prepare the checks of a record; none is started.
 
         Args:
-            address: address of the record. The check of the whole record opens it a second time.
+            address: address of the record. The check of the whole record opens the record a second time.
             heads: heads that were kept outside the record, one list for each time at which they were saved.
         """
         self._record, self._address, self.heads = record, address, heads
@@ -101,12 +101,12 @@ class Evidence:
             Thread(target=self._work, args=[self.check], name="gesta-verify", daemon=True).start()
 
     def stop(self) -> None:
-        """Ask the running check to stop. It stops when it has finished its current page of entries."""
+        """Ask the running check to stop. The check stops when it has finished its current page of entries."""
         if self.check is not None:
             self.check.stopping = True
 
     def _work(self, check: Check) -> None:
-        """Check the whole record. This runs in a thread with its own event loop, so that the pages stay responsive."""
+        """Check the whole record, in a thread with an event loop of its own, so that the pages stay responsive."""
 
         def told(entries: int) -> None:
             check.checked += entries

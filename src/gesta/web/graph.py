@@ -111,7 +111,8 @@ def pictured(
 def _near(found: Explanation, kept: Collection[str], repeated: Collection[str]) -> list[Node]:
     """Return the nodes that an answer drew on, without nodes of the types in `BETWEEN`.
 
-    Instructions are returned only if their run has other such nodes, or if the answer repeats words of them.
+    Instructions are returned only if their run has other such nodes, or if the answer repeats words of the
+    instructions.
     """
     target = found.nodes[-1]
     near = [node for node in found.nodes if node is target or (node.id in kept and node.type not in BETWEEN)]

@@ -81,7 +81,7 @@ class Lineages:
         self._run, self._state, self._texts, self._last = run, State(), Texts(), None
 
     def _known(self, run: str) -> int:
-        """Return the seq of the last entry of a run that is in the state in memory; 0 if there is none."""
+        """Return the seq of the last entry of a run that is in the state in memory; 0 if no entry is."""
         origin = self._state.origins.get(run)
         return max(origin.links, default=0) if origin is not None else 0
 

@@ -66,7 +66,7 @@ async def waiting(_request: Request, pages: Pages) -> Response:
 
 
 async def last_said(pages: Pages, session: str) -> str:
-    """Return the last message of a person in a session; an empty text if there is none, or if it cannot be read."""
+    """Return the last message of a person in a session; an empty text if there is no readable message."""
     try:
         said = [each for each in await pages.record.history(session) if each.role == "user"] if session else []
     except BrokenRecord:  # the evidence says why

@@ -207,7 +207,7 @@ class Connection:
             flight.cancel()
 
     def held(self, context: Context) -> Flight | None:
-        """Return the call that was held open for the tool call of this context. Its hold ends.
+        """Return the call that was held open for the tool call of this context. From now on it is no longer held.
 
         Returns `None` if no call was held, or if it has failed meanwhile.
         """

@@ -165,7 +165,7 @@ class Asker:
         return await self._sampled(params)
 
     async def _sampled(self, params: Mapping[str, Any]) -> dict[str, Any] | str:
-        """Return the reply of the agent's model, which is asked in a child run; a text if it fails.
+        """Return the reply of the agent's model, which a child run asks; if the run fails, a text with the reason.
 
         An exception that makes the run wait, such as one of the child run, is not caught.
         """

@@ -245,7 +245,7 @@ class Link:
             self.changed |= not self.over
 
     def kind_of(self, failure: BaseException) -> Kind | None:
-        """Return how a request failed, see `sender.Kind`; `None` if the server answered it with an error."""
+        """Return how a request failed, see `sender.Kind`; `None` if the server itself answered with an error."""
         if not isinstance(failure, library().MCPError):
             return (
                 "lost" if isinstance(failure, OSError | anyio.ClosedResourceError | anyio.BrokenResourceError) else None
@@ -264,7 +264,7 @@ class Link:
 
 
 class Watched:
-    """A stream of messages that calls a function when it ends."""
+    """A stream of messages that calls a function when the stream ends."""
 
     def __init__(self, stream: Any, ended: Callable[[], None]) -> None:
         self._stream, self._ended = stream, ended

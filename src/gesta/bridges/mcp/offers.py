@@ -151,7 +151,7 @@ def _effect(hints: Mapping[str, Any], given: Effect | None) -> tuple[Effect, boo
 
 
 def _name(own: str, taken: set[str]) -> str:
-    """Return the server's name of a tool, changed so that model providers accept it and it is not in `taken`."""
+    """Return the server's name of a tool, changed so that model providers accept it and `taken` does not contain it."""
     name = re.sub(r"[^a-zA-Z0-9_-]", "_", own)
     if len(name) > NAME or name in taken:
         name = f"{name[: NAME - 9]}_{digest_of(own)[:8]}"

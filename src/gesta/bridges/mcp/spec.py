@@ -135,7 +135,7 @@ class Rules(Struct, frozen=True):
         return _fits(name, self.allow) and not _fits(name, self.deny)
 
     def effect(self, name: str) -> Effect | None:
-        """Return the effect policy that the rules set for a tool; `None` if they set none.
+        """Return the effect policy that the rules set for a tool; `None` if the rules set none.
 
         A full name takes precedence over a wildcard.
         """

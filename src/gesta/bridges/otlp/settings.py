@@ -81,7 +81,7 @@ def settings(
     """Return the settings of an exporter; `None` if neither the call nor a variable names an endpoint.
 
     Args:
-        endpoint: base address of the receiver; by default the one in the variables.
+        endpoint: base address of the receiver; by default the address in the variables.
         headers: headers of each request, in addition to those in the variables.
         content: whether spans contain the texts of messages, calls and results; by default as the variable says, or
             not.
@@ -199,7 +199,7 @@ def _seconds(given: Mapping[str, str], name: str, default_ms: int) -> float:
 def resource_of(given: Mapping[str, str]) -> dict[str, str]:
     """Return the attributes of this program from environment variables.
 
-    Raises TracingError if they have a wrong form.
+    Raises TracingError if a variable has a wrong form.
     """
     found = _pairs(given.get("OTEL_RESOURCE_ATTRIBUTES", ""), "OTEL_RESOURCE_ATTRIBUTES")
     if given.get("OTEL_SERVICE_NAME"):

@@ -124,7 +124,7 @@ class _Writer:
             self._session, self._version = about.get("session"), about.get("catalog_version")
 
     def line(self, entry: Entry) -> Line | str | None:
-        """Return the line of an entry: a dict, or the original text of an imported line. `None` if it is inferred."""
+        """Return the line of an entry: a dict, or the text of an imported line. `None` if the entry is inferred."""
         notes = dict(entry.annotations or {})
         only = notes.pop(NAME, None)
         if self._imported and isinstance(only, dict):

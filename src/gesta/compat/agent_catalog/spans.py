@@ -36,7 +36,7 @@ from gesta.store import Store
 
 
 class Identifier(Struct, frozen=True):
-    """The path and the session of a span, which together identify it."""
+    """The path and the session of a span, which together identify the span."""
 
     name: list[str]
     """Names of the spans from the root to this span."""
@@ -59,7 +59,8 @@ class Catalog:
 
     Args:
         record: a record, or the address of a store; by default the address in `GESTA_RECORD`, else `runs.gesta`.
-        folder: the folder of the tools and prompts. If it is passed, each log line names the version of this folder.
+        folder: the folder of the tools and prompts. If a folder is passed, each log line names the version of this
+            folder.
     """
 
     def __init__(self, record: Record | Address | None = None, *, folder: str | os.PathLike[str] | None = None) -> None:
@@ -124,7 +125,7 @@ class Catalog:
 
 
 class Run:
-    """The writer of one run. While a span is open, the writer has the run's lease: no other process can write it."""
+    """The writer of one run. While a span is open, other processes cannot write the run, because its lease is held."""
 
     def __init__(self, record: Record, session: str, name: str) -> None:
         self.record, self.session, self.name = record, session, name
@@ -304,7 +305,7 @@ class Span:
 
 
 class GlobalSpan(Span):
-    """The root span of a run. When it is garbage-collected, all spans of the run end."""
+    """The root span of a run. When this span is garbage-collected, all spans of the run end."""
 
     def __init__(self, run: Run, name: str, options: dict[str, Any], version: Version | None) -> None:
         super().__init__(run, name, None, options)
@@ -331,5 +332,5 @@ def log_of(line: Mapping[str, Any]) -> Log:
 
 
 def _close(store: Store) -> None:
-    """Close a record's store. It runs when the record is garbage-collected, at the latest when the program ends."""
+    """Close a record's store. Called when the record is garbage-collected, at the latest when the program ends."""
     drive(store.close())

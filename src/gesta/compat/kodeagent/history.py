@@ -203,7 +203,7 @@ class HistoryFormatter(ABC):
         state: State,
         on_record: tuple[Call, int, Message] | None = None,
     ) -> Iterator[Sent]:
-        """Yield one message and, if it calls a tool or was made from a recorded call, the result of that call."""
+        """Yield one message and, if the message calls a tool or was made from a recorded call, that call's result."""
         msg = msgspec.structs.replace(msg, state=state)
         made = _merged({}, self.pydantic_to_dict(msg))
         call = _call(made, msg, on_record[0] if on_record else None)
@@ -336,7 +336,7 @@ def _called(call: Call, content: ToolCallContent, thought: str | None) -> ChatMe
 
 
 def _call(made: LLMMessage, msg: ChatMessage, on_record: Call | None) -> Call | None:
-    """Return the first tool call in a dict that a hook made; `None` if it has no call.
+    """Return the first tool call in a dict that a hook made; `None` if the dict has no call.
 
     If the hook did not change the text of the arguments, the recorded arguments are used.
     """

@@ -106,7 +106,7 @@ def args_text(args: Mapping[str, Any]) -> str:
 
 
 def sound_args(text: Any) -> str:
-    """Return the text of arguments unchanged if it is a valid JSON object, else the text of a valid one.
+    """Return arguments as the text of a valid JSON object: `text` unchanged if it is one, else a corrected text.
 
     Values that JSON lacks, such as NaN, become texts. A text that is no JSON object becomes `{}`.
     """

@@ -150,7 +150,7 @@ class Task:
     async def observe(
         self, n: int, plans: Sequence[AgentPlan | None], history: Sequence[LLMMessage], seq: int
     ) -> str | None:
-        """Ask the observer, record its decision, and return its correction for the agent; `None` if it made none."""
+        """Ask the observer, record its decision, and return the correction for the agent; `None` if there is none."""
         before, after = ("" if plan is None else checklist(plan) for plan in plans)
         tools, observer = offer(self.worker), role(self.verbs, "observe", self.words)
         given = {"task": self.question, "tools": tools, "plan_before": before, "plan_after": after}

@@ -163,7 +163,7 @@ class ChatAgent(Agent):
     async def llm_response_messages_async(
         self, messages: Sequence[Message], output_len: int | None = None, tool_choice: Any = "auto"
     ) -> ChatDocument | None:
-        """Return the model's answer to a list of messages instead of the history. A first system message is allowed.
+        """Return the model's answer to `messages` instead of the history. The first of them may be a system message.
 
         The answer is recorded in a run of its own.
 

@@ -161,7 +161,7 @@ class ChatDocument(Struct, kw_only=True, metaclass=Spelled):
         *,
         recognize_recipient_in_content: bool = True,
     ) -> "ChatDocument":
-        """Return a document for a model's reply. A field `recipient` of a tool in `tools` does not address it."""
+        """Return a document for a model's reply. Its recipient is never taken from a tool's own field `recipient`."""
         content = response.text.strip()
         content = "" if content in ('""', "''") else content
         calls = [OpenAIToolCall(id=call.id, function=_function(call.name, call.args)) for call in response.calls]
@@ -265,7 +265,7 @@ def process_tool_results(
     """Pair tool results with the calls of a model that wait for them. Each call gets one result.
 
     Results are paired by call id. If no id matches, because another agent's model made the ids, and there are as many
-    results as calls, they are paired in order. All other results are added to the text.
+    results as calls, results and calls are paired in order. All other results are added to the text.
 
     Returns:
         The text; the results by call id if there are several calls; the id of the call if there is only one.
@@ -383,7 +383,7 @@ def _in_json(text: str, type_: Any) -> Any:
 
 
 def _in_text(text: str, type_: type) -> Any:
-    """Return the `str`, `bool`, `int` or `float` that a text as a whole represents; `None` if it represents none."""
+    """Return a whole text as a value of `type_`: a `str`, `bool`, `int` or `float`; `None` if that is impossible."""
     text = text.strip() if type_ is not str else text
     number = NUMBER.fullmatch(text)
     if type_ is str:

@@ -91,7 +91,7 @@ class Home:
 
 
 async def kill_session(record: Record, session_id: str, task: str | None = None) -> None:
-    """Cancel the work that is going on in a session: in all its runs, or only in those of a task and its child runs."""
+    """Cancel the work that is going on in a session: in all its runs, or only in a task's run and child runs."""
     rows, ended = await record.store.runs(session_id), set[str]()
     for row in rows:  # a parent run comes before its child runs
         if task is not None and not (row.parent_run in ended or (row.parent_run is None and row.name == task)):

@@ -153,7 +153,7 @@ class Messages(Histories):
     get_formatted_tool_messages = get_json_tool_messages
 
     def get_function_call_class(self, msg: ChatDocument) -> ToolForm | None:
-        """Return the tool message for a document's `function_call`; `None` if it has none, or if no known tool fits."""
+        """Return the tool message for a document's `function_call`; `None` without that call or a tool that fits."""
         if msg.function_call is None:
             return None
         tried = attempt(msg.function_call.name, msg.function_call.arguments or {}, self.llm_tools_map)

@@ -47,7 +47,7 @@ NO_SYSTEM = "SYSTEM:"
 
 
 class Agent(Messages):
-    """An agent and the run that records its work. Its model does not remember earlier messages; see `ChatAgent`."""
+    """An agent and the run that records its work. The model forgets earlier messages, unlike that of `ChatAgent`."""
 
     def __init__(
         self, config: AgentConfig | None = None, *, record: Record | str | None = None, session: str = ""
@@ -153,7 +153,7 @@ class Agent(Messages):
             return doc
 
     async def _spoken(self, message: Said) -> ChatDocument | None:
-        """Return the model's answer to a message, or to the history if there is none; `None` if it does not answer."""
+        """Return the model's answer to a message or, without one, to the history; `None` if there is no answer."""
         if not self.llm_can_respond(message):
             return None
         async with self.working() as context:
@@ -228,7 +228,7 @@ class Agent(Messages):
         return not (message is not None and self.get_tool_messages(message))
 
     def can_respond(self, message: Said = None) -> bool:
-        """Return whether the agent may answer: not if all tools in the message are for others.
+        """Return whether the agent may answer: `False` if all tools in the message are for other recipients.
 
         With `respond_tools_only`, the agent answers only messages with tools.
         """

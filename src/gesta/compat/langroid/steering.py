@@ -68,7 +68,7 @@ def unsent(message: ToolForm) -> bool:
 
 
 def _pass_on(doc: ChatDocument, before: ChatDocument | None) -> None:
-    """Replace the content and the tools of a response by those of the document that it answers."""
+    """Replace the content and the tools of a response by those of `before`, the document that the response answers."""
     doc.content = before.content if before is not None else ""
     doc.tool_messages = list(before.tool_messages) if before is not None else []
     doc.metadata.tools_from_agent = before is not None and before.metadata.tools_from_agent

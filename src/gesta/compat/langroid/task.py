@@ -64,7 +64,7 @@ class Task(Steps, eq=False):
         self.name = self.name or self.agent.config.name
 
     def add_sub_task(self, task: Any) -> None:
-        """Add one or more sub-tasks. They are asked in the order in which they were added.
+        """Add one or more sub-tasks. Sub-tasks are asked in the order in which they were added.
 
         Args:
             task: a task, a pair of a task and its settings as a sub-task, or a list of these.
@@ -223,7 +223,7 @@ class Task(Steps, eq=False):
         return from_ChatDocument(doc, return_type)
 
     def as_agent(self, caller: "TaskRules | None", *, first: bool = True) -> Agent:
-        """Return an immutable description of the task's agent. Its `program` is a function that runs the task's steps.
+        """Return an immutable description of the task's agent, whose `program` is a function that runs the steps.
 
         Args:
             caller: the task that calls this task.

@@ -294,7 +294,7 @@ class TaskRules(Struct, eq=False, metaclass=Spelled):
         )
 
     def sequence_done(self) -> DoneSequence | None:
-        """Return the first of the task's done sequences that the newest responses match; `None` if they match none."""
+        """Return the first of the task's done sequences that the newest responses match; `None` if none matches."""
         return matched(self.sequences, self.responses)
 
     def loops(self) -> bool:

@@ -182,11 +182,11 @@ class Toolset:
         self.llm_tools_handled -= {facts_of(as_tool_class(cls)).name for cls in self._classes(message_class)}
 
     def disable_message_use(self, message_class: Classes) -> None:
-        """Forbid the model to use these tools."""
+        """Forbid the model to use the tools of `message_class`, one or more classes."""
         self.llm_tools_usable -= {facts_of(as_tool_class(cls)).name for cls in self._classes(message_class)}
 
     def disable_message_use_except(self, message_class: type) -> None:
-        """Forbid the model to use any tool except this one."""
+        """Forbid the model to use any tool except that of `message_class`."""
         self.llm_tools_usable &= {facts_of(as_tool_class(message_class)).name}
 
     def own_tools(self) -> None:
@@ -374,7 +374,7 @@ def shortened(text: str, tokens: int) -> str:
 
 
 def effect_of_class(cls: type) -> Any:
-    """Return what tool messages of a class do to their task, such as ending it; `None` if they do nothing to it."""
+    """Return what tool messages of a class do to their task, such as ending the task; `None` for other messages."""
     return getattr(cls, "_effect", None)
 
 

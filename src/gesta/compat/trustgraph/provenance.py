@@ -173,8 +173,8 @@ def _entity(
     """Return the triples that every entity has.
 
     Args:
-        types: names of its classes in TrustGraph's vocabulary.
-        source: URI of the entity from which it derives.
+        types: names of the entity's classes in TrustGraph's vocabulary.
+        source: URI of the other entity from which this one derives.
         said: pairs of a predicate and a literal value.
     """
     made = [_named(uri, RDF_TYPE, each) for each in (ENTITY, *(TG + each for each in types))]

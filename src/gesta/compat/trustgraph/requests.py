@@ -173,12 +173,12 @@ def request_of(
     agent: Agent[Any] | None = None,
     parent: Iterable[Entry] = (),
 ) -> AgentRequest:
-    """Return the request for the next step of a run. It contains the question of the last turn, and that turn's steps.
+    """Return the request for the next step of a run. The request contains the last turn's question and steps.
 
     Args:
         before: use only entries with a lower seq (number in the run).
         agent: the agent of the turn. Its groups, instructions and first state are not in the entries.
-        parent: entries of the parent run, if the run is a sub-agent's. They show the number of sub-agents.
+        parent: entries of the parent run, if the run is a sub-agent's. These entries show the number of sub-agents.
     """
     known = [entry for entry in entries if before is None or entry.seq < before]
     opened = next((each.content.opened for each in known if isinstance(each.content, BeginContent)), None)

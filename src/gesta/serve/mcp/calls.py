@@ -47,13 +47,13 @@ class Running:
         self._count = 0
 
     def __enter__(self) -> None:
-        """Count one more call."""
+        """Count one more call that is not answered yet."""
         if not self._count:
             self.none = anyio.Event()
         self._count += 1
 
     def __exit__(self, *_: object) -> None:
-        """Count one call less: it was answered."""
+        """Count one call less, because the call was answered."""
         self._count -= 1
         if not self._count:
             self.none.set()
@@ -118,7 +118,7 @@ class Call:
         return stream.outcome
 
     async def _turn(self) -> Turn | None:
-        """Return the turn of the message; `None` if it has not begun."""
+        """Return the turn of the message; `None` if the turn has not begun."""
         run = await self.record.turns.run_of(self.session, self.agent.name)
         return (await self.record.state(run)).turns.get(self.key)
 

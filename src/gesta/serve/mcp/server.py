@@ -213,7 +213,7 @@ class AgentServer:
 
 
 def _said(params: CallToolRequestParams) -> Said:
-    """Return the arguments of a call. Raises Refused if they do not fit."""
+    """Return the arguments of a call. Raises Refused if these do not fit the tool."""
     try:
         said = msgspec.convert(params.arguments or {}, Said)
     except msgspec.ValidationError as wrong:
@@ -262,7 +262,7 @@ def client_of(ctx: Context) -> str:
 
 
 def connection_of(ctx: Context) -> str:
-    """Return the id of the HTTP session of a call; an empty text if there is none."""
+    """Return the id of the HTTP session of a call; an empty text if the call has no session."""
     return ctx.request.headers.get("mcp-session-id", "") if ctx.request is not None else ""
 
 

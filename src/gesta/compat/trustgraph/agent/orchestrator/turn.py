@@ -64,7 +64,7 @@ class Stepping(Protocol):
 
 
 class PatternTurn:
-    """One turn of a pattern. It runs the pattern's steps, and records what they do."""
+    """One turn of a pattern, which runs the pattern's steps and records the work of each step."""
 
     def __init__(self, verbs: Verbs, prompts: Mapping[str, Any], limit: int) -> None:
         self.verbs = verbs

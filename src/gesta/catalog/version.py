@@ -37,7 +37,7 @@ class Version(Struct, frozen=True, kw_only=True):
 
     @property
     def short(self) -> str:
-        """The version as text for people, with only `SHOWN` hex digits."""
+        """The version as text for people, with the first `SHOWN` hex digits of the commit or digest."""
         return str(self).replace(self.identifier, self.identifier[:SHOWN])
 
 

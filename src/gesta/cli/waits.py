@@ -144,9 +144,9 @@ def why(each: Waiting) -> str:  # mypy reports a kind of wait that is missing he
 
 
 def _of_server(each: Waiting) -> list[str]:
-    """Return a line about a doubtful call of a server's tool: how to declare its effect, so that a doubt is avoided.
+    """Return a line about a call of a server's tool: how to declare the tool's effect, so that doubts are avoided.
 
-    The line is for tools of servers only: a function of the program can have a `reconcile` that settles the doubt.
+    For any other tool the list is empty: a tool that is a function can have a `reconcile`, which settles the doubt.
     """
     if each.server is None or each.effect != "once":
         return []

@@ -35,7 +35,7 @@ CLOSED = "The record was closed while it was followed. Open it again, and follow
 
 
 class FollowerTooSlow(RunError):
-    """More entries and words waited in the queue of a follower than it keeps."""
+    """More entries and words waited in the queue of a follower than the queue may hold."""
 
     def __init__(self, most: int, after: str) -> None:
         todo = f"Follow it from there: record.follow(…, after={after!r}). With most={10 * most} it keeps more"

@@ -168,7 +168,7 @@ class Turns:
                     wait_s = min(wait_s * 1.5, LAST_WAIT_S)
 
     async def _busy(self, run: str, opening: Opening, name: str) -> Outcome | None:
-        """Return a message's outcome if its turn has ended. If it has none, and `name` is set, cancel the open turn."""
+        """Return the outcome of a message's turn if it ended. If it has not begun, with `name` cancel the open turn."""
         before = await opened_before(self.store, run, opening)
         if before is None and name:
             cancel = encode_content(SignalContent(name="cancel", by="a new message"), None)

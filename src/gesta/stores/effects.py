@@ -51,7 +51,7 @@ ENDED = (
 
 
 class Refused(GestaError):
-    """Raised for an SQL statement of a tool that would change other tables than the tool's, or comes after its time."""
+    """Raised for a tool's SQL statement that would change tables of others, or comes after the tool's time limit."""
 
 
 class Sql:

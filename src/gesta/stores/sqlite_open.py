@@ -176,8 +176,8 @@ def make(connection: apsw.Connection, info: Info) -> None:
 def migrate(connection: apsw.Connection, path: Path) -> None:
     """Change a record of an older format to this format, in one transaction. No other process may have it open.
 
-    An older release then refuses to write the record. The older release could not see which process has the lease of a
-    run (the right to write it).
+    After that, an older release refuses to write the record, because it could not see which process has the lease of a
+    run (the right to write the run).
 
     Raises:
         RecordBusy: another process has it open. apsw.Error: the file cannot be written.
@@ -279,7 +279,7 @@ def stamp(path: Path) -> tuple[int, int, int] | None:
 def steady(path: Path, read: Callable[[], T]) -> T:
     """Return the result of a function that reads a file.
 
-    The function is called again if the file was written meanwhile.
+    If the file was written during the call, the function is called again.
     """
     while True:
         before = stamp(path)

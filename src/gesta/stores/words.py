@@ -317,7 +317,7 @@ def _kept(path: Path, keep_from: int, until: float | None) -> tuple[apsw.Connect
 def _filled(connection: apsw.Connection) -> int:
     """Add the next entries to the index in a file, in one commit.
 
-    Returns how many numbers (pos) of the record were covered; 0 if the index is up to date.
+    Returns by how much the pos of the last indexed entry grew; 0 if the index is up to date.
     """
     with suppress(apsw.SQLError):  # raised if there is no index yet
         query = """SELECT known.pos, (SELECT coalesce(max(pos), 0) FROM entries)

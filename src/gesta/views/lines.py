@@ -260,7 +260,7 @@ def _other(reply: str, said: str) -> bool:
 
 
 def _speaker(entry: Entry, known: Mapping[int, Entry]) -> str:
-    """Return the name of the agent that an entry's span belongs to; an empty text if it belongs to no agent."""
+    """Return the name of the agent that an entry's span belongs to; an empty text if the span belongs to no agent."""
     begin = content_of(known, entry.span)
     return begin.name if isinstance(begin, kinds.BeginContent) and begin.role in ("turn", "agent") else ""
 

@@ -128,7 +128,7 @@ class Overview(Struct):
             self.doubts[call] = Doubt(call=call, tool=tool, seq=entry.seq, at=entry.at)
 
     def settle(self, call: int, entry: Entry, verdict: str, by: str) -> None:
-        """Note that `entry` settled the doubt about a call: the verdict, and who settled the doubt."""
+        """Note that `entry` settled the doubt about a call, with which verdict and by whom."""
         self.doubt(call, entry)
         found = self.doubts[call]
         found.by, found.verdict, found.settled, found.settled_at = by, verdict, entry.seq, entry.at

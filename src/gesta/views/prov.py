@@ -273,7 +273,7 @@ def _spent(completion: kinds.ChatCompletionContent) -> Iterator[tuple[str, Any]]
 
 
 def _offered(state: State, completion: Entry) -> Iterator[str]:
-    """Yield the names of the tools that the request of a completion offered."""
+    """Yield the names of the tools that were offered to the model in the request that a completion answers."""
     for request in causes_of(state, completion):
         if isinstance(request.content, kinds.RequestContent):
             header = state.entries.get((request.run, request.content.header))

@@ -73,7 +73,7 @@ class Sent(Struct, Generic[M], frozen=True, kw_only=True):
     """Whether the body has the recorded digest, so that it is what was sent."""
 
     def message(self, place: int) -> Message:
-        """Return the message of a block, given the index of the block."""
+        """Return the message that a block encodes, given the index of the block."""
         return self.messages[self.shown[place].sources, self.request.blocks[place]]
 
 

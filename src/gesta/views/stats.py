@@ -97,7 +97,7 @@ class Told(Struct):
 
 
 class Row(Struct, frozen=True):
-    """The columns of a stored entry that are read."""
+    """The columns of a stored entry that the statistics need."""
 
     pos: int
     run: str

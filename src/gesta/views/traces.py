@@ -93,7 +93,7 @@ class Turn:
         self._started(begin)
 
     def lacks(self, entry: Entry) -> int | None:
-        """Return the seq of the header that a request names, if it must be passed to `know` first; else `None`."""
+        """Return the seq of a request's header if `know` must be called with that header first; else `None`."""
         content = entry.content
         return content.header if isinstance(content, kinds.RequestContent) and content.header != self.headed else None
 

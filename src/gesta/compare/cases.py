@@ -62,7 +62,10 @@ class Case(Struct, frozen=True):
 
 
 async def taken(record: Record, run: str) -> dict[str, list[Entry]]:
-    """Return the entries of a run and of its child runs at any depth, by run id. They are the content of a new case."""
+    """Return the entries of a run and of its child runs at any depth, by run id.
+
+    These entries are the content of a new case.
+    """
     found, open_ = {run: await record.read(run)}, {run}
     for row in await record.store.runs():  # in the order in which they were opened
         if row.parent_run in open_:
@@ -106,7 +109,7 @@ async def check(case: Case, agent: Agent) -> list[str]:
 
 
 async def accepted(case: Case, agent: Agent) -> Case:
-    """Return the case with new entries: those that the present code writes when the case is replayed.
+    """Return the case with new entries: the entries that the present code writes when the case is replayed.
 
     The new entries must have the same number and kinds as the recorded ones, because no model is asked.
 
@@ -160,7 +163,7 @@ def _entry(line: Line) -> Entry:
 
 
 def cases_in(paths: Iterable[Path]) -> list[Path]:
-    """Return those of the files that are cases; a folder is searched for `*.jsonl` files at any depth."""
+    """Return the files that are cases. In a folder, all files `*.jsonl` at any depth are looked at."""
     files = [each for path in paths for each in (sorted(path.rglob("*.jsonl")) if path.is_dir() else [path])]
     return [file for file in files if is_case(file)]
 

@@ -224,7 +224,7 @@ class Rehearsal:
     async def _live(self, agent: Agent) -> GestaError | None:
         """Run one simulated process until its turn ends or waits, or until the stage stops it at a difference.
 
-        Return the exception that ended the process; `None` if there was none.
+        Return the exception that ended the process; `None` if no exception did.
         """
         stage, turns = self.stage, Understudy(self)
         state = fold(RunView(), stage.made)
@@ -321,7 +321,7 @@ class Rehearsal:
 class Understudy(Turns):
     """The driver of turns in a replay.
 
-    It runs the turns of the replayed run, and returns recorded outcomes for child runs.
+    This driver runs the turns of the replayed run, and returns recorded outcomes for child runs.
     """
 
     def __init__(self, rehearsal: Rehearsal) -> None:

@@ -84,7 +84,7 @@ class Stage:
 
     @property
     def done(self) -> int:
-        """Seq of the last replayed entry; 0 if there is none."""
+        """Seq of the last replayed entry; 0 if no entry was replayed yet."""
         return len(self.made)
 
     @property
@@ -93,9 +93,9 @@ class Stage:
         return self.recorded[self.done] if self.done < len(self.recorded) else None
 
     def now(self) -> datetime:
-        """Return the time of the next recorded entry; after the last one, the time of the last one.
+        """Return the time of the next recorded entry; at the end of the record, the time of the last entry.
 
-        This is the clock of the replay.
+        This time is the clock of the replay.
         """
         return (self.next or self.recorded[-1]).at
 
@@ -313,7 +313,7 @@ class Stage:
         return found
 
     def coming(self) -> Content | None:
-        """Return the content of the next recorded entry that was not written again yet; `None` after the last."""
+        """Return the content of the next recorded entry that was not written again yet; `None` at the end."""
         return self.recorded[self.written].content if self.written < len(self.recorded) else None
 
     def settled(self, attempt: int) -> Any:

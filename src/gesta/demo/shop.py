@@ -45,7 +45,7 @@ class Count(Struct, frozen=True):
 
 
 def place(record: str, session: str) -> Path:
-    """Return the path of a session's shop. It is beside the record.
+    """Return the path of a session's shop, a file beside the record.
 
     Args:
         record: path of the record's file.

@@ -146,7 +146,10 @@ Read = Callable[[Source, Oddities], Iterator[Foreign]]
 
 
 class Members:
-    """The members of a JSON object. A reader takes those that it knows; the rest can be kept in `extra`."""
+    """The members of a JSON object.
+
+    A reader takes the members that it knows; the other members can be kept in `extra`.
+    """
 
     __slots__ = ("_left", "_oddities")
 

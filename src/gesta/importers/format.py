@@ -17,7 +17,7 @@ Take = Callable[[Record, Source, Progress], Awaitable[Imported]]
 
 
 def members_of(text: str) -> frozenset[str]:
-    """Return the names in a text as a set. They are separated by white space."""
+    """Return the names in a text as a set. The names in the text are separated by white space."""
     return frozenset(text.split())
 
 

@@ -77,7 +77,7 @@ def named(source: Source, name: str) -> Format:
 
 
 def _own(name: str) -> tuple[Format, ...]:
-    """Return the formats of one of Gesta's own importers, which is loaded for that."""
+    """Load one of Gesta's own importers, and return its formats."""
     found: tuple[Format, ...] = EntryPoint(name, f"{OWN[name]}:FORMATS", GROUP).load()
     return found
 

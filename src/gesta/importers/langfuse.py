@@ -194,7 +194,7 @@ class _Run:
         return _told({**left, "metadata": _told(metadata) if isinstance(metadata, dict) else metadata})
 
     def _doubled(self) -> Any:
-        """Return what the trace's own list of observations adds to those of the file; `None` if it adds nothing."""
+        """Return what the trace's own observations add to the observations of the file; `None` if they add nothing."""
         given = self._trace.get("observations")
         if not isinstance(given, list):
             return given

@@ -62,7 +62,7 @@ class Generations:
         """Seq of the completion of the generation `_asked`, if the completion has no calls."""
 
     def nested(self, each: Observation) -> bool:
-        """Return whether a generation is inside another one, so that both are the same model call."""
+        """Return whether a generation is inside another generation, so that both are the same model call."""
         return each.role == MODEL and any(above.place in self.heard for above in each.above)
 
     def take(self, each: Observation, span: int) -> Any:

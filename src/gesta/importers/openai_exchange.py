@@ -20,7 +20,7 @@ Object = dict[str, Any]
 
 
 def left_of_choices(given: Any, message: dict[str, Any]) -> tuple[str | None, Any]:
-    """Return the finish reason of a response, and the rest of its `choices` without that and the first message.
+    """Return the finish reason of a response, and its `choices` without the finish reason and the first message.
 
     Args:
         given: the value of `choices`.

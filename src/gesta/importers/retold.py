@@ -221,7 +221,7 @@ class Retold:
         return hearing.open
 
     def _add(self, completion: int, more: dict[str, Any] | None) -> None:
-        """Add the other members of a message to the completion to which its calls were added."""
+        """Add the members `more` of a message to the completion to which the message's calls were added."""
         content = self._spans.entries[completion - 1].content
         assert isinstance(content, ChatCompletionContent)
         if more:

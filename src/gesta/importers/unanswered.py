@@ -46,7 +46,10 @@ class Waiting:
         return None, False
 
     def give_up(self) -> int:
-        """Stop waiting for all calls added so far, and return their number. `answer` reports their results as late."""
+        """Stop waiting for all calls added so far, and return how many they are.
+
+        `answer` reports results of these calls as late.
+        """
         count = len(self._now)
         if not count:
             return 0

@@ -48,7 +48,7 @@ def _integer(text: str) -> int | str:
 
 
 def loads(text: str) -> Any:
-    """Return the value of a JSON text. The faster decoder reads it if it can, with the same result.
+    """Return the value of a JSON text. A faster decoder reads the text if it can, with the same result.
 
     Raises:
         ValueError, RecursionError: the text is not JSON, or is nested too deeply.

@@ -31,8 +31,8 @@ class _Slot:
     def whole(self) -> bool:
         """Return `True` if the tool call's arguments received so far are complete JSON.
 
-        This is checked only when the method is called for the first time; later it returns `False`. A check after each
-        piece would take time that grows with the square of the length.
+        The check is made only when `whole` is called for the first time; later, `whole` returns `False`. A check after
+        each piece would take time that grows with the square of the length.
         """
         if self.asked:
             return False

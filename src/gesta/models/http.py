@@ -96,7 +96,7 @@ USER_AGENT = _user_agent()
 
 @functools.cache
 def _tls() -> ssl.SSLContext:
-    """Return the TLS context. It is made only once, because reading the certificates takes 20 ms."""
+    """Return the TLS context. The context is made only once: reading the certificates takes 20 ms."""
     return httpx2.create_ssl_context()
 
 

@@ -59,7 +59,7 @@ class Incoming(ABC):
         return self._take(self._events.feed(data))
 
     def close(self) -> Reply:
-        """Return the whole reply. Call it after the last bytes.
+        """Return the whole reply. Call this method after the last bytes.
 
         Raises:
             ModelFault: `lost-stream` if the bytes end early, `bad-reply` if they are no reply, or the error that the
@@ -86,7 +86,10 @@ class Incoming(ABC):
 
     @property
     def beginning(self) -> bytes:
-        """The first bytes of the stream, for an error message. Once the reply has ended, only the first line."""
+        """The first bytes of the stream, for an error message.
+
+        Once the reply has ended, this is only the stream's first line.
+        """
         return self.first.splitlines()[0] if self.over else self.first
 
     def lost(self, found: str, *, begun: bool) -> ModelFault:

@@ -32,7 +32,7 @@ def paired(text: str) -> str:
 
 
 def compact(value: Any) -> bytes:
-    """Return a value as compact JSON, with the members in their order. It never raises: any value becomes valid JSON.
+    """Return a value as compact JSON, with the members in their order. The function never raises.
 
     Values that JSON lacks become text: `nan`, `inf`, the `str` of an object. Lone surrogates become U+FFFD.
     """
@@ -48,7 +48,7 @@ def compact(value: Any) -> bytes:
 def exact(value: Any) -> bytes:
     """Return compact JSON in which lone surrogates are escaped, so that decoding returns the same text.
 
-    It never raises. Other values that JSON lacks become text, as in `compact`.
+    The function never raises. Other values that JSON lacks become text, as in `compact`.
     """
     try:
         return ENCODER.encode(value)

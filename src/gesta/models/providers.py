@@ -56,7 +56,7 @@ class Provider(Struct, frozen=True):
     def key(self) -> tuple[str | None, str]:
         """Return the environment variable that holds the key, and the key.
 
-        If no variable is set, return the first and `""`.
+        If no variable is set, return the first variable and `""`.
         """
         for variable in (self.key_variable, *self.key_also):
             if variable is not None and (found := os.environ.get(variable, "").strip()):

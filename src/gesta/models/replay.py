@@ -195,7 +195,7 @@ def _seqs(entry: Entry) -> list[int]:
 def _owner(entry: Entry, answers: dict[int, Recorded]) -> int | None:
     """Return the seq (number) of the completion (answer of a model) that caused an entry; `None` if none did.
 
-    For an entry without any causes, return the seq of the last completion so far.
+    For an entry without any causes, return the seq of the last completion before the entry.
     """
     named = [cause for cause in _seqs(entry) if cause in answers]
     if named:

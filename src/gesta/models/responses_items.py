@@ -86,7 +86,7 @@ class Said:
             self._keep(type, item if known else {}, kept)
 
     def _keep(self, type: str, item: dict[str, Any], kept: dict[str, Any], *, extra: str = "") -> None:
-        """Add an item to those from which `again` makes the items of a later request.
+        """Add an item to the items from which `again` makes the items of a later request.
 
         Args:
             type: the type under which it is kept.

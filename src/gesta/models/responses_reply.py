@@ -79,7 +79,10 @@ class _Slot:
 
 
 class _Voice:
-    """The text, or the thought, that listeners have been shown so far. It can only be continued, never changed."""
+    """The text, or the thought, that listeners have been shown so far.
+
+    This text can only be continued, never changed.
+    """
 
     def __init__(self, type: Literal["text", "thought"]) -> None:
         self.type: Literal["text", "thought"] = type
@@ -291,7 +294,7 @@ class ResponsesParser(Incoming):
         return []
 
     def _slot(self, event: dict[str, Any], item: dict[str, Any], *, added: bool | None = None) -> _Slot:
-        """Return the item that an event is about. It is found by its id, else by its index, else it is the last item.
+        """Return the item that an event is about: the one with the event's id, else with its index, else the last item.
 
         An item that is not known yet is added.
 

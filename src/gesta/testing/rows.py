@@ -21,7 +21,7 @@ Contract = TypeVar("Contract")
 
 
 def make_row(run: str, seq: int, kind: str = "key-value", content: str | None = None, span: int = 1) -> Row:
-    """Return a row for an entry of a run. Its digest is random, because a store does not check digests.
+    """Return a row for an entry of a run. The row's digest is random: a store does not check digests.
 
     Args:
         content: the content as JSON; by default a key and a value.

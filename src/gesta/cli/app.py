@@ -140,7 +140,7 @@ def _sign(call: Any, shape: Any) -> None:
 def guarded(work: Callable[[], int | None], *, debug: bool) -> int:
     """Run a command and return its exit code.
 
-    An error is printed as a message. With `debug` it is raised instead, so that Python prints the traceback.
+    An error is printed as a message. With `debug` the error is raised instead, so that Python prints the traceback.
     """
     try:
         with _warned():

@@ -20,7 +20,7 @@ from gesta.web.folder import Copied, FolderCopy
 
 
 def write_folder(options: OnRecord, named: str | None, folder: Path, run: str, kept: list[list[Head]]) -> int:
-    """Write runs as a folder of pages, and print how many runs and entries it has. Returns the exit code.
+    """Write runs as a folder of pages, and print how many runs and entries were written. Returns the exit code.
 
     Args:
         named: address of the record; `None` for the record that the options choose.

@@ -51,7 +51,7 @@ def models(options: ModelsOptions) -> None:
 
 
 def _key(row: Mapping[str, Any]) -> str:
-    """Return a text about a provider's key: its variable, whether it is set, and whether it is needed."""
+    """Return a text about a provider's key: the variable that holds the key, and whether it is set and needed."""
     variable = row["variable"]
     if variable is None:
         return "needs no key"

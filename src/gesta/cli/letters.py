@@ -146,7 +146,7 @@ def answer(options: AnswerOptions) -> None:
 
 
 def _fitting(text: str, question: Waiting) -> Any:
-    """Return the answer as a value of the type that the question asks for. Raises Stop if it does not fit."""
+    """Return the answer as a value of the type that the question asks for. Raises Stop if the answer does not fit."""
     if question.schema is None:
         return text
     wanted = question.schema.get("type")
@@ -191,7 +191,7 @@ def resolve(options: ResolveOptions) -> None:
 
 
 def cancel(options: CancelOptions) -> None:
-    """End the open turn of a run, or tell the process that is writing the run to end it.
+    """End the open turn of a run, or tell the process that is writing the run to end the turn.
 
     Raises Stop if no turn is open.
     """

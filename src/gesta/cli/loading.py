@@ -124,9 +124,9 @@ def _found(address: str) -> tuple[str, ModuleType, Agent]:
 
 
 def _approver(place: str, module: ModuleType) -> Approver | None:
-    """Return the object named `approver` in a module; `None` if the module has none, or if it is an agent.
+    """Return the object named `approver` in a module; `None` if the module has none, or if the object is an agent.
 
-    Raises BadAddress if it is no Approver.
+    Raises BadAddress if the object is no Approver.
     """
     made = getattr(module, "approver", None)
     if made is None or isinstance(made, Agent):
@@ -210,7 +210,7 @@ def _dotted(place: str) -> ModuleType:
 
 
 def _broken(place: str, error: BaseException) -> str:
-    """Return the message for an import that failed, with the line of the user's code that caused it."""
+    """Return the message for an import that failed, with the line of the user's code that caused the failure."""
     what = f"{place} does not import: {type(error).__name__}: {error}"
     if isinstance(error, SystemExit):
         what = f"{place} ended the program while it was imported. Put what runs it under `if __name__ == '__main__':`."

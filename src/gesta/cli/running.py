@@ -179,7 +179,7 @@ def _found(job: "Job", name: str) -> tuple[str, int]:
 
 
 def _text(given: str | None) -> str:
-    """Return the task from the command line, or from standard input if it is piped or the task is `-`.
+    """Return the task from the command line, or from standard input if input is piped or the task is `-`.
 
     Raises Stop for an empty task.
     """

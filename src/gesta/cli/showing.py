@@ -13,7 +13,8 @@ def show(options: ShowOptions) -> None:
 
     With --as or --model the request is made for another formatter or provider, and a note names what these cannot show.
     --wire makes the body again from the entries and compares its digest with the recorded one. --diff names the entries
-    that each new message was made from, what the provider had in its cache, and why it could not use the rest.
+    that each new message was made from, what the provider had in its cache, and why the provider could not use the
+    rest.
     """
     from gesta.cli import wire
 

@@ -40,7 +40,7 @@ FIND_OUT = "Find out whether it happened. If it did not, say `failed` below inst
 
 @dataclass(frozen=True)
 class Found:
-    """A run, its state, and the waits in it and in the runs below it."""
+    """A run, its state, and the waits in the run and in the runs below it."""
 
     record: Record
     row: RunRow

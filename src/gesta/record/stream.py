@@ -1,8 +1,8 @@
 """A stream yields the events of one turn as they come. Afterwards it has the outcome of the turn.
 
 A turn is one message to an agent and all the work up to its answer. The turn runs in a background task of the record,
-so a slow reader does not slow it down. If the reader leaves early, the turn continues, unless the agent's policy says
-`when_left="stop"`. A turn that fails ends only its own stream.
+so a slow reader does not slow the turn down. If the reader leaves early, the turn continues, unless the agent's policy
+says `when_left="stop"`. A turn that fails ends only its own stream.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable

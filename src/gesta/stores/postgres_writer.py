@@ -53,7 +53,7 @@ class Options(Struct, frozen=True):
 
 
 class Trial(Struct):
-    """Operations for one transaction, and how far it got. If the connection is lost, the writer runs it again."""
+    """Operations for one transaction, and how far it got. If the connection is lost, the writer runs them again."""
 
     works: Sequence[Work]
     outcomes: list[Any] = field(default_factory=list)

@@ -41,7 +41,7 @@ NAMED = 5  # greatest number of runs that the reason for a staying run names
 
 
 class Choice(Struct, frozen=True, kw_only=True):
-    """The conditions for runs to prune. A run is chosen if it meets all of them."""
+    """The conditions for runs to prune. A run is chosen if it meets all conditions."""
 
     runs: Sequence[str] = ()
     """Ids of runs; their child runs are chosen too."""
@@ -280,7 +280,7 @@ async def prune(store: Store, what: Plan, pruner: Pruner, progress: Callable[[in
 
 
 class _Going(Struct, frozen=True):
-    """A run that is about to be pruned, with its held lease and the digest of its last entry."""
+    """A run that is about to be pruned, with its lease, which this process holds, and the digest of its last entry."""
 
     row: RunRow
     prune: Prune

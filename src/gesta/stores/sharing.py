@@ -32,7 +32,7 @@ AGAIN_S = 0.002  # seconds between two checks of a thread whose end cannot be aw
 
 
 class Take(Struct, frozen=True):
-    """A request for the lease of a run, which is the right to write it."""
+    """A request for the lease of a run, which is the right to write the run."""
 
     run: str
     mirror: bool = False

@@ -54,8 +54,9 @@ entry waits for the disk."""
 class InlineSqliteStore:
     """A record in one SQLite file whose coroutines never wait for another task, so they need no event loop.
 
-    Each append is committed before it returns. With `synced`, a batch that holds an `end`, a `request`, an `attempt` or
-    an `assistant` also waits until it and all earlier commits are on disk. Several threads may use one store.
+    Each append is committed before it returns. With `synced`, an append with an entry of kind `end`, `request`,
+    `attempt` or `assistant` also waits until this and all earlier commits are on disk. Several threads may use one
+    store.
     """
 
     def __init__(self, path: Path, info: Info, writer: Writer | None, reader: Reader) -> None:

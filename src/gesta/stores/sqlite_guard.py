@@ -52,7 +52,7 @@ File = tuple[int, int]
 
 
 class Hold:
-    """The two open descriptors of a file, with their locks. All stores of this process that write it share them."""
+    """The two open descriptors of a file, with their locks. All of this process's stores that write it share them."""
 
     def __init__(self, path: Path) -> None:
         """Open the file twice, and create it if it does not exist. Raises OSError."""

@@ -86,7 +86,7 @@ class State(Struct):
         return self.origins[key[0]].links[key[1]]
 
     def kind(self, key: Key) -> Kind | None:
-        """Return the kind of an entry; `None` if it was not read."""
+        """Return the kind of an entry; `None` if the entry was not read."""
         return self.entries[key].kind if key in self.entries else None
 
 

@@ -48,7 +48,7 @@ Work = (
 
 
 class Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One entry in the form in which people read it."""
+    """One entry as people read it: a line with a speaker, a text, and the call that the entry belongs to."""
 
     seq: int
     at: str

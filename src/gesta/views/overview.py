@@ -86,7 +86,7 @@ class Doubt(Struct):
 
 
 class Call(Struct):
-    """What the overview remembers of a call."""
+    """Facts about one tool call, as the overview needs them to read later entries."""
 
     tool: str
     effect: str | None = None

@@ -78,7 +78,7 @@ class Sent(Struct, Generic[M], frozen=True, kw_only=True):
 
 
 class Overheard:
-    """Wraps a model to remember the messages that it encodes."""
+    """A wrapper of a model, which remembers the messages that the model encodes."""
 
     def __init__(self, model: Model) -> None:
         self.name, self.encoder = model.name, model.encoder
@@ -125,7 +125,7 @@ def request_of(entries: Sequence[Entry], seq: int | None, *, anew: bool = False)
 def earlier(entries: Sequence[Entry], seq: int) -> int | None:
     """Return the seq of the request before the request `seq`; `None` if there is none.
 
-    If the request `seq` is not on record, return the seq of the request that the last completion before it answers.
+    If the request `seq` is not on record, return the seq of the request that the last completion before `seq` answers.
     """
     asked = {entry.seq for entry in entries if entry.kind is Kind.Request}
     if seq not in asked:

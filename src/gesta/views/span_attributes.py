@@ -212,7 +212,7 @@ def called_of(content: kinds.ToolCallContent, header: RequestHeaderContent | Non
 
 
 def resulted_of(content: kinds.ToolResultContent) -> tuple[Attributes, str | None]:
-    """Return the attributes that a tool result adds to its span, and why the call failed (`None` if it did not)."""
+    """Return the attributes that a tool result adds to its span, and why the call failed (`None` for success)."""
     outcome = content.outcome or ("ok" if content.status == "success" else "error")
     found: Attributes = {"gesta.outcome": outcome}
     if content.status == "success" and outcome in ("ok", "late"):

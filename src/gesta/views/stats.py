@@ -127,7 +127,7 @@ class Call(Struct):
 
 
 class Standing(Struct):
-    """State of one run while its rows are read."""
+    """What is known of one run from its rows that were read so far, such as calls without a result."""
 
     base: "Standing | None" = None
     """For a fork: the state of its base, which wrote the entries up to the seq `shared`."""

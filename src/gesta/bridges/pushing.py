@@ -156,7 +156,7 @@ async def _hold_all(source: Store, target: Store, pushed: Pushed, stack: AsyncEx
 
 
 async def _base(store: Store, run: str) -> str | None:
-    """Return the id of the run that a run is a fork of; `None` if the run shares no entries with another run."""
+    """Return the id of a fork's base, the run whose first entries the fork shares; `None` if `run` is not a fork."""
     rows = await store.read(run, 0, None, 1)
     if not rows:
         raise BrokenRecord(store.info.address, f"run {run!r} is listed, and no entry can be read under that name")

@@ -52,7 +52,7 @@ class Access(Struct, frozen=True, kw_only=True, metaclass=Spelled):
             SECRETS.add(f"token of {name}", token)
 
     def client(self, headers: Headers) -> str | None:
-        """Return the name of the client that sent a request; `None` if its token is missing or wrong."""
+        """Return the name of the client that sent a request; `None` if the request's token is missing or wrong."""
         if not self.tokens:
             return ANYBODY
         scheme, _, given = headers.get("authorization", "").partition(" ")

@@ -40,7 +40,7 @@ class Server(uvicorn.Server):
             self._ready(f"http://{f'[{host}]' if ':' in host else host}:{port}")
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Begin to end the server, which then exits with code 0. A second Ctrl-C ends it at once."""
+        """Begin to end the server, which then exits with code 0. A second Ctrl-C ends the server at once."""
         del frame
         if self.servers:
             self.servers[0].get_loop().call_soon_threadsafe(self._service.drain)

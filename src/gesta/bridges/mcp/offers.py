@@ -140,7 +140,7 @@ def _tool(
 
 
 def _effect(hints: Mapping[str, Any], given: Effect | None) -> tuple[Effect, bool]:
-    """Return the effect policy of a tool, and whether the rules or the server declared it."""
+    """Return the effect policy of a tool, and whether the rules or the server declared the policy (else assumed)."""
     if given is not None:
         return given, True
     if hints.get("readOnlyHint") is True:

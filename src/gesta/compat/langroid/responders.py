@@ -138,7 +138,7 @@ class Agent(Messages):
         return self.to_ChatDocument(await called(method, doc) if own else method(doc), chat_doc=doc)
 
     def llm_response(self, msg: Said = None) -> ChatDocument | None:
-        """Return the model's answer to a message; `None` without one. Both texts are then hidden from the history."""
+        """Return the model's answer to a message; `None` without one. Then hide message and answer from the history."""
         return self.wait_for(lambda: self.llm_response_async(msg), "llm_response_async")
 
     async def llm_response_async(self, msg: Said = None) -> ChatDocument | None:

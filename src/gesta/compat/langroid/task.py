@@ -256,7 +256,10 @@ class Task(Steps, eq=False):
         return self.chat.describe(settings, program)
 
     async def play(self, verbs: Verbs, caller: "TaskRules | None") -> Answer:
-        """Run steps until the task is done, and return its result. As the program, it replaces the model loop."""
+        """Run steps until the task is done, and return the result.
+
+        Gesta calls this method, the program of the task's agent, for each turn of the task's run.
+        """
         self.begin(verbs, caller, self.all_tools())
         self.forgets = self.rules.restart
         self._leave_behind(verbs)

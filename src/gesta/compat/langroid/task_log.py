@@ -95,7 +95,7 @@ class State(Struct):
 
 
 def task_log(entries: Iterable[Entry]) -> list[Row]:
-    """Return the log of a task, made from the entries of its run and of all runs below it, in any order of runs."""
+    """Return the log of a task, made from the entries of its run and of all child runs, in any order of runs."""
     runs: dict[str, list[Entry]] = {}
     for entry in entries:
         runs.setdefault(entry.run, []).append(entry)

@@ -53,7 +53,7 @@ class Busy(Protocol):
 
 
 class Endpoint:
-    """The path of MCP, as an ASGI application.
+    """ASGI application that answers the requests of MCP clients at one path of the server.
 
     Args:
         made: the MCP server.

@@ -261,7 +261,7 @@ def remote(address: str) -> bool:
 
 
 def replay(source: Address | Sequence[Entry], *, run: str = "last", strict: bool = False) -> Model:
-    """Return a model that answers as a recorded run did: no key, no network, no cost.
+    """Return a model that gives the recorded replies of a run again: no key, no network, no cost.
 
     Args:
         source: path of a record, or the entries of a run.
@@ -310,7 +310,7 @@ class Record(Base):
         return await explain(self, entry)
 
     async def sessions(self, limit: int | None = None) -> "list[Session]":
-        """Return the sessions (conversations), the last active first, each with its participants, state and waits.
+        """Return the sessions (conversations), the most recently active first, with participants, state and waits.
 
         Args:
             limit: greatest number of sessions to return.

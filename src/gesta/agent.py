@@ -341,7 +341,7 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
         return RequestHeaderContent(tools=tools or None, output=schema, meta=meta)
 
     def ref(self, known: MutableMapping[bytes, str] | None = None) -> AgentRef:
-        """Return the agent's name, digest and hint, as the record keeps them.
+        """Return the agent's name, digest and hint, as the first entry of a turn stores them.
 
         Args:
             known: a cache of digests by the packed description; a new digest is added to it.

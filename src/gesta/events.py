@@ -155,7 +155,7 @@ class ExplainEvent(AnyEvent, frozen=True, kw_only=True, tag="explain"):
 
 
 class WaitingEvent(AnyEvent, frozen=True, kw_only=True, tag="waiting"):
-    """The turn waits for a person, a time or another run; `waiting` says for which."""
+    """The turn waits for a person, a time or another run; `waiting` says what it waits for."""
 
     type: ClassVar[Literal["waiting"]] = "waiting"
     waiting: Waiting

@@ -83,7 +83,7 @@ class Asking(Struct, frozen=True):
 
 
 class Hooks(Struct, frozen=True, kw_only=True):
-    """The functions that an agent calls before it acts. Each may be async or not; they run in the event loop."""
+    """The functions that an agent calls before it acts. A function may be async or not; all run in the event loop."""
 
     message: (
         Callable[[str, Context[Any]], Refuse | Change | None]

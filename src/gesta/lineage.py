@@ -162,7 +162,8 @@ class Origin(Struct, weakref=True):
     def became(self, seq: int) -> int:
         """Return the seq of the answer or thought that was made from a completion without calls; 0 for any other entry.
 
-        If the completion's text differs from the answer, the result is 0 too, because both are nodes then.
+        Return 0 too if the completion's text differs from the answer, because then completion and answer are both
+        nodes.
         """
         return 0 if seq in self.calling or seq in self.longer else self.spoken.get(seq, 0)
 

@@ -31,7 +31,7 @@ class Info(Struct, frozen=True):
 
 
 class BlobRow(Struct, frozen=True):
-    """A large value, stored outside its entry. Its name is SHA-256(salt + data) in hex; `data` is the value itself."""
+    """A large value, stored outside of its entry. `name` is SHA-256(salt + data) in hex; `data` is the value."""
 
     name: str
     salt: bytes
@@ -310,7 +310,7 @@ class Store(Protocol):
         """
 
     def keep(self) -> Callable[[], None]:
-        """Show this process to others as still running until the returned function is called, even after `close`.
+        """Show this process to other processes as running until the returned function is called, even after `close`.
 
         Threads of tools need this: they may run longer than the turn and the open record.
         """
@@ -335,7 +335,7 @@ class Store(Protocol):
         """
 
     async def damage(self) -> list[str]:
-        """Return descriptions of the damage found in the file or database; an empty list if there is none.
+        """Return a text for each damage found in the file or database; an empty list if there is none.
 
         Cost: reads all of it.
         """

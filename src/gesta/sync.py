@@ -164,7 +164,7 @@ class SyncRecord:
         return anyio.run(lambda: self.record.run(agent, message, listener=listener, **options))
 
     def stream(self, agent: Agent[T], message: Said, **options: Unpack[MessageOptions]) -> SyncStream[T]:
-        """Return a stream that sends a message and yields the events of the turn. Afterwards it has the outcome."""
+        """Return a stream that sends a message and yields the turn's events. After them, the stream has the outcome."""
 
         def take(listener: Listener) -> Awaitable[Outcome[T]]:
             return self.record.run(agent, message, listener=listener, **options)
@@ -316,7 +316,7 @@ class SyncRecord:
         return drive(self.record.heads())
 
     def sessions(self, limit: int | None = None) -> list[Session]:
-        """Return the sessions, the last active session first; see `Record.sessions`."""
+        """Return the sessions, the most recently active session first; see `Record.sessions`."""
         return drive(self.record.sessions(limit))
 
     def history(self, session: str, *, calls: bool = False) -> list[SaidMessage]:

@@ -111,7 +111,7 @@ class Worker:
     async def work(
         self, told: Told, *, every_s: float = 1.0, stopping: Callable[[int], None] = lambda _turns: None
     ) -> None:
-        """Scan for due runs and continue them, until the task is cancelled. Up to `jobs` turns run at once.
+        """Scan for due runs and continue them, until this task is cancelled. Up to `jobs` turns run at once.
 
         Args:
             told: is called with each outcome.

@@ -10,7 +10,7 @@ from gesta.kinds import Content
 
 
 def unfit(content: Content) -> str | None:
-    """Return which member of a content has a wrong type; `None` if all have the right one. Cost: 1 us if all fit."""
+    """Return the name of a content's member with a wrong type; `None` if all types are right. Cost: 1 us if all fit."""
     try:
         _CONTENT.decode(_ENCODER.encode(content))
     except _UNREADABLE:  # or a value that JSON cannot hold, which is of no wrong type: each member is checked

@@ -47,7 +47,7 @@ class Asked(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, call: OpenCall, run: str, record: str) -> "Asked":
-        """Return the request for the approval of a call.
+        """Return the facts about a call that a person is asked to approve.
 
         Args:
             call: a call that waits for approval.
@@ -119,7 +119,7 @@ def _refused(approval: ApprovalContent, about: Asked, approver: Approver | None)
 
 
 async def asked(store: Store, run: str) -> list[Asked]:
-    """Return the requests for approval that a run waits for, in the order of the calls. Cost: reads the whole run."""
+    """Return the calls of a run that wait for approval, in order, each as an `Asked`. Cost: reads the whole run."""
     state = fold(RunView(), await read(store, run))
     waiting = (call for call in state.calls.values() if call.awaits_approval)
     return [Asked.of(call, run, store.info.id) for call in waiting]
@@ -149,7 +149,7 @@ def _token(approval: ApprovalContent, about: Asked, key: bytes) -> str:
 
 
 def _checked_key(name: str, key: bytes) -> bytes:
-    """Return the key, and register it as a secret. Raises AgentError for a value that cannot be a key.
+    """Check a key, register it as a secret and return it. Raises AgentError for a value that cannot be a key.
 
     Args:
         name: the person whose key it is.

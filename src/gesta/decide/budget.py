@@ -165,7 +165,7 @@ def share(own: Budget | None, state: RunState, among: int) -> dict[str, Any] | N
 
 
 def returned(edge: int, allowance: Mapping[str, Any] | None, spent: Spent | None) -> BudgetContent | None:
-    """Return the entry that settles the cost of a child run; `None` if neither it nor the run above has an account.
+    """Return the content that settles a child run's cost; `None` if neither that run nor its parent has an account.
 
     Args:
         edge: seq of the edge to the child run.

@@ -266,7 +266,7 @@ def _waiting(agent: Agent, call: OpenCall, what: Blocking) -> list[Waiting]:
 def _answer(agent: Agent, state: RunState, turn: Turn) -> Move | None:
     """Return the move after a reply without calls.
 
-    `None` if there is no such reply, or if it was empty and is asked again.
+    Return `None` if there is no such reply, or if the reply was empty and the model is asked again.
     """
     if turn.ended_by is not None:
         return _ended_by_tool(agent, state, turn)
@@ -286,7 +286,7 @@ def _answer(agent: Agent, state: RunState, turn: Turn) -> Move | None:
 
 
 def _ended_by_tool(agent: Agent, state: RunState, turn: Turn) -> Move:
-    """Return the move for a turn whose answer is a tool's result: it closes other open calls, or ends the turn."""
+    """Return the move for a turn whose answer is a tool's result: close the other open calls, or end the turn."""
     assert turn.ended_by is not None
     if state.calls:
         return Close(tuple(placeholder(agent, call) for call in state.calls.values()))
@@ -314,7 +314,7 @@ def asks_again(agent: Agent, turn: Turn) -> bool:
 def _bounded(agent: Agent, turn: Turn) -> Finish | None:
     """Return the move that ends the turn if another request would exceed the limit of requests or calls.
 
-    Returns `None` if it would not.
+    Returns `None` if no limit would be exceeded.
     """
     limits = agent.policy.limits
     for name, count, bound in (("requests", turn.requests, limits.requests), ("calls", turn.calls, limits.calls)):

@@ -185,7 +185,7 @@ def _doubts(state: RunState) -> Iterator[Waiting]:
 
 
 def _about(last: Try) -> Literal["doubt", "running"]:
-    """Return which wait an unfinished attempt causes: `running` if it may still run, else `doubt`."""
+    """Return the kind of wait that an unfinished attempt causes: `running` if it may still run, else `doubt`."""
     if last.verdict is not None:  # the resolution is used when the attempt has ended
         return "running"
     return "doubt" if last.doubt is not None or last.over or last.looked else "running"

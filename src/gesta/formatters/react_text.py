@@ -95,7 +95,7 @@ class Action:
         self.args, self.value = [], Bracketed("{[")
 
     def add(self, text: str) -> None:
-        """Add text to the name, or to the arguments once they have begun."""
+        """Add text to the name of the action, or to its arguments once the arguments have begun."""
         (self.name if self.args is None else self.args).append(text)
         self.value.feed(text)
 
@@ -108,7 +108,7 @@ class Action:
         return next((line for line in lines if line), "")
 
     def call(self) -> ReplyCall:
-        """Return the action as a call. If the arguments cannot be read, they stay as text."""
+        """Return the action as a call. Arguments that cannot be read stay a text."""
         name, text = self.title, "".join(self.name if self.args is None else self.args)
         if len(name) > NAMED:
             return ReplyCall(UNKNOWN, f"{name}\n{text}" if self.args else text.strip())
@@ -122,7 +122,7 @@ class Action:
 
 
 def an_object(text: str) -> str:
-    """Return the JSON object that a text in brackets means, as text; the unchanged text if it does not mean one."""
+    """Return the JSON object that a text in brackets means, as JSON text; a text without such a meaning unchanged."""
     reads: tuple[Callable[[], object], ...] = (
         lambda: json.loads(text),
         lambda: json.loads(TOKEN.sub(_as_json, text), strict=False),

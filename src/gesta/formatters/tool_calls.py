@@ -51,7 +51,7 @@ class Open(Struct):
 
 
 class State(Struct):
-    """What a segment needs to know from earlier segments: open calls, used ids, and messages that are sent later."""
+    """What `format` keeps from one segment to the next: open calls, used ids, and messages that are sent later."""
 
     ids: dict[int, tuple[str, str]] = field(default_factory=dict)
     """Id and tool name of every call, by the seq of the call."""
@@ -90,7 +90,7 @@ class ToolCalls:
         return header
 
     def reader(self) -> None:
-        """Return `None`, because the provider reports calls itself."""
+        """Return `None`, because the provider reports calls apart from the text."""
 
 
 def _begin(_entry: Entry, content: BeginContent, state: State) -> None:
@@ -196,7 +196,7 @@ def _answer(seq: int, call: Call, result: Entry | None) -> Message:
 def _call_id(entry: Entry, content: ToolCallContent, state: State) -> str:
     """Return the provider's id of a call.
 
-    If that is missing, invalid or already used, return an id computed from the run and the call's number.
+    If this id is missing, invalid or already used, return an id computed from the run and the call's number.
     """
     own = content.tool_call_id
     if own and ID.fullmatch(own) and own not in state.used:

@@ -86,7 +86,7 @@ class ChildOutcome(Protocol):
 
     @property
     def error(self) -> Error | None:
-        """The error of a turn without an answer; `None` if it was answered."""
+        """The error of a turn that ended without an answer; `None` if the turn has an answer."""
 
 
 class Context(Struct, Generic[D], frozen=True, kw_only=True):

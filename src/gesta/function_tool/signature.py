@@ -97,7 +97,7 @@ def _hidden(hint: Any, hide: type) -> Any:
 
 
 def _needed(arg: Any) -> bool:
-    """Return whether the type argument of a `Context` demands a value: it is a type that does not allow `None`."""
+    """Return whether the type argument of a `Context` does not allow `None`, so that deps are required."""
     return not isinstance(arg, TypeVar) and not {arg, *get_args(arg)} & {Any, object, None, NoneType}
 
 
@@ -254,7 +254,7 @@ def unknown_members(value: Any, schema: Any, defs: Mapping[str, Any], path: str)
 
 
 def _referenced(schema: Any, defs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the schema that a reference points to, else the schema itself; an empty schema for `true` and `false`."""
+    """Return the schema that a `$ref` points to; any other schema itself; an empty schema for `true` and `false`."""
     found = defs.get(schema.get("$ref", "").removeprefix("#/$defs/"), schema) if isinstance(schema, dict) else {}
     return found if isinstance(found, dict) else {}
 

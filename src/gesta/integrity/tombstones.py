@@ -84,12 +84,12 @@ class PruningNote(Struct, frozen=True):
 
 
 async def pruned(store: Store) -> list[Pruned]:
-    """Return the values about pruned runs, in order of pruning. A copy of a record also has those of the original."""
+    """Return the values about pruned runs, in order of pruning. A copied record also has the values of its original."""
     return [value for _, value in await _values(store, PRUNED, Pruned)]
 
 
 async def pruning_notes(store: Store) -> list[PruningNote]:
-    """Return the entries about pruned runs that this record wrote itself, not those that a copied record wrote."""
+    """Return the entries about pruned runs that this record wrote itself, without those copied from another record."""
     every = [PruningNote(row, value) for row, value in await _values(store, PRUNED, Pruned)]
     return [each for each in every if each.value.record == store.info.id]
 

@@ -267,7 +267,7 @@ async def behind(store: Store, kept: list[Head], known: set[str]) -> list[Flaw]:
 
 
 async def _lost(store: Store, head: Head) -> Flaw | None:
-    """Return the flaw by which a run differs from a saved head; `None` if the head's entry is unchanged."""
+    """Return the flaw by which a run differs from a saved head; `None` if the entry of the head is unchanged."""
     run, seq = head.run, head.seq
     try:
         rows = await store.read(run, seq - 1, seq)

@@ -217,7 +217,7 @@ class Journal:
             self._announce()
 
     async def transact(self, work: Callable[[Statements], bool], timeout_s: float | None) -> None:
-        """Call `work` and commit its changes and entries, with all entries written before, in one transaction.
+        """Call `work`, and commit what it changes and writes in one transaction with all entries written before.
 
         Args:
             work: writes entries and the tables of a tool. Returns whether to keep its changes to the tables.
@@ -370,7 +370,7 @@ def refuse_misspelt(annotations: Iterable[str]) -> None:
 
 
 def open_root(journal: Journal, begin: BeginContent, opened: Opened, skip: Collection[Kind] = ()) -> Log:
-    """Return the log of a new span at the root of a run. If the run is new, the span's begin also stores `opened`."""
+    """Return the log of a new span at the root of a run. For a new run, the span's `begin` also stores `opened`."""
     if journal.head == 0:
         begin = BeginContent(
             **{name: getattr(begin, name) for name in begin.__struct_fields__ if name != "opened"}, opened=opened

@@ -176,7 +176,7 @@ class LocalModel:
 
 
 class Given:
-    """A parser for models in this process, which yield replies as objects. Another parser reads replies in bytes."""
+    """A parser for models in this process, which yield replies as objects and not as bytes."""
 
     __slots__ = ("_make", "_parser", "_reply")
 

@@ -19,7 +19,7 @@ names, include them."""
 
 
 class Counted(Struct, frozen=True, kw_only=True):
-    """The rules to read a usage of some providers: the members that are added up for input and output tokens."""
+    """The rules to read a usage of some providers: the names of the members to add up for input and output tokens."""
 
     known_by: str = ""
     """A member that shows that a usage is of these providers; empty for the rules that are used if no other rules fit.

@@ -143,7 +143,7 @@ async def _ask_hook(agent: Agent, live: LiveRun, point: Point, of: int, about: A
 
 
 def _fitting(agent: Agent, point: Point, given: Any) -> None:
-    """Check that a hook may give this answer.
+    """Check that a hook may return this value.
 
     Raises:
         TypeError: the type of the answer is not allowed at this point.

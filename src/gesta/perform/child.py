@@ -276,7 +276,7 @@ def child_name(call: OpenCall) -> str:
 
 
 def _allowance(live: LiveRun, child: str) -> dict[str, Any] | None:
-    """Return the amounts that a child run may spend: those on record if it was called before, else an equal share."""
+    """Return the amounts that a child run may spend: if it was called before, as recorded; else an equal share."""
     assert live.state.turn is not None
     spending = live.state.turn.spending
     edge = spending.edge_of(child)

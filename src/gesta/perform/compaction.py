@@ -69,7 +69,7 @@ async def _leave_out(agent: Agent, live: LiveRun, made: CompactionContent) -> No
 
 
 def _why_no_summary(ended: Outcome) -> str | None:
-    """Return why a child run wrote no summary; `None` if it wrote one."""
+    """Return why the run of the summarising agent wrote no summary; `None` if it wrote a summary."""
     if ended.reason != "answered":
         return f"{ended.reason}: {ended.error.message}" if ended.error is not None else ended.reason
     return None if ended.answer and ended.answer.strip() else "it gave no text"

@@ -30,7 +30,7 @@ from gesta.store import Store
 
 
 async def settle(agent: Agent, call: OpenCall, live: LiveRun) -> None:
-    """Write the result of a call if a person supplied or resolved it. Otherwise ask the tool's `reconcile`.
+    """Write the result of a call if a person supplied the result or resolved the doubt. Otherwise ask `reconcile`.
 
     `reconcile` is asked about the call's last attempt: once while the attempt may be running, and once after it has
     ended.
@@ -168,7 +168,7 @@ async def settle_idle(agent: Agent, live: LiveRun) -> None:
 
 
 async def _did_nothing(store: Store, run: str, agent: Agent) -> bool:
-    """Return whether the turn of a child run has ended and no effect was tried in it or in the runs below it."""
+    """Return whether the turn of a child run has ended, and neither it nor the runs below it tried an effect."""
     entries = await read(store, run)
     state = fold(RunView(), entries)
     if state.open or state.opened is None or agent.program is not None:

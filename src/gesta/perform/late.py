@@ -75,7 +75,10 @@ async def send(letter: Letter, store: Store) -> None:
 
 
 async def attempt_of(letter: Letter, store: Store) -> Entry | None:
-    """Return the entry of the attempt that a letter is about; `None` if there is none. Cost: reads one row."""
+    """Return the entry of the attempt that a letter is about; `None` if no such entry exists.
+
+    Cost: reads one row.
+    """
     seq, _, key = letter.key.removeprefix(LATE).partition("-")
     if not letter.key.startswith(LATE) or not seq.isdecimal():
         return None

@@ -232,7 +232,7 @@ async def _read_pieces(
 
 
 def _gives_answer(agent: Agent, reply: Reply) -> bool:
-    """Return whether a reply calls only the tool by which the model gives its answer, see `Output.by`."""
+    """Return whether a reply calls no other tool than the one by which the model gives its answer; see `Output.by`."""
     return agent.answers_by() == "tool" and all(call.name == ANSWER for call in reply.calls)
 
 
@@ -295,7 +295,7 @@ def _write_fault(agent: Agent, live: LiveRun, entry: Entry, raised: BaseExceptio
 
 
 def _raw(coming: Coming) -> dict[str, Any]:
-    """Return the reply's received bytes, compressed, for the record; an empty dict if they contain a secret."""
+    """Return the reply's received bytes, compressed, for the record; an empty dict if the bytes contain a secret."""
     data = b"".join(coming.raw)
     if coming.secret or SECRETS.bytes(data) is not data:
         return {}

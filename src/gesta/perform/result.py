@@ -46,7 +46,7 @@ def result_of(returned: Returned, tool: Tool | None, call: int) -> ToolResultCon
 
 
 def stated(tool: Tool | None, content: ToolResultContent) -> ToolResultContent:
-    """Return a copy of a result, to which the run's next tool state and whether the turn ends are added from the tool.
+    """Return a copy of a result with two facts added from its tool: the run's next tool state, whether the turn ends.
 
     Only results of tools that succeeded are changed.
     """

@@ -52,7 +52,7 @@ class Stop:
             below.ask(now=self._now)
 
     def part(self, below: "Stop") -> None:
-        """Remove the stop request of a child run's turn that `join` added. Do nothing if it is not there."""
+        """Remove the stop request of a child run's turn that `join` added. Do nothing if there is no such request."""
         if below in self._below:
             self._below.remove(below)
 

@@ -91,7 +91,7 @@ def unmarked(start: Callable[..., object], *args: Any) -> None:
 
 
 class NotBegun(Exception):
-    """Raised instead of a late call: this process was suspended, and another one may have continued the run."""
+    """Raised instead of a late call: this process was suspended, and another process may have continued the run."""
 
 
 def unless_stale(checked: float, call: ThreadFunction) -> Any:
@@ -224,7 +224,7 @@ class ThreadCall:
             return self._returned
 
     def gave(self, failure: BaseException) -> bool:
-        """Return whether it was the called function that raised this exception object."""
+        """Return whether the function called in the thread raised this exception object."""
         return self._returned is not None and self._returned.failure is failure
 
     def _note(self, run: Callable[[ThreadFunction], Any], call: ThreadFunction) -> None:
@@ -275,7 +275,7 @@ def _meant(failure: BaseException) -> bool:
 
 
 def outside_of_loops() -> Context:
-    """Return a copy of the present context variables for a thread. In it, libraries find no running event loop."""
+    """Return a copy of the present context variables for a thread, in which libraries find no running event loop."""
     context, sniffio = copy_context(), sys.modules.get("sniffio")
     if sniffio is not None:
         context.run(sniffio.current_async_library_cvar.set, None)

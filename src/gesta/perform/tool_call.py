@@ -65,7 +65,7 @@ class ReadyCall(msgspec.Struct, frozen=True):
 
 
 async def use(agent: Agent, move: Use, live: LiveRun) -> None:
-    """Write results for calls that people answered, and settle doubts. Then run the tool of each other call once."""
+    """Write results for calls that people answered, and settle calls in doubt. Then run the other calls' tools once."""
     for call in move.settle:
         await settle(agent, call, live)
     alone: list[ReadyCall] = []
@@ -311,7 +311,7 @@ async def _try(work: ReadyCall, attempt: Entry, trial: Trial, live: LiveRun) -> 
 
 
 def _stood_still(live: LiveRun, attempt: Entry, key: str) -> None:
-    """Write that an attempt did not begin, because this process was suspended. If the log fails, a letter says it."""
+    """Write that an attempt did not begin, because this process was suspended. If the log fails, a letter says so."""
     error = Error(type=UNSTARTED, message="this process stood still, so it was not begun")
     fault = FaultContent(of=attempt.seq, error=error, over=True)
     live.write(fault, attempt.seq)
@@ -353,7 +353,7 @@ def _outcome(work: ReadyCall, attempt: int, returned: Returned, *, over: bool) -
 
 
 def _below(stop: BaseException) -> BaseException | None:
-    """Return the exception by which a tool says that it waits for a child run or a person; `None` for any other."""
+    """Return the exception by which a tool says that it waits for a child run or person; `None` for any other one."""
     if isinstance(stop, BaseExceptionGroup):
         return next((found for each in stop.exceptions if (found := _below(each)) is not None), None)
     return stop if isinstance(stop, ChildWaits | NeedsAnswer | TurnLeft) else None

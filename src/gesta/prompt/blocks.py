@@ -89,7 +89,7 @@ class Prompt:
         self._hashed = 0
 
     def add(self, entry: Entry) -> None:
-        """Add one entry. A `request` or a `compaction` ends the segment."""
+        """Add one entry of the run. A `request` or a `compaction` ends the current segment."""
         kind = entry.content.kind
         if kind is Kind.Request:
             if self._segment:
@@ -108,7 +108,7 @@ class Prompt:
                 self.close(gap)
 
     def _gap(self, entry: Entry) -> int | None:
-        """Return the place where a compaction removed blocks, if an entry was made from it; `None` for any other."""
+        """Return the place where a compaction removed blocks, for an entry made from the compaction; else `None`."""
         return next((self._gaps[cause] for cause in entry.causes if cause in self._gaps), None)
 
     def close(self, at: int | None = None) -> None:
@@ -223,7 +223,7 @@ def references(request: RequestContent) -> list[tuple[int, ...]]:
 def prompt_at(
     entries: Sequence[Entry], seq: int, formatter: Formatter[Any], model: Model, *, compacted: bool = True
 ) -> Prompt:
-    """Return the prompt of a recorded request, made again from the entries before it.
+    """Make the prompt of a recorded request again, from the entries before the request, and return it.
 
     Args:
         seq: seq of the request.

@@ -38,7 +38,7 @@ class Formatter(Protocol[S]):
 
     @property
     def name(self) -> str:
-        """Name and version, such as `tool-calls/1`. Requests on record store it with their blocks."""
+        """Name and version, such as `tool-calls/1`. Each `request` entry stores this name with its blocks."""
 
     def start(self) -> S:
         """Return the formatter's state before the first segment."""
@@ -57,7 +57,7 @@ class Formatter(Protocol[S]):
         """
 
     def reader(self) -> Reader | None:
-        """Return a reader for one reply; `None` if the provider reports calls itself."""
+        """Return a reader for one reply; `None` if the provider reports calls apart from the text."""
 
 
 DECIMAL_BITS = 14_000

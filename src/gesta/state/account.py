@@ -132,10 +132,10 @@ class Spending(Struct):
                 self.asked, self.more, self.refused = None, self.more + given, given == Amount()
 
     def _hand(self, edge: int, handed: ChildEdge) -> None:
-        """Add the start of a child run (an `edge` entry), and reserve the allowance of the child run.
+        """Add an `edge` entry, which starts a child run, and reserve the allowance of the child run.
 
-        If a call is tried again, the new edge replaces the old one. If the old allowance was settled, none is reserved
-        again.
+        If a call is tried again, its new `edge` replaces its old one. If the allowance of the old `edge` was settled,
+        none is reserved again.
         """
         before = self.edge_of(handed.child)
         if before is None or self.held.pop(before, None) is not None:

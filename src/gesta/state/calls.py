@@ -160,7 +160,7 @@ class OpenCall(Struct):
 
     @property
     def final_args(self) -> dict[str, Any]:
-        """The arguments to run the call with: the model's, or those that the approving person replaced them with."""
+        """The arguments to run the call with: the model's arguments, or those that the approving person set instead."""
         approved = self.approval.args if self.approval is not None else None
         return self.args if approved is None else approved
 

@@ -86,7 +86,7 @@ def shielded() -> AbstractContextManager[Any]:
 
 
 def close_orphans(journal: Journal, state: RunState) -> None:
-    """Write an `end` for each span that a dead process left open.
+    """Write an `end` entry for each span that a process left open when it died.
 
     An open turn stays open, because it will be continued.
     """

@@ -27,18 +27,18 @@ class WorkflowStep(Struct):
 
     @property
     def end(self) -> EndContent | None:
-        """The end of the step; `None` while the step is open."""
+        """The content of the step's `end` entry; `None` while the step is open."""
         last = self.entries[-1].content if self.entries else None
         return last if isinstance(last, EndContent) else None
 
     @property
     def end_seq(self) -> int:
-        """Seq of the end of the step. The step must have ended."""
+        """Seq of the step's `end` entry. The step must have ended."""
         return self.entries[-1].seq
 
     @property
     def edge(self) -> EdgeContent | None:
-        """The edge to the child run that the step calls; `None` if it calls none."""
+        """The `edge` entry that started the child run of the step; `None` if the step started no child run."""
         return next((each.content for each in self.entries if isinstance(each.content, EdgeContent)), None)
 
 

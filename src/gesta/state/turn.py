@@ -120,7 +120,7 @@ class Turn(Struct):
     spending: Spending = field(default_factory=Spending)
 
     def returned(self, entry: Entry) -> None:
-        """Subtract from `handed` the number of child runs whose ends are causes of this entry.
+        """Subtract from `handed` the number of child runs whose `end` entries are causes of this entry.
 
         Entries of workflow steps are ignored.
         """
@@ -128,7 +128,7 @@ class Turn(Struct):
             self.handed -= sum(isinstance(cause, tuple) for cause in entry.causes)
 
     def ends(self, call: int, seq: int, content: ToolResultContent) -> None:
-        """Add a tool result that ends the turn. If there are several, the earliest call's result is the answer.
+        """Add a tool result that ends the turn. If there are several, the result of the earliest call is the answer.
 
         Args:
             call: seq of the call.

@@ -72,7 +72,9 @@ def objects(text: str) -> list[TextObject]:
 
 
 def _piece(text: str, start: int) -> TextObject:
-    """Return the object that begins at the opening brace with index `start`, or its problem if it cannot be read.
+    """Return the object that begins at the opening brace with index `start`.
+
+    An object that cannot be read is returned with a problem in place of a value.
 
     Cost: linear in the length of the object, even if it cannot be read.
     """

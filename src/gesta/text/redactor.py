@@ -316,7 +316,7 @@ def _character(sign: str) -> str:
 
 
 def _longest(form: str) -> str:
-    """Return the longest part of a pattern that is plain text, because no escaping changes it."""
+    """Return the longest part of a pattern that is plain text, which no escaping changes."""
     return max(re.findall("[A-Za-z0-9_]+", form), key=len, default="")
 
 

@@ -139,7 +139,7 @@ class ProgramTurn:
             self._handing -= 1
 
     async def rest(self, waits: Sequence[Waiting]) -> Suspended:
-        """Wait until every other step has ended or has to wait too, and return the exception to raise then."""
+        """Wait until every other step has ended or has to wait too. Return the exception to raise in this step."""
         self.waits += waits
         self._busy += 1
         try:

@@ -256,7 +256,7 @@ class Verbs(ProgramTurn):
         why: str | None = None,
         causes: Sequence[Cause] = (),
     ) -> str:
-        """Return one of the options, and write the decision once. Without `choice`, the option is drawn at random."""
+        """Return one of the options, and write the decision once. Without `choice`, an option is drawn at random."""
         if choice is not None and choice not in options:
             found = f"{choice!r} is none of the options.{nearest(choice, options)}"
             raise OtherProgram(name, found, f"one of {', '.join(options)}")

@@ -29,7 +29,7 @@ FORMATS = ("gesta", "agent-catalog", "trig", "nquads", "otlp")
 
 
 def verify(options: VerifyOptions) -> int:
-    """Check a record against its digests and the given heads, and print where it was changed. Returns the exit code."""
+    """Check a record against its digests and the given heads, and print what was changed. Returns the exit code."""
     if options.keep is not None and options.keep.endswith(".gesta"):
         raise Stop(f"{options.keep!r} is the name of a record, and heads are none. Name a file: --keep heads.txt")
     kept = kept_heads(options.head or ())

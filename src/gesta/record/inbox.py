@@ -154,7 +154,7 @@ class Inbox:
         reason: str | None = None,
         token: str | None = None,
     ) -> Receipt:
-        """Answer a question. Or give the result of a call that waits for approval; its tool then does not run.
+        """Answer a question, or give the result of a call that waits for approval, whose tool then does not run.
 
         Args:
             waiting: see `approve`.

@@ -49,7 +49,7 @@ class Watch:
         return self._scope is not None
 
     async def join(self, follower: RunFollower, tasks: TaskGroup) -> None:
-        """Add a follower. Every entry that is committed from now on is passed to it.
+        """Add a follower. Every entry that is committed from now on is passed to the follower.
 
         Args:
             tasks: task group in which the watch runs, if this is the first follower.

@@ -370,7 +370,7 @@ class PostgresStore(InlinePostgresStore):
         await super().transact(effect)
 
     async def sql(self, query: str, parameters: Sequence[Any] = ()) -> Table:
-        """Run a query that only reads, in a thread; see `Store.sql`. Cancelling the call interrupts it.
+        """Run a query that only reads, in a thread; see `Store.sql`. Cancelling the call interrupts the query.
 
         Raises RecordError.
         """

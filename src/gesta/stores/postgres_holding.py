@@ -68,7 +68,7 @@ class Holding:
     def process(self) -> str:
         """The name of this process in the record.
 
-        The first access locks the byte of the process. It raises OSError if no folder allows that.
+        The first access locks the byte of the process, and raises OSError if no folder allows that.
         """
         return f"{self.presence.process}.{self._origin}"
 

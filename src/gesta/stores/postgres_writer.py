@@ -339,7 +339,7 @@ class Writer:
 
 
 def same(known: Info, found: Info) -> Info:
-    """Return the identity of the record after a reconnection. Raises BrokenRecord if it is now another record.
+    """Return the identity of the record after a reconnection. Raises BrokenRecord if another record is there now.
 
     Args:
         known: the identity that the lost connection had found.

@@ -69,7 +69,7 @@ if it would have to wait."""
 
 
 class Commits(Protocol):
-    """A synchronous writer of a store, such as that of SQLite. Only one thread uses it at a time."""
+    """A synchronous writer of a store, such as that of SQLite. Only one thread at a time uses the writer."""
 
     synced: bool
 

@@ -268,7 +268,7 @@ else:
 def opened(path: Path) -> int:
     """Open a file for reading and writing, and return its descriptor. A missing file is created.
 
-    No subprocess inherits it.
+    No subprocess inherits the descriptor.
 
     Raises OSError, and apsw.ReadOnlyError if this user may only read the file.
     """

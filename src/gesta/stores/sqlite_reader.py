@@ -129,7 +129,7 @@ class Reader:
         return examined(as_objects(self._all(SCHEMA, ())))
 
     def inbox(self, run: str) -> list[Letter]:
-        """Return the letters in the inbox of a run; see `Store.inbox`. Cost: 10 us if it is empty."""
+        """Return the letters in the inbox of a run; see `Store.inbox`. Cost: 10 us if the inbox is empty."""
         return letters_of(str(self._path), self._all(WAITING, (run,)))
 
     def declared(self, process: str) -> bool:

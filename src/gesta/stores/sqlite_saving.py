@@ -42,7 +42,7 @@ LAST = "What was committed last stands in that log alone"
 def save(connection: apsw.Connection, guard: Guard, path: Path) -> tuple[WriteFailed, bool]:
     """Save the committed entries of a record whose log was removed while it was open.
 
-    Returns two values: an error whose message says where the entries are now, and whether they are saved.
+    Returns two values: an error whose message says where the entries are now, and whether all entries were saved.
 
     Cost: reads all entries, and may write them all.
     """

@@ -60,10 +60,10 @@ class Works:
         self.leases.forget()
 
     def carry_out(self, work: Work) -> Any:
-        """Carry out an operation, and return its result, or the GestaError for which it was refused.
+        """Carry out an operation, and return its result, or a GestaError if the operation was refused.
 
-        A refused operation has written nothing. A `TransactionalEffect` may have written before it fails, so its errors
-        are raised and not returned.
+        A refused operation has written nothing. A `TransactionalEffect` may have written before it fails, so the errors
+        of such an effect are raised and not returned.
         """
         if isinstance(work, TransactionalEffect):
             return self._transact(work)

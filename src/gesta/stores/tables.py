@@ -224,7 +224,8 @@ def gather(found: Iterable[Any], rows: list[Any], bounds: QueryBounds, query: st
 
     Args:
         found: the rows of the result.
-        rows: the list. The caller may empty it during the call; the bound applies to the rows that it holds then.
+        rows: the list to add to. The caller may empty the list during the call; the bound applies to the rows that it
+            holds then.
         query: the text of the query, for the error.
     """
     size = 0
@@ -269,7 +270,7 @@ def escaped(
 ) -> Iterator[tuple[Any, ...]]:
     """Yield the rows of one SELECT that finds texts which are no UTF-8. Each wrong byte becomes a lone surrogate.
 
-    SQLite accepts any bytes as text, and a reader that decodes them would lose the whole result.
+    SQLite accepts any bytes as text, and a reader that decodes such texts would lose the whole result.
 
     Args:
         found: the error that the query raised at first.

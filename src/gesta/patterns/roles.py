@@ -73,7 +73,7 @@ def prompt(name: str, prompts: Prompts | None = None) -> str:
 
 
 def role(verbs: Verbs, name: str, prompts: Prompts | None = None, tools: Sequence[Tool] = ()) -> Agent:
-    """Return the agent for a role: the pattern's own agent with another name, other instructions and other tools.
+    """Return a new agent for a role: a copy of the pattern's own agent with another name, instructions and tools.
 
     Args:
         verbs: the verbs of the running pattern.

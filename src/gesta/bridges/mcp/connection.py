@@ -155,9 +155,9 @@ class Connection:
 
     @asynccontextmanager
     async def lane(self, link: Link) -> AsyncIterator[None]:
-        """Return a context manager in which a call is made.
+        """Return a context manager in whose block a call may be made at the server.
 
-        In this context, calls run one at a time if the server's requests do not say which call they belong to. A call
+        In this block, calls run one at a time if the server's requests do not say which call they belong to. A call
         also waits until the calls that were begun before the server first made such a request have ended, or are held
         open.
         """

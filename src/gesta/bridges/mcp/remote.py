@@ -77,7 +77,7 @@ class RemoteTool:
             return await self._rounds(flight, context, state)
 
     async def _rounds(self, flight: Flight, context: Context, state: Mapping[str, Any]) -> Any:
-        """Make a call, and repeat it with answers as long as the server returns questions. Return the tool's value."""
+        """Return the value of a tool, after a call that is repeated with answers while the server returns questions."""
         flight.exchange.asked.update(state.get("asked", {}))
         flight.exchange.people = state.get("people", 0)
         self._check_opened(state, context)

@@ -113,7 +113,7 @@ class LLMMessage(dict[str, Any]):
             return default
 
     def pop(self, key: str, *default: Any) -> Any:
-        """Remove and return the field or metadata called `key`. Without both and without a default, raise KeyError."""
+        """Remove and return the field or metadata called `key`, else the default. Raise KeyError without a default."""
         return super().pop(key, *default) if key in self._ALLOWED_KEYS else self.__more.pop(key, *default)
 
     def setdefault(self, key: str, default: Any = None) -> Any:

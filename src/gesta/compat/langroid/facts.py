@@ -74,7 +74,7 @@ def _as_struct_field(name: str, stated: dict[str, Any], namespace: dict[str, Any
 
 
 def facts_of(cls: type) -> Facts:
-    """Return the facts about a class, which are kept after the first call. Raises BadTool if a type has no schema."""
+    """Return the facts about a class, kept after the first call. Raises BadTool if a field's type has no schema."""
     found = cls.__dict__.get("_facts")
     if not isinstance(found, Facts):
         found = _struct_facts(cls) if issubclass(cls, Struct) else _model_facts(cls)

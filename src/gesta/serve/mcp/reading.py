@@ -78,7 +78,7 @@ GIVES = {
 
 
 class Bounds(Struct, frozen=True, kw_only=True):
-    """Limits of one answer."""
+    """Limits of one answer to an assistant, such as its rows, bytes and seconds."""
 
     seconds: float = 20.0
     """Greatest number of seconds that an answer may take."""

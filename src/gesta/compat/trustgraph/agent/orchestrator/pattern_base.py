@@ -68,7 +68,7 @@ class PatternBase:
 
     @classmethod
     def _at_work(cls, verbs: Verbs, processor: Any) -> tuple[PatternTurn, "PatternBase"]:
-        """Return a new turn, and the pattern whose steps it runs."""
+        """Return a new turn, and a new pattern, whose steps the turn runs."""
         turn = PatternTurn(verbs, cls.prompts, cls.limit)
         return turn, cls(processor if processor is not None else Processor(turn))
 

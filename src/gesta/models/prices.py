@@ -33,7 +33,7 @@ class Listed:
 
     @cached_property
     def dated(self) -> str:
-        """Name and release of the list, such as `genai-prices 0.2.3`. The text is `""` if there is no such package."""
+        """Name and release of the list, such as `genai-prices 0.2.3`. It is `""` if the package is not installed."""
         try:
             return f"{self.library} {version(self.library)}"
         except PackageNotFoundError:

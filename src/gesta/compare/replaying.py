@@ -214,7 +214,10 @@ class Rehearsal:
         return isinstance(call, ToolCallContent) and call.tool_name in self.stage.live
 
     def _by_lot(self, entry: Entry) -> bool:
-        """Return whether the next entry is a random choice among the same options, which a replay does not compare."""
+        """Return whether the recorded entry and the replayed one are random choices among the same options.
+
+        A replay does not compare such choices.
+        """
         found = self.stage.found
         old, made = entry.content, found[1].content if found is not None else None
         if not isinstance(old, DecisionContent) or not isinstance(made, DecisionContent):
@@ -381,7 +384,10 @@ def _is_child(entries: Sequence[Entry], parent: str, name: str) -> bool:
 
 
 def _children(runs: Runs, parent: str) -> dict[int, str]:
-    """Return the names of the child runs of `parent`, by the seq of the `edge` entry with which each task was given."""
+    """Return a dict from the seq of each `edge` entry (a task for a child run) to the name of that child run.
+
+    Only the child runs of `parent` are in it.
+    """
     found = dict[int, str]()
     for entries in runs.values():
         opened = _opened(entries)

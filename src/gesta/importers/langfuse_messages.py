@@ -55,10 +55,10 @@ class Given(Struct, kw_only=True):
         return [said for item in self.items for said in item.said]
 
     def shown(self, references: list[Any]) -> Any:
-        """Return the whole value with its messages replaced.
+        """Return a copy of the value that was read, with references in place of its messages.
 
         Args:
-            references: what replaces each message, in order.
+            references: one value for each message, in the order of the messages.
         """
         if self.key:
             return {**self.whole, self.key: references}

@@ -143,7 +143,7 @@ def tool(given: Any, oddities: Oddities) -> dict[str, Any] | None:
 
 
 def first(members: Members, keys: tuple[str, ...]) -> str | None:
-    """Remove and return the first of these members that is a text; `None` if no member is a text."""
+    """Remove and return the first member named in `keys` that is a text; `None` if no such member is a text."""
     for key in keys:
         if (text := members.take(key, str)) is not None:
             return text

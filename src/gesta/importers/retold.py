@@ -324,7 +324,10 @@ class Retold:
 
 
 def fits(calls: Mapping[int, Waits], call_id: str | None, name: str, args: Any, *, loose: bool) -> int | None:
-    """Return the seq of the call with this id, or else this name and arguments, as `Retold.match` does."""
+    """Return the seq of the call in `calls` with this id, or else with this name and these arguments.
+
+    A call is chosen as by `Retold.match`.
+    """
     told, every = args_digest(args), calls.items()
     found = [
         *(seq for seq, call in every if call_id is not None and call.id == call_id),

@@ -157,7 +157,7 @@ class ImporterContract:
         return done.runs
 
     def on_record(self, work: Callable[[Record], Any]) -> None:
-        """Call an async function with a new record in memory."""
+        """Call an async function with a new record (store of runs) in memory as its argument."""
 
         async def main() -> None:
             async with open_record() as record:

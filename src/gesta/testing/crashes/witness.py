@@ -28,7 +28,7 @@ What = Told | Strike
 
 
 class Written(Struct, frozen=True, array_like=True):
-    """An entry, as the store was asked to write it."""
+    """An entry that the store was asked to write: its seq (number in the run), kind and digest."""
 
     seq: int
     kind: str

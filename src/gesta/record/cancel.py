@@ -1,8 +1,8 @@
 """Ends the open turns of child runs when the turn of their parent run ends or no longer waits for them.
 
 Otherwise a late approval could continue a turn whose answer nobody waits for. A turn is one message to an agent and all
-the work up to its answer. If another process holds the lease of the child run (the right to write the run), a letter is
-sent to the run's inbox, where messages wait. That process ends the turn at its next step.
+the work up to its answer. If another process holds the lease of the child run (the right to write the run), a letter (a
+message) is sent to the run's inbox. That process ends the turn at its next step.
 """
 
 from collections.abc import Sequence

@@ -1,9 +1,9 @@
 """An index of the runs and sessions of a record, for lists of them: counts, tokens, cost, outcome and tools of each.
 
-A record is the store of all runs of agents, and a session is the runs of one conversation. The index is made by SQL in
-the store, from the entries after the last `pos` (number of an entry in the record) that it contains, so an update costs
-only what is new. It is a database of this process, on disk if it does not fit in memory. The record does not keep it,
-and no text of a message is in it. Pruned runs leave it with the next update.
+A record is the store of all runs of agents, and a session is the runs of one conversation. The `pos` of an entry is its
+number in the record. The index is made by SQL in the store. An update reads only the entries after the last pos in the
+index, so its cost depends only on what is new. It is a database of this process, on disk if it does not fit in memory.
+The record does not keep it, and no text of a message is in it. Pruned runs leave it with the next update.
 """
 
 import time

@@ -1,9 +1,9 @@
 """Shared commits: operations that come together from one event loop are carried out in one transaction.
 
-An operation is a batch of entries, a message, or a request for a lease (the right to write a run) in a record (the
-store of all runs). The first task of a group leads: it yields once so that others can join, and commits for all of
-them. While a commit runs in a thread, the next group gathers. If only one run writes, its commits are made at once, for
-a short time. If a write is cancelled before its commit has begun, nothing is committed, and the cancellation is raised.
+An operation is a batch of entries, a message, or a request for a lease (the right to write a run). A record is the
+store of all runs. The first task of a group leads: it yields once so that others can join, and commits for all of them.
+While a commit runs in a thread, the next group gathers. If only one run writes, its commits are made at once, for a
+short time. If a write is cancelled before its commit has begun, nothing is committed, and the cancellation is raised.
 If it is cancelled later, it completes and returns, and the cancellation is raised where the task waits next. The
 release of a lease always completes.
 """

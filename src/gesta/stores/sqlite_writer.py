@@ -94,9 +94,9 @@ class Writer:
             synced: with `False` the commit does not wait for the disk; a later commit then saves this one too.
 
         Returns:
-            For each operation its result, or a GestaError if that operation alone was refused. The result is for a
-                batch the pos of its last row, for a letter whether its key was new, for a `Take` the lease, for a
-                released lease `None`.
+            For each operation its result, or a GestaError if that operation alone was refused. A batch has as its
+                result the pos of its last row, a letter whether its key was new, a `Take` the lease. The result of a
+                released lease is `None`.
 
         Raises:
             RecordBusy: others wrote for `busy_s` seconds; nothing was committed. BrokenRecord: the file is damaged.

@@ -137,9 +137,9 @@ def drawn(found: Explanation, texts: Texts | None = None) -> tuple[Drawn, ...]:
 def narrowed(found: Explanation, passages: Sequence[Drawn]) -> set[str]:
     """Return the ids of the nodes that show which content an answer repeats, and how the answer was made.
 
-    These nodes are the answer, its questions, the instructions, and the model reply from which the answer was taken, if
-    it is longer than the answer. The sources of the passages with their calls are included too, and the decisions of
-    people in the answer's own turn.
+    These nodes are the answer, its questions and the instructions. If the answer was taken from a model reply that says
+    more, the reply is included too. The sources of the passages with their calls are also included, and the decisions
+    of people in the answer's own turn.
 
     Args:
         passages: what `drawn` returned for the explanation.

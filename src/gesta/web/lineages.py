@@ -14,6 +14,7 @@ from msgspec import Struct
 from gesta.address import Record
 from gesta.entry import Entry, fold
 from gesta.kinds import Kind
+from gesta.serve.bodies import Refused
 from gesta.views.across import explain_from
 from gesta.views.drawn import Drawn, Texts, drawn, narrowed
 from gesta.views.lineage import Explanation, Lineage, State
@@ -46,13 +47,16 @@ class Lineages:
         """Return the explanation of an entry of a run; `None` as `seq` stands for the last answer.
 
         Raises:
-            GestaError: there is no such run, or it has no such entry.
+            NoRun: there is no such run.
+            Refused: the run has no such entry.
 
         Cost: all entries of the run the first time; then only new entries, and the words of the answer and its sources.
         """
         run = (await self.record.find(run)).run
         async with self._lock:
             await self._read(run)
+            if seq is not None and (run, seq) not in self._state.entries:
+                raise Refused(404, "NoEntry", f"No entry {seq} in run {run}.")
             asked = seq, len(self._state.entries)
             if self._last is None or self._last[0] != asked:
                 self._last = None

@@ -138,7 +138,7 @@ def described(tool: Tool) -> Tool:
 
 
 class FileOptions(TypedDict, total=False):
-    """The options for stores of every type."""
+    """The options for every store, in a file or on a server."""
 
     durability: Durability
     """`synced` (the default): commits survive a loss of power. `normal` is faster: a loss of power can undo the last

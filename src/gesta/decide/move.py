@@ -132,7 +132,7 @@ def _checked_move(hooks: Hooks, move: Move, state: RunState, turn: Turn) -> Move
 
 
 def _check(hooks: Hooks, move: Move, state: RunState, turn: Turn) -> Check | None:
-    """Return the move that calls a hook before the given move; `None` if all its hooks have been called."""
+    """Return the move that calls a hook before the given move; `None` if no hook is left to call."""
     match move:
         case Ask():
             if hooks.message is not None and not turn.asked and turn.question not in turn.checked:

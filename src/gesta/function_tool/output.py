@@ -46,7 +46,7 @@ class Output(Struct, Generic[T], frozen=True, eq=False):
     schema: dict[str, Any] = {}
     """JSON Schema of an object, without references to other documents. The schema is computed from the type."""
     taker: Tool | None = None
-    """A tool whose parameter has the type. The tool's check of arguments is used to check the answer."""
+    """A tool whose only parameter, `value`, has the type. The tool's check of arguments is used to check the answer."""
 
     if TYPE_CHECKING:
 

@@ -95,7 +95,7 @@ async def pruning_notes(store: Store) -> list[PruningNote]:
 
 
 async def holds(store: Store) -> dict[str, Hold]:
-    """Return the runs that are protected from pruning, each with its last hold."""
+    """Return the latest hold of each run that is protected from pruning, by the id of the run."""
     found = {value.run: value for _, value in await _values(store, HOLD, Hold)}
     return {run: hold for run, hold in found.items() if hold.held}
 

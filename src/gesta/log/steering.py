@@ -40,7 +40,7 @@ FIELDS: Mapping[Kind, tuple[str, ...]] = {
 
 
 def own_fields(content: Content) -> list[str]:
-    """Return the names of the fields of a content that only the run itself may set, but that are set."""
+    """Return the names of the fields that are set in a content although only the run itself may set them."""
     given = ((name, getattr(content, name)) for name in FIELDS.get(content.kind, ()))
     return [name for name, value in given if value is not None and value is not False]
 

@@ -176,7 +176,7 @@ async def _call_agent(live: LiveRun, trial: Trial, part: str, agent: Agent, inpu
     Args:
         trial: the attempt that calls the agent.
         part: last part of the child run's name; if empty, the child runs of the attempt are numbered.
-        input: the text that the agent is asked.
+        input: the message to the called agent.
     """
     call, attempt, children = trial.call, trial.seq, trial.children
     children.begun += not part

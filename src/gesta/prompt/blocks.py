@@ -50,7 +50,7 @@ NOTHING = "(All earlier messages were left out. Go on.)"
 
 
 class Shown(Struct, frozen=True, gc=False):
-    """What is known about one block of a prompt: the role of its message, its entries and its calls."""
+    """What is known about one block of a prompt: its message's role, the entries it was made from, the calls in it."""
 
     role: Role
     sources: tuple[int, ...]
@@ -213,7 +213,7 @@ class Prompt:
 
 
 def references(request: RequestContent) -> list[tuple[int, ...]]:
-    """Return, for each block of a request, the seqs of the entries that it was made from.
+    """Return, for each block of a request, the seqs of the entries that the block was made from.
 
     A block that is stored as text in the request has no seqs.
     """

@@ -95,7 +95,7 @@ class Secrets:
             self.add(what, unquote(value))
 
     def add_environment(self, environment: Mapping[str, str]) -> None:
-        """Add the values of variables whose names match `VARIABLE`, and the passwords in values that are addresses."""
+        """Add as secrets the values of variables with names that match `VARIABLE`, and passwords in addresses."""
         for name, value in environment.items():
             if VARIABLE.search(name) is not None and not worded(value):
                 self.add(name, value)

@@ -134,7 +134,7 @@ class InlinePostgresStore:
 
     @classmethod
     def holding(cls, connection: Connection, place: Place, info: Info) -> Holding:
-        """Return the name and locks of this process in a record. All the process's stores on that record share them."""
+        """Return this process's `Holding` of one record, which all stores of the process on that record share."""
         server, *rest = (server_of(connection, place) or f"{place.conninfo}/{place.schema}").split("/")
         where = "/".join([server, *rest[1:]])  # without the timeline, because a failover changes it
         return cls.holdings.setdefault((os.getpid(), where, info.id), Holding())

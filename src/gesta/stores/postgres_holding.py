@@ -35,7 +35,10 @@ NAMED = 16  # number of hex digits in the file
 
 
 class Holding:
-    """The name and the two locks of one process in one record, and the count of the stores that use them."""
+    """The name under which one process takes leases in one record, and what shows that the process lives.
+
+    That is a locked byte of a file, and a connection to the server. The stores that use both are counted.
+    """
 
     def __init__(self) -> None:
         self._process = os.getpid()

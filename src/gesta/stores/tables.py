@@ -224,8 +224,8 @@ def gather(found: Iterable[Any], rows: list[Any], bounds: QueryBounds, query: st
 
     Args:
         found: the rows of the result.
-        rows: the list to add to. The caller may empty the list during the call; the bound applies to the rows that it
-            holds then.
+        rows: the list to add to. Between two rows, `found` may empty this list; the bound applies to the rows that the
+            list has at one time.
         query: the text of the query, for the error.
     """
     size = 0

@@ -371,7 +371,10 @@ def summary_text(content: kinds.CompactionContent) -> str:
 
 
 def _status(content: kinds.Content) -> str | None:
-    """Return an outcome, a verdict, or the reason of an end; `None` if all is well or the content has none of them."""
+    """Return what was not ordinary about an entry, in one word; `None` if nothing was.
+
+    The word is the outcome of a tool call, the verdict of a person or a hook, or the reason why a turn ended.
+    """
     names = ("outcome", "verdict", "reason", "status")
     said = next((each for name in names if (each := getattr(content, name, None))), None)
     return None if said in ("ok", "success", "answered") else said

@@ -22,7 +22,7 @@ MOST_ASKED = 25
 
 
 class Exchange(Struct):
-    """Counts how often a call has asked each question, and has sent each text to the agent's model."""
+    """Counts how often one call has asked each question, and how often it has sent each text to the agent's model."""
 
     asked: dict[str, int] = field(default_factory=dict)
     people: int = 0

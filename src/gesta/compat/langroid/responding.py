@@ -60,9 +60,10 @@ def cause_of(id: str, run: str) -> tuple[Cause, ...]:
 
 
 def take_in_document(context: RunContext, doc: ChatDocument) -> None:
-    """Write a document from outside the run: first as results of open calls, then its remaining text as a message.
+    """Record in the run a document that came from outside it.
 
-    An open call has no result yet. A document of this run itself is not written again.
+    The parts of the document that answer open calls (calls without a result) become results of these calls. The rest of
+    its text becomes a message. A document that this run made is not recorded again.
     """
     live, key = context.live, id_of(doc.metadata.id)
     if key is not None and key[0] == live.log.run:

@@ -157,7 +157,7 @@ class ToolForm:
 
     @staticmethod
     def json_group_instructions() -> str:
-        """Return the template of the instructions for all tools. `{json_instructions}` stands for those of a tool."""
+        """Return a template that is filled once: `{json_instructions}` is replaced by the instructions of all tools."""
         return GROUP
 
     @classmethod

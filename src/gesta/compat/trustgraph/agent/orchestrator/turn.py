@@ -352,7 +352,7 @@ class PatternTurn:
         return await self._gave("step", f"step {index}", (goal, answer_text), causes or self._since("plan"))
 
     async def emit_synthesis(self, answer_text: str, causes: Sequence[Cause] = ()) -> int:
-        """Record the answer made from all findings, unless a sub-agent has recorded it. Return the seq of the entry."""
+        """Record the answer made from all sub-agents' results, unless a child run has it. Return its entry's seq."""
         named = causes or [*self._parts, *([self.last] if self.last not in self._parts else [])]
         seq = await self._gave("synthesis", "synthesis", ("", answer_text), named)
         self.verbs.sources = (seq,)

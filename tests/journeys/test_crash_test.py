@@ -132,6 +132,7 @@ def run_of(lines: list[Line]) -> str:
     return next(line.run for line in lines if line.run)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "found"),
     [

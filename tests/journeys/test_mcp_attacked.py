@@ -122,6 +122,7 @@ class FailsOnce(MemoryStore):
         raise WriteFailed(":memory:", "the disk is full")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("done", [True, False] if FULL else [True])
 async def test_a_write_that_fails_once_in_the_middle_of_calls_repeats_no_effect(done: bool, tmp_path: Path) -> None:
     with http_shop(tmp_path) as url:

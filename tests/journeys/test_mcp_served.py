@@ -149,6 +149,7 @@ async def call_and_kill(shop: Path, process: subprocess.Popen[str], address: str
     assert not answers
 
 
+@pytest.mark.slow
 @ERAS
 async def test_a_client_starts_a_server_asks_it_and_leaves_no_process(shop: Path, mode: str) -> None:
     heard, asked = list[str | None](), list[str]()

@@ -208,6 +208,7 @@ def test_a_program_whose_receiver_is_away_ends_and_its_spans_come_later(
     assert set(receiver.times.values()) == {1}
 
 
+@pytest.mark.slow
 def test_an_exporter_that_is_cancelled_anywhere_goes_on_where_it_was(tmp_path: Path) -> None:
     dice = random.Random(7)
 

@@ -593,6 +593,7 @@ TAKEN = FILES if FULL else [FILES[0], FILES[1], *FILES[4:]]
 """Files that are imported: in short runs without two large ones that others are like."""
 
 
+@pytest.mark.slow
 @pytest.mark.sample(3)
 @pytest.mark.parametrize(("name", "counts", "oddities"), TAKEN, ids=[name.rpartition("/")[2] for name, *_ in TAKEN])
 async def test_every_conversation_of_the_corpus_comes_in_whole_and_once(

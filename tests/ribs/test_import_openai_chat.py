@@ -136,7 +136,8 @@ async def survives(path: Path, document: Any, format: str) -> None:
             valid(formatted(entries[:end]))
         assert refused(formatted(entries)) == []
         assert lost(document, entries) - {BIG, DEEP} == set()
-        assert sum("message" in (entry.annotations or {}) for entry in entries) == len(document["messages"])
+        messages = [DEEP] if document["messages"] == DEEP else document["messages"]  # a list in lists has one member
+        assert sum("message" in (entry.annotations or {}) for entry in entries) == len(messages)
         assert set(done.oddities) <= set(ODDITIES)
         assert await record.verify() == []
         again = await import_file(record, path, format)

@@ -190,6 +190,7 @@ async def test_a_page_that_a_server_wants_opened_is_opened_by_a_person_or_the_ca
     assert last == "accept" or "A person did not open the page that shop wants" in result.tool_result
 
 
+@pytest.mark.slow
 async def test_a_server_that_asks_for_ever_is_refused_in_the_end() -> None:
     with Shop().served() as port:
         agent = agent_of(port, gesta.call("nag"), "Done.")

@@ -2,13 +2,12 @@
 
 import re
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.browsing import CHROMIUM, NEEDED, NO_CHROMIUM, aside, browsing, looking
+from tests.browsing import CHROMIUM, NEEDED, NO_CHROMIUM, aside, looking
 from tests.commands import gesta_command
 from tests.viewing import TOKEN, viewed
 
@@ -17,12 +16,6 @@ from gesta.kinds import AssistantContent, UserContent
 
 sync_api = pytest.importorskip("playwright.sync_api", reason=NEEDED)
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason=NO_CHROMIUM)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with browsing(sync_api) as opened:
-        yield opened
 
 
 def test_a_cut_run_is_found_against_heads_on_the_page_and_shown_where_it_was_cut(browser: Any, tmp_path: Path) -> None:

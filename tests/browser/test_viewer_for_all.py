@@ -1,13 +1,12 @@
 """The viewer for whoever does not see it, or has no mouse: what axe-core finds, and the keys."""
 
 import os
-from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.browsing import CHROMIUM, NEEDED, NO_CHROMIUM, aside, browsing, looking
+from tests.browsing import CHROMIUM, NEEDED, NO_CHROMIUM, aside, looking
 from tests.commands import gesta_command
 from tests.viewing import TOKEN, viewed
 
@@ -22,12 +21,6 @@ LOOKS = [("light", 1360), ("dark", 420), *([("dark", 1360), ("light", 420)] if F
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(60))
 FORMS = ("activity", "steps", "task", "react", "codeact", "why")
 WRITTEN = "# Order\n\n> said\n\n| a | b |\n|---|--:|\n| [x](https://shop.example) | `1` |\n\n```python\nprint(1)\n```\n\n- [x] done"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with browsing(sync_api) as opened:
-        yield opened
 
 
 @gesta.tool(effect="once", approval=True)

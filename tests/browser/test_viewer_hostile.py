@@ -10,7 +10,7 @@ import anyio
 import msgspec
 import pytest
 from msgspec.structs import replace
-from tests.browsing import CHROMIUM, NEEDED, NO_CHROMIUM, aside, browsing, watched
+from tests.browsing import CHROMIUM, NEEDED, NO_CHROMIUM, aside, watched
 from tests.cli.test_transcript import SAMPLES
 from tests.hostile import TEXTS
 from tests.viewing import TOKEN, viewed
@@ -31,12 +31,6 @@ OPEN = """() => {
 }"""
 MADE = """() => [...document.querySelectorAll("*")].map((each) => [each.localName, [...each.attributes].map((it) => [it.name, it.value])])"""
 FRAMES = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done, 50))))"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with browsing(sync_api) as opened:
-        yield opened
 
 
 def filled(kind: Any, text: str) -> kinds.Content:

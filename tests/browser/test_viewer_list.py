@@ -1,25 +1,21 @@
 """The list of sessions in a real browser: its address says what it shows, it is live; a long run stays a small page."""
 
 import re
-import shutil
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
+from tests.browsing import CHROMIUM, NEEDED, NO_CHROMIUM, aside, looking
 from tests.viewing import TOKEN, viewed
 
 import gesta
 from gesta import kinds
 
-sync_api = pytest.importorskip(
-    "playwright.sync_api", reason="pip install -e '.[browser]': the pages are looked at there"
-)
-CHROMIUM = shutil.which("chromium")
+sync_api = pytest.importorskip("playwright.sync_api", reason=NEEDED)
 pytestmark = [
-    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: apt-get install chromium"),
+    pytest.mark.skipif(CHROMIUM is None, reason=NO_CHROMIUM),
     pytest.mark.timeout(120),
 ]
 LONG = 700
@@ -37,12 +33,6 @@ def look(number: int) -> str:
 
 def desk(*said: Any, name: str = "desk") -> gesta.Agent[str]:
     return gesta.Agent(name, model=gesta.scripted(*said), tools=[look])
-
-
-def aside(work: Callable[[], Any]) -> Any:
-    """Call a function in a thread: Playwright keeps a loop running in this one."""
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(work).result()
 
 
 async def fill(path: Path) -> None:
@@ -73,17 +63,11 @@ def address(record: Path) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def page(address: str) -> Iterator[Any]:
+def page(browser: Any, address: str) -> Iterator[Any]:
     """Return one page for all tests; it fails the last one if a script of it failed."""
-    wrong = list[str]()
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        opened = browser.new_page(viewport={"width": 1360, "height": 900})
-        opened.on("pageerror", lambda error: wrong.append(str(error)))
+    with looking(browser) as opened:
         opened.goto(f"{address}/?token={TOKEN}")
         yield opened
-        browser.close()
-    assert wrong == []
 
 
 def test_filters_order_and_page_stand_in_the_address_and_come_back_with_it(page: Any, address: str) -> None:

@@ -2,12 +2,11 @@
 
 import base64
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.browsing import CHROMIUM, NEEDED, NO_CHROMIUM, aside, browsing, looking, said
+from tests.browsing import CHROMIUM, NEEDED, NO_CHROMIUM, aside, looking, said
 from tests.commands import gesta_command
 from tests.ribs.test_import_who_and_when import ORCHESTRATED
 from tests.viewing import TOKEN, viewed
@@ -47,12 +46,6 @@ See [the shop](https://shop.example/a_(b)), https://other.example/x?a=1. Not [th
 
 2024. It was no list."""
 ORDERS = [{"order": 12345678901234567890, "paid": True, "lines": [{"n": 1}]}, {"order": 7, "paid": False}]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with browsing(sync_api) as opened:
-        yield opened
 
 
 @pytest.fixture(scope="module")

@@ -1,60 +1,17 @@
 """The lineage of an answer in a real browser: walked by keys, its words marked in both, folded, and hostile."""
 
-import shutil
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.commands import gesta_command
+from tests.browsing import CHROMIUM, NEEDED, NO_CHROMIUM, aside
 from tests.viewing import TOKEN, viewed
 
 import gesta
 
-sync_api = pytest.importorskip(
-    "playwright.sync_api", reason="pip install -e '.[browser]': the pages are looked at there"
-)
-CHROMIUM = shutil.which("chromium")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: apt-get install chromium")
+sync_api = pytest.importorskip("playwright.sync_api", reason=NEEDED)
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason=NO_CHROMIUM)
 HOSTILE = """<img src=x onerror="alert(1)"><script>alert(2)</script><svg onload=alert(3)></a></foreignObject> \u202eevil 4417"""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with sync_api.sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield opened
-        opened.close()
-
-
-@pytest.fixture
-def page(browser: Any) -> Iterator[Any]:
-    """Return a page that fails its test if a script of it failed, or if anything opened a dialog."""
-    opened, wrong = browser.new_page(viewport={"width": 1360, "height": 900}), list[str]()
-
-    def dialog(each: Any) -> None:
-        wrong.append(f"dialog {each.message}")
-        each.dismiss()
-
-    opened.on("dialog", dialog)
-    opened.on("pageerror", lambda error: wrong.append(str(error)))
-    yield opened
-    opened.close()
-    assert wrong == []
-
-
-def aside(work: Callable[[], Any]) -> Any:
-    """Call a function in a thread: Playwright keeps a loop running in this one."""
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(work).result()
-
-
-@pytest.fixture(scope="module")
-def record(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("why") / "shop.gesta"
-    assert aside(lambda: gesta_command("demo", "--yes", "--record", str(path)).exit_code) == 0
-    return path
 
 
 @pytest.fixture(scope="module")

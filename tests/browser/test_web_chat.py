@@ -1,31 +1,19 @@
 """The web chat of the examples in a real browser: its server is killed while a person is asked, and nothing is lost."""
 
 import os
-import shutil
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.browsing import CHROMIUM, NEEDED, NO_CHROMIUM
 
-sync_api = pytest.importorskip(
-    "playwright.sync_api", reason="pip install -e '.[browser]': the pages are looked at there"
-)
-CHROMIUM = shutil.which("chromium")
+sync_api = pytest.importorskip("playwright.sync_api", reason=NEEDED)
 CHAT = Path(__file__).resolve().parents[2] / "examples" / "chat"
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: apt-get install chromium")
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with sync_api.sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield opened
-        opened.close()
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason=NO_CHROMIUM)
 
 
 @pytest.fixture

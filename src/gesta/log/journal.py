@@ -171,7 +171,7 @@ class Journal:
         self._results.clear()
 
     def secure(self, letter: Callable[[], Letter], mark: Any) -> None:
-        """Make sure that a tool's result, the entry written last, is sent as a letter if its commit fails.
+        """Send a tool's result, the entry written last, as a letter if its commit fails.
 
         Args:
             letter: makes the letter with the result.

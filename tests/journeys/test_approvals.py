@@ -1,5 +1,6 @@
 """An approval that came too late, or that the program's Approver does not accept, sets nothing going."""
 
+import math
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -12,7 +13,7 @@ import gesta
 from gesta.codec.rows import encode_content
 from gesta.decide.approval import SignedApprovals, asked, sign
 from gesta.entry import utc_text
-from gesta.kinds import ApprovalContent
+from gesta.kinds import ApprovalContent, ApprovalRequestContent
 from gesta.record.record import Record
 from gesta.store import Letter
 from gesta.worker import Worker
@@ -27,6 +28,9 @@ def pay(euros: int) -> str:
     """Pay."""
     PAID.append(euros)
     return f"{euros} paid"
+
+
+lasting = gesta.tool(pay.function, effect="once", approval=True, expires_s=math.inf)
 
 
 @pytest.fixture(autouse=True)
@@ -51,6 +55,17 @@ async def send(record: Record, run: str, approval: ApprovalContent, key: str) ->
 async def judgements(record: Record, run: str) -> list[tuple[str, str | None]]:
     found = [entry.content for entry in await record.read(run)]
     return [(each.by, each.refused) for each in found if isinstance(each, ApprovalContent)]
+
+
+async def test_a_request_that_would_expire_after_the_year_9999_never_expires() -> None:
+    agent = gesta.Agent("desk", model=gesta.scripted(gesta.call("pay", euros=10), "Done."), tools=[lasting])
+    async with gesta.open() as record:
+        outcome = await record.run(agent, "go")
+        asked = [each.content for each in await record.read(outcome.run)]
+        assert [each.expires for each in asked if isinstance(each, ApprovalRequestContent)] == [None]
+        await record.approve(outcome.run, by="ann")
+        assert (await record.resume(outcome.run, agent)).answer == "Done."
+    assert PAID == [10]
 
 
 @pytest.mark.parametrize("place", [":memory:", "late.gesta"])

@@ -1,5 +1,6 @@
 """What the options of tools, policies and records promise about effects; each option is given a value of its own."""
 
+import math
 import shutil
 import subprocess
 import sys
@@ -126,6 +127,25 @@ async def test_an_idempotency_key_that_is_too_old_is_not_used_again() -> None:
         record.turns.clock = lambda: now[0]
         outcome = await record.run(acting(gesta.call("pay"), "ok", tools=[pay]), "go")
         assert (waits(outcome), len(tries)) == (["doubt"], 1)
+
+
+async def test_an_idempotency_key_that_is_remembered_for_ever_is_used_again() -> None:
+    now, keys = [datetime(2026, 1, 1, tzinfo=UTC)], []
+
+    @gesta.tool(effect="idempotent", key_s=math.inf)
+    async def pay(context: gesta.Context) -> str:
+        """Pay."""
+        keys.append(context.key)
+        now[0] += timedelta(days=10_000)
+        if len(keys) == 1:
+            raise gesta.InDoubt
+        return "paid"
+
+    async with gesta.open() as record:
+        record.turns.clock = lambda: now[0]
+        assert (await record.run(acting(gesta.call("pay"), "ok", tools=[pay]), "go")).answer == "ok"
+    assert len(keys) == 2
+    assert len(set(keys)) == 1
 
 
 async def test_an_idempotent_call_that_is_given_up_is_a_doubt_and_no_model_is_told_to_repeat_it() -> None:

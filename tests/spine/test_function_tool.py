@@ -201,6 +201,7 @@ def starred(*cities: str) -> None: ...
             lambda: gesta.tool(Shop().stock, timeout_s="3"),  # type: ignore[call-overload]
             "timeout_s is '3', expected seconds above 0, or None.",
         ),
+        (lambda: gesta.tool(Shop().stock, expires_s=-1), "expires_s is -1, expected seconds above 0, or None."),
         (
             lambda: gesta.tool(Shop().stock, on_doubt="aks"),  # type: ignore[call-overload]
             "on_doubt is 'aks', expected one of 'ask', 'tell'. Did you mean 'ask'?",

@@ -126,10 +126,10 @@ class Tool(Struct, Generic[F], frozen=True, kw_only=True, eq=False, dict=True):
         ):
             found = f"strict needs every parameter, and {_listed(sorted(left_out))} may be left out"
             raise BadTool(f"Tool {self.name!r}: {found}. Take the default away, or strict=True.")
-        if self.timeout_s is not None and not (isinstance(self.timeout_s, int | float) and self.timeout_s > 0):
-            raise BadTool(f"Tool {self.name!r}: timeout_s is {self.timeout_s!r}, expected seconds above 0, or None.")
-        if not (isinstance(self.key_s, int | float) and self.key_s > 0):
-            raise BadTool(f"Tool {self.name!r}: key_s is {self.key_s!r}, expected seconds above 0.")
+        for option, none in (("timeout_s", ", or None"), ("expires_s", ", or None"), ("key_s", "")):
+            value = getattr(self, option)
+            if not ((none and value is None) or (isinstance(value, int | float) and value > 0)):
+                raise BadTool(f"Tool {self.name!r}: {option} is {value!r}, expected seconds above 0{none}.")
         if not all(isinstance(each, type) and issubclass(each, BaseException) for each in self.certain):
             raise BadTool(f"Tool {self.name!r}: certain is {self.certain!r}, expected classes of exceptions.")
         if self.effect == "transactional" and not self.threaded:

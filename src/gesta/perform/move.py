@@ -7,7 +7,7 @@ or not). A failure of a model or a tool becomes an entry, which the model or `de
 the run.
 """
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import assert_never
 
 from gesta.agent import Agent
@@ -119,12 +119,20 @@ def _ask_about(agent: Agent, waiting: Waiting, live: LiveRun) -> None:
     tool, args = agent.tool(call.name), call.args
     assert tool is not None
     if waiting.what == "approval":
-        expires = live.clock() + timedelta(seconds=tool.expires_s) if tool.expires_s is not None else None
+        expires = _expiry(live.clock(), tool.expires_s)
         digest, effect = digest_of(args), tool.effect
         live.write(ApprovalRequestContent(of=call.seq, args_digest=digest, expires=expires, effect=effect), call.seq)
     else:
         text = str(args.get("question") or observation_text(args))
         live.write(QuestionContent(value=text, schema=tool.answer_schema), call.seq)
+
+
+def _expiry(now: datetime, wait_s: float | None) -> datetime | None:
+    """Return when a request for approval expires; `None` for never, also for a time after the year 9999."""
+    try:
+        return None if wait_s is None else now + timedelta(seconds=wait_s)
+    except OverflowError:
+        return None
 
 
 async def _finish(agent: Agent, move: Finish, live: LiveRun) -> None:

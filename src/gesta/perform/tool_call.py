@@ -9,7 +9,6 @@ its end even if its turn is asked to stop.
 import math
 import time
 from collections.abc import Sequence
-from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -101,7 +100,7 @@ def _key_expired(agent: Agent, call: OpenCall, live: LiveRun) -> bool:
     tool = agent.tool(call.name)
     if tool is None or effect_of(tool, last) != "idempotent":
         return False
-    if live.clock() - call.first_at < timedelta(seconds=tool.key_s):
+    if (live.clock() - call.first_at).total_seconds() < tool.key_s:
         return False
     error = Error(type=KEY_EXPIRED, message=f"the idempotency key is older than {tool.key_s:g} s (`key_s`)")
     live.write(FaultContent(of=last.seq, error=error), last.seq)

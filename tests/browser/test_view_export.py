@@ -1,26 +1,22 @@
 """A folder that `gesta view --export` wrote, opened from the disk in a real browser that has no network."""
 
 import base64
-import shutil
 import sqlite3
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.browsing import CHROMIUM, NEEDED, NO_CHROMIUM, aside, looking
 from tests.commands import gesta_command
 
 import gesta
 from gesta.kinds import ArtifactContent, AssistantContent, ToolCallContent, ToolResultContent, UserContent
 
-sync_api = pytest.importorskip(
-    "playwright.sync_api", reason="pip install -e '.[browser]': the pages are looked at there"
-)
-CHROMIUM = shutil.which("chromium")
+sync_api = pytest.importorskip("playwright.sync_api", reason=NEEDED)
 pytestmark = [
-    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: apt-get install chromium"),
+    pytest.mark.skipif(CHROMIUM is None, reason=NO_CHROMIUM),
     pytest.mark.timeout(120),
 ]
 HOSTILE = (
@@ -30,34 +26,21 @@ HOSTILE = (
 PNG = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAIAAAABCAIAAAB7QOjdAAAAC0lEQVR4nGNgAAMAAAcAAbKGrPQAAAAASUVORK5CYII=")
 
 
-def aside(work: Callable[[], Any]) -> Any:
-    """Call a function in a thread: Playwright keeps a loop running in this one."""
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(work).result()
+@pytest.fixture
+def page(browser: Any, tmp_path: Path) -> Iterator[Any]:
+    """Return a page without a network, which fails if a script of it failed, or if the console showed an error.
 
-
-@pytest.fixture(scope="module")
-def page() -> Iterator[Any]:
-    """Return a page without a network, which fails if a script of it failed, or if the console showed an error."""
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        opened, wrong = (
-            browser.new_context(offline=True, viewport={"width": 1360, "height": 900}).new_page(),
-            list[str](),
-        )
-
-        def dialog(each: Any) -> None:
-            wrong.append(f"dialog {each.message}")
-            each.dismiss()
-
-        opened.on("dialog", dialog)
-        opened.on("pageerror", lambda error: wrong.append(str(error)))
+    It is closed before `tmp_path` is removed, because an open page may load a file of its folder at any time.
+    """
+    assert tmp_path.is_dir()
+    with looking(browser, offline=True) as opened:
+        wrong = list[str]()
         opened.on("console", lambda said: wrong.append(said.text) if said.type in ("error", "warning") else None)
+        opened.on("requestfailed", lambda asked: wrong.append(f"{asked.url}: {asked.failure}"))
         opened.on(
             "request", lambda asked: None if asked.url.startswith(("file:", "data:")) else wrong.append(asked.url)
         )
         yield opened
-        browser.close()
         assert wrong == []
 
 

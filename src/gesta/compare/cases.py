@@ -163,7 +163,7 @@ def _entry(line: Line) -> Entry:
 
 
 def cases_in(paths: Iterable[Path]) -> list[Path]:
-    """Return the files that are cases. In a folder, all files `*.jsonl` at any depth are looked at."""
+    """Return the case files among the paths. A folder stands for all files `*.jsonl` in it, at any depth."""
     files = [each for path in paths for each in (sorted(path.rglob("*.jsonl")) if path.is_dir() else [path])]
     return [file for file in files if is_case(file)]
 

@@ -1,9 +1,8 @@
 """Compares two runs: the equal entries at their beginning, the differences after that, and the results of each run.
 
-Entries are paired by their content, not by their seqs (their numbers in the run). Kinds of entries that only follow
-from other entries, such as requests, attempts and budgets, are not compared: a difference in them has its cause in
-another entry, which is compared. A fork is a run that continues another run, its base, from one of its entries. A turn
-is the work on one message.
+Entries are paired by their content, not by their seqs (their numbers in the run). An entry that only follows from
+another one, as a request does, is not compared. A fork is a run that continues another run, its base, from one of its
+entries. A turn is the work on one message.
 """
 
 import json
@@ -90,7 +89,7 @@ class Compared(Struct, frozen=True, kw_only=True):
 
 
 def compare(before: Sequence[Entry], after: Sequence[Entry]) -> Compared:
-    """Compare two runs, `before` and `after`, each given from its first entry."""
+    """Return the differences between two runs, `before` and `after`, each given as all its entries."""
     alike = 0
     for one, other in zip(before, after, strict=False):
         same = one.digest == other.digest or _key(one) == _key(other)
@@ -172,7 +171,7 @@ def _key(entry: Entry) -> str:
 
 
 def _paired(before: list[Entry], after: list[Entry]) -> list[Step]:
-    """Return two lists of entries as steps: pairs of entries of the same kind, and entries without a partner.
+    """Return the differences between two lists of entries: pairs of entries of one kind, and entries without a partner.
 
     Each entry of `before` is paired with the next entry of `after` that has the same kind. Each pair has the
     differences between its two entries.

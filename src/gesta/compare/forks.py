@@ -134,9 +134,10 @@ async def fork(record: Record, base: RunRow, how: Fork) -> RunRow:
 
 
 async def go_on(record: Record, fork: RunRow, agent: Agent) -> Outcome:
-    """Run a fork with the messages that people sent to the fork's base after the shared entries, one after another.
+    """Send a fork the messages that people sent to its base after the shared entries, one after another.
 
-    Returns the outcome of the last turn. If a turn waits for somebody, no further message is sent.
+    An open turn of the fork is resumed first. If a turn waits for somebody, no further message is sent. Returns the
+    outcome of the last turn.
 
     Raises:
         NoRun: no turn of the fork is open, and the base has no further message of a person.
@@ -163,8 +164,7 @@ async def go_on(record: Record, fork: RunRow, agent: Agent) -> Outcome:
 def recorded_model(entries: Sequence[Entry], agent: Agent) -> Agent:
     """Return a copy of the agent, with a model that repeats the recorded answers of a run.
 
-    The model does not stream its answers if that makes the first request equal to the recorded one; else it streams
-    them.
+    The model streams, unless the first recorded request can only be repeated without streaming.
     """
     asked = next((each for each in entries if isinstance(each.content, RequestContent)), None)
     for stream in (False, True):
@@ -179,8 +179,8 @@ def recorded_model(entries: Sequence[Entry], agent: Agent) -> Agent:
 def asked_otherwise(base: Sequence[Entry], fork: Sequence[Entry]) -> list[int]:
     """Return the seqs of a fork's requests that the fork's base did not send.
 
-    If the base has no requests, the list is empty. A recorded model has no answer to such a request, so it returned the
-    answer to another request of the base.
+    To such a request, a recorded model returned the answer to another request. The list is empty if the base has no
+    requests.
     """
     known = {each.content.body_digest for each in base if isinstance(each.content, RequestContent)}
     asked = [(each.seq, each.content) for each in fork if known and isinstance(each.content, RequestContent)]

@@ -120,10 +120,10 @@ class Offered:
             opened.close()
 
     def _present(self) -> dict[str, dict[str, Any]]:
-        """Return the tools of servers in the next request, as a dict from the tool's name to the tool's rules.
+        """Return the rules of each tool that servers offered in the next request, by the tool's name.
 
-        If the entries about an open call show other rules than the next request header states, the entries about the
-        call decide: a server can change its tools in between.
+        The next request header states these rules. Entries about open calls decide if they show other rules, because a
+        server can change its tools in between.
         """
         at, recorded = self._stage.written, self._stage.recorded
         before = max((seq for seq in self._headers if seq <= at), default=0)
@@ -162,7 +162,7 @@ class Offered:
         return self._calls.get(of or 0)
 
     def _next(self, at: int, end: int) -> list[Entry]:
-        """Return the next entries about calls, up to a change of kind: attempts, requests for approval, or results.
+        """Return the next entries about calls that have one kind: attempts, requests for approval, or results.
 
         Entries that came from outside the agent's code are skipped.
         """
@@ -249,10 +249,7 @@ def _shown(about: Sequence[Content], call: Open) -> dict[str, Any] | None:
 
 
 def _told(content: Content) -> list[str]:
-    """Return the names of tools listed in the error for a call of an unknown tool.
-
-    Any other content has no such list, and gives an empty list.
-    """
+    """Return the tool names that the error for an unknown tool lists; an empty list for any other content."""
     if not isinstance(content, ToolResultContent) or content.outcome != "error" or content.error is not None:
         return []
     return tools_told(content.tool_result) if isinstance(content.tool_result, str) else []

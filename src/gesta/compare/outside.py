@@ -109,13 +109,13 @@ def _told(content: ToolResultContent) -> bool:
 
 
 def opens(entries: Sequence[Entry], entry: Entry) -> bool:
-    """Return whether an entry is the message that opened the turn in which the entry is."""
+    """Return whether an entry is the message that opened its turn."""
     before = entries[entry.seq - 2] if entry.seq > 1 else None
     return before is not None and begins_turn(before) and before.seq == entry.span
 
 
 def _uncaused(entries: Sequence[Entry], entry: Entry) -> bool:
-    """Return whether an entry is directly in a turn, without causes and annotations, and is not the turn's message."""
+    """Return whether an entry directly in a turn has no causes and no annotations. `False` for the turn's message."""
     direct = begins_turn(entries[entry.span - 1]) and not opens(entries, entry)
     return direct and not entry.causes and not entry.annotations
 

@@ -56,11 +56,11 @@ class PlayedModel:
         return self._model.encoder
 
     def encode(self, message: Message) -> bytes:
-        """Return one message as the block of a request, encoded by the real model."""
+        """Return the bytes of one message in a request, encoded by the real model."""
         return self._model.encode(message)
 
     def envelope(self, header: RequestHeaderContent) -> Envelope:
-        """Return the parts of a request body around the blocks, made by the real model from `header`.
+        """Return the parts of a request body around the messages, made by the real model from `header`.
 
         The header is the recorded entry that states settings, tools and instructions.
         """

@@ -3,9 +3,8 @@
 The recorded run may be the work of several processes, one after another, so a replay simulates processes inside this
 one. The replay starts a process and compares each entry that the process writes with the record. At the first
 difference the replay ends the process. If the recorded entry at that place came from outside the agent's code, the
-entry is copied, and the next process continues from there. If a process does not get further, the replay has diverged
-from the record: the code no longer does what it did when the run was recorded. A turn is the work on one message. The
-stage is the store to which a replay writes.
+entry is copied, and the next process continues from there. If a process does not get further, the replay has diverged.
+The stage is the store to which a replay writes. A child run is a run of another agent, to which the run gave a task.
 """
 
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
@@ -162,7 +161,7 @@ class Rehearsal:
         return self._ended(None)
 
     def agents(self, agent: Agent) -> dict[str, Agent]:
-        """Return the agents of the child runs to which the run gave a task, by the id of the child run.
+        """Return the agent of each child run, by the id of the child run.
 
         Child runs whose agent is not known, because a plain function called the agent, are left out.
         """
@@ -303,8 +302,8 @@ class Rehearsal:
 
         Args:
             failure: the exception that ended the last process.
-            before: the difference that stopped the previous process. That difference is returned if the last process
-                stopped at the same entry, unless the last process wrote an entry of the recorded kind there.
+            before: the difference that stopped the previous process. It is returned if the last process stopped at the
+                same entry, unless the last process wrote an entry of the recorded kind there.
         """
         entry, found, run = self.stage.next, self.stage.found, self.stage.run
         if before is not None and entry is not None and before[0].seq == entry.seq:
@@ -384,10 +383,7 @@ def _is_child(entries: Sequence[Entry], parent: str, name: str) -> bool:
 
 
 def _children(runs: Runs, parent: str) -> dict[int, str]:
-    """Return a dict from the seq of each `edge` entry (a task for a child run) to the name of that child run.
-
-    Only the child runs of `parent` are in it.
-    """
+    """Return the names of the child runs of `parent`, by the seq of the `edge` entry that gave the task."""
     found = dict[int, str]()
     for entries in runs.values():
         opened = _opened(entries)

@@ -39,7 +39,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
 
     @property
     def anew(self) -> bool:
-        """Whether the request is built in a form in which it was not sent."""
+        """Whether the request is built with another formatter or model than the recorded one."""
         return self.form is not None or self.model is not None
 
 

@@ -1,7 +1,8 @@
 """Compares two entries. They are the same if kind, content, span and causes are equal.
 
-Contents are compared as stored JSON, so each difference has a JSON path. Members that differ from run to run by
-nature, such as times and process names, are not compared.
+The content is what an entry says, such as a tool call. Contents are compared as stored JSON, so each difference has a
+JSON path. Stored JSON can contain a wrap `{"$dict": ...}`: it marks a user's object that looks like one of the marks
+that storing adds. Members that differ from run to run by nature, such as times and process names, are not compared.
 """
 
 import json
@@ -58,21 +59,18 @@ MISSING = _Missing()
 
 
 def told(content: Content) -> dict[str, Any]:
-    """Return a content as JSON for people: the stored JSON, with `$dict` wraps removed."""
+    """Return a content as JSON for people: its stored JSON without `$dict` wraps."""
     found: dict[str, Any] = unwrapped(stored(content))
     return found
 
 
 def stored(content: Content) -> Any:
-    """Return a content as its stored JSON, with large values in place instead of references to blobs."""
+    """Return a content as its stored JSON, with large values written out."""
     return json.loads(encode_content(content, None))
 
 
 def unwrapped(value: Any) -> Any:
-    """Return a stored value without its `$dict` wraps.
-
-    The codec puts such a wrap around an object that looks like a mark of the codec itself.
-    """
+    """Return a stored JSON value without its `$dict` wraps."""
     if isinstance(value, list):
         return [unwrapped(each) for each in value]
     if not isinstance(value, dict):
@@ -82,10 +80,7 @@ def unwrapped(value: Any) -> Any:
 
 
 def wrapped(value: Any) -> Any:
-    """Return a value with each object that looks like a mark of the codec wrapped in `$dict`.
-
-    This is the reverse of `unwrapped`.
-    """
+    """Return a JSON value with its `$dict` wraps added, as it is stored. The reverse of `unwrapped`."""
     if isinstance(value, list):
         return [wrapped(each) for each in value]
     if not isinstance(value, dict):
@@ -128,7 +123,7 @@ def difference(before: Entry, after: Entry, *, prompts: bool = True) -> Differen
 
 
 def _wrong_call(found: Difference) -> Difference | None:
-    """Return the difference between a call without an error and one with an error, if `found` contains it; else `None`.
+    """Return the difference that a call now has an error, if `found` contains it; else `None`.
 
     That error tells a person more than the call's changed status, which is also a difference.
     """

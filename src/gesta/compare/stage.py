@@ -168,7 +168,7 @@ class Stage:
         return [row] if session in (None, row.session) and name in (None, row.name) else []
 
     async def last(self) -> int:
-        """Return the number of replayed entries, which here is also the position of the last one in the record."""
+        """Return the position of the last entry in this store, which is the number of replayed entries."""
         return self.done
 
     async def head(self, run: str) -> tuple[int, bytes]:
@@ -192,7 +192,7 @@ class Stage:
         """Do nothing: a replayed run is never a mirror of another record."""
 
     async def gone(self, process: str) -> bool | None:
-        """Return whether a process had ended, if the next recorded entry says so; otherwise `None`."""
+        """Return whether a process had ended, as the next recorded entry says; `None` if that entry does not say it."""
         content = self.coming()
         return content.over if isinstance(content, FaultContent) else None
 

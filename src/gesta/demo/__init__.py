@@ -46,7 +46,7 @@ def refund_policy() -> str:
 
 
 def find_refund(key: str, context: gesta.Context) -> gesta.Done | gesta.NotDone:
-    """Return whether the refund with this key was booked. Gesta calls this function after a crash."""
+    """Return `Done` if a refund with this key was booked, else `NotDone`. Gesta calls this function after a crash."""
     booked = shop.booked_as(its_shop(context), key)
     return gesta.Done(booked) if booked is not None else gesta.NotDone()
 

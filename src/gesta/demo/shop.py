@@ -86,9 +86,9 @@ def euros(amount: int) -> str:
 
 @contextmanager
 def opened(shop: Path) -> Iterator[sqlite3.Connection]:
-    """Open a session's shop for a `with` block.
+    """Yield a connection to a session's shop. Nothing is committed at the end of the `with` block.
 
-    Nothing is committed at its end. Raises LookupError if there is no shop.
+    Raises LookupError if there is no shop.
     """
     if not shop.is_file():
         raise LookupError(

@@ -27,7 +27,7 @@ DEFAULT = "runs.gesta"
 
 
 def program() -> str:
-    """Return the word that starts this command: `gesta`, or the typed path if the shell would not find this `gesta`."""
+    """Return the word that starts this command: `gesta`, or the typed path if `gesta` would start another program."""
     typed, found = Path(sys.argv[0]), shutil.which("gesta")
     by_path = typed.name == "gesta" and typed.exists() and (found is None or not typed.samefile(found))
     return shlex.quote(str(typed)) if by_path else "gesta"

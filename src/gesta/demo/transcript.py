@@ -43,7 +43,11 @@ class Transcript:
         self._judged = False
 
     def called(self, seq: int) -> str:
-        """Return a call that has no result yet as text, by the seq of the call."""
+        """Return a call as text, such as `refund(order_id=1017)`. The call must have no result yet.
+
+        Args:
+            seq: seq of the call.
+        """
         return described(self._calls[seq])
 
     def show(self, entry: Entry, *, spoken: bool = True) -> None:
@@ -111,11 +115,10 @@ class Transcript:
 
 
 class Summary(Transcript):
-    """Prints a part of a conversation.
+    """Prints a part of a conversation: some messages, and all approvals, faults and resolutions.
 
-    Printed are the messages up to the first answer of the agent, each decision of a person about a tool call, each
-    fault (a recorded failure), and each resolution (the statement whether an interrupted call had its effect). Later
-    messages are left out.
+    A fault is a recorded failure, and a resolution says whether an interrupted call had its effect. Messages are
+    printed up to the agent's first answer after a person's approval or denial.
     """
 
     def show(self, entry: Entry, *, spoken: bool = True) -> None:

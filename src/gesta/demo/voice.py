@@ -146,7 +146,7 @@ class Voice:
         return text.encode(self._console.encoding, "replace").decode(self._console.encoding)
 
     def hear(self, event: Event) -> None:
-        """Print the words of an answer while they stream. If words are retracted, print a note that says so."""
+        """Print the words of an answer while they stream, and a note about retracted words or an error."""
         if event.type == "answer" and event.content:
             self.words(event.content)
         elif event.type == "retract" and self._column:

@@ -28,17 +28,17 @@ else:
 
 
 def no_tables(*_: Any) -> list[tuple[Any, ...]]:
-    """Raise BadTool, because the tool is not transactional."""
+    """Raise BadTool: `Context.sql` is only for transactional tools."""
     raise BadTool("context.sql is for transactional tools. Write @tool(effect='transactional').")
 
 
 def no_subprocess(*_: Any, **__: Any) -> "subprocess.Popen[Any]":
-    """Raise GestaError, because there is no attempt that the subprocess would belong to."""
+    """Raise GestaError: `Context.popen` is only for a tool that Gesta calls."""
     raise GestaError("context.popen starts a subprocess of an attempt; there is none here. Use subprocess.Popen.")
 
 
 async def no_part(*_: Any) -> "ChildOutcome":
-    """Raise GestaError, because outside of a tool call no agent can be called."""
+    """Raise GestaError: `Context.call_as` is only for a tool that Gesta calls."""
     raise GestaError("context.call_as calls an agent from a tool call; there is none here.")
 
 
@@ -167,7 +167,10 @@ class Done(Struct, frozen=True):
 
 
 class NotDone(Struct, frozen=True):
-    """Answer of a `reconcile` function: the effect did not happen. It is believed once the attempt has ended."""
+    """Answer of a `reconcile` function: the effect did not happen.
+
+    Gesta believes the answer once the attempt has ended, because a running attempt may still have the effect.
+    """
 
     void: bool = False
     """Whether the idempotency key can never have an effect any more, as after a cancelled order. Then the answer is

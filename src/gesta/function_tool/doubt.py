@@ -52,7 +52,7 @@ a doubt, unless its cause decides otherwise."""
 
 
 def in_doubt(failure: BaseException, certain: tuple[type[BaseException], ...] = (), *, again: bool = False) -> bool:
-    """Return whether this exception of a tool leaves it unknown if the tool's effect happened.
+    """Return whether a tool that raised this exception may have had its effect.
 
     Args:
         certain: further exception classes that mean that no effect happened, according to the tool's author.

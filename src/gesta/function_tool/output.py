@@ -125,12 +125,12 @@ class Output(Struct, Generic[T], frozen=True, eq=False):
             raise BadArguments(told if shown else told.replace("$.value", "$")) from wrong
 
     def plain(self, text: str) -> Any:
-        """Return an answer that fits the type as JSON data. If `wrapped` applies, return only the member `value`."""
+        """Return an answer that fits the type, as JSON data. For a `wrapped` answer this is its member `value`."""
         given = _answer_json(text)
         return given["value"] if self.wrapped else given
 
     def tool(self) -> dict[str, Any]:
-        """Return the tool with which a model answers, in the form of a request-header's `tools`."""
+        """Return the description of the tool with which a model answers, for the `tools` of a recorded request."""
         return {"name": ANSWER, "description": "Give the answer.", "args_schema": self.schema}
 
     def asked(self) -> str:

@@ -1,8 +1,9 @@
 """Reads the signature of a function into a type that converts arguments, and into a schema for the model.
 
-msgspec reads standard types, dataclasses, TypedDicts and structs. pydantic models supply their own schema; pydantic is
-not imported here. A parameter that cannot be described to a model is refused when the tool is made, with an error that
-says what to write.
+A hidden parameter is not in the schema: it receives the tool's `Context`, as in `context: Context[Shop]`. Then `Shop`
+is the type of the deps, the objects that a program passes to its tools. msgspec reads standard types, dataclasses,
+TypedDicts and structs. pydantic models supply their own schema; pydantic is not imported here. A parameter that cannot
+be described to a model is refused when the tool is made, with an error that says what to write.
 """
 
 import functools
@@ -82,7 +83,11 @@ def read_signature(function: Any, name: str, hide: type) -> Signature:
 
 
 def needed_by(function: Any, hide: type) -> Any:
-    """Return the type argument that a hidden parameter of a function requires; `None` if none is required."""
+    """Return the type of the deps that a function requires, such as `Shop`; `None` if it requires none.
+
+    Args:
+        hide: parameters annotated with this type are hidden from the model.
+    """
     try:
         hints = get_type_hints(unwrapped(function)[1])
     except Exception:  # noqa: BLE001 - annotations that cannot be read require no type
@@ -92,12 +97,12 @@ def needed_by(function: Any, hide: type) -> Any:
 
 
 def _hidden(hint: Any, hide: type) -> Any:
-    """Return the hidden type in a type hint, with its type argument (`Context[Shop]`); `None` if the hint has none."""
+    """Return the part of a type hint that hides a parameter: `Context[Shop]` in `Context[Shop] | None`. Else `None`."""
     return next((each for each in (hint, *get_args(hint)) if hide in (each, get_origin(each))), None)
 
 
 def _needed(arg: Any) -> bool:
-    """Return whether the type argument of a `Context` does not allow `None`, so that deps are required."""
+    """Return whether `Shop` in `Context[Shop]` (the argument `arg`) requires deps: whether it does not allow `None`."""
     return not isinstance(arg, TypeVar) and not {arg, *get_args(arg)} & {Any, object, None, NoneType}
 
 
@@ -198,7 +203,10 @@ def _schema(parameters: type[Struct], name: str) -> dict[str, Any]:
 
 
 def close(schema: Any) -> None:
-    """Forbid unknown members in every object schema that lists its members, unless the schema itself decides that."""
+    """Forbid unknown members of objects, and further items of tuples, in a JSON Schema and all its parts.
+
+    The schema is changed in place. A part that already says whether it allows them is not changed.
+    """
     if not isinstance(schema, dict):
         return
     if "properties" in schema:
@@ -220,7 +228,7 @@ def _parts(schema: dict[str, Any]) -> Iterator[Any]:
 
 
 def unknown_members(value: Any, schema: Any, defs: Mapping[str, Any], path: str) -> Iterator[str]:
-    """Yield an error for each member of a value, at any depth, that its schema does not list and does not allow.
+    """Yield an error for each member of a value, at any depth, that the schema does not allow.
 
     Args:
         defs: the schemas that `$ref` points to.
@@ -254,7 +262,7 @@ def unknown_members(value: Any, schema: Any, defs: Mapping[str, Any], path: str)
 
 
 def _referenced(schema: Any, defs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the schema that a `$ref` points to; any other schema itself; an empty schema for `true` and `false`."""
+    """Return a schema, or the schema that its `$ref` points to. For `true` and `false`, return an empty schema."""
     found = defs.get(schema.get("$ref", "").removeprefix("#/$defs/"), schema) if isinstance(schema, dict) else {}
     return found if isinstance(found, dict) else {}
 
@@ -263,7 +271,7 @@ def _may_be(value: Any, schema: Any, defs: Mapping[str, Any], deep: int = 1) -> 
     """Return whether a value may fit a schema, judged by JSON types, fixed values and required members.
 
     Args:
-        deep: how many levels of members to check, too.
+        deep: how many levels of nested members are checked.
     """
     schema = _referenced(schema, defs)
     kind = JSON_TYPES.get(str(schema.get("type")), object)

@@ -56,7 +56,7 @@ class ToolSource(Protocol):
         """A value for comparison: sources with equal values share one open source."""
 
     def described(self) -> Any:
-        """Return what the agent's digest contains for this source: JSON data without secrets and offered tools."""
+        """Return a description of this source for the agent's digest: JSON data without secrets and without tools."""
 
     def open(self, start: Start) -> OpenSource:
         """Open the source for a record and return it, without waiting for a connection."""

@@ -179,7 +179,7 @@ class Tool(Struct, Generic[F], frozen=True, kw_only=True, eq=False, dict=True):
         return allowed and (not self.applicable_states or not {"*", state}.isdisjoint(self.applicable_states))
 
     def arguments(self, args: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the arguments that a model wrote, checked and converted. Missing ones keep the function's defaults.
+        """Return a model's arguments, checked and converted. Arguments that it left out keep the function's defaults.
 
         Raises:
             BadArguments: the arguments do not fit. No other error is raised, whatever `args` contains.

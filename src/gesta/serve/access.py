@@ -24,7 +24,7 @@ ANYBODY = "http"
 
 
 class Access(Struct, frozen=True, kw_only=True, metaclass=Spelled):
-    """The rules of access: tokens, origins, hosts, and limits."""
+    """Rules that decide which requests a server answers: tokens, origins, hosts and limits."""
 
     tokens: Mapping[str, str] = {}
     """Bearer token of each client, by the client's name. Without tokens, everybody on this machine may send requests.
@@ -41,10 +41,7 @@ class Access(Struct, frozen=True, kw_only=True, metaclass=Spelled):
     """Greatest number of open event streams; a further request is refused with status 429."""
 
     def __post_init__(self) -> None:
-        """Add the tokens to this process's secrets, which are never recorded.
-
-        Raises AgentError if a token is too short.
-        """
+        """Register each token as a secret, so that it is never recorded. Raises AgentError if a token is too short."""
         for name, token in self.tokens.items():
             if len(token) < LEAST:
                 found = f"The token of {name!r} has {len(token)} characters, expected at least {LEAST}."
@@ -75,7 +72,7 @@ class Access(Struct, frozen=True, kw_only=True, metaclass=Spelled):
 
 
 def local(host: str) -> bool:
-    """Return whether a host name, with or without a port, means this machine by its loopback interface."""
+    """Return whether a host name means this machine, such as `localhost:8000` or `127.0.0.1`."""
     name = host_name(host)
     if name == "localhost" or name.endswith(".localhost"):
         return True
@@ -86,7 +83,7 @@ def local(host: str) -> bool:
 
 
 def host_name(host: str) -> str:
-    """Return the host name in a value of the HTTP header `Host`: in small letters, without port and IPv6 brackets."""
+    """Return the host name in a value of the HTTP header `Host`, in small letters: `localhost` for `LOCALHOST:80`."""
     if host.startswith("["):
         return host[1:].partition("]")[0].lower()
     return host.rpartition(":")[0].lower() if host.count(":") == 1 else host.lower()
@@ -99,7 +96,7 @@ class Guard:
         self._app, self._access = app, access
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on with the name of its client in `scope["state"]["client"]`, or refuse it."""
+        """Refuse a request, or pass it on. Its client's name is stored in `scope["state"]["client"]`."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

@@ -53,10 +53,12 @@ def assembled(
     work: bool,
     beside: Callable[[Service], BaseRoute] | None = None,
 ) -> tuple[Starlette, Service]:
-    """Return a new application, as `app` does, and its service. Call the service's `drain` before the server ends.
+    """Return an ASGI application as `app` does, and its service.
+
+    Call the service's `drain` before the server ends. It ends the open streams.
 
     Args:
-        beside: returns one more route, given the service.
+        beside: makes one more route for the application; receives the service.
     """
     service = Service(agents, turns=access.turns, followers=access.followers)
 
@@ -84,7 +86,7 @@ def assembled(
 
 
 def crossing(access: Access) -> list[Middleware]:
-    """Return the middleware that allows requests from web pages of `access.origins`; empty without origins."""
+    """Return the CORS middleware that lets web pages of `access.origins` send requests; empty without origins."""
     if not access.origins:
         return []
     allowed = Middleware(

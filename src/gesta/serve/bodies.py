@@ -1,6 +1,8 @@
 """Reads the bodies of requests into structs, writes JSON responses, and chooses the HTTP status of each error.
 
-A turn is one message to an agent with all that follows until its answer. The record is the store of all runs.
+A run is the recorded conversation or task of one agent. A turn is one message to an agent with all that follows until
+its answer, and its outcome says how it ended. An entry is one recorded fact of a run, such as a tool call. The record
+is the store of all runs.
 """
 
 import json
@@ -40,7 +42,7 @@ STATUS: tuple[tuple[type[BaseException], int], ...] = (
 
 
 class Refused(Exception):
-    """Raised to answer a request with an error.
+    """Raised to answer a request with an HTTP error.
 
     Args:
         status: HTTP status.
@@ -58,7 +60,7 @@ Failed = TypeVar("Failed", bound=msgspec.Struct)
 
 
 def shown(value: Failed) -> Failed:
-    """Return a copy of an outcome (how a turn ended) or of an entry's content, without the traceback of its error."""
+    """Return a copy of an outcome or of an entry's content for a client, without the traceback of its error."""
     error = getattr(value, "error", None)
     if not isinstance(error, Error) or error.traceback is None:
         return value
@@ -66,7 +68,7 @@ def shown(value: Failed) -> Failed:
 
 
 def json_bytes(value: Any) -> bytes:
-    """Return a value as JSON in one line, without the secrets of this process."""
+    """Return a value as JSON in one line. Secrets of this process, such as API keys, are replaced by their names."""
     try:
         return SECRETS.bytes(msgspec.json.encode(value))
     except UnicodeEncodeError:  # half a surrogate pair, which JSON can contain only as an escape
@@ -79,7 +81,7 @@ def answered(value: Any, status: int = 200, headers: Mapping[str, str] | None = 
 
 
 def failed(status: int, type_: str, message: str, headers: Mapping[str, str] | None = None) -> Response:
-    """Return an error response, in the form that OpenAI's clients read too."""
+    """Return an HTTP error response with the JSON form of errors that OpenAI's clients read."""
     error = {"message": SECRETS.message(message), "type": type_, "param": None, "code": None}
     return answered({"error": error}, status, headers)
 
@@ -101,7 +103,7 @@ def failure(raised: BaseException) -> Response:
 
 
 def caller(request: Request) -> str | None:
-    """Return the W3C trace context in a request's HTTP headers; `None` if it is missing or malformed."""
+    """Return the W3C trace context (header `traceparent`) of a request; `None` if it is missing or malformed."""
     header = request.headers.get("traceparent")
     return header if trace_context(header) is not None else None
 

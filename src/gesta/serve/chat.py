@@ -58,7 +58,7 @@ async def completions(request: Request, service: Service) -> Response:
 
 
 def with_tools(agent: Agent, tools: Sequence[ClientTool]) -> Agent:
-    """Return a copy of the agent with added tools that its client runs. Raises Refused if a name is taken."""
+    """Return a copy of the agent that also has tools which the client runs. Raises Refused if a name is taken."""
     made = []
     for each in tools:
         told = each.function
@@ -168,7 +168,7 @@ class Exchange:
         yield checked(stream.outcome)
 
     async def _resumed(self) -> Outcome:
-        """Return the outcome of the turn that waits for the client's tools, after recording the tools' results.
+        """Record the results of the client's tools, continue the turn that waits for them, and return its outcome.
 
         Raises:
             Refused: the id of a result is not the id of a call that this agent made.
@@ -185,7 +185,7 @@ class Exchange:
         return await record.resume(run, self._agent, by=None)
 
     async def _client_calls(self, outcome: Outcome) -> list[dict[str, Any]]:
-        """Return the calls of the client's tools that the turn waits for, in OpenAI's form."""
+        """Return the calls of the client's tools that the turn waits for, as the `tool_calls` of OpenAI's API."""
         own = {each.function.name for each in self._body.tools or ()}
         waits = [
             each for each in outcome.waiting if each.what == "question" and each.tool in own and each.run == outcome.run

@@ -21,7 +21,7 @@ DATA_URL = re.compile(r"data:([\w.+-]+/[\w.+-]+);base64,(.*)", re.DOTALL)
 
 
 class Function(Struct, frozen=True):
-    """The member `function` of OpenAI's tools and tool calls: a function of the client, or a model's call of it."""
+    """The member `function` in OpenAI's API: it describes a function of the client, or a model's call of it."""
 
     name: str
     description: str = ""
@@ -67,7 +67,7 @@ class ChatRequest(Struct, frozen=True):
 
 
 class Asked(Struct, frozen=True, kw_only=True):
-    """The conversation in a request."""
+    """The conversation in a request: instructions, earlier messages, and a new message or results of tools."""
 
     system: str
     """Instructions that the client adds to the agent's own."""
@@ -116,7 +116,7 @@ def conversation(request: ChatRequest) -> Asked:
 
 
 def _joined(told: list[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
-    """Return the messages, with successive messages of one role joined into one, as the record stores them."""
+    """Return role and text of each message. Successive messages of one role are joined into one, as in the record."""
     joined: list[tuple[str, str]] = []
     for role, text in told:
         if joined and joined[-1][0] == role:

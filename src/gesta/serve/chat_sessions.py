@@ -32,7 +32,7 @@ GIVEN = "given"
 
 
 class Place(Struct, frozen=True):
-    """The session for a message, and the key of the message."""
+    """The session that a message belongs to, and the key that identifies the message."""
 
     session: str
     key: str
@@ -48,7 +48,9 @@ class Conversations:
 
     @asynccontextmanager
     async def place(self, agent: Agent, asked: Asked, *, whose: str, again: str, retried: bool) -> AsyncIterator[Place]:
-        """Yield the session for a request: an earlier or a new one. Inside the block, no other request can use it.
+        """Yield the session for a request: an earlier session with the same messages, or else a new one.
+
+        Inside the block, no other new message can use the session.
 
         Args:
             agent: the agent that answers.
@@ -95,7 +97,7 @@ class Conversations:
         return Place(session, key or _new_key())
 
     async def _count(self, base: str, agent: Agent) -> int:
-        """Return how many sessions exist among those named `base1`, `base2`, `base3` and so on.
+        """Return how many of the sessions named `base1`, `base2`, `base3` and so on exist.
 
         Cost: grows with the logarithm of that number.
         """
@@ -160,8 +162,8 @@ def spoken(entries: Iterable[Entry]) -> list[tuple[str, str]]:
 def alike(said: Iterable[tuple[str, str]], shown: Iterable[tuple[str, str]]) -> bool:
     """Return whether the conversation that a client sends (`shown`) is the conversation on record (`said`).
 
-    The client may have been shown further words before an answer, so it is enough that an answer in `shown` ends with
-    the recorded answer. A text which says that the turn waits is not recorded, so it matches any answer or none.
+    An answer in `shown` need only end with the recorded answer, because the client may show earlier text of the model
+    before it. A text that begins with `WAITS` matches any recorded answer or none.
     """
     left = list(said)
     for role, text in shown:
@@ -178,7 +180,7 @@ def alike(said: Iterable[tuple[str, str]], shown: Iterable[tuple[str, str]]) -> 
 
 
 def _waits(asked: Asked) -> bool:
-    """Return whether the last message that the client was shown says that the turn waits for a person."""
+    """Return whether the client's last message is a notice of this server, such as that the turn waits for a person."""
     return bool(asked.history) and asked.history[-1][1].startswith(WAITS)
 
 

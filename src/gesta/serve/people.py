@@ -1,7 +1,8 @@
 """Answers requests in which people approve or deny calls, answer questions, resolve doubts, or cancel turns.
 
-The client names the person. The record (the store of all runs) gets that name, together with the name of the client's
-token. A doubt is a call that may or may not have had its effect.
+A run is the recorded conversation or task of one agent. A turn is one message to it and all the work up to its answer.
+A doubt is a call that may or may not have had its effect. The client names the person. The record (the store of all
+runs) gets that name, together with the name of the client's token.
 """
 
 from typing import Literal, cast
@@ -55,7 +56,7 @@ async def answer(request: Request, service: Service) -> Response:
 
 
 async def resolve(request: Request, service: Service) -> Response:
-    """Settle a tool call whose outcome is unknown, and continue the run."""
+    """Record what became of a tool call whose outcome is unknown, and continue the run."""
     said, run = await read(request, Resolution), await found(request, service)
     if said.verdict not in VERDICTS:
         raise Refused(400, "BadRequest", f"verdict is {said.verdict!r:.40}, expected one of {', '.join(VERDICTS)}.")
@@ -65,14 +66,14 @@ async def resolve(request: Request, service: Service) -> Response:
 
 
 async def cancel(request: Request, service: Service) -> Response:
-    """End the open turn of a run. If the turn is running now, it ends at its next step, and `outcome` is null."""
+    """End the unfinished turn of a run. A running turn ends at its next step; then `outcome` is null."""
     said, run = await read(request, Cancellation), await found(request, service)
     outcome = await service.record.cancel(run, by=who(request, said.by), reason=said.reason)
     return answered({"run": run, "outcome": shown(outcome) if outcome is not None else None})
 
 
 async def found(request: Request, service: Service) -> str:
-    """Return the id of the run that the path names by its id, a unique prefix of it, or its session."""
+    """Return the id of the run that a request's path names: by its id, a unique prefix of its id, or its session."""
     return (await service.record.find(request.path_params["run"])).run
 
 

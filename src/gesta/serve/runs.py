@@ -1,8 +1,7 @@
 """Answers requests about sessions and runs: messages to agents, the history of a session, a run's state and events.
 
 A run is the recorded conversation or task of one agent. A turn is one message to it with all that follows until the
-answer. The first line of each function that answers a path is the
-summary of that path in OpenAPI.
+answer. The first line of each function that answers a path is the summary of that path in OpenAPI.
 """
 
 import re
@@ -45,7 +44,7 @@ async def agents(_request: Request, service: Service) -> Response:
 
 
 async def message(request: Request, service: Service) -> Response:
-    """Send a message to an agent. The response is the outcome, or a stream of events if the request accepts one."""
+    """Send a message to an agent. The response is the outcome, or a stream of events if the client accepts it."""
     said, header = await read(request, NewMessage), request.headers.get("idempotency-key")
     if header and said.key not in (None, header):
         raise Refused(400, "BadRequest", "The body and the header Idempotency-Key name two keys. Leave one out.")
@@ -105,7 +104,7 @@ async def run(request: Request, service: Service) -> Response:
 
 
 async def waiting(_request: Request, service: Service) -> Response:
-    """List what the open turns of all sessions wait for."""
+    """List what the unfinished turns of all sessions wait for, such as a person's approval."""
     return answered([wait for each in await service.record.sessions() for wait in each.waiting])
 
 
@@ -115,12 +114,14 @@ async def run_events(request: Request, service: Service) -> Response:
 
 
 async def session_events(request: Request, service: Service) -> Response:
-    """Stream the events of a session, which need not have begun yet. Parameters are those for the events of a run."""
+    """Stream the events of a session, as for a run. The session need not have begun yet."""
     return _events(request, service, request.path_params["session"])
 
 
 def _events(request: Request, service: Service, name: str) -> Response:
-    """Return a stream of the events of a run or a session. With `until=end` in the query, it ends when no turn is open.
+    """Return a stream of the events of a run or a session.
+
+    With `until=end` in the query, the stream ends as soon as no turn is unfinished.
 
     Raises:
         Refused: the parameter `after` is malformed, or too many streams are open.

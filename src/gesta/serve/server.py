@@ -1,4 +1,7 @@
-"""Runs the application with uvicorn. If the server is asked to end, open turns are left for its next start."""
+"""Runs the application with uvicorn. When the server ends, running turns are left open until it is started again.
+
+A turn is one message to an agent and all the work up to its answer.
+"""
 
 import signal
 from collections.abc import Callable

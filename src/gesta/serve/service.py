@@ -88,7 +88,7 @@ class Service:
         """Begin to serve a record, until it is closed.
 
         Args:
-            work: whether this server continues turns that were left open, answered or resumed, as `gesta work` does.
+            work: whether this server also continues unfinished turns of other processes, as `gesta work` does.
         """
         self._record, self._conversations = record, Conversations(record)
         for each in self.beside:
@@ -105,7 +105,7 @@ class Service:
                 self._record.close()
 
     def go_on(self, run: str) -> None:
-        """Continue a run and its parent runs in the background. Called after a person's answer to the run."""
+        """Continue a run in the background, after a person answered it. The runs that called it continue, too."""
         self.record.start(partial(self._go_on, run))
 
     async def _go_on(self, run: str) -> None:
@@ -130,7 +130,7 @@ def _went(outcome: Outcome) -> None:
 
 
 class Places:
-    """Counts running turns, or open streams, and refuses more than a limit.
+    """A counter of running turns or open streams, which refuses more than a limit.
 
     Args:
         most: the limit.

@@ -29,12 +29,12 @@ def line(data: bytes, *, event: str | None = None, id_: str | None = None) -> by
 
 
 def encoded(value: Any) -> bytes:
-    """Return a value as JSON in one line, without the secrets of this process."""
+    """Return a value as JSON in one line, with the secrets of this process replaced by their names."""
     return json_bytes(value)
 
 
 class EventStream(Response):
-    """Response that sends an iterator's events until these end, the client leaves, or the server is about to end."""
+    """HTTP response that sends the events of an iterator. It ends with the iterator, the connection or the server."""
 
     media_type = "text/event-stream"
 
@@ -104,5 +104,5 @@ class EventStream(Response):
 
 
 def _failed(raised: BaseException) -> bytes:
-    """Return the event `failed`, with which a stream ends whose iterator raised an exception."""
+    """Return the last event of a stream whose iterator raised an exception. The event has the type `failed`."""
     return line(bytes(failure(raised).body), event="failed")

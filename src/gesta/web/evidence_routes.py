@@ -15,11 +15,11 @@ from gesta.web.evidence import Evidence, heads_in
 
 
 class HasEvidence(Protocol):
-    """The attributes that the functions here need. `Pages`, which makes the pages of a record, has them."""
+    """The attributes of `Pages` (the pages of a record) that the functions in this file use."""
 
     @property
     def record(self) -> Record:
-        """The record."""
+        """The record that the pages show."""
 
     @property
     def evidence(self) -> Evidence:
@@ -43,7 +43,7 @@ async def _run(request: Request, pages: HasEvidence) -> Response:
 
 
 async def _heads(_request: Request, pages: HasEvidence) -> Response:
-    """Send the heads of all runs as a file to save in a place where nobody who can write the record can change them."""
+    """Send the heads of all runs as a file. A person keeps it where nobody who can write the record can change it."""
     lines = "".join(f"{head}\n" for head in await heads(pages.record.store))
     return Response(lines, headers={"content-disposition": 'attachment; filename="heads.txt"'}, media_type="text/plain")
 

@@ -253,7 +253,7 @@ def _check(folder: Path) -> None:
 
 
 def _pages(facts: dict[str, Any]) -> list[tuple[str, bytes]]:
-    """Return the name and bytes of the files that every copy has: page, style, icon, script, and copy's `MARK`."""
+    """Return the name and the bytes of the files that every copy has: page, style, icon, script and the file `MARK`."""
     page = (STATIC / "index.html").read_text(encoding="utf-8")
     if MODULE not in page:
         raise BadModule(f"index.html does not load the pages by {MODULE}.")

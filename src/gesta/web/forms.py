@@ -133,7 +133,7 @@ def _row(row: FormRow, notes: str) -> dict[str, Any]:
 
 
 class HasForms(Protocol):
-    """The attributes that the functions here need. `Pages`, which makes the pages of a record, has them."""
+    """The attributes of `Pages` (the pages of a record) that the functions in this file use."""
 
     @property
     def forms(self) -> FormPages:

@@ -65,7 +65,7 @@ class Gate:
         await (self._app if answer is None else answer)(scope, receive, protected)
 
     def _answer(self, scope: Scope) -> Response | None:
-        """Return the response to a request that must not reach the application; `None` if the request may."""
+        """Return the gate's own response, such as a refusal; `None` if the application has to answer the request."""
         headers, query = Headers(scope=scope), QueryParams(scope["query_string"])
         host = headers.get("host", "")
         port = host.rpartition(":")[2]

@@ -129,11 +129,9 @@ def around(row: RunRow, rows: Sequence[RunRow]) -> list[dict[str, Any]]:
 
 
 def thinned(bars: Sequence[Bar]) -> list[Bar]:
-    """Return bars for a small picture.
+    """Return bars for a small picture. Bars of one lane that are too close to tell apart are merged.
 
-    If there are more than `FEW`, merge bars of a lane that are too close to tell apart.
-
-    Bars with a tone, which mark a failure or the like, are never merged.
+    Up to `FEW` bars are returned unchanged. A bar with a tone, which marks a failure or the like, is never merged.
     """
     if len(bars) <= FEW:
         return [*bars]

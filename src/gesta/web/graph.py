@@ -121,9 +121,9 @@ def _near(found: Explanation, kept: Collection[str], repeated: Collection[str]) 
 
 
 def _causes(nodes: Iterable[Node], shown: Collection[str]) -> dict[tuple[str, str], str]:
-    """Return the edges between the shown nodes, each "cause" or "inferred".
+    """Return the edges between the shown nodes, each with "cause" or "inferred".
 
-    An edge replaces a path through hidden nodes.
+    A path through hidden nodes becomes one edge.
     """
     above = dict[str, dict[str, bool]]()  # for each node its shown sources, and whether each was inferred
     edges = dict[tuple[str, str], str]()
@@ -139,7 +139,7 @@ def _causes(nodes: Iterable[Node], shown: Collection[str]) -> dict[tuple[str, st
 
 
 def _instructions(shown: Sequence[Node]) -> dict[tuple[str, str], str]:
-    """Return edges as pairs of node ids: from instructions to the first later node of the run, questions excluded."""
+    """Return an edge from each node of instructions to the first later node of its run that is no question."""
     edges = dict[tuple[str, str], str]()
     for node in shown:
         if node.type == "Instructions":

@@ -56,7 +56,7 @@ class Edge(Struct):
 
 
 class Link(Struct):
-    """An edge whose ends are in two neighbours, `above` and `below`: boxes directly inside the same outer box."""
+    """An edge, and the two neighbouring boxes in which it ends. Both are directly inside the same outer box."""
 
     edge: Edge
     above: Box
@@ -240,7 +240,7 @@ def _lanes(links: list[Link]) -> int:
 
 
 def _route(link: Link, box: Box, ways: dict[str, list[Box]]) -> None:
-    """Set the corners of the edge of a link, relative to the whole picture."""
+    """Set the corners of a link's edge, as coordinates in the whole picture."""
     source, target = ways[link.edge.source][-1], ways[link.edge.target][-1]
     start, end = (source.middle, source.y + source.height), (target.middle, target.y)
     if link.lane < 0:

@@ -127,8 +127,8 @@ class Listing:
     async def _read(self, wanted: Asked) -> tuple[float, RunIndex | None]:
         """Return the share of entries read so far (0 to 1), and the index from which to make the list.
 
-        The index is that of all runs if it is complete. Otherwise the index covers the newest runs only. The
-        returned index is `None` if filters, order or words need the complete index, which is not ready.
+        If the index of all runs is not complete, an index of the newest runs is returned instead. If filters, order or
+        words need all runs, `None` is returned in its place.
         """
         narrow = replace(wanted.filter, after=0, limit=None) != SessionFilter(limit=None) or wanted.words
         first = self._newest is None and not self.index.pos and await self.record.store.last() > self.large

@@ -55,7 +55,7 @@ class Shown(Struct, frozen=True):
 
 
 async def waiting(_request: Request, pages: Pages) -> Response:
-    """Answer with what the open turns of all sessions wait for, and the name of the user of this machine."""
+    """Answer with what the unfinished turns of all sessions wait for, and the name of the user of this machine."""
     index, wanted = await pages.listing.whole(), SessionFilter(stands="waiting", limit=None)
     found = await listed(index, wanted, pages.record.now())
     waits = list[Shown]()

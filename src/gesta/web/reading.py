@@ -25,7 +25,7 @@ NEVER = datetime.fromtimestamp(0, UTC)
 async def read(
     store: Store, run: str, after: int = 0, until: int | None = None, limit: int | None = None
 ) -> list[Entry]:
-    """Return a run's entries as `gesta.log.journal.read` does, with a substitute for each entry that cannot be read.
+    """Return entries of a run, in order. In place of an entry that cannot be read, a substitute is returned.
 
     Args:
         after: seq before the first entry to read.

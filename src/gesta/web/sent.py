@@ -96,7 +96,7 @@ class SentPages:
         return listed.exchanges
 
     async def request(self, name: str, wanted: Wanted) -> dict[str, Any]:
-        """Return the facts about one request, and its messages from the first change since the request before it."""
+        """Return the facts about one request, and its messages that the request before it did not have."""
         run = (await self.record.find(name)).run
         made, every = await self.made(run, wanted), (await self._exchanges(run)).every
         seq, number = made.one.seq, len(made.one.request.blocks)

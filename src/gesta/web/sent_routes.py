@@ -15,7 +15,7 @@ AT = "/api/{record:number}/runs/{run}/requests"
 
 
 class HasSent(Protocol):
-    """The attributes that the functions here need. `Pages`, which makes the pages of a record, has them."""
+    """The attributes of `Pages` (the pages of a record) that the functions in this file use."""
 
     @property
     def sent(self) -> SentPages:
@@ -79,7 +79,7 @@ def _params(request: Request) -> dict[str, Any]:
 
 
 def _wanted(request: Request) -> tuple[str, Wanted]:
-    """Return the run that an address names, and which of its requests to rebuild with which formatter and provider."""
+    """Return the run that an address names, and the choice of a request, a formatter and a model."""
     params, query = _params(request), request.query_params
     form, model = query.get("form") or None, query.get("as") or None
     return params["run"], Wanted(entry=params["seq"], form=form, model=model, whole=bool(query.get("whole")))

@@ -36,7 +36,7 @@ class Form(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """Name of the form, which every process that reads the record computes in the same way."""
+        """Name of the form. Every process that reads the record computes the same name for the same wait."""
         return f"{self.waiting.what}-{self.waiting.run}-{self.waiting.of}"
 
 
@@ -89,7 +89,7 @@ def _asked(schema: dict[str, Any] | None) -> dict[str, Any]:
 
 
 def _flat(schema: dict[str, Any]) -> bool:
-    """Return whether a schema describes an object with only plain members."""
+    """Return whether a schema describes an object whose members are all texts, numbers or booleans."""
     parts = schema.get("properties") if schema.get("type") == "object" else None
     return bool(parts) and isinstance(parts, dict) and all(each.get("type") in PLAIN for each in parts.values())
 

@@ -81,7 +81,7 @@ class Call:
         self._scope = anyio.CancelScope()
 
     def start(self) -> MemoryObjectReceiveStream[str]:
-        """Start or continue the turn in a task of the record. Return a stream of texts about its progress."""
+        """Start or continue the turn in the background. Return a stream of texts about its progress."""
         self.ended, self._scope, self._failure = anyio.Event(), anyio.CancelScope(), None
         tell, heard = anyio.create_memory_object_stream[str](HEARD)
         self.record.start(partial(self._drive, tell))
@@ -123,7 +123,7 @@ class Call:
         return (await self.record.state(run)).turns.get(self.key)
 
     def given(self) -> Outcome[Any]:
-        """Return the outcome of the turn, or raise the exception that ended it. Called after the stream has ended."""
+        """Return the outcome of the turn, or raise the exception that ended it. Call it after the stream has ended."""
         if self._failure is not None:
             raise self._failure
         if self.outcome is None:

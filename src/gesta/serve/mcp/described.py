@@ -95,10 +95,9 @@ def _text(agent: Agent[Any]) -> str:
 
 
 def effects(agent: Agent[Any]) -> set[str]:
-    """Return the effect policies of an agent's tools, including the tools of agents that it calls.
+    """Return the kinds of effect of an agent's tools, such as `pure` or `once`, also of tools of agents that it calls.
 
-    For an agent that is a program, and for a tool without a declared effect, `once` is assumed: the effect must not be
-    repeated.
+    `once` means that the effect must not be repeated. It is assumed for an agent that is a program.
     """
     found = {"once"} if agent.program is not None else set[str]()
     for tool in agent.tools:

@@ -116,7 +116,11 @@ async def log(record: Record, asked: Log) -> list[Row]:
 
 
 async def show(record: Record, asked: Show) -> list[Row]:
-    """Return one row: the entry `asked.entry`, or else the last request. Raises GestaError if the run lacks it."""
+    """Return one row: an entry of a run, or without `asked.entry` the last request to a model.
+
+    Raises:
+        GestaError: the run has no such entry, or no request.
+    """
     row = await record.find(asked.run)
     if asked.entry is not None:
         found = await rows_of(record.store, row.run, asked.entry - 1, limit=1)

@@ -36,7 +36,7 @@ PATH = "/mcp"
 
 
 class Served(Protocol):
-    """The service (for agents) or record server (for reading) that answers the requests for the path."""
+    """A server that says whether it accepts requests now: a `Service` or a `RecordServer`."""
 
     draining: anyio.Event
 
@@ -68,7 +68,7 @@ class Endpoint:
         self._ready = anyio.Event()
 
     async def run(self) -> None:
-        """Keep the sessions of clients until the server is about to end and all calls are answered."""
+        """Serve the sessions of clients until the server is about to end and all calls are answered."""
         async with self._manager.run():
             self._ready.set()
             await self._served.draining.wait()

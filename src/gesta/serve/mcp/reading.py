@@ -1,7 +1,8 @@
 """Serves a record for reading: tools that query it, and its newest runs as resources. Nothing is written.
 
-A record is the store of all runs. The texts in a record come from people, models and tools. So each answer is marked as
-data, control characters in it are escaped, and its size is limited. Secrets of this process are left out.
+A record is the store of all runs. A question is one call of such a tool. The texts in a record come from people, models
+and tools. So each answer is marked as data, control characters in it are escaped, and its size is limited. Secrets of
+this process are left out.
 """
 
 import json

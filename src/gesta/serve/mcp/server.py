@@ -226,9 +226,10 @@ def _said(params: CallToolRequestParams) -> Said:
 
 
 def _key(ctx: Context, params: CallToolRequestParams) -> str | None:
-    """Return the key of a message whose arguments state none: from an HTTP header, `_meta`, or an earlier result.
+    """Return the key of a message, for a call without the argument `key`.
 
-    If none of these states a key, it is made from the HTTP session and the request's id; `None` without a session.
+    The key comes from an HTTP header, from `_meta`, or from an earlier result. If all are missing, it is made from the
+    HTTP session and the request's id. Without an HTTP session, `None` is returned.
     """
     given = (cast("dict[str, Any]", params.meta or {}).get(f"{META}key"), params.request_state)
     header = ctx.request.headers.get("idempotency-key") if ctx.request is not None else None
@@ -239,7 +240,7 @@ def _key(ctx: Context, params: CallToolRequestParams) -> str | None:
 
 
 def _may_ask(ctx: Context, outcome: Outcome[Any]) -> bool:
-    """Return whether the client can ask its user, by forms, for what the turn waits for."""
+    """Return whether the turn waits and the client can show forms to its user."""
     able = ctx.session.client_capabilities
     if outcome.reason != "waiting" or outcome.queued or able is None or able.elicitation is None:
         return False

@@ -49,7 +49,7 @@ async def serve(server: Server[Any], served: Drains, ready: Callable[[], None]) 
 
 
 class Lines:
-    """The lines of the input. A reader that is cancelled stops at once, even if no further line ever comes."""
+    """The lines of standard input. A reader that is cancelled stops at once, also while it waits for a line."""
 
     def __init__(self, file: TextIO) -> None:
         self._file = file

@@ -81,7 +81,7 @@ def main() -> None:
 def leave(code: int | str | None) -> None:
     """Exit at once with an exit code. A normal exit would wait for a thread in which a tool hangs.
 
-    The record then says that the outcome of that tool's call is unknown.
+    The record has no result of that tool's call, so the next process treats the call's outcome as unknown.
     """
     sys.stdout.flush()
     sys.stderr.flush()

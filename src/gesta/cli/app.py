@@ -46,7 +46,7 @@ VERBS = {
 """The names of all commands, each under the heading of the help text that lists it."""
 
 TYPED_WRONG = (BadAddress, NoRecord, NoRun, SeveralRuns)
-"""Errors in what a person typed. They have exit code 2, like click's own errors."""
+"""Errors about wrong input on the command line. They have exit code 2, like click's own errors."""
 
 UNFORESEEN = "This was not foreseen. `--debug` shows where it happened; please report that."
 

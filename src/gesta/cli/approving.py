@@ -1,9 +1,9 @@
 """Asks a person about a tool call, and sends the answer to the run.
 
 An answer is a letter: a message in the run's inbox, which the process that resumes the run reads. So an answer at the
-prompt, from `--yes` and from `gesta approve` have the same effect. A run accepts one letter for each key. The key is
-that of the question, so the first of two answers is used. An answer with a token has a key of its own, and so has an
-answer after a refused one. Otherwise an invalid answer would block a valid one.
+prompt, from `--yes` and from `gesta approve` have the same effect. A run accepts one letter for each key. Answers to
+one question have the same key, so the first one is used. But an answer with a token, or after a refused one, has a key
+of its own. Otherwise an invalid answer would block a valid one.
 """
 
 import os
@@ -52,7 +52,7 @@ def who() -> str:
 
 
 async def give(record: Record, waiting: Waiting, verdict: Verdict) -> Receipt:
-    """Write the answer about a call to the run's inbox. If the environment holds a key, the answer is signed with it.
+    """Send the answer about a call to the run's inbox. If the environment holds a key, sign the answer with it.
 
     Raises:
         Stop: the environment holds a key that cannot be used.

@@ -27,17 +27,17 @@ from gesta.views.lineage import Explanation, Node
 LINES, WIDEST = 40, 100
 """Greatest number of lines and columns of the page, unless `--all` is set."""
 BEFORE = 30
-"""Greatest number of characters of a node's text that are shown before the first passage that the answer repeats."""
+"""The text of a node is shown from this many characters before the first passage that the answer repeats."""
 PASSAGES = 4
 """Greatest number of lines that are shown of one retrieval."""
 SOURCES = 5
-"""Greatest number of nodes that one arrow names."""
+"""Greatest number of nodes that are listed after one `←`."""
 RANKS = ("Thought", "Analysis", "Note", "Summary", "Artifact", "Resolution", "Observation", "ToolUse", "Retrieval")
 """Types of nodes, in the order in which nodes are left out."""
 UNDER = {"Thought": "Analysis", "ToolUse": "Analysis"} | dict.fromkeys(
     ("Observation", "Retrieval", "Artifact", "Approval", "Resolution"), "ToolUse"
 )
-"""For the type of a node, the type of the node below which it is drawn."""
+"""The type of the node above a node in the tree, by the node's own type."""
 
 
 def why(options: OnRecord, run: str, entry: int | None, *, everything: bool) -> None:
@@ -189,7 +189,7 @@ class Page:
         return None
 
     def _host(self, run: str) -> str | None:
-        """Return the id of the first node shown that is of another run and was made from a node of `run`, if any."""
+        """Return the id of a shown node of another run that was made from a node of `run`; `None` without one."""
         ids = {node.id for node in self._nodes.values() if node.run == run}
         return next((node.id for node in self._kept.values() if node.run != run and ids & set(node.derived_from)), None)
 

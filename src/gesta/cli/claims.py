@@ -171,7 +171,7 @@ async def _list_all(options: GoneOptions, record: Record) -> None:
 
 
 async def _processes(record: Record) -> set[str]:
-    """Return the names of all processes that the attempts and leases of a record name."""
+    """Return the names of all processes in the attempts and leases of a record."""
     found = {str(owner) for _, owner in (await record.store.sql(HELD)).rows}
     for _, _, content in (await record.store.sql(ATTEMPTS, ('%"process":"%',))).rows:
         attempt = decode_content(str(content), {})

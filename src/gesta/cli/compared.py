@@ -56,7 +56,7 @@ from gesta.stores.common import private
 
 
 def replay(options: ReplayOptions) -> int:
-    """Replay a run and the runs below it, and print the first difference from the record. Returns the exit code."""
+    """Replay a run and the runs that it started, and print the first difference. Returns the exit code."""
     agent = load(options.agent)
 
     async def work(record: Record) -> tuple[Replayed, Runs]:
@@ -282,7 +282,7 @@ FACTS: dict[str, Any] = {
     ),
     "cost": lambda facts: dollars(facts.usd),
 }
-"""The rows of the comparison: for each the function that makes its text from the facts about a run."""
+"""The rows of the comparison: the name of each, and a function that makes its text from the facts about a run."""
 
 
 def _as_json(found: differences.Compared) -> dict[str, Any]:

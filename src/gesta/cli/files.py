@@ -70,7 +70,7 @@ def verify(options: VerifyOptions) -> int:
 
 
 def _broken(broken: set[str], runs: set[str]) -> str:
-    """Return a sentence that says how many runs were changed, and how many of the runs with a kept head are missing.
+    """Return a sentence that counts the runs that were changed, and the runs that are missing.
 
     Args:
         broken: ids of the runs with a flaw.
@@ -93,9 +93,10 @@ def _whole(facts: dict[str, int], path: str | None) -> str:
 
 
 def kept_heads(words: Iterable[str]) -> list[list[Head]]:
-    """Return the heads that the user named. Each word is a head or the path of a file of heads; else Stop is raised.
+    """Return the heads that the user named. Each word is a head, or the path of a file of heads.
 
-    The first list has the heads that the user typed, if there are any. Each file makes a further list.
+    The heads that the user typed are the first list, if there are any. Each file makes a further list. Raises Stop if a
+    word is neither.
     """
     named, files = list[Head](), list[list[Head]]()
     for word in words:

@@ -25,7 +25,7 @@ FORMATS = ("tsv",)
 FEW = 6
 """Greatest number of lines that are shown of a text, unless `--all` is set."""
 NOTE = 50
-"""Greatest number of characters that are shown of a key-value, because most key-values are for programs only."""
+"""Greatest number of characters that are shown of a key-value entry. Most of these entries are for programs only."""
 Cells = Sequence[str]
 
 

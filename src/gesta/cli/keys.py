@@ -61,7 +61,7 @@ def _key(row: Mapping[str, Any]) -> str:
 
 
 def _address(row: Mapping[str, Any]) -> str:
-    """Return the address to which a provider's requests go, with the variable that sets it if one does."""
+    """Return the address to which a provider's requests go, and the variable that sets it, if there is one."""
     if row["url"] is None:
         return f"{row['url_variable']} is not set"
     return f"{row['url']}, from {row['url_variable']}" if row["url_found"] else str(row["url"])

@@ -38,7 +38,7 @@ def _broken(line: str, width: int) -> list[str]:
 
 
 def fold(lines: list[str], most: int | None) -> list[str]:
-    """Return the first `most` lines. If there are more, a last line counts them. `most=None` returns all."""
+    """Return the first `most` lines, and a line that counts the others. `most=None` returns all lines."""
     if most is None or len(lines) <= most + 1:
         return lines
     return [*lines[:most], f"... {len(lines) - most:,} lines more"]

@@ -135,7 +135,7 @@ async def newest(record: Record, limit: int, *, size: bool = False) -> list[dict
 
 
 async def _known(record: Record, row: RunRow) -> dict[str, Any]:
-    """Return the facts about a run for the list. For a run that cannot be read, `stands` says why."""
+    """Return the facts about a run for the list. If the run cannot be read, its member `stands` contains the reason."""
     try:
         return _facts(row, await record.read(row.run))
     except BrokenRecord as error:

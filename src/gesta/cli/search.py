@@ -64,7 +64,7 @@ def hit_facts(hit: Hit) -> dict[str, Any]:
 
 
 def _snippet(hit: Hit) -> list[str]:
-    """Return the words around the first match as lines, with matches in bold, or in brackets without styles."""
+    """Return the words around the first match as lines. Matches are bold, or in brackets if stdout shows no styles."""
     lines = wrap(" ".join(hit.snippet.replace(OPENING, "[").replace(CLOSING, "]").split()), page_width() - 4)
     if not colours(sys.stdout):
         return [harmless(line) for line in lines]

@@ -81,7 +81,10 @@ class ServeCommandOptions(OnRecord):
 
 
 def access_of(options: ServeCommandOptions) -> "Access":
-    """Return the rules of access that the options make. Raises Stop if other machines could connect without a token."""
+    """Return the server's rules of access, such as its tokens, from the options.
+
+    Raises Stop if other machines could connect without a token.
+    """
     try:
         from gesta.serve.access import Access, local
     except ModuleNotFoundError as missing:

@@ -33,7 +33,7 @@ from gesta.kinds import (
 )
 
 NAME = "agent-catalog"
-"""Name of the format, of the annotation with the rest of a line, and of the state member that describes the session."""
+"""The name of the format. An entry's annotation and the session's description are stored under the same name."""
 UNREADABLE = "unreadable-message"
 """Key of the key-value entry for a line which is not a log record. Its value is the whole line."""
 FIELDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -66,12 +66,12 @@ def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:
     """Yield the sessions of a file, one after the other.
 
     Args:
-        oddities: counts what the file contains that the import leaves out or reads in its own way.
+        oddities: counter of problems in the file, such as a line that cannot be read.
 
     Raises:
         BadImport: a line is not in the form of an activity log.
 
-    Cost: all lines of the file are in memory, because those of a session may be anywhere in it.
+    Cost: all lines of the file are in memory, because the lines of a session may be anywhere in it.
     """
     sessions: dict[str, list[bytes]] = {}
     last = None
@@ -94,9 +94,9 @@ class _Session:
         self._session, self._lines, self._oddities = session, lines, oddities
         self._entries: list[ForeignEntry] = []
         self._open: dict[tuple[str, ...], list[int]] = {}
-        """Seqs of the open spans, by path. Several spans may have one path; the newest is last."""
+        """Seqs of the spans that have not ended yet, by path. Several spans may have one path; the newest is last."""
         self._calls: dict[int, tuple[str | None, int]] = {}
-        """The calls without a result by seq, each with its id and the seq of its span."""
+        """The calls that have no result yet. A call's seq leads to its id and to the seq of its span."""
         self._ids: set[str] = set()
         self._at: datetime | None = None
 
@@ -159,10 +159,11 @@ class _Session:
     def _answer(self, content: ToolResultContent, span: int) -> tuple[ToolResultContent, tuple[int, ...]]:
         """Find the call that a result answers: the call with the same id.
 
-        A result without an id answers the first call that waits in the same span.
+        A result without an id answers the first call of its span that has no result yet.
 
         Returns:
-            The result with the seq of its call, and its causes. If no call is found, the result is unchanged.
+            The result with the seq of its call, and a tuple with that seq. If no call is found: the unchanged result,
+                and an empty tuple.
         """
         own = content.tool_call_id
         waiting = (seq for seq, (id, of) in self._calls.items() if (id == own if own is not None else of == span))
@@ -207,15 +208,12 @@ class _Session:
 
 
 def full(content: Line, extra: Line | None) -> Line:
-    """Return a new dict with `extra` as its first member and the members of `content` after that.
-
-    Agent-catalog uses this order.
-    """
+    """Return the members of a content with `extra` in front, which is the order of agent-catalog."""
     return ({} if extra is None else {"extra": extra}) | content
 
 
 def line_of(content: Content, line: Line, session: Any, version: Any) -> Line:
-    """Return the line that an export will write for an entry.
+    """Return the line of an activity log that an export writes for an entry.
 
     Args:
         content: the content of the entry.
@@ -237,7 +235,7 @@ def line_of(content: Content, line: Line, session: Any, version: Any) -> Line:
 
 
 def _content(members: Any) -> Content | None:
-    """Return the content that a line holds; `None` if it is not one of agent-catalog's eleven kinds."""
+    """Convert the `content` member of a line; return `None` if its kind is unknown or its members do not fit."""
     kind = members.get("kind") if isinstance(members, dict) else None
     if not isinstance(kind, str) or kind not in FIELDS:
         return None

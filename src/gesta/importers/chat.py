@@ -1,14 +1,11 @@
-"""Turns a chat transcript into turns of a run: each message becomes one or more entries with their causes.
+"""Turns the messages of a chat into the entries of a run (its recorded facts), grouped in turns.
 
     begin turn, user, completion, (thought), calls, results, completion, assistant, end
 
-Before the turns is a span `import`, whose begin holds the facts about the whole conversation. Exactly one entry
-represents each message: its annotation `message` is the number of the message in the source. A message of the assistant
-without a call is an answer. Calls of the person's own tools (`requestor: user`) are in spans of role `user-tools`
-between the turns, as key-value entries: the agent never saw them, and tool calls would be shown to the model. Last
-words that need no answer are in a span `closing`, not in a turn.
-
-A run is a list of entries. A seq is an entry's number, a span a part of a run, a completion a reply of a model.
+A seq is an entry's number, a span a part of a run, a completion a reply of a model. The span `import` before the turns
+has the facts about the whole conversation. Each message has one entry with the annotation `message`, its number in the
+source. The agent never saw the person's own calls (`requestor: user`), so they are key-value entries in spans of role
+`user-tools`. A last message of the person that needs no answer is in a span `closing`.
 """
 
 from collections.abc import Callable, Collection, Container, Iterable, Mapping
@@ -49,14 +46,15 @@ class Made(Struct, frozen=True, kw_only=True, gc=False):
 
     name: str | None
     args: Any
-    """The arguments as an object, or as its JSON text. From any other value, a call without arguments is made, and the
-    value is kept in `meta`."""
+    """The arguments: an object, or a text with JSON. Any other value is kept in `meta`, and the call has no arguments
+    then."""
     id: str | None
     extra: dict[str, Any] | None = None
     lost: bool = False
     """Whether the source has only the result of the call, and not the call itself."""
     inferred: Collection[str] = ()
-    """Fields of the call that the reader inferred, because the source has the call as text. Such a call needs no id."""
+    """Names of the fields that the reader inferred, because the source has the call only as text. Such a call needs no
+    id."""
 
 
 class Said(Struct, frozen=True, kw_only=True, gc=False):
@@ -74,14 +72,15 @@ class Said(Struct, frozen=True, kw_only=True, gc=False):
     by_user: bool = False
     """For a result: whether the person made the call, not the agent."""
     inferred: Collection[str] = ()
-    """For a result or a completion: other fields that the reader inferred."""
+    """For a result or a completion: names of the fields that the reader inferred."""
     tools: list[dict[str, Any]] | None = None
-    """For instructions: the tools that the model was offered with them."""
+    """For a system message: the tools that were offered to the model."""
     generated: bool = False
     """Whether the source shows that a model made the message. An assistant's first message may be a fixed text instead,
     such as a greeting."""
     answers: bool = True
-    """Whether a text without a call is an answer: not for an agent that works alone and speaks between its steps."""
+    """Whether a text without a call is an answer to the user. It is `False` for an agent that works alone and comments
+    on its own steps."""
     reasoning: str | None = None
     model: str | None = None
     """Name of the model that made the message, if the source has it."""
@@ -101,7 +100,7 @@ class Chat:
         self.entries: list[ForeignEntry] = []
         self._name, self._oddities, self._model = name, oddities, model
         self._place: int | None = None
-        """Number of the message that is being added, until an entry represents the message."""
+        """Number of the message that is being added. It is `None` as soon as an entry represents the message."""
         self._at: datetime | None = None
         self._sure = False
         self._span, self._role = 0, ""
@@ -130,10 +129,7 @@ class Chat:
                 self.note(key, value)
 
     def hear(self, messages: Iterable[Any], read: Callable[[Any, int], Said | None]) -> None:
-        """Add all messages.
-
-        `read(message, number)` converts one. A message for which it returns `None` becomes a key-value entry.
-        """
+        """Add all messages. If `read(message, number)` returns `None`, the message is kept as a key-value entry."""
         for place, message in enumerate(messages):
             words = read(message, place)
             if words is None:
@@ -161,7 +157,10 @@ class Chat:
         self._write(RequestHeaderContent(tools=tools, meta=meta, extra=extra), inferred=inferred)
 
     def take(self, said: Said, place: int | None) -> None:
-        """Add one message. `place` is the message's number in the source; `None` for text outside of these messages."""
+        """Add one message.
+
+        `place` is its number in the source; `None` for a text that is not one of the source's messages.
+        """
         self._place, self._at, self._sure = place, said.at, said.sure
         match said.role:
             case "system" if not self._started and not self._headed:
@@ -188,10 +187,10 @@ class Chat:
         place: int | None = None,
         when: tuple[datetime | None, bool] = (None, False),
     ) -> int:
-        """Write an entry of any kind at this point of the conversation, and return its seq.
+        """Write an entry of any kind, and return its seq. It represents message number `place`.
 
-        The entry represents message number `place`. `when` is its time, and whether that time is certain. The next
-        completion has a request as its only cause; a text of the application becomes one more of its causes.
+        `when` is its time, and whether that time is certain. A request becomes the only cause of the next completion, a
+        system text one more cause.
         """
         asks, tells = isinstance(content, RequestContent), isinstance(content, SystemContent)
         if asks and self._role != "turn":
@@ -208,7 +207,7 @@ class Chat:
         return seq
 
     def unreadable(self, value: Any, place: int) -> None:
-        """Keep an element of the source that cannot be read as a message, as a key-value entry."""
+        """Keep an element of the source that is not a readable message: write it as a key-value entry."""
         self._place, self._at, self._sure = place, None, False
         self._oddities["unreadable-message"] += 1
         self._write(KeyValueContent(key="unreadable-message", value=value))
@@ -361,7 +360,7 @@ class Chat:
 
 
 def call_content(made: Made, ids: Container[str], oddities: Oddities) -> ToolCallContent:
-    """Return the content of a call's entry. Problems are counted, such as an `id` that `ids` has already."""
+    """Return the content of the entry for a call. Count its problems, such as an id that is already in `ids`."""
     args, meta = arguments(made.args)
     oddities["bad-arguments"] += meta is not None
     oddities["lost-call"] += made.lost
@@ -379,9 +378,9 @@ def call_content(made: Made, ids: Container[str], oddities: Oddities) -> ToolCal
 
 
 def arguments(given: Any) -> tuple[dict[str, Any], dict[str, Any] | None]:
-    """Return the arguments of a call, which the source has as an object, as its JSON text, or not at all.
+    """Read the arguments of a call from an object or from JSON text.
 
-    If they cannot be read, also return a dict with the error and the original value; else `None`.
+    If they cannot be read, return an empty dict, and a dict with the error and the original value; else also `None`.
     """
     if given is None or given == "":
         return {}, None

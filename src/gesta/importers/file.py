@@ -38,7 +38,7 @@ CHANGED = "The file changed while it was read; what stands before that place is 
 
 
 def _silent(_entries: int) -> None:
-    """Do nothing. It is the default for `progress`."""
+    pass
 
 
 async def import_file(
@@ -49,7 +49,7 @@ async def import_file(
     *,
     bounds: ImportBounds = ImportBounds(),  # noqa: B008 - frozen
 ) -> Imported:
-    """Import the conversations of a file that the record does not contain yet. Return numbers of runs and entries.
+    """Import each conversation of a file that was not imported before. Return the numbers of runs and entries.
 
     The file may be packed with gzip or zstd.
 
@@ -59,15 +59,15 @@ async def import_file(
         bounds: the greatest sizes of the file and of its values.
 
     Raises:
-        BadImport: the file cannot be read, is larger than a bound, has no known format, or part of it is not as the
-            format demands. Nothing was imported, unless the file changed meanwhile.
+        BadImport: the file cannot be read, is larger than a bound, has no known format, or does not follow its format.
+            Nothing was imported, unless the file changed meanwhile.
         MissingExtra: the file is packed with zstd, and the package for that is not installed.
         NewerRecord: a later release of Gesta wrote the file.
         RunHeld: another process is writing one of the runs.
         WriteFailed: the record cannot be written. Runs that were written before remain.
 
-    Cost: the file is read once, or twice if it is larger than 16 MiB; its beginning is read once more to find the
-    format. One conversation at a time is in memory, or a smaller file as a whole.
+    Cost: a file up to 16 MiB is read once and is in memory as a whole. A larger file is read twice, one conversation at
+    a time.
     """
     source = Source(path, bounds)
     return await take(record, source, named(source, format) if format is not None else find_format(source), progress)
@@ -183,7 +183,7 @@ class _Import:
             self._runs, self._entries = self._runs + 1, self._entries + len(batch.rows)
 
     async def _session(self, foreign: Foreign) -> str | None:
-        """Return the name of the session for a new run; `None` if the record already contains the conversation."""
+        """Return a name for the session of the new run; `None` if the conversation was imported before."""
         plain = foreign.id if self._format.sessions else f"{plain_name(self._source.stem)}/{foreign.id}"
         for name in (plain, f"{plain}~{foreign.digest[:8]}", f"{plain}~{foreign.digest}"):
             rows = await self._record.store.runs(name)
@@ -195,7 +195,7 @@ class _Import:
         return None
 
     def _batch(self, foreign: Foreign, session: str) -> Batch:
-        """Return all rows of the run that a conversation becomes, ready for one commit."""
+        """Return the rows of the run for a conversation, ready for one commit."""
         first, unsure = foreign.entries[0], True not in [entry.sure for entry in foreign.entries]
         origin: dict[str, Any] = {"format": self._format.name, "file": self._source.name}
         origin |= {"id": foreign.id, "digest": foreign.digest} | ({"inferred": ["at"]} if unsure else {})
@@ -246,5 +246,4 @@ def _whole(entries: list[ForeignEntry], keep: Keep, *, everywhere: bool) -> list
 
 @cache
 def _listed(names: tuple[str, ...]) -> str:
-    """Return names as a list in JSON."""
     return json.dumps(names, separators=(",", ":"))

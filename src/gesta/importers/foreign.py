@@ -120,7 +120,7 @@ class Foreign(Struct, kw_only=True):
     digest: str
     """SHA-256, in hex, of the conversation as the file has it."""
     plain: bool = False
-    """Whether all values have types of JSON. The import then need not check that they can be read back unchanged."""
+    """Whether all values have types of JSON. The import then skips the check that they can be read back unchanged."""
     entries: list[ForeignEntry] = field(default_factory=list)
     """The entries in order. The first one is the begin that opens the run."""
 
@@ -140,7 +140,7 @@ class Imported(Struct, frozen=True, kw_only=True):
 
 
 Progress = Callable[[int], None]
-"""A function that is called with the number of entries read so far. Entries that were on record before are included."""
+"""A function that is called with the number of entries read so far. Entries of an earlier import are counted too."""
 Read = Callable[[Source, Oddities], Iterator[Foreign]]
 """A reader: a function that yields the conversations of a file, one at a time. It raises BadImport."""
 
@@ -261,10 +261,7 @@ def object_of(value: Any) -> dict[str, Any]:
 
 
 def told(text: str, by: str, extra: dict[str, Any]) -> SystemContent:
-    """Return the content of an entry for a text that the program `by` wrote in the role of the user.
-
-    The content names the program as the text's source.
-    """
+    """Return a content for a text that the source shows as the user's, but that the program `by` wrote."""
     return SystemContent(value=text, source=[by], extra=extra or None)
 
 
@@ -286,7 +283,7 @@ def same(one: Any, other: Any) -> bool:
 
 
 def without_keys(value: Any, depth: int = 8) -> Any:
-    """Return a value in which each text is replaced by a `Secret` if its member has the name of a key or token.
+    """Return a copy of a value in which texts under names such as `api_key` are replaced by a `Secret`.
 
     Only the outermost `depth` levels are searched.
     """
@@ -314,7 +311,7 @@ def digest_json(value: Any) -> str:
 
 
 def _usual(packed: bytes) -> bool:
-    """Return whether both JSON encoders would write the numbers of a value alike, because no number needs an exponent.
+    """Return whether no number of a value needs an exponent. Two JSON encoders may write an exponent differently.
 
     Args:
         packed: the value as msgpack; its texts must be ASCII.

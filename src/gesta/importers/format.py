@@ -17,7 +17,7 @@ Take = Callable[[Record, Source, Progress], Awaitable[Imported]]
 
 
 def members_of(text: str) -> frozenset[str]:
-    """Return the names in a text as a set. The names in the text are separated by white space."""
+    """Return the names in a text, separated by white space, as a set."""
     return frozenset(text.split())
 
 
@@ -42,8 +42,8 @@ class Format(Struct, frozen=True):
     """Whether files of other formats may have the members in `keys` too. The format is then recognised only if no other
     format fits."""
     members: frozenset[str] | None = None
-    """Names of known members, in addition to those that the reader uses. All other members are counted as unknown. If
-    this is `None`, no member is counted as unknown."""
+    """Names of known members, in addition to those that the reader uses. Other members are counted as unknown. `None`
+    turns the count off."""
     within: tuple[str, ...] = ("function",)
     """Names of members that hold objects. Unknown members of these objects are counted too."""
     take: Take | None = None

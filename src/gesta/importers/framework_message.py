@@ -31,7 +31,7 @@ ROLES: Mapping[str, str] = MappingProxyType(
 )
 """The role for each name that a library has for a speaker."""
 TEXT, THOUGHT, CALL, RESULT, MEDIA = "text", "thought", "call", "result", "media"
-"""The kinds of parts."""
+"""The kinds of the parts of a message."""
 TYPES: Mapping[str, str] = MappingProxyType(
     {
         **dict.fromkeys(("text", "input_text", "output_text", "summary_text", "refusal"), TEXT),
@@ -71,7 +71,7 @@ UNKNOWN_PART, UNKNOWN_MESSAGE = "unknown-part", "unknown-message"
 
 
 class Item(Struct, frozen=True):
-    """The content of one element of a list of messages: messages, or the description of a tool."""
+    """One element of a list of messages, after reading: the messages in it, or the description of a tool."""
 
     raw: Any
     said: list[Said]
@@ -86,11 +86,11 @@ class Pieces(Struct):
     calls: list[Made] = field(default_factory=list)
     results: list[Said] = field(default_factory=list)
     plain: bool = True
-    """Whether the content holds nothing else."""
+    """Whether the content has no other parts, such as images."""
 
 
 def item(raw: Any, by: str, oddities: Oddities) -> Item:
-    """Return what an element of a list of messages holds; no messages if it has no known form.
+    """Read one element of a list of messages. The result has no messages if the element's form is unknown.
 
     Args:
         by: the role for an element that names no role.
@@ -286,7 +286,8 @@ def _inside(part: dict[str, Any]) -> dict[str, Any] | None:
 def _called(members: Members, oddities: Oddities) -> tuple[list[Made], Any]:
     """Remove the calls of a message, wherever the message holds them.
 
-    Return the calls, and what is left of the member `additional_kwargs` without them.
+    Returns:
+        The calls, and the other members of `additional_kwargs`.
     """
     given = next((found for key in CALLING if (found := members.take(key, list))), [])
     more = None if given else members.take("additional_kwargs", dict)
@@ -297,7 +298,7 @@ def _called(members: Members, oddities: Oddities) -> tuple[list[Made], Any]:
 
 
 def _answer(members: Members) -> Said:
-    """Return a result, in any of the known forms, as a message."""
+    """Read the result of a tool in any of the known forms."""
     call_id, result = first(members, IDS), None
     for key in OUTCOMES:
         result = members.take(key, object) if result is None else result

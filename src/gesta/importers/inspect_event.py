@@ -31,7 +31,7 @@ OWN_ROLES = ("init", "solvers", "solver", "scorers", "scorer")
 SPAN_ROLES: Mapping[str, str] = MappingProxyType(
     {"agent": "agent", "handoff": "agent", "subtask": "task", "tool": "tool"} | {one: one for one in OWN_ROLES}
 )
-"""Roles of spans by the type of the source. Spans of other types have the role `span`."""
+"""Role of a span by its type in the source. A span of another type has the role `span`."""
 VERDICTS: Mapping[str, Literal["approved", "denied"]] = MappingProxyType(
     {"approve": "approved", "modify": "approved", "reject": "denied", "terminate": "denied"}
 )
@@ -50,7 +50,8 @@ class Events:
         self._chat, self._told, self._oddities = chat, told, oddities
         self._calls: dict[str, int] = {}
         self._ids: dict[str, int] = {}
-        """The newest span of each id, and the newest step of each type and name, as the seq of its begin."""
+        """Seqs of the begin entries of spans and steps, by id, or by type and name. If a name occurs twice, the newer
+        one counts."""
         self._open: list[int] = []
         """The open spans inside the turn, the outermost first."""
         self._parents: dict[int, int | None] = {}

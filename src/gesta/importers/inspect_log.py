@@ -1,12 +1,10 @@
 """Reads evaluation logs of Inspect AI, as a JSON document or as an `.eval` archive.
 
-A sample in one epoch becomes a run. import; turn: user, completion, (thought), calls, results, …, assistant, end;
-    review: scores
-
-Facts about the whole log are the member `log` in the state of each run's first span. Lists with an element for each
-sample are in the first run only. A log without samples becomes one run with only that state. An archive that was not
-finished has no `header.json`; a sample that only its summaries mention has at least its question. Arguments of the
-model that give access to an account are hidden.
+A log has samples: tasks that were tried once in each epoch. Each try becomes one run with a span `import`, a turn with
+the messages, and a span `review` with the scores. Facts about the whole log are the member `log` in the state of each
+run's first span. Lists with an element for each sample are in the first run only. A log without samples becomes one run
+with only that state. An archive that was not finished has no `header.json`. Arguments of the model that give access to
+an account are hidden.
 
 Source: UKGovernmentBEIS/inspect_ai, `log/_log.py`, `log/_recorders/eval.py` and `event/`, 2026-11.
 """
@@ -28,11 +26,11 @@ LIST = "samples"
 HEADER, START, REDUCTIONS = "header.json", "_journal/start.json", "reductions.json"
 SUMMARIES, JOURNAL, SAMPLES = "summaries.json", "_journal/summaries/", "samples/"
 BY_SAMPLE = (("reductions",), ("results", "sample_reductions"), ("eval", "dataset", "sample_ids"), ("members",))
-"""Paths of the members of a log that list all its samples, or list the other files of its archive."""
+"""Paths of the lists with an element for each sample, or for each file of the archive. Only the first run gets them."""
 
 Object = dict[str, Any]
 Samples = Iterator[tuple[str, Any, list[Object]]]
-"""An iterator over the samples. Each is a tuple: where it is in the file, its value, and its summaries."""
+"""An iterator over the samples. Each is a tuple: its place in the file, its value, and its summaries."""
 MEMBERS = KEPT | members_of(
     """log version status eval plan results stats error invalidated log_updates samples reductions tags metadata
     location etag start members summary id epoch input choices target sandbox files setup messages output scores
@@ -86,7 +84,7 @@ def _document(source: Source) -> tuple[Object, Samples]:
 
 
 def _archive(source: Source, names: tuple[str, ...]) -> tuple[Object, Samples]:
-    """Return the facts about the log that an archive holds, and an iterator over its samples."""
+    """Return the facts about the log in an archive, and an iterator over its samples."""
     listed = [name for name in names if name.startswith(SAMPLES) and name.endswith(".json")]
     journal = [name for name in names if name.startswith(JOURNAL) and name.endswith(".json")]
     other = [name for name in names if name not in listed]
@@ -125,7 +123,7 @@ def _unpacked(source: Source, names: list[str], summaries: dict[str, list[Object
 
 
 def _key(sample: Any) -> str:
-    """Return a key made from the id and the epoch, which are the same in a sample and in its summaries."""
+    """Return a key for the id and the epoch, which a sample and its summaries share."""
     return digest_json([dig(sample, "id"), dig(sample, "epoch")])
 
 

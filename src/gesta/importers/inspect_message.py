@@ -1,14 +1,13 @@
-"""Reads the messages of a sample (one task, run once) from a log of Inspect AI. Nothing is written twice.
+"""Reads the messages of a sample (one task, run once) from a log of Inspect AI.
 
-A reference `attachment://hash` (older `tc://hash`) is replaced by its text, and kept in `extra.attachments` by path. A
-message that has been written already is replaced by `{"message": number}` if it belongs to the conversation, or by
-`{"entry": seq}` if an event held it first. Without that, a run would grow with the square of its length, because every
-request repeats all messages before it. What a model or tool event says about its message goes to the completion or the
-result; its tools and settings go to the header, and all other members to `extra.event`.
+Every request to a model repeats all earlier messages. To keep a run small, each message is written once. A repeated
+message is replaced by `{"message": number}` if it belongs to the conversation, or by `{"entry": seq}` if an event held
+it first. A reference `attachment://hash` (older `tc://hash`) is replaced by its text, and kept in `extra.attachments`
+by path. Facts about a message from its event go to the completion or the result. The event's tools and settings go to
+the request header. All other members go to `extra.event`.
 
 A run is a list of entries, which are recorded facts. A seq is the number of an entry in its run. A span is a part of a
-run from its begin entry to its end entry, such as a turn: the work on one message. A completion is a reply that a model
-generated.
+run from its begin entry to its end entry. A completion is a reply that a model generated.
 """
 
 from collections.abc import Mapping
@@ -32,7 +31,7 @@ DEPTH = 32
 OUTCOMES: Mapping[str, Literal["denied", "interrupted"]] = MappingProxyType(
     {"approval": "denied", "cancelled": "interrupted"}
 )
-"""For types of tool errors that are no failure of the tool, such as a refused approval: the result's outcome."""
+"""Outcome of a result, by the type of its error. Only errors that are no failure of the tool are listed."""
 TOOL: Mapping[str, str] = MappingProxyType({"parameters": "args_schema"})
 """Members of a tool's definition that have another name in Gesta."""
 
@@ -62,9 +61,12 @@ class Told:
         self._fresh: list[str] = []
 
     def read(self, value: Any) -> tuple[Any, dict[str, Any]]:
-        """Return a value with its references replaced, and the replaced references, which belong in `extra`.
+        """Replace the references to attachments in a value by their texts.
 
-        If the value contains a message that was written already, a reference to the written message replaces it.
+        A message in the value that was written already is replaced by a reference to it.
+
+        Returns:
+            The changed value, and the references that were replaced, for `extra`.
         """
         refs: dict[str, str] = {}
         made = self._read(value, "$", refs, 0)
@@ -239,7 +241,7 @@ class Hearing(Struct, frozen=True):
     def _generation(self, event: Any, place: int, text: str) -> Said:
         """Return the facts that a model event adds to the generated message: name of the model, usage, time and others.
 
-        The returned object has no text; the text of the generated message comes from elsewhere.
+        The result has no text, because the message itself has the text.
 
         Args:
             place: number of the generated message.
@@ -277,7 +279,7 @@ class Hearing(Struct, frozen=True):
 
 
 def kept(*parts: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Return one `extra` made from several parts. The references of all parts are joined in one table."""
+    """Join several parts of an `extra`. Their tables of replaced references become one table."""
     made: dict[str, Any] = {}
     for part in parts:
         more, refs = dict(part or {}), made.get(REFS)

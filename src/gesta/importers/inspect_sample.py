@@ -1,9 +1,9 @@
 """Turns a sample of an Inspect AI log (one task, run once) into a conversation: messages as turns, and events.
 
-Messages are written in their order. One that a model event made is written at that event, a tool's result when the tool
-was done, and any other just before the next of these. If a tool, another agent or a scorer called a model, its event is
-only a note. The turn ends before the first scorer, with the reason that the sample states: its limit, its error, or
-neither. Later events are in a last span, `review`, which ends with the scores.
+Messages keep their order. A model's message is written at the model's event, and a tool's result when the tool was
+done. Every other message is written just before the next of these. If a tool, another agent or a scorer called a model,
+the call is only a note. The turn ends before the first scorer, because of a limit, an error or an answer. Later events
+are in a last span, `review`, which ends with the scores.
 
 A run is a list of entries, which are recorded facts. A seq is the number of an entry in its run. A span is a part of a
 run from its begin entry to its end entry, such as a turn: the work on one message. A completion is a reply that a model
@@ -65,7 +65,7 @@ class Sample:
         read = [self._told.read(message) for message in self._members.take("messages", list) or self._implied()]
         self._messages, self._refs = [message for message, _ in read], [refs for _, refs in read]
         self._made = _matched(self._messages, self._events, self._told)
-        """The number of the message that each event made, by the number of the event."""
+        """The messages that events made: from the number of the event to the number of the message."""
         self._by = {place: index for index, place in self._made.items()}
         self._told.stand(self._messages)
         self._hearing = Hearing(self._told, oddities, _calls(self._messages))
@@ -74,7 +74,8 @@ class Sample:
         self._next = 0
         """Number of the message that is written next."""
         self._reached: dict[int, When] = {}
-        """Results whose tool event was read, by message number, each with the time when the tool was done."""
+        """The time when a tool was done, by the number of its result message. Only tool events that were read are
+        included."""
         times = (at for event in self._events if (at := _time(event)[0]) is not None)
         self._now = next(times, self._log.at)
         """Time of the entry that was written last."""

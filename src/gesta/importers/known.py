@@ -128,7 +128,7 @@ def _add(known: Known, entry: EntryPoint) -> None:
 def guarded(format: Format) -> Read:
     """Return a wrapper for the reader of another package.
 
-    It raises BadImport for every error and wrong result of the reader.
+    The wrapper raises BadImport for every error and wrong result of the reader.
     """
     read = format.read
     assert read is not None

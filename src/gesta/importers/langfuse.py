@@ -100,7 +100,7 @@ class _Run:
         self._generations = Generations(self.spans, oddities)
         self._turn = 0
         self._open: dict[int, int] = {}
-        """Seqs of the observations' spans, by the number of the observation."""
+        """Seq of each observation's span, by the number of the observation."""
 
     def open(self, more: dict[str, Any]) -> None:
         """Write a first span with the facts about the whole trace, and begin the turn.
@@ -194,7 +194,7 @@ class _Run:
         return _told({**left, "metadata": _told(metadata) if isinstance(metadata, dict) else metadata})
 
     def _doubled(self) -> Any:
-        """Return what the trace's own observations add to the observations of the file; `None` if they add nothing."""
+        """Return the observations inside the trace, without facts that the main list has; `None` if nothing is left."""
         given = self._trace.get("observations")
         if not isinstance(given, list):
             return given

@@ -1,9 +1,9 @@
 """Writes what the models and tools of a trace did: messages that were sent, replies, calls and results.
 
-A generation is the observation of one model call. Its reply is written when the generation ends, or earlier: when a
-tool inside it begins, when a tool begins that runs one of its calls, or when a request contains it. A tool runs the
-call with its id, or else the call with its name and arguments, or else a call with its name. A span that is no tool
-runs an open call with its name and arguments.
+A generation is the observation of one model call. Its reply is written when the generation ends. It is written earlier
+if a tool inside it begins, if a tool begins that runs one of its calls, or if a request contains it. A tool is matched
+with a call by the call's id, else by name and arguments, else by name. A span that is no tool is matched by name and
+arguments only.
 
 A run is a list of entries, which are recorded facts. A seq is the number of an entry in its run. A span is a part of a
 run from its begin entry to its end entry, such as a turn: the work on one message. A completion is a reply that a model
@@ -55,7 +55,7 @@ class Generations:
         """Replies that are not written yet, by the number of their generation, in the order in which the generations
         began."""
         self._calls: dict[int, int] = {}
-        """Seqs of the calls that tools run, by the number of the tool's observation."""
+        """Seq of the call that a tool runs, by the number of the tool's observation."""
         self._asked: Observation | None = None
         """The last generation whose input held messages."""
         self._answer: int | None = None
@@ -125,7 +125,7 @@ class Generations:
         return call
 
     def call_of(self, each: Observation) -> int | None:
-        """Return the seq of the call that a tool or a span runs; `None` if no open call matches what it states."""
+        """Return the seq of the call that a tool or a span runs; `None` if no call without a result matches."""
         call = self._retold.match(*_carried(each), loose=each.role == TOOL)
         if call is not None and call not in self._calls.values():
             self._calls[each.place] = call
@@ -196,7 +196,7 @@ class Generations:
         return fits(dict(enumerate(made)), *_carried(each), loose=each.role == TOOL) is not None
 
     def _tell(self, told: list[Said], when: When) -> None:
-        """Write the replies that a request contains, even if the recorded ends of their generations are later."""
+        """Write the replies that a request already contains. By the recorded times, their generations may end later."""
         known = [key for said in told if said.role == "assistant" for key in pieces_of(said)] if self._due else []
         for place, due in [*self._due.items()]:
             parts = [key for said in due.gave.said for key in pieces_of(said)]

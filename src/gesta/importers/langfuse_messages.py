@@ -1,4 +1,4 @@
-"""Reads what a model was sent, and what it replied, in the form that a framework recorded.
+"""Reads the input or the output of a model, in the form that a framework recorded.
 
 The value may be a list of messages, a request or a reply of OpenAI or Gemini, a state of LangGraph, arguments of a
 function, or plain text. `FORMS` lists the readers of these forms; the first one that can read the value is used. A
@@ -44,7 +44,7 @@ class Given(Struct, kw_only=True):
     """The member of `whole` that holds the messages; `""` if `whole` itself is the list."""
     instructions: str | None = None
     tools: list[Any] = field(default_factory=list)
-    """The tools that were offered, in the form of the source."""
+    """The tools that the model could call, in the form of the source."""
     model: str | None = None
     usage: dict[str, Any] | None = None
     finish_reason: str | None = None

@@ -23,7 +23,8 @@ ROLES = frozenset({"system", "developer", *SPOKEN})
 SAME: Mapping[str, str] = MappingProxyType({"developer": "system", "function": "tool"})
 """The role that is used for a role of another name."""
 SHOWN_AS: Mapping[str, str] = MappingProxyType({"image_url": "image", "input_audio": "audio"})
-"""The name that a note gives to a part, by the part's type. Other parts are named by their type."""
+"""The word for a part in a note such as `[image]`, by the part's type. For another type, the type itself is the
+word."""
 KEPT = members_of(
     """role content name weight refusal audio annotations tool_calls tool_call_id function_call reasoning_content type
     function index id cache_control provider_specific_fields call"""
@@ -67,8 +68,8 @@ def said(message: Any, names: dict[str, str], oddities: Oddities, form: Form = O
     """Return a message in the form that `Chat` takes; `None` if the value is not a message.
 
     Args:
-        names: names of the tools that were called so far, by the id of the call. Calls of this message are added. If a
-            message has only one call and that has no id, its name is kept under `""` until its result comes.
+        names: names of the tools that were called so far, by the id of the call. Calls of this message are added. The
+            name of a single call without an id is stored under `""`.
         form: the names of the members in this source.
     """
     role = message.get("role") if isinstance(message, dict) else None
@@ -95,7 +96,7 @@ def said(message: Any, names: dict[str, str], oddities: Oddities, form: Form = O
 
 
 def made(call: Any, oddities: Oddities, form: Form, by: str = "assistant") -> Made:
-    """Return a tool call.
+    """Return a tool call, read from a value of the source.
 
     If the value is not an object with a name or arguments, the call has neither, and `extra` keeps the value.
 

@@ -50,7 +50,7 @@ class Observation(Struct, eq=False):
     begins: When
     ends: When
     input: Any
-    """Input of the observation. If the source has it as a text with JSON or a Python value, that value."""
+    """Input of the observation. A text that contains JSON or a Python value is decoded."""
     output: Any
     attributes: dict[str, Any]
     """The attributes in the observation's metadata."""

@@ -108,7 +108,7 @@ def _plain_call(call: Any) -> Object:
 
 
 def marks_of(message: Any) -> Object | None:
-    """Return the members of a message that its plain form leaves out, such as cache marks; `None` without any."""
+    """Return the members of a message that its plain form leaves out, such as cache marks; `None` if there are none."""
     if not isinstance(message, dict):
         return None
     marks = {key: value for key, value in message.items() if key not in PLAIN and value is not None}

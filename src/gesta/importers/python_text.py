@@ -57,7 +57,7 @@ def literal(text: str, start: int = 0) -> tuple[Any, int] | None:
 
 
 def whole(text: str) -> Any:
-    """Return the list or dict that the whole text is; `None` for any other text."""
+    """Return a text as a list or dict; `None` if the text as a whole is neither."""
     found = literal(text) if text.lstrip()[:1] in ("[", "{") else None
     return found[0] if found is not None and not text[found[1] :].strip() else None
 

@@ -46,7 +46,7 @@ class ImportBounds(Struct, frozen=True, kw_only=True):
 
         Args:
             path: path of the file.
-            what: the words for the thing that is too large.
+            what: what is too large, in words for the message, such as `one value of it`.
             name: the bound, `value` or `file`.
         """
         return BadImport(
@@ -79,8 +79,8 @@ class Look(Struct, frozen=True):
     form: str
     """`object`, `list` (described by its first element), `zip`, or `other`."""
     keys: tuple[str, ...]
-    """Names of members of the first object, up to the first complete set that was looked for. For a line `{"path",
-    "data"}` they are the members of `data`, for a zip archive the names of all its members."""
+    """Names of the members of the first object, as far as it was read. For a line `{"path", "data"}` they are the
+    members of `data`, for a zip archive the names of its files."""
     found: str
     """The form and the members in words, for an error message."""
 
@@ -109,7 +109,7 @@ class Reader:
         return found
 
     def value(self, path: str) -> Any:
-        """Return the next JSON value, and move past it. Cost: at most three times that of parsing it in one piece.
+        """Return the next JSON value, and move past it. Cost: at most three times that of parsing a text in memory.
 
         Args:
             path: where the value is in the document, for an error.
@@ -137,9 +137,8 @@ class Reader:
     def line(self, path: str) -> Any:
         """Return the next JSON value, which is usually on a line of its own, and move past it.
 
-        Raises BadImport as `value`.
-
-        Cost: at most twice that of `value`.
+        Raises BadImport like `value`. It is faster than `value` for a value on one line, and costs at most twice as
+        much.
         """
         self.peek()
         while (end := self._buffer.find("\n", self._at)) < 0 and self._more():
@@ -195,7 +194,7 @@ class Reader:
             more = self._comma("$", "}")
 
     def look(self, marks: Collection[tuple[str, ...]]) -> Look:
-        """Return a description of the value that begins here.
+        """Describe the value that comes next, so that its format can be recognised.
 
         Args:
             marks: sets of member names. Reading stops after the first set that is complete.

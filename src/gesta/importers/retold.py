@@ -1,10 +1,9 @@
 """Writes each message of a trace only once, although every request repeats the whole conversation.
 
-A message of a request was already written if the written messages contain it, at a place after the request's previous
-message. All other messages are new. A result is matched to a call by the call's id, else by its name, else in order. An
-observation is a recorded step of the trace, such as a tool call. If a model read a result that differs from the tool's
-own observation, the model's form is kept. Messages before the first request of a trace are only in the requests, so
-their times and causes are inferred.
+A message of a request is new if the written messages do not contain it after the request's previous message. A result
+is matched to a call by the call's id, else by its name, else in order. An observation is a recorded step of the trace,
+such as a tool call. If a model read a result that differs from the tool's own observation, the model's form is kept.
+Messages before the first request of a trace are only in the requests, so their times and causes are inferred.
 
 A run is a list of entries, which are recorded facts. A seq is the number of an entry in its run. A span is a part of a
 run from its begin entry to its end entry, such as a turn: the work on one message. A completion is a reply that a model
@@ -53,7 +52,7 @@ class Hearing(Struct):
     span: int
     when: When
     at: int = 0
-    """The place after the message that was found last, in the order of the written messages."""
+    """Place in the order of the written messages from which the next message is searched."""
     waiting: list[int] = field(default_factory=list)
     """Seqs of the calls in the request that have no result so far."""
     tail: list[int] = field(default_factory=list)
@@ -76,7 +75,7 @@ class Retold:
         self._order: list[int] = []
         """Seqs of the written texts, calls and results, in order."""
         self._places: dict[Key, list[int]] = {}
-        """For each content: its places in `_order`."""
+        """The places of each content in `_order`."""
         self._held: dict[str, int] = {}
         """Seq of the entry of a message, by the digest of the whole message."""
         self._ids: dict[str, int] = {}
@@ -102,11 +101,11 @@ class Retold:
     def hear(self, items: list[Item], hearing: Hearing, *, headed: bool) -> list[Any]:
         """Write the new messages of a request.
 
-        Return for each item a reference to its entries (seqs), or the item itself if its last result differs from the
-        written one.
-
         Args:
             headed: whether the first message is the instructions, which the request header holds already.
+
+        Returns:
+            For each item, the seqs of its entries; or the item itself if its last result differs from the written one.
         """
         references = []
         for item in items:
@@ -142,7 +141,7 @@ class Retold:
         return completion
 
     def match(self, call_id: str | None, name: str, args: Any, *, loose: bool) -> int | None:
-        """Return the seq of the open call that a tool ran; `None` if no call fits.
+        """Return the seq of the call that a tool ran, among the calls without a result; `None` if no call fits.
 
         The call is the one with the id, or else the first call with the name and the arguments.
 
@@ -324,10 +323,7 @@ class Retold:
 
 
 def fits(calls: Mapping[int, Waits], call_id: str | None, name: str, args: Any, *, loose: bool) -> int | None:
-    """Return the seq of the call in `calls` with this id, or else with this name and these arguments.
-
-    A call is chosen as by `Retold.match`.
-    """
+    """Return the seq of a call in `calls`, chosen as by `Retold.match`; `None` if no call fits."""
     told, every = args_digest(args), calls.items()
     found = [
         *(seq for seq, call in every if call_id is not None and call.id == call_id),
@@ -355,7 +351,7 @@ def _key(made: Made) -> Key:
 
 
 def args_digest(args: Any) -> str:
-    """Return the digest of a call's arguments: the same digest whether the arguments are a text or an object."""
+    """Return the digest of a call's arguments. JSON text and the object that it contains have the same digest."""
     read, wrong = arguments(args)
     return digest_json(args if wrong else read)
 

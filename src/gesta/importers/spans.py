@@ -46,8 +46,8 @@ class Spans:
         """Add an entry, and return its seq.
 
         Args:
-            span: seq of the entry that begins the span around this entry. If this entry begins a span itself: seq of
-                the begin of the span around that; 0 if there is none.
+            span: seq of the begin entry of the span that contains the new entry; 0 if there is none. A new begin entry
+                starts another span inside that span.
             inferred: fields that the reader inferred.
             notes: annotations of the entry other than `inferred`.
         """

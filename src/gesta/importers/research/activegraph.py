@@ -4,8 +4,8 @@
 
 A simulation becomes a run. Events outside of all simulations, such as those of the batch, are in each run of the file.
 Each event becomes one entry with its id in the annotation `event`: `…_start` begins a span, `…_end` ends it, and any
-other event is a key-value entry. Messages become turns as in `tau2_bench`, beside those spans; an event that repeats a
-message holds the number of the message instead. Calls that an evaluator repeats are not calls of the agent.
+other event is a key-value entry. Messages become turns, as in `tau2_bench`. An event that repeats a message contains
+only its number. Calls that an evaluator repeats are not calls of the agent.
 
 A run is a list of entries, which are recorded facts. A seq is the number of an entry in its run. A span is a part of a
 run from its begin entry to its end entry, such as a turn: the work on one message.
@@ -38,7 +38,7 @@ MODEL = "--agent-llm"
 SPEAKS = (AGAIN, "user_response", "agent_response", "message_observed")
 """Types of events that contain a message. An event of the first type may repeat the previous message."""
 INSIDE = "runtime_trace"
-"""Member of a payload that holds all other members."""
+"""Member of an event's payload that contains all facts about the event."""
 CONSTANT = ("phase", "run_id")
 """Members that have the same value in every event."""
 SPAN_ROLES: Mapping[str, str] = MappingProxyType(
@@ -63,7 +63,7 @@ class Owned(Struct, frozen=True):
 
 
 class Owners(Struct):
-    """The simulations that are open at one place of the file."""
+    """The simulations that have begun and not yet ended. `take` assigns each event to one of them."""
 
     begun: int = 0
     open: dict[int, tuple[Any, set[str]]] = field(default_factory=dict)
@@ -72,8 +72,7 @@ class Owners(Struct):
     def take(self, place: int, event: Any) -> Owned:
         """Return an event with its simulation.
 
-        The simulation is the one that contains the event's parent, else the simulation of the event's task, else the
-        simulation with the newest event.
+        This is the simulation of the event's parent, else of the event's task, else of the newest event before.
         """
         members = event if isinstance(event, dict) else {}
         kind, task = members.get("event_type"), members.get("task_id")
@@ -332,7 +331,7 @@ class _Run:
             del self._open[span]
 
     def _referred(self, value: Any, depth: int = 0) -> Any:
-        """Return a value in which references replace the messages of the conversation."""
+        """Return a copy of a value in which the messages of the conversation are replaced by references."""
         if depth > DEEPEST or not isinstance(value, dict | list):
             return value
         if isinstance(value, list):
@@ -366,7 +365,10 @@ def _message(event: Any) -> Any:
 
 
 def _single(raw: Any) -> list[Any]:
-    """Return the messages that a message consists of: the results of several calls are one message in the source."""
+    """Return a message as a list.
+
+    A message with the results of several calls is divided, with one element for each result.
+    """
     several = raw.get("tool_messages") if isinstance(raw, dict) else None
     return several if isinstance(several, list) else [raw]
 

@@ -1,11 +1,12 @@
 """Reads AgentDojo: runs of a task, with or without an attack by an injected task, `{suite_name, …, messages, …}`.
 
-A file holds one run, JSON lines of runs, or lines `{path, data}`. All facts about the run are in the state of its first
-span: suite, pipeline, task ids, attack, injections, verdicts. `security: true` means that the attack succeeded only if
-`injection_task_id` is set. A pipeline is a model with or without a defence, so no model is inferred from its name. The
-text of a failed call is in `error`, and its content is empty. The model was shown that text, so it becomes the result,
-marked as inferred. A run may have verdicts without any message. It has no times, only a duration. A turn is the agent's
-work on one message of the user.
+A file holds one run, JSON lines of runs, or lines `{path, data}`. All facts about a run are in the state of its first
+span. `security: true` means that the attack succeeded, but only if `injection_task_id` is set. A pipeline may be a
+model with a defence, so no model is inferred from its name. If a call failed, the text that the model was shown is in
+`error`. This text becomes the result, marked as inferred. A run may have verdicts without any message. It has no times,
+only a duration.
+
+A turn is the agent's work on one message of the user.
 """
 
 from collections.abc import Iterator
@@ -84,8 +85,8 @@ def _said(message: Any, waiting: list[Any], oddities: Oddities) -> Said | None:
     """Return a message; `None` if the value is not a message.
 
     Args:
-        waiting: calls of the last assistant message that have no result yet, in the form of the source. The list is
-            updated.
+        waiting: calls of the last assistant message that have no result yet, in the form of the source. This function
+            updates the list.
     """
     words = said(message, {}, oddities, FORM)
     if words is None:

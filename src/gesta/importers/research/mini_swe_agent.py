@@ -1,10 +1,10 @@
 """Reads mini-swe-agent: trajectories `{info, messages, trajectory_format, instance_id}` of an agent with one tool.
 
-A file holds one run, JSON lines of runs, or lines `{path, data}`. The agent works without a user: its words without a
-call are no answer, and the program replies to them. A message of role `exit` ends the run: its text is the submission
-(the answer) or an error. The last call has no result, and is the cause of the submission. `extra` of a message is
-divided: usage, model, price and the rest of the reply go to the completion, an exception to the status of a result. The
-exit code of a command does not make the tool fail. Actions read from text become calls with an inferred name.
+A file holds one run, JSON lines of runs, or lines `{path, data}`. The agent works without a user, so its text without a
+call is no answer. A message of role `exit` ends the run: its text is the submission (the answer) or an error. The last
+call has no result, and is the cause of the submission. Usage, model, price and the rest of a reply are in `extra`, and
+go to the completion. A result failed if the environment raised an exception; the exit code of a command does not
+matter. An action written as text becomes a call with an inferred name.
 
 A run is a list of entries. A seq is an entry's number, a span a part of a run, a completion a reply of a model.
 
@@ -176,7 +176,7 @@ class _Steps:
     def _completion(self, words: Said, bare: Object, members: Members) -> Said:
         """Return a message of the model, completed by the facts in the message's `extra`, such as usage and model.
 
-        The reply in `extra` often repeats the message. What is repeated is left out.
+        The reply in `extra` often repeats the message. Repeated members are left out.
         """
         outer = Members(words.extra or {}, self._oddities)
         if words.reasoning is not None:

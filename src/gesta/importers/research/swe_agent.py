@@ -2,10 +2,9 @@
 
 A file holds one run, or JSON lines of runs. `history` is the conversation. The n-th step of `trajectory` belongs to the
 agent's n-th message: its observation goes to the result, its other members to the completion as `step`. A step after
-the last message becomes a completion too. If the agent wrote its action as text (back-ticks, XML), the action becomes a
-call with an inferred name, and the user's next message is its result. The agent works without a user: its words without
-an action are no answer, and the program replies to them. Texts of demonstrations are words of the program. The
-submission is the answer. There are no times.
+the last message becomes a completion too. An action written as text (back-ticks, XML) becomes a call with an inferred
+name, and the user's next message is its result. The agent works without a user, so its text without an action is no
+answer. Texts of demonstrations count as texts of the program. The submission is the answer. There are no times.
 
 A run is a list of entries. A seq is an entry's number, a span a part of a run, a completion a reply of a model.
 
@@ -113,7 +112,7 @@ class _History:
         self._calls: list[Made] = []
         """Calls of the last completion that have no result yet."""
         self._observed: str | None = None
-        """Result of these calls according to the agent's step; `None` if the step has no result."""
+        """Result of the calls in `_calls`, from the agent's step; `None` if the step has no result."""
         agents = (message["agent"] for message in history if isinstance(message, dict) and "agent" in message)
         self._agent = next(agents, None)
         if self._agent is not None:
@@ -191,7 +190,7 @@ class _History:
         self._calls, self._made = calls, _last(self._chat)
 
     def _query(self, query: list[Any] | None) -> Object:
-        """Return the messages that the model was sent.
+        """Return a dict with the messages that the model was sent, under `query`; an empty dict if they are unknown.
 
         A message that the history contains is replaced by its number.
         """

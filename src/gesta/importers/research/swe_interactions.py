@@ -1,15 +1,14 @@
 """Reads a log of SWE-agent's requests to models and the responses: lines `{timestamp, type: request|response, …}`.
 
-Each request repeats a whole conversation. A request belongs to the conversation whose beginning it repeats, at least
-the system message and the task, and only its new messages are written. Messages that it leaves out are hidden from
-there on by a `compaction` entry. A response answers the newest open request. A request without a response gets a
-`fault` entry; the same request sent again is another try. A request refers to the entries of its messages; in its
-`extra`, `shown` has messages that had another form before, and `marks` the members beside their text. All conversations
-of a file are mixed, so all are in memory. Times have no zone and are read as UTC. Why a conversation ended is inferred.
+Each request repeats a whole conversation. Only its new messages are written. It belongs to the conversation whose
+beginning it repeats, at least the system message and the task. If it leaves out messages, a `compaction` entry hides
+them from then on. A response answers the newest request that has no response yet. A request without a response gets a
+`fault` entry; the same request sent again is another try. A request entry refers to its messages. Its `extra` has, as
+`shown`, the messages that had another form before, and, as `marks`, their members beside the text. Conversations are
+mixed in a file, so all are in memory. Times have no zone and are read as UTC. The reason why a conversation ended is
+inferred.
 
-A run is a list of entries, which are recorded facts. A seq is the number of an entry in its run. A span is a part of a
-run from its begin entry to its end entry, such as a turn: the work on one message. A completion is a reply that a model
-generated.
+A run is a list of entries. A seq is an entry's number, a span a part of a run, a completion a reply of a model.
 """
 
 import hashlib
@@ -43,7 +42,7 @@ AGENT = "swe-agent"
 """Name of the runs whose instructions do not name the agent."""
 NAMED = re.compile(r"You are (?:an?|the) ([\w ]{1,60}? Agent)\b")
 ENCODER = "swe-agent-interactions"
-"""The name that blocks of these requests have as their encoder. This importer encodes no messages."""
+"""The encoder that request entries name, because the field is required. This importer itself encodes no messages."""
 REQUEST, RESPONSE, OUTER = "request", "response", ("timestamp", "type")
 INSTRUCTS = ("system", "developer")
 BODY = "request_params"
@@ -162,7 +161,7 @@ class _Thread:
         self._names: dict[str, str] = {}
         self._held: list[Held] = []
         self._reply: Object | None = None
-        """The model's last reply, while no request has contained it. Its message is then the last one in `_held`."""
+        """The model's last reply, if no request has repeated it yet. Its message is then the last one in `_held`."""
         self._header, self._heading = 0, ""
         self._request, self._number = 0, 0
         self._spoken = False
@@ -264,9 +263,9 @@ class _Thread:
         return Foreign(id=self._id, name=self._name, digest=self.lines.hexdigest(), entries=entries)
 
     def _compared(self, messages: list[Any], digests: list[str]) -> Sent:
-        """Compare a request with the conversation, and return what they have in common.
+        """Compare the messages of a request with those of the conversation.
 
-        Other forms in which a message was sent are stored with the message.
+        If a known message was sent in another form, that form is stored with the message.
         """
         at, otherwise = 0, {}
         for held, message, digest in zip(self._held, messages, digests, strict=False):

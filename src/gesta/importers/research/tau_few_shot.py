@@ -4,10 +4,10 @@
     assistant: None
     tool: {"order_id": "#W1"}
 
-The text lacks the calls: a message made one if it is `assistant: None` or comes right before a result. A result without
-a call would have to be shown to a model as words of the user. So each result gets a call named `?`, without arguments,
-which is marked as inferred. A line that begins with a role begins a message, even if it was part of one. A turn is the
-agent's work on one message of the user.
+The text lacks the calls. A message of the assistant made a call if it is `assistant: None` or comes right before a
+result. Such a call gets the name `?` and no arguments, and is marked as inferred. A result without a call would have to
+be shown to a model as a text of the user. A line that begins with a role begins a message, even if it was part of one.
+A turn is the agent's work on one message of the user.
 """
 
 import re

@@ -50,8 +50,7 @@ from gesta.kinds import (
 )
 
 GROUP, ORCHESTRATED = "CaptainAgent", "Orchestrator"
-"""Names of the runs, after the system that made them. In the first one, messages have names; in the other, only
-roles."""
+"""Names of the runs, after the two systems that made them. Only messages of the first system have names."""
 PERSON = ("human", "user")
 """Roles that mean the user, if the message has no name."""
 TERMINALS = ("Computer_terminal", "ComputerTerminal")

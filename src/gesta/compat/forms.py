@@ -1,9 +1,9 @@
-"""Shows one run, the recorded work of an agent, in the forms of other agent systems.
+"""Shows the recorded work of an agent as other agent systems would show it.
 
-A form has two outputs: a table of text for people (`Form`), and the data that the other system itself reads. The forms
-are `activity` (agent-catalog), `steps` (LangChain), `task` (Langroid), `react` and `codeact` (both KodeAgent). No form
-is stored: each is computed from the run's entries, which are the items of its log. A turn is the work on one message.
-Contract: no text is cut.
+A run is the list of entries that Gesta recorded for an agent. A turn is the part of a run that works on one message. A
+form is one way to show a run: `activity` (agent-catalog), `steps` (LangChain), `task` (Langroid), `react` or `codeact`
+(both KodeAgent). Each form has a table for people (`Form`), and data that the other system itself reads. Forms are
+computed from the entries and never stored. Texts are never shortened.
 """
 
 import json
@@ -41,14 +41,17 @@ class FormRow(Struct, frozen=True, omit_defaults=True):
 
     cells: Cells
     run: str = ""
-    """Id of the run that contains the entry shown in this row; empty if the row shows no single entry."""
+    """Id of the run whose entry this row shows, where `seq` is the entry's number.
+
+    Empty if the row shows no single entry.
+    """
     seq: int | None = None
     notes: dict[str, Any] = {}
-    """The annotations of a line of an activity log. Empty in all other forms."""
+    """In the form `activity`, the annotations of the line. Empty in all other forms."""
 
 
 class Form(Struct, frozen=True):
-    """The table of a run in one of the forms."""
+    """A table for people that shows one run."""
 
     headings: Cells
     """Names of the columns. The last column contains the long texts."""
@@ -63,7 +66,7 @@ def activity(entries: list[Entry]) -> Form:
 
 
 def _activity(text: str, run: str) -> FormRow:
-    """Return the row of one activity log line, given as JSON text. A text in any other format is shown as it is."""
+    """Return the table row for one line of the activity log. A line in another format is shown unchanged."""
     try:
         line = json.loads(text)
         content, at, path = line["content"], str(line.get("timestamp"))[11:19], "/".join(line["span"]["name"])
@@ -94,18 +97,18 @@ def _told(content: dict[str, Any]) -> str:
 
 # ------------------------------------------------------------------------------------------------------- steps
 def step_lines(entries: list[Entry]) -> list[str]:
-    """Return LangChain's steps and finishes (final answers) of a run, each as LangChain's own JSON text."""
+    """Return a run as LangChain's tool steps and final answers, each as one JSON text."""
     return [to_lc(step) for step in steps(entries)]
 
 
 def actions(entries: list[Entry]) -> Form:
-    """Return a run as a table of LangChain's actions, steps and finishes."""
+    """Return a run as a table of tool calls, their results and final answers, under LangChain's class names."""
     rows = [each for turn in _turns(entries) for each in turn]
     return Form(("turn", "entry", "shape", "content"), rows)
 
 
 def _turns(entries: list[Entry]) -> Iterator[Iterator[FormRow]]:
-    """Yield one iterator of rows for each turn. Turn 0 contains the entries before the first turn."""
+    """Yield the table rows of each turn, as one iterator per turn. Turn 0 has the entries before the first turn."""
     begins = [n for n, each in enumerate(entries) if isinstance(each.content, BeginContent)]
     begins = [n for n in begins if getattr(entries[n].content, "role", None) == "turn"]
     known = {step.action.entry: step.action for step in steps(entries) if isinstance(step, AgentStep)}
@@ -114,10 +117,10 @@ def _turns(entries: list[Entry]) -> Iterator[Iterator[FormRow]]:
 
 
 def _steps(entries: list[Entry], known: dict[str | None, AgentAction]) -> list[AgentStep | AgentFinish]:
-    """Return the steps and finishes (final answers) of one turn.
+    """Return the steps (tool calls with their results) and the final answers of one turn.
 
-    A late result may answer a call of an earlier turn. The step of such a result gets the call's action from `known`,
-    in which the key is the id of the call's entry.
+    A result in this turn may answer a call of an earlier turn. Its step then gets the call's action from `known`, whose
+    keys are the entry ids of calls.
     """
     found, seqs = steps(entries), {entry.seq for entry in entries}
     results = [(each.run, each.content.call) for each in entries if isinstance(each.content, ToolResultContent)]
@@ -131,7 +134,7 @@ def _steps(entries: list[Entry], known: dict[str | None, AgentAction]) -> list[A
 
 
 def _shapes(turn: int, found: list[AgentStep | AgentFinish]) -> Iterator[FormRow]:
-    """Yield the rows of one turn. The text of a model's reply comes in a row above the actions of that reply."""
+    """Yield the table rows of one turn. The text of a model's reply has its own row, above the reply's tool calls."""
     number = str(turn or "")
     for item in rounds(found):
         if isinstance(item, AgentFinish):
@@ -161,13 +164,13 @@ def _said(item: Round, number: int) -> str | None:
 
 # -------------------------------------------------------------------------------------------------------- task
 def task_lines(entries: list[Entry]) -> list[dict[str, Any]]:
-    """Return the lines of a task's log, each as a dict."""
+    """Return a run as the lines of Langroid's task log, each as a dict."""
     found = task_log(entries)
     return [each.cells() | {"mark": each.mark, "depth": each.depth, "run": each.run, "seq": each.seq} for each in found]
 
 
 def task(entries: list[Entry]) -> Form:
-    """Return a run as a table: Langroid's log of a task. The names of sub-tasks are indented by their depth."""
+    """Return a run as a table with the lines of Langroid's task log. Names of sub-tasks are indented."""
     found = task_log(entries)
     cells = [each.cells() | {"task": "  " * each.depth + each.task} for each in found]
     kept = tuple(name for name in PAGE if any(each[name] for each in cells))
@@ -179,9 +182,9 @@ def task(entries: list[Entry]) -> Form:
 
 # --------------------------------------------------------------------------------------------- react and codeact
 def history(formatter: HistoryFormatter) -> Callable[[list[Entry]], Form]:
-    """Return a function that makes a table from the history that a KodeAgent formatter builds for a run.
+    """Return a function that shows a run as a table of KodeAgent messages, which `formatter` builds.
 
-    One message becomes one or more rows: thought, action and arguments (or code), observation, answer.
+    Each message becomes one or more rows: thought, action and arguments (or code), observation, answer.
     """
 
     def rows(entries: list[Entry]) -> Form:
@@ -195,12 +198,12 @@ def history(formatter: HistoryFormatter) -> Callable[[list[Entry]], Form]:
 
 
 def history_lines(formatter: HistoryFormatter) -> Callable[[list[Entry]], list[dict[str, Any]]]:
-    """Return a function that returns the messages which a KodeAgent formatter builds for a run, each as a dict."""
+    """Return a function that returns a run as KodeAgent messages, which `formatter` builds, each as a dict."""
     return lambda entries: [dict(message) for message in formatter.history(entries)]
 
 
 def _message(message: LLMMessage) -> Iterator[Cells]:
-    """Yield the rows of one message of a KodeAgent history."""
+    """Yield the table rows of one KodeAgent message."""
     text = text_of(message.get("content"))
     match message:
         case {"tool_calls": [{"function": {"name": name, "arguments": arguments}}, *_]}:
@@ -228,12 +231,12 @@ class Shape(Struct, frozen=True):
     lines: Callable[[list[Entry]], Iterable[Any]]
     """Returns the data that the other system reads, as JSON texts or as dicts."""
     below: bool = False
-    """Whether the form also includes the entries of child runs and of their child runs, one run after the other."""
+    """Whether the form also shows child runs, which are runs that this run started, and their child runs."""
 
     async def entries(self, record: Record, row: RunRow) -> list[Entry]:
-        """Return the entries that the form needs. Raises NoRun if there are none.
+        """Return the entries of a run, and of its child runs if `below`. Raises NoRun if there are none.
 
-        The entries are read page by page, so that other async tasks can run in between.
+        Other async tasks can run while the entries are read.
         """
         runs = [row.run]
         rows = await record.store.runs() if self.below else []

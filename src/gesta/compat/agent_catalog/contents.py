@@ -1,9 +1,9 @@
 """The contents of an activity log under agent-catalog's names, for use like pydantic's models, without pydantic.
 
-A content is what one line of the log says happened: a tool call, a result, a model's reply. Each class is a subclass of
-one of Gesta's own content classes, so any span can record it, but its constructor accepts only the fields that
-agent-catalog knows. `model_dump(mode="json")` returns the values that are read back after the content was stored.
-Values of every size and type are accepted.
+A content is the part of a log line that says what happened: a tool call, a result, a model's reply. Each class is a
+subclass of one of Gesta's own content classes, so any span can record it. Its constructor accepts only the fields that
+agent-catalog knows, with values of every size. `model_dump(mode="json")` returns the values that a program gets when it
+reads the stored content back.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -23,7 +23,7 @@ from gesta.importers.unpacked import DECODER
 
 
 class BadContent(GestaError, ValueError):
-    """Malformed members of a content. A ValueError, as is the error that pydantic raises in agent-catalog."""
+    """Raised if a field of a content is missing or has a wrong type. It is a ValueError, as pydantic's error is."""
 
 
 class Field(NamedTuple):
@@ -152,7 +152,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
         exclude_defaults: bool = False,
         exclude_none: bool = False,
     ) -> str:
-        """Return the members as JSON text. No value of a member makes this method raise an exception."""
+        """Return the members as JSON text. Values of every type can be written."""
         left_out = {"exclude_unset": exclude_unset, "exclude_defaults": exclude_defaults, "exclude_none": exclude_none}
         members = self.model_dump(mode="json", include=include, exclude=exclude, **left_out)
         return dumps(members, indent=indent, ensure_ascii=False, separators=(",", ":" if indent is None else ": "))
@@ -236,7 +236,7 @@ class AssistantContent(BaseContent, kinds.AssistantContent, frozen=True, kw_only
 
 
 class EdgeContent(BaseContent, kinds.EdgeContent, frozen=True, kw_only=True):
-    """A call from one unit of work (such as an agent) to another unit, or a hand-over to the other unit."""
+    """A call or a hand-over from one unit of work, such as an agent, to another."""
 
 
 class BeginContent(BaseContent, kinds.BeginContent, frozen=True, kw_only=True):

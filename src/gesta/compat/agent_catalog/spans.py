@@ -1,12 +1,11 @@
 """agent-catalog's spans, and the catalog that makes them. Each logged content is written to a record as an entry.
 
-A record consists of runs; an entry is one item of a run, and its seq is its number in that run. A span is a named scope
-of entries.
+A record is an opened store of runs. A run is a list of entries; the seq of an entry is its number in the run. A span is
+a named part of a run, from its begin entry to its end entry.
 
-A span begins when it is entered. A program may also log into a span that is not open: the span then begins just before
-that log. Such a span ends when the span around it ends, or when the root span is garbage-collected. The begin and end
-that were written in this way are marked as inferred, and exports leave them out, because agent-catalog would not have
-written them.
+A span begins when it is entered. If a program logs into a span that is not open, the span begins just before that log.
+It then ends with the span around it, or when the root span is garbage-collected. Begin and end entries that were
+written in this way are marked as inferred. Exports leave them out, because agent-catalog would not have written them.
 """
 
 import os
@@ -125,7 +124,7 @@ class Catalog:
 
 
 class Run:
-    """The writer of one run. While a span is open, other processes cannot write the run, because its lease is held."""
+    """The writer of one run. While any span is open, it holds the run's lease: no other process can write the run."""
 
     def __init__(self, record: Record, session: str, name: str) -> None:
         self.record, self.session, self.name = record, session, name
@@ -134,12 +133,13 @@ class Run:
         self._journal: Journal | None = None
         self._opened: Opened | None = None
         self._open: dict[int, tuple[tuple[str, ...], bool]] = {}
-        """Open spans. The key is the seq of a begin entry, the value its path and whether that begin is inferred."""
+        """Spans that have begun and not ended, by the seq of their begin entry.
+
+        The value is the path of the span, and whether its begin is inferred.
+        """
 
     def begin(self, span: "Span", parent: int | None, *, implied: bool) -> int:
-        """Write the begin entry of a span, and return its seq (its number in the run).
-
-        The first call of this method also opens the run.
+        """Write the begin entry of a span, and return its seq. The first call also acquires the run's lease.
 
         Args:
             parent: seq of the begin entry of the span around the new span; `None` for a root span.
@@ -165,7 +165,7 @@ class Run:
             return seq
 
     def end(self, span: int, content: EndContent) -> None:
-        """End a span and the inferred spans inside it. If no span is open afterwards, release the run's lease."""
+        """End a span and the inferred spans inside it. When no span is open any more, release the run's lease."""
         with self._lock:
             around, _ = self._open[span]
             inside = [seq for seq, (path, implied) in self._open.items() if implied and path[: len(around)] == around]
@@ -208,7 +208,7 @@ class Span:
         """Annotations of this span. The span's logs get them, and also the annotations of the spans around it."""
         self._first = 0
         self.ref: AgentRef | None = None
-        """Only in a root span of a catalog with a folder: the version of the folder, as the record stores it."""
+        """The version of the catalog's folder. `None` without a folder, and in a span inside another span."""
 
     @property
     def path(self) -> tuple[str, ...]:
@@ -261,7 +261,7 @@ class Span:
         return self
 
     def exit(self, error: BaseException | None = None) -> None:
-        """End the span. The end entry contains `error`, for which agent-catalog itself would write no end."""
+        """End the span. If `error` is passed, the end entry contains it."""
         failure = None if error is None else Error(type=type(error).__name__, message=message_of(error))
         ended = EndContent(state=self.state, status="error" if failure else "success", error=failure)
         self._run.end(self._now(), ended)

@@ -20,7 +20,7 @@ class CodeActHistoryFormatter(HistoryFormatter):
     """A formatter of CodeAct histories. A call of a real tool is shown as Python code that calls the tool."""
 
     def should_format_as_tool_call(self, msg: ChatMessage) -> bool:
-        """Return whether an assistant message has code and no answer. An empty text is an answer, too."""
+        """Return whether an assistant message has code and no answer. An empty answer counts as an answer."""
         coded = bool(getattr(msg, "code", None))
         return msg.role == "assistant" and coded and getattr(msg, "final_answer", None) is None
 
@@ -33,7 +33,10 @@ class CodeActHistoryFormatter(HistoryFormatter):
         return self._tool_call(msg, state, CODE_ACT_PSEUDO_TOOL_NAME, arguments)
 
     def view(self, msg: ChatMessage, args: Mapping[str, Any]) -> ChatMessage:
-        """Return a message whose call is replaced by Python code. A message that has code is returned unchanged."""
+        """Return a copy of a message with Python code for its tool call.
+
+        A message that has code is returned unchanged.
+        """
         return msg if msg.code else msgspec.structs.replace(msg, code=code_of(str(msg.action), args))
 
     def _get_tool_call_metadata(self, msg: ChatMessage) -> dict[str, Any]:

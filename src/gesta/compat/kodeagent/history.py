@@ -135,11 +135,14 @@ class HistoryFormatter(ABC):
         return self._format_user_or_generic(msg, extra_metadata=self._get_extra_metadata(msg))
 
     def view(self, msg: ChatMessage, args: Mapping[str, Any]) -> ChatMessage:
-        """Return the message that the hooks receive for a recorded call with arguments `args`: here `msg` unchanged."""
+        """Return the message that hooks receive for a recorded tool call.
+
+        Here it is `msg`; subclasses may change it.
+        """
         return msg
 
     def _generate_tool_call_id(self, msg: ChatMessage | None = None) -> str:
-        """Return the call id that the message has, or else an id derived from its text: the same text, the same id."""
+        """Return the message's call id. Without one, return an id that is derived from the message's text."""
         if msg is None:
             return NO_ID
         parts = [getattr(msg, name, None) for name in ("thought", "action", "args", "code")]
@@ -203,7 +206,7 @@ class HistoryFormatter(ABC):
         state: State,
         on_record: tuple[Call, int, Message] | None = None,
     ) -> Iterator[Sent]:
-        """Yield one message and, if the message calls a tool or was made from a recorded call, that call's result."""
+        """Yield one message. If it calls a tool or was made from a recorded call, also yield the call's result."""
         msg = msgspec.structs.replace(msg, state=state)
         made = _merged({}, self.pydantic_to_dict(msg))
         call = _call(made, msg, on_record[0] if on_record else None)

@@ -22,11 +22,11 @@ IMAGE_BYTES = 5_000_000
 
 
 def make_user_message(content: Any, files: str | Part | Iterable[str | Part] | None = None) -> list[LLMMessage]:
-    """Return a list with one user message, whose parts are a text and files. KodeAgent returns a list, too.
+    """Return a list with one user message, made of a text and files.
 
-    No address is fetched: an address becomes an image if its path ends like the name of an image; any other address is
-    shown as text. Of local files, images are sent and short UTF-8 texts are shown; of any other file, only the name is
-    shown. A file that is stored in the record is written as `blob:NAME`.
+    Nothing is fetched. An address that ends like the name of an image becomes an image; any other address is shown as
+    text. Of local files, images are sent and short UTF-8 texts are shown. Of any other file, only the name is shown. A
+    file that is stored in the record is written as `blob:NAME`.
 
     Args:
         content: a text, or a list of parts in the form that providers accept.
@@ -65,7 +65,7 @@ def text_of(content: Any) -> str:
 
 
 def parts_of(content: Sequence[Any], files: Any) -> tuple[str, tuple[Part, ...]]:
-    """Return the first text of a user message, and all its other parts in the form in which a record stores them.
+    """Return the first text of a user message, and its other parts as `Part` objects that a record can store.
 
     Args:
         content: the parts of the message, as `make_user_message` makes them.

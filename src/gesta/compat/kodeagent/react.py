@@ -14,7 +14,7 @@ class ReActHistoryFormatter(HistoryFormatter):
     """A formatter of ReAct histories."""
 
     def should_format_as_tool_call(self, msg: ChatMessage) -> bool:
-        """Return whether an assistant message has an action and no answer. An empty text is an answer, too."""
+        """Return whether an assistant message has an action and no answer. An empty answer counts as an answer."""
         action, args = getattr(msg, "action", None), getattr(msg, "args", None)
         called = bool(action) and not (action == FINISH and args is None)
         return msg.role == "assistant" and called and getattr(msg, "final_answer", None) is None

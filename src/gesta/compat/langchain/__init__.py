@@ -1,4 +1,4 @@
-"""LangChain: its agent classes (actions, steps, finishes, messages), its JSON form of them, and its scratchpads."""
+"""LangChain's agent classes under their own names, their JSON form, and functions that show steps to the model."""
 
 from gesta.compat.langchain.agents import AgentAction, AgentActionMessageLog, AgentFinish, AgentStep
 from gesta.compat.langchain.lc import from_lc, to_lc

@@ -1,10 +1,9 @@
 """LangChain's actions (requests to run a tool), steps (an action and its observation) and finishes (final answers).
 
-The names of the classes and of this module, the fields, the positional arguments and `messages` are LangChain's. Added
-are: `entry`, the id of the entry of a call in the record; `outcome`, how the call ended; and the call's id in the
-message of its result. A "native" call is one that the provider's API reports as a tool call; others are parsed from
-text. An "lc form" is LangChain's JSON form of an object. Contract: two actions are the same only if they come from one
-entry. Equal actions are never merged.
+The classes have the names, fields, positional arguments and `messages` of LangChain's. Three things are added: `entry`
+(id of the recorded tool call), `outcome` (how the call ended), and the call's id in the message of its result. A
+"native" call is one that the provider's API reports as a tool call; other calls are parsed from text. An "lc form" is
+LangChain's JSON form of an object. Two calls with equal arguments are two actions: they are never merged.
 """
 
 from collections.abc import Sequence
@@ -41,7 +40,7 @@ class AgentAction(Serializable, frozen=True, kw_only=False):
     """The whole text that the model wrote. For a native call, a line that names the call is added."""
     type: Literal["AgentAction", "AgentActionMessageLog"] = "AgentAction"
     entry: str | None = None
-    """Id of the tool-call entry from which the action was made; `None` if it does not come from a record."""
+    """Id of the recorded tool call. `None` if the action does not come from a record."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.tool_input, str | dict):
@@ -55,7 +54,7 @@ class AgentAction(Serializable, frozen=True, kw_only=False):
 
 
 class AgentActionMessageLog(AgentAction, frozen=True, kw_only=True):
-    """An action with the messages from which it was parsed."""
+    """An action with the model's messages that asked for it."""
 
     message_log: Sequence[BaseMessage]
     """The messages. Objects of LangChain's own classes stay as they are."""
@@ -94,7 +93,7 @@ class AgentStep(Serializable, frozen=True, kw_only=False):
         force_setattr(self, "action", expected(self.action, AgentAction))
 
     def lc_members(self) -> tuple[str, dict[str, Any]]:
-        """Return the class name and the fields of the lc form, and the entry id of the action.
+        """Return the class name and the fields for the lc form, including the action's `entry`.
 
         LangChain has no lc form of steps, so this form is Gesta's own.
         """
@@ -103,7 +102,7 @@ class AgentStep(Serializable, frozen=True, kw_only=False):
 
     @property
     def messages(self) -> Sequence[BaseMessage]:
-        """The observation as the model reads it. For a native call, a tool message with the id of the call."""
+        """The observation, as messages for the model. For a native call, a tool message with the id of the call."""
         return _convert_agent_observation_to_messages(self.action, self.observation)
 
 
@@ -174,7 +173,7 @@ def _convert_agent_action_to_messages(agent_action: Any) -> Sequence[BaseMessage
 
 
 def _convert_agent_observation_to_messages(agent_action: Any, observation: Any) -> Sequence[BaseMessage]:
-    """Return the messages in which the model reads the observation of an action."""
+    """Return the observation of an action as messages for the model."""
     action = expected(agent_action, AgentAction)
     if not isinstance(action, AgentActionMessageLog):
         return [HumanMessage(observation_text(observation))]

@@ -1,7 +1,7 @@
 """LangChain's own JSON form ("lc form") of actions, finishes and messages, written and read without LangChain.
 
-`to_lc` writes the same bytes as `dumps` of langchain-core 1.7, and `from_lc` reads them. `AgentStep`, which LangChain
-cannot load, has a form of its own here. JSON is only read as data: no class is imported by a path in it.
+`to_lc` writes the same bytes as `dumps` of langchain-core 1.7, and `from_lc` reads them. LangChain has no form of
+`AgentStep`, so that form is Gesta's own. Reading never imports a class that the JSON names.
 """
 
 import json
@@ -66,7 +66,7 @@ def _written(value: Any) -> Any:
 
 
 def _escaped(value: Any) -> Any:
-    """Return a copy of an escaped value. LangChain reads such a value as data, so objects in the value become stubs."""
+    """Return a copy of a value that LangChain must read back as plain data. Objects inside it become stubs."""
     match value:
         case dict() if _has_names(value):
             return {key: _escaped(each) for key, each in value.items()}

@@ -1,8 +1,8 @@
-"""LangChain's messages as data, with its names, fields and defaults, and the base class of all classes in this package.
+"""LangChain's message classes with its names, fields and defaults, and the base class of all classes in this package.
 
-The other classes, in `agents`, are actions (requests to run a tool), steps (an action and its observation) and finishes
-(final answers). LangChain need not be installed. LangChain's own objects are accepted wherever these classes are
-accepted: see `taken` in `agents`. An "lc form" is LangChain's JSON form of an object, as its `dumps` writes it.
+LangChain need not be installed. LangChain's own objects are accepted wherever these classes are accepted. The module
+`agents` has the other classes: actions (requests to run a tool), steps (an action and its observation) and finishes
+(final answers). An "lc form" is the JSON that LangChain's `dumps` writes for an object.
 """
 
 import json
@@ -34,7 +34,7 @@ class Keywords(StructMeta):
 
 
 class Serializable(Struct, metaclass=Keywords, frozen=True):
-    """Base class of messages, actions, steps and finishes. An instance can be compared with LangChain's own object."""
+    """Base class of messages, actions, steps and finishes. `==` also compares them with LangChain's own objects."""
 
     MORE: ClassVar[tuple[str, ...]] = ("entry", "tool_call_id", "outcome", "rest")
     """Fields that LangChain's class lacks. `model_dump` leaves them out when they are empty."""
@@ -111,7 +111,7 @@ class Said(Serializable, frozen=True, kw_only=False):
 
 
 class BaseMessage(Said, frozen=True, kw_only=True):
-    """A message. This class itself is used for chunks of messages, and for types of message without a class here."""
+    """A message. Direct instances are chunks of messages, or messages of a type that has no class here."""
 
     OWN: ClassVar[tuple[str, ...]] = ()
     """Fields that this class has in addition to those of every message."""
@@ -152,7 +152,7 @@ class BaseMessage(Said, frozen=True, kw_only=True):
 
     @property
     def kind(self) -> str:
-        """The type of the message. For a chunk, the type of the message that the chunk belongs to."""
+        """The type of the message in lower case, such as `ai`. A chunk has the type of its message."""
         return self.type.removesuffix("MessageChunk").lower()
 
     @classmethod
@@ -186,7 +186,7 @@ class AIMessage(BaseMessage, frozen=True, kw_only=True):
 
 
 class HumanMessage(BaseMessage, frozen=True, kw_only=True):
-    """A message from a person, or the observation of an action that is shown to the model as a person's message."""
+    """A message from a person. Tool results that the model reads as ordinary text have this class, too."""
 
     type: str = "human"
 
@@ -211,7 +211,7 @@ class FunctionMessage(BaseMessage, frozen=True, kw_only=True):
 
 
 class ChatMessage(BaseMessage, frozen=True, kw_only=True):
-    """A message of a role that has no class of its own."""
+    """A message whose `role` is a free text, for roles that have no class here."""
 
     OWN = ("role",)
     type: str = "chat"
@@ -242,7 +242,7 @@ def foreign_names(value: Any) -> tuple[str, ...] | None:
 
 
 def message_of(name: str, members: Mapping[str, Any]) -> BaseMessage:
-    """Return the message of the class or type `name`, with the fields `members`. Unknown fields go into `rest`."""
+    """Return a new message. `name` is its class or type, `members` its fields. Unknown fields go into `rest`."""
     shape = next((made for made in MESSAGES.values() if name in (made.__name__, TYPES[made])), BaseMessage)
     every = {**members, **members.get("rest", {})}
     known = {key: each for key, each in every.items() if key in shape.__struct_fields__ and key != "rest"}
@@ -251,7 +251,7 @@ def message_of(name: str, members: Mapping[str, Any]) -> BaseMessage:
 
 
 def _calls_of(raw: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return the tool calls in OpenAI's form as two lists: parsed calls, and calls whose arguments are malformed."""
+    """Return OpenAI's tool calls in two lists: calls with parsed arguments, and calls with malformed arguments."""
     calls: list[dict[str, Any]] = []
     invalid: list[dict[str, Any]] = []
     for call in raw if isinstance(raw, list) else ():

@@ -64,7 +64,8 @@ def format_to_openai_function_messages(steps: Pairs) -> list[BaseMessage]:
 def format_to_tool_messages(steps: Pairs) -> list[BaseMessage]:
     """Return each reply of the model once, and after it one tool message for each of its calls.
 
-    The tool message of a call without a step says that there is no result. A late result is a human message.
+    The tool message of a call without a step says that there is no result. A further result of the same call becomes a
+    human message.
     """
     found: list[BaseMessage] = []
     for item in rounds(_steps(steps)):

@@ -1,9 +1,8 @@
 """Reads any run as LangChain's steps and finishes, and turns steps and finishes back into the contents of a run.
 
-A run is a list of entries, the recorded work of an agent; an entry's seq is its number in the run, and its causes are
-the entries it was made from. A step is an action (request to run a tool) with its observation; a finish is an agent's
-final answer. Contract: two actions are the same only if they come from one entry. Neither this module nor `scratchpads`
-merges actions that are merely equal.
+A run is a list of entries, the recorded work of an agent. An entry's seq is its number in the run, its content is what
+it records, and its causes are the entries from which it was made. A step is an action (request to run a tool) with its
+observation. A finish is an agent's final answer. Two recorded calls are two actions, even if they are equal.
 """
 
 import hashlib
@@ -141,7 +140,7 @@ def steps(entries: Iterable[Entry]) -> list[AgentStep | AgentFinish]:
 
 
 def _reply(state: State, entry: Entry) -> Made | None:
-    """Return the reply that caused an entry; `None` if no reply is among its causes."""
+    """Return the model's reply among the causes of an entry; `None` if there is none."""
     known = state.completions
     return next((known[cause] for cause in entry.causes if isinstance(cause, int) and cause in known), None)
 
@@ -168,10 +167,10 @@ def _call_id(state: State, run: str, own: str | None) -> str:
 
 
 def _result(state: State, content: ToolResultContent) -> None:
-    """Add a result to the call that it answers: found by seq, else by id, else the first open call.
+    """Add a tool result to the call that it answers.
 
-    An open call is a call of the last reply that has no result yet. If the call already has a result, the new result
-    is added as a late one.
+    The call is found by its seq, else by the provider's id. Without either, it is the first call of the last reply that
+    has no result. If the call already has a result, the new one is added as a late result.
     """
     found = state.calls.get(content.call or 0)
     if content.call is None:
@@ -224,7 +223,7 @@ class Round(Struct):
     steps: dict[int, AgentStep] = field(default_factory=dict)  # by index of the call, or 0
 
     def claim(self, step: AgentStep) -> bool:
-        """Add a step if its call is a call of this reply that has no step yet. Return whether the step was added."""
+        """Add a step if this reply has a matching call without a step. Return whether the step was added."""
         action = step.action
         if not isinstance(action, AgentActionMessageLog) or action.messages != self.first.messages:
             return False
@@ -256,7 +255,7 @@ def rounds(steps: Iterable[AgentStep | AgentFinish]) -> list[Round | AgentStep |
 
 
 def contents(steps: Iterable[AgentStep | AgentFinish]) -> list[Content]:
-    """Return the entry contents that a run with these steps would have recorded.
+    """Return the contents of the entries that a run with these steps would have.
 
     The function `steps` reads the same steps from these contents. A result refers to its call by the provider's call
     id.

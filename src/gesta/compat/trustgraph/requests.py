@@ -126,7 +126,7 @@ class AgentResponse(Struct, kw_only=True):
     message_type: str = ""
     """`thought`, `action`, `observation`, `answer`, `explain` or `error`.
 
-    Gesta adds `retract`, which takes back the words of a lost stream.
+    Gesta adds `retract`, which withdraws the words streamed so far, because the stream was lost.
     """
     chunk_type: str = ""
     """The older name of `message_type`. The constructor sets both to the one that is passed."""
@@ -178,7 +178,7 @@ def request_of(
     Args:
         before: use only entries with a lower seq (number in the run).
         agent: the agent of the turn. Its groups, instructions and first state are not in the entries.
-        parent: entries of the parent run, if the run is a sub-agent's. These entries show the number of sub-agents.
+        parent: entries of the run that started this run, if this is a sub-agent's. They show the number of sub-agents.
     """
     known = [entry for entry in entries if before is None or entry.seq < before]
     opened = next((each.content.opened for each in known if isinstance(each.content, BeginContent)), None)
@@ -260,7 +260,7 @@ def entitled(agent: Agent[Any], user: str, rights: Mapping[str, Collection[str]]
 
 
 def by_goal(found: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Return the results by goal. If several results have the same goal, the later ones get a number: `goal (2)`."""
+    """Return a dict of results by goal. A goal that occurs again gets a number, as in `goal (2)`."""
     results: dict[str, str] = {}
     for goal, result in found:
         name, number = goal, 1
@@ -318,7 +318,7 @@ def _state(content: Content) -> str:
 
 
 def _planned(turn: Iterable[Entry]) -> list[HistoryStep]:
-    """Return the last plan of a turn as a history of one item, with the results of its steps; empty without a plan.
+    """Return a history of one item: the turn's last plan, with the results of its steps. Empty without a plan.
 
     If the question was divided into goals instead, the item contains the answers by goal.
     """

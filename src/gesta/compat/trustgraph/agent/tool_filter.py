@@ -1,6 +1,7 @@
 """Functions that select the tools of a request by its groups of tools and by the state of its run.
 
-Gesta itself makes the same selection before each request to a model.
+The state is a word, such as `ready`, which a tool may set when it succeeds. Gesta itself makes the same selection
+before each request to a model.
 """
 
 from collections.abc import Mapping, Sequence

@@ -92,7 +92,7 @@ class PatternBase:
     def make_context(
         self, flow: Flow, user: str, respond: Respond | None = None, streaming: bool = False
     ) -> UserAwareContext:
-        """Return a flow that also has the user's name and the facts of the current turn, such as its key."""
+        """Return a flow with facts about the current turn: the user, the idempotency key, the clock and others."""
         made = UserAwareContext(flow, user, respond=respond, streaming=streaming)
         turn = _turn(flow, self)
         if turn is not None:
@@ -344,7 +344,7 @@ class PatternBase:
         streaming: bool,
         next_state: str,
     ) -> AgentRequest:
-        """Return a copy of a request for the next step. The other arguments replace its history, state and so on."""
+        """Return the request for the next step: a copy of `request` with the values of the other arguments."""
         taken = [
             AgentStep(thought=each.thought, action=each.name, arguments=each.arguments, observation=each.observation)
             for each in history

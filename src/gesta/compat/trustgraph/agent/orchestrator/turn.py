@@ -1,9 +1,9 @@
 """A turn of a run, as the `flow` (the source of services) that TrustGraph's patterns expect.
 
-A run is a list of entries. An entry's seq is its number in its run, and its causes are the entries it was made from.
-All work that a pattern does through the flow is recorded: a prompt is a child run, the use of a tool is a tool call, an
-emitted step is an entry. So an interrupted pattern is run again from its start, but repeats no recorded work. A pattern
-asks for its next step by calling `next`; that step belongs to the same turn.
+A turn is the work on one question. A run is a list of entries. An entry's seq is its number in its run, and its causes
+are the entries it was made from. All work that a pattern does through the flow is recorded: a prompt as a child run,
+the use of a tool as a tool call, an emitted step as an entry. So an interrupted pattern is run again from its start,
+but repeats no recorded work. A pattern asks for its next step by calling `next`; that step is in the same turn.
 """
 # ruff: noqa: FBT001, FBT002, FBT003 - as its users write it
 
@@ -81,7 +81,7 @@ class PatternTurn:
         self._told: list[str] = []
         """Pieces of the answer that were streamed to listeners."""
         self._seen: str | None = None
-        """A tool's result that listeners already received. So the pattern's observation with it is not sent again."""
+        """A tool result that listeners have already received. An observation with the same text is not sent again."""
         self._asked: dict[str, int] = {}
         self.last: Cause = verbs.question
         """The newest entry of the pattern. By default the next entry names it as its cause."""
@@ -339,12 +339,12 @@ class PatternTurn:
         return await self._emit("plan", content, causes or [self.last])
 
     async def emit_finding(self, index: int, goal: str, answer_text: str, causes: Sequence[Cause] = ()) -> int:
-        """Record the finding for a goal, unless a sub-agent has recorded it. Return the seq of the entry."""
+        """Record a sub-agent's answer for a goal, unless the record has it. Return the seq of the entry."""
         named = causes or self._since("decomposition")
         return await self._gave("finding", f"finding {index}", (goal, answer_text), named)
 
     async def emit_step_result(self, index: int, goal: str, answer_text: str, causes: Sequence[Cause] = ()) -> int:
-        """Record the result of a plan's step, unless a sub-agent has recorded it. Return the seq of the entry.
+        """Record the result of a plan's step, unless the record has it. Return the seq of the entry.
 
         Args:
             causes: by default the plan, and the newest entry if it is no other step's result.

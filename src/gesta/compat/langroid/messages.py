@@ -153,14 +153,14 @@ class Messages(Histories):
     get_formatted_tool_messages = get_json_tool_messages
 
     def get_function_call_class(self, msg: ChatDocument) -> ToolForm | None:
-        """Return the tool message for a document's `function_call`; `None` without that call or a tool that fits."""
+        """Return a document's `function_call` as a tool message; `None` if there is no such call, or it is invalid."""
         if msg.function_call is None:
             return None
         tried = attempt(msg.function_call.name, msg.function_call.arguments or {}, self.llm_tools_map)
         return tried.tool
 
     def get_oai_tool_calls_classes(self, msg: ChatDocument) -> list[ToolForm]:
-        """Return the tool messages for the native calls in a document (calls that the provider reports as such)."""
+        """Return the valid calls in a document's `oai_tool_calls` as tool messages."""
         calls = [call.function for call in msg.oai_tool_calls or ()]
         tried = [attempt(call.name, call.arguments or {}, self.llm_tools_map) for call in calls]
         return [one.tool for one in tried if one.tool is not None]

@@ -1,9 +1,9 @@
 """Tool messages that steer a task instead of doing its work: they end it, pass a message on, or send a text.
 
-A tool message is a tool call as data. A tool message here steers the task: `steering` changes the document (message
-with sender and recipient) that contains it, as `_effect` of its class says. The table shows these effects. `Effect`
-explains the columns. A
-model may use a message only if its class was enabled for the model, which `_allow_llm_use = False` forbids.
+A tool message is a tool call as data, and a document is a message with its sender and recipient. The module `steering`
+changes the document that contains such a tool message, as the `_effect` of its class says. The table shows these
+effects; `Effect` explains the columns. A model may use a message only if its class was enabled for the model, which
+`_allow_llm_use = False` forbids.
 
                      ends        gives      to                   speaker
     DoneTool         the task    content
@@ -56,7 +56,7 @@ class Effect(Struct, frozen=True, kw_only=True):
 
 
 class Open(ToolMeta):
-    """A metaclass whose classes accept any keyword; those that are no fields become attributes of the instance."""
+    """A metaclass for classes that accept any keyword. Keywords that are no fields become attributes."""
 
     def __call__(cls, /, **fields: Any) -> Any:  # noqa: N805, D102 - of a metaclass
         known = set(cls.__struct_fields__)
@@ -136,7 +136,7 @@ class FinalResultTool(ResultTool):
 
 
 class PassTool(Steers, ToolMessage):
-    """Passes the document that waits for an answer on to another responder, unchanged."""
+    """Passes the current message on, unchanged, so that another responder answers it."""
 
     _effect: ClassVar[Effect] = Effect(gives="pending")
     request: str = "pass_tool"
@@ -144,7 +144,7 @@ class PassTool(Steers, ToolMessage):
 
 
 class DonePassTool(Steers, ToolMessage):
-    """Ends the task. Its result is the document that waits for an answer, unchanged."""
+    """Ends the task with the current message, unchanged, as its result."""
 
     _effect: ClassVar[Effect] = Effect(ends="task", gives="pending")
     request: str = "done_pass_tool"
@@ -152,7 +152,7 @@ class DonePassTool(Steers, ToolMessage):
 
 
 class ForwardTool(Steers, ToolMessage):
-    """Passes the document that waits for an answer on to the named agent, unchanged."""
+    """Passes the current message on, unchanged, to the named agent."""
 
     _effect: ClassVar[Effect] = Effect(gives="pending", to="agent")
     request: str = "forward_tool"

@@ -47,7 +47,7 @@ NO_SYSTEM = "SYSTEM:"
 
 
 class Agent(Messages):
-    """An agent and the run that records its work. The model forgets earlier messages, unlike that of `ChatAgent`."""
+    """An agent whose model is shown only the current message. The model of a `ChatAgent` also sees earlier ones."""
 
     def __init__(
         self, config: AgentConfig | None = None, *, record: Record | str | None = None, session: str = ""
@@ -74,11 +74,11 @@ class Agent(Messages):
     # responders
 
     def entity_responders(self) -> list[tuple[Entity, Callable[[Said], Any]]]:
-        """Return agent, model and user as pairs of entity and method, in the order in which a task asks them."""
+        """Return pairs of an entity and its response method, in the order in which a task asks them."""
         return [(entity, getattr(self, name)) for entity, name in RESPONDERS.items()]
 
     def entity_responders_async(self) -> list[tuple[Entity, Callable[[Said], Any]]]:
-        """Return the same pairs as `entity_responders`, with the asynchronous methods."""
+        """Return pairs of an entity and its asynchronous response method, in the order in which a task asks them."""
         return [(entity, getattr(self, f"{name}_async")) for entity, name in RESPONDERS.items()]
 
     def agent_response(self, msg: Said = None) -> ChatDocument | None:
@@ -100,7 +100,7 @@ class Agent(Messages):
         return None if made is None else derived(made, doc)
 
     async def _handled(self, doc: ChatDocument) -> ChatDocument | None:
-        """Handle the tools in a document, and return the answer. If there are no tools to handle, see `_unhandled`."""
+        """Run the tools in a document, and return the agent's answer. Without tools, return that of `_unhandled`."""
         async with self.working() as context:
             results = [each for each in context.done if each.content.kind == "tool-result"]
             mine = responding.is_own(context, doc)
@@ -138,7 +138,7 @@ class Agent(Messages):
         return self.to_ChatDocument(await called(method, doc) if own else method(doc), chat_doc=doc)
 
     def llm_response(self, msg: Said = None) -> ChatDocument | None:
-        """Return the model's answer to a message; `None` without one. Then hide message and answer from the history."""
+        """Return the model's answer to a message, or `None`. Both are then hidden from the history."""
         return self.wait_for(lambda: self.llm_response_async(msg), "llm_response_async")
 
     async def llm_response_async(self, msg: Said = None) -> ChatDocument | None:
@@ -240,7 +240,7 @@ class Agent(Messages):
     # handling
 
     def handle_message(self, msg: str | ChatDocument) -> Any:
-        """Handle the tools in a message. Return a text, results by call id, a document, or `None` without tools.
+        """Run the tools in a message. Return a text, the results by call id, a document, or `None` without tools.
 
         Args:
             msg: a text is trusted like the program itself, so it may call any tool that the agent handles, not only
@@ -249,7 +249,7 @@ class Agent(Messages):
         return self.wait_for(lambda: self.handle_message_async(msg), "handle_message_async")
 
     async def handle_message_async(self, msg: str | ChatDocument) -> Any:
-        """Handle the tools of a message; see `handle_message`."""
+        """Run the tools in a message; see `handle_message`."""
         doc = self.create_agent_response(msg) if isinstance(msg, str) else msg
         made = await self._handled(doc)
         if made is None:
@@ -340,8 +340,8 @@ class Agent(Messages):
     async def _take_in(self, context: RunContext, message: Said) -> None:
         """Write a message for the model into the run.
 
-        If there is no message, write the configured user message if the history is empty. Otherwise hide the model's
-        last answer, so that the model answers anew.
+        Without a message, write the configured user message if the history is empty. If it is not empty, hide the
+        model's last answer, so that the model answers anew.
         """
         if isinstance(message, ChatDocument):
             responding.take_in_answer(context, message)
@@ -377,7 +377,10 @@ class Agent(Messages):
         return sys.stdin is not None and sys.stdin.isatty()
 
     def _refused(self, context: RunContext, calls: Sequence[OpenCall]) -> list[Entry]:
-        """Refuse several calls of one reply if only one is allowed or one ends or redirects the task. Return errors."""
+        """Refuse all calls of a reply that may contain only one call. Return the entries of the errors.
+
+        Only one call is allowed if a call ends or redirects the task, or if `allow_multiple_tools` is false.
+        """
         steers = [call for call in calls if effect_of_class(self.llm_tools_map.get(call.name, type(None))) is not None]
         if len(calls) > 1 and (steers or not self.config.allow_multiple_tools):
             return responding.refuse(context, calls, ONE_TOOL)

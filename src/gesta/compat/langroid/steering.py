@@ -1,7 +1,8 @@
 """Applies a tool message that steers the task (ends it, forwards a message, …) to the document that contains it.
 
-A document is a message with its sender and recipient. A document is tainted if it has text from outside. The `_effect`
-of the tool message, described in `orchestration`, says what to change in the document.
+A tool message is a tool call as data. A document is a message with its sender and recipient. The `_effect` of a
+steering tool message says what to change in the document; see `orchestration`. A document is tainted if it has text
+from outside.
 """
 
 from collections.abc import Sequence
@@ -21,11 +22,11 @@ from gesta.prompt.formatter import observation_text
 
 
 def steer(doc: ChatDocument, trail: Sequence[ChatDocument]) -> None:
-    """Change the content, tools, sender, recipient and status of a document as its first steering tool message demands.
+    """Change a document as its first steering tool message demands: content, tools, sender, recipient and status.
 
     Args:
         doc: an agent's response. A document from another sender, or without a steering message, is left unchanged.
-        trail: the documents that waited for an answer in the task, newest last.
+        trail: the documents that the task had to answer so far, newest last.
     """
     found = [(each, effect) for each in doc.tool_messages if (effect := effect_of(each)) is not None]
     if doc.metadata.sender != Entity.AGENT or not found:
@@ -87,10 +88,7 @@ def _passes(doc: ChatDocument) -> bool:
 
 
 def _unsent(trail: Sequence[ChatDocument]) -> tuple[str, bool]:
-    """Return the text that still needs a recipient (empty if there is no such text), and whether it is tainted.
-
-    A text is tainted if it contains words from a person or from outside.
-    """
+    """Return the model's text that still needs a recipient (empty if there is none), and whether it is tainted."""
     asked = max((n for n, each in enumerate(trail) if each.metadata.source == UNSENT), default=0)
     used = [each for each in trail[asked + 1 : -1] for tool in each.tool_messages if isinstance(tool, AddRecipientTool)]
     if not asked or used:

@@ -46,7 +46,7 @@ REASONS: dict[StatusCode, Reason] = {
     StatusCode.INF_LOOP: "limit",
     StatusCode.MAX_TURNS: "limit",
 }
-"""For a task that ends without a result: the reason that its turn stores, by the status of the task."""
+"""The `reason` that is recorded for a turn without a result, by the status of the task."""
 
 
 class Task(Steps, eq=False):
@@ -183,7 +183,7 @@ class Task(Steps, eq=False):
         return self._result_of(ended, return_type or self.default_return_type)
 
     async def _take(self, doc: ChatDocument | None, caller: "Task | None" = None, key: str | None = None) -> Outcome:
-        """Return how a turn ended or why it waits, after running the turn of a message or continuing an open one."""
+        """Run a turn for a message, or continue the open turn of that message. Return how it ended or why it waits."""
         record, agent = self.chat.home.record, self.as_agent(caller)
         run = await record.turns.run_of(self.session, self.name)
         turn = (await record.state(run)).turn
@@ -315,7 +315,7 @@ class Task(Steps, eq=False):
     def init(self, msg: Any = None) -> ChatDocument | None:
         """Return the message with which the task begins; `None` if there is none.
 
-        If a program calls this outside of a run, a turn is opened in which no step has run yet; call `step` then.
+        A program may call this method instead of `run`. It then opens a turn, and each call of `step` runs one step.
         """
         if not self.playing:
             self.handed, self.session = self._message(msg), self.session or self.chat.home.session

@@ -1,12 +1,12 @@
 """Shows any run as the log of a task: one row for each message, with its responder and tools.
 
 The columns are Langroid's. USER is a person, or the parent of a sub-task; LLM is a model, AGENT a tool, SYSTEM the
-instructions. OAI_TOOL is a call that the provider reported, shown below the model's text; TOOL is a call that was
-parsed from the text. A mark shows the result of each step. The rows of a sub-task follow the row where its parent
-called it; then comes the sub-task's result. Contract: no text is cut.
+instructions. OAI_TOOL is a call that the provider reported; TOOL is a call that was parsed from the model's text. A
+mark (`*`) shows the result of each step. The rows of a sub-task follow the row where its parent called it; then comes
+the sub-task's result. No text is cut.
 
 A run is a list of entries; an entry's seq is its number in its run, and its causes are the entries it was made from. A
-span is a named scope of entries. An edge is the entry that records the call of a sub-task.
+span is a named part of a run. An edge is the entry that records the call of a sub-task.
 """
 
 from collections.abc import Iterable, Iterator
@@ -95,7 +95,7 @@ class State(Struct):
 
 
 def task_log(entries: Iterable[Entry]) -> list[Row]:
-    """Return the log of a task, made from the entries of its run and of all child runs, in any order of runs."""
+    """Return the log of a task. The entries are those of its run and of all child runs, in any order of runs."""
     runs: dict[str, list[Entry]] = {}
     for entry in entries:
         runs.setdefault(entry.run, []).append(entry)
@@ -138,7 +138,7 @@ def _read(entries: list[Entry], edges: frozenset[Key]) -> State:
 
 
 def _apply(state: State, entry: Entry) -> None:
-    """Update the state of a run by one of its entries: add a row for it, or note what later rows need."""
+    """Add a row for an entry to the state of its run, or note what later rows need."""
     match entry.content:
         case kinds.BeginContent() as begin:
             _begin(state, entry, begin)
@@ -222,7 +222,7 @@ def _elsewhere(entry: Entry) -> set[Key]:
 
 
 def _edge(state: State, entry: Entry, content: kinds.EdgeContent) -> None:
-    """Mark the place for a sub-task's rows. A previous message without a recipient gets the sub-task's name."""
+    """Mark the place for a sub-task's rows. The message that called the sub-task gets its name as recipient."""
     for row in _rows(state, entry):
         if content.dest and not row.fields.recipient:
             fields = replace(row.fields, recipient=content.dest[-1])

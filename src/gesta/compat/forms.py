@@ -41,10 +41,7 @@ class FormRow(Struct, frozen=True, omit_defaults=True):
 
     cells: Cells
     run: str = ""
-    """Id of the run whose entry this row shows, where `seq` is the entry's number.
-
-    Empty if the row shows no single entry.
-    """
+    """Id of the run whose entry this row shows. Empty if the row shows no single entry."""
     seq: int | None = None
     notes: dict[str, Any] = {}
     """In the form `activity`, the annotations of the line. Empty in all other forms."""
@@ -79,7 +76,6 @@ def _activity(text: str, run: str) -> FormRow:
 
 
 def _told(content: dict[str, Any]) -> str:
-    """Return the text to show for the content of an activity log line."""
     match content:
         case {"kind": "tool-call", "tool_name": name, "tool_args": dict(args)}:
             return call_text(name, args)

@@ -87,9 +87,9 @@ def plain(value: Any) -> Any:
 
 
 def _about(entries: list[Entry]) -> Line | None:
-    """Return the facts that an import stored about the session of a run; `None` if the run was not imported.
+    """Return the dict that an import stored: the session's id and catalog version. `None` if there was no import.
 
-    The facts are stored in the first begin entry or, in older records, in a key-value entry.
+    It is stored in the first begin entry or, in older records, in a key-value entry.
     """
     for content in (entry.content for entry in entries[:2]):
         told = content.state if isinstance(content, BeginContent) and content.role == "import" else None
@@ -195,7 +195,7 @@ def _text(data: bytes) -> str:
 
 
 def _named(value: Unheld) -> str:
-    """Return the text of a value of a class in `OF_TEXT`, read from its `repr`. For other values, return the `repr`."""
+    """Return `1.5` for the repr `Decimal('1.5')`, if the class is in `OF_TEXT`. Return any other repr unchanged."""
     text = value.repr[len(value.type) + 2 : -2]
     return text if value.type in OF_TEXT and value.repr == f"{value.type}({text!r})" else value.repr
 

@@ -133,10 +133,7 @@ class Run:
         self._journal: Journal | None = None
         self._opened: Opened | None = None
         self._open: dict[int, tuple[tuple[str, ...], bool]] = {}
-        """Spans that have begun and not ended, by the seq of their begin entry.
-
-        The value is the path of the span, and whether its begin is inferred.
-        """
+        """The spans that have not ended, by the seq of their begin entry: path, and whether the begin is inferred."""
 
     def begin(self, span: "Span", parent: int | None, *, implied: bool) -> int:
         """Write the begin entry of a span, and return its seq. The first call also acquires the run's lease.

@@ -1,11 +1,12 @@
-"""The base of KodeAgent's history formatters: a run becomes a list of messages, and hooks decide the form of each.
+"""The base class of KodeAgent's history formatters, which turn a run into a list of messages for the model.
 
 A run is a list of entries. An entry's seq is its number in the run, and its causes are the entries it was made from. A
-segment is the part of a run that is formatted at one time. A hook is a method that a subclass may override. Results are
-matched to calls as in `gesta.formatters.tool_calls`. Parallel calls become one message each, followed by its result.
-Whatever the hooks return, the history is valid: each call has an id of its own and exactly one result, which is a
-placeholder if the run has no result. A thought in the text of a reply is shown to the model again; the provider's
-hidden reasoning is not.
+run is formatted in segments: each request adds the entries that are new. A hook is a method that a subclass may
+override to change a message.
+
+Parallel calls become one message each, followed by its result. Whatever the hooks return, each call has its own id and
+exactly one result, which is a placeholder if the run has none. A thought in the text of a reply is sent to the model
+again; the provider's hidden reasoning is not.
 """
 
 import hashlib
@@ -135,10 +136,7 @@ class HistoryFormatter(ABC):
         return self._format_user_or_generic(msg, extra_metadata=self._get_extra_metadata(msg))
 
     def view(self, msg: ChatMessage, args: Mapping[str, Any]) -> ChatMessage:
-        """Return the message that hooks receive for a recorded tool call.
-
-        Here it is `msg`; subclasses may change it.
-        """
+        """Return the message that hooks receive for a recorded call. Here it is `msg`; a subclass may change it."""
         return msg
 
     def _generate_tool_call_id(self, msg: ChatMessage | None = None) -> str:

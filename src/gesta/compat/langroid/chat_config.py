@@ -71,7 +71,7 @@ class ChatAgentConfig(AgentConfig, kw_only=True):
 
 
 class TaskConfig(Struct, kw_only=True, metaclass=Defaults):
-    """The settings of a task. `add_sub_task` accepts others, for the task's work as a sub-task."""
+    """The settings of a task. `add_sub_task` can set others for a sub-task."""
 
     inf_loop_cycle_len: int = 10
     """A task ends if its messages repeat in a cycle of at most this many messages; 0 turns the check off."""

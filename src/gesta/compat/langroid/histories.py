@@ -79,7 +79,7 @@ class Histories(Working):
                 self.put(context, message, calls)
 
     async def message_history_async(self) -> list[LLMMessage]:
-        """Return the history, except for results that no request has contained yet. Cost: reads the whole run."""
+        """Return the history without tool results that the model has not seen yet. This reads the whole run."""
         return [*map(LLMMessage.of, [self.task_messages[0], *(await self._history())[0]])]
 
     async def _history(self) -> tuple[list[Message], list[Message]]:
@@ -282,9 +282,10 @@ def _formatted(agent: Agent, entries: Sequence[Entry]) -> list[Message]:
 
 
 def _unseen(entry: Entry, entries: Mapping[int, Entry]) -> bool:
-    """Return whether an entry is new to the model until a request contains it.
+    """Return whether the model is shown an entry only with the next request.
 
-    Such an entry is a tool call that the model wrote, the result of that call, or an answer of the task.
+    Such an entry is a tool call that the model wrote, the result of that call, or an answer of the task. Entries that a
+    program wrote into the history are no such entries.
     """
     match entry.content:
         case AssistantContent(history=given):

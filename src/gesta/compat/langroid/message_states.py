@@ -15,7 +15,7 @@ from gesta.errors import BadTool, nearest
 
 
 def message_state(message: Any) -> dict[str, Any]:
-    """Return a message as JSON values: its tool, its class and its arguments, with nested messages in the same form."""
+    """Return a message as JSON values: its tool, class and arguments. Nested messages have the same form."""
     values = values_of(message)
     inner = {key: value for key, value in values.items() if value and fits(value, list[ToolForm])}
     args = {key: value for key, value in arguments_of(message).items() if key not in inner}
@@ -26,7 +26,7 @@ def message_state(message: Any) -> dict[str, Any]:
 
 
 def message_of(state: Mapping[str, Any], tools: Mapping[str, type[ToolForm]]) -> Any:
-    """Return the message for JSON values that `message_state` returned.
+    """Return the tool message from which `message_state` made these JSON values.
 
     Args:
         tools: classes of tool messages by tool name; other classes are found if the program has imported them.

@@ -1,9 +1,9 @@
 """Writes one response of a chat agent into a live run: the incoming document, the model's answer, and tool results.
 
-A tool message is a tool call as data. A document is a message with its sender and recipient. A run is a list of
-entries; an entry's seq is its number in its run, and its causes are the entries it was made from. These functions do
-the work of the agent's response methods. After an interruption, a function is called again with the entries that the
-response has already written, and does only what is missing.
+A live run is a run that is open for writing. A run is a list of entries; an entry's seq is its number in its run, and
+its causes are the entries it was made from. A tool message is a tool call as data. A document is a message with its
+sender and recipient. These functions do the work of the agent's response methods. After an interruption, a function is
+called again with the entries that the response has already written, and does only what is missing.
 """
 
 import json
@@ -158,7 +158,7 @@ def _problem(agent: Agent, entries: Sequence[Entry], reply: ChatCompletionConten
 
 
 def typed(agent: Agent, text: str) -> Any:
-    """Return the value of the agent's answer type in a text. JSON without the wrapper member `value` is accepted.
+    """Return a text as a value of the agent's answer type. The wrapper `{"value": …}` around it may be missing.
 
     Raises:
         BadArguments: the text does not fit the type. The error's message tells the model why.
@@ -211,7 +211,7 @@ def said(context: RunContext, done: Sequence[Entry], tools: Tools) -> ChatDocume
 
 
 def is_own(context: RunContext, doc: ChatDocument) -> bool:
-    """Return whether a document is a reply that the model gave in this run, and its tool calls are entries there."""
+    """Return whether a document is the model's reply in this run, and its tool calls are entries of this run."""
     key = id_of(doc.metadata.id)
     if key is None or key[0] != context.live.log.run or doc.metadata.sender != Entity.LLM:
         return False

@@ -73,7 +73,7 @@ def parse_recipient(text: str) -> tuple[str, str]:
 
 
 def _without(text: str, signal: str) -> str | None:
-    """Return a text without a signal at its beginning and end; `None` if it has the signal at neither place."""
+    """Return a text with a signal removed from its beginning and end; `None` if it is at neither place."""
     rest, found = text, False
     if signal in text:
         if first := STARTS[signal].match(rest):

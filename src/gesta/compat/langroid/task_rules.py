@@ -118,7 +118,7 @@ class TaskRules(Struct, eq=False, metaclass=Spelled):
     person: bool | None = None
     """Whether a person is present; `None` until it has been checked."""
     trail: list[ChatDocument] = field(default_factory=list)
-    """The documents that waited for an answer in this run, newest last."""
+    """The documents that the task had to answer so far in this run, newest last."""
     responses: list[Response] = field(default_factory=list)
     texts: list[tuple[bool, str]] = field(default_factory=list)
     """The model's answers without tools, as pairs of the same form as in `said`."""
@@ -130,7 +130,7 @@ class TaskRules(Struct, eq=False, metaclass=Spelled):
     """Time at which the run ends even if it is not done. A sub-task's deadline is never later than its caller's."""
     sequences: list[DoneSequence] = field(default_factory=list)
     described: tuple[Any, Agent] | None = None
-    """The values from which the agent was last described, and that description. It is reused for equal values."""
+    """The last description of the agent, after the values from which it was made. It is reused for equal values."""
 
     def begin(self, verbs: Verbs, caller: "TaskRules | None", tools: Mapping[str, type[ToolForm]]) -> None:
         """Set the variables for a new run."""
@@ -189,7 +189,10 @@ class TaskRules(Struct, eq=False, metaclass=Spelled):
         return self._routing(result).done or result.metadata.status == StatusCode.DONE
 
     def _routing(self, doc: ChatDocument | None) -> Routing:
-        """Return the signals in the text of a model or a person. Results of tools and other tasks are not searched."""
+        """Return the signals, such as the word `DONE`, in the text of a model or a person.
+
+        Tool results are not searched.
+        """
         if doc is None or not self.config.recognize_string_signals:
             return Routing(content=doc.content if doc is not None else "")
         data = doc.oai_tool_id2result is not None or doc.metadata.source == LITERAL

@@ -42,7 +42,10 @@ from gesta.state.steps import WorkflowStep
 from gesta.workflow.verbs import Verbs
 
 ENDED = "no result of "
-"""Beginning of the name of the note that is written as the result of an earlier turn's call that never ran."""
+"""Beginning of the name of a note that serves as the result of a call.
+
+The call is from an earlier turn and never ran.
+"""
 
 
 class Steps(TaskRules, eq=False):
@@ -98,7 +101,7 @@ class Steps(TaskRules, eq=False):
             self.n_stalled_steps = max(self.n_stalled_steps, self.max_stalled_steps)
 
     def _is_spare(self, result: ChatDocument, r: Responder) -> bool:
-        """Return whether an answer comes from a stalled sub-task. `step` uses it only if no other answer is valid."""
+        """Return whether an answer comes from a stalled sub-task. Such an answer is used only if no other is valid."""
         return not self.is_done and r not in OWN and fills(result) and result.metadata.status is StatusCode.STALLED
 
     async def _response(self, r: Responder) -> ChatDocument | None:
@@ -202,11 +205,11 @@ class Steps(TaskRules, eq=False):
             verbs.keep("kept", content, [hidden.seq, *verbs.sources])
 
     def _interpret(self, doc: ChatDocument) -> None:
-        """Apply the tool message in a document that ends or redirects the task, such as `DoneTool`, to the document."""
+        """Change a document as the steering tool message in it demands, such as `DoneTool`."""
         steer(doc, self.trail)
 
     def _hand_on(self, doc: ChatDocument, live: LiveRun) -> None:
-        """Add to the agent's answer the calls that still need a result and that only sub-tasks can handle."""
+        """Add calls without a result to the agent's answer, if only sub-tasks can handle them."""
         theirs = {name for sub in self.sub_tasks for name in sub.chat.llm_tools_handled} - self.chat.llm_tools_handled
         asked = self.pending_message.metadata.calls if self.pending_message is not None else []
         for call in list(live.state.calls.values()):

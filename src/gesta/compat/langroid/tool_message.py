@@ -97,7 +97,7 @@ class ToolForm:
 
     @classmethod
     def arguments_read(cls, args: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the arguments of a call, converted to the types of the fields if the class's format has only texts."""
+        """Return the arguments of a call as a dict. A format that has only texts converts them to the fields' types."""
         return dict(args)
 
     @classmethod
@@ -157,7 +157,10 @@ class ToolForm:
 
     @staticmethod
     def json_group_instructions() -> str:
-        """Return a template that is filled once: `{json_instructions}` is replaced by the instructions of all tools."""
+        """Return a text for the model.
+
+        `{json_instructions}` in it is to be replaced by the instructions of all tools.
+        """
         return GROUP
 
     @classmethod

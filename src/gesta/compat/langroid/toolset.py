@@ -87,14 +87,20 @@ class Toolset:
         self._made: dict[type, tuple[Any, Tool]] = {}
         """For each class: the values from which its tool was last made, and the tool, reused for equal values."""
         self._begins = False
-        """True while `restart` calls `init_state`: the history is already hidden then, so it need not hide it."""
+        """True while `restart` calls `init_state`.
+
+        The history is already hidden then, so `init_state` need not do it.
+        """
         self._document: ChatDocument | None = None
         """The document whose tools are being handled."""
 
     if not TYPE_CHECKING:  # type checkers do not know the names of an agent's tools
 
         def __getattr__(self, name: str) -> Any:
-            """Return a tool's own handler as the attribute with the tool's name, or with that name and `_async`."""
+            """Return the handler of the tool called `name`, so that `agent.my_tool(message)` runs it.
+
+            `_async` may follow.
+            """
             known = vars(self).get("llm_tools_map", {})
             word = name if name in known else name.removesuffix("_async")
             cls = known.get(word)
@@ -202,7 +208,7 @@ class Toolset:
         return frozenset(name for name, schema in kept.items() if {*schema["required"]} == {*schema["properties"]})
 
     def trail(self) -> Sequence[ChatDocument]:
-        """Return the messages that waited for an answer in the agent's task, newest last; empty outside of a task."""
+        """Return the messages that the agent's task had to answer so far, newest last; empty outside of a task."""
         return ()
 
     def fallbacks(self) -> list[Callable[..., Any]]:

@@ -57,7 +57,7 @@ class RunContext:
         """Whether a person is asked; `None` to use the agent's attribute `interactive`."""
         self.default_human_response: str | None = None
         self.trail: Sequence[ChatDocument] = ()
-        """The messages that waited for an answer in the task, newest last."""
+        """The messages that the task had to answer so far, newest last."""
         self.verbs = verbs
         self.handling = False
         """Whether tools are running. If a tool then asks the model of its agent, a separate run is used."""
@@ -94,7 +94,7 @@ class Working(Toolset):
                     self.enable_message(cls, use=False)
 
     def trail(self) -> Sequence[ChatDocument]:
-        """Return the messages that waited for an answer in the agent's task, newest last; empty outside of a task."""
+        """Return the messages that the agent's task had to answer so far, newest last; empty outside of a task."""
         return self._context.trail if self._context is not None else ()
 
     @property

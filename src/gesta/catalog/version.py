@@ -42,7 +42,7 @@ class Version(Struct, frozen=True, kw_only=True):
 
 
 class History:
-    """Reads from git the commits of a folder's files. Cost: one pass over the history of the folder."""
+    """Finds the last commit of each file in a folder, by git. Cost: one pass over the folder's history."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -108,7 +108,8 @@ class History:
 def files_without_git(folder: Path, most: int) -> list[str]:
     """Return the paths of all files below a folder, except hidden files and files in hidden folders.
 
-    Once more than `most` files are found, no further folder is read. The result may then be incomplete.
+    Files in `__pycache__` and `node_modules` are left out too. Once more than `most` files are found, no further folder
+    is read. The result may then be incomplete.
     """
     found = list[str]()
     for at, folders, names in os.walk(folder):

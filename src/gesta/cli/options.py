@@ -65,7 +65,9 @@ class OnRecord(Common):
         return address
 
     def source(self, named: str | None = None) -> str:
-        """Return the address of the record to read: `named`, else `--record`, else `GESTA_RECORD`, else the nearest.
+        """Return the address of the record to read: `named`, else `--record`, else `GESTA_RECORD`, else one nearby.
+
+        `nearest_record` finds the record nearby.
 
         Raises:
             NoRecord: there is no record.

@@ -71,9 +71,8 @@ class Voice:
         """Print the entries that were written since the last call.
 
         Args:
-            event: print only up to the entry of this event, and the calls from the same reply. If the event withdraws a
-                reply, print up to that reply, or up to the `fault` entry that records why it failed. Without an event,
-                print all entries.
+            event: print only up to this event's entry, and the calls from the same reply. If the event withdraws a
+                reply, print up to that reply, or up to the `fault` entry about it.
         """
         assert self._told is not None
         assert self.run is not None
@@ -100,7 +99,7 @@ class Voice:
             self._shown.append(text)
 
     def _break(self) -> None:
-        """Print a line end, if words of a reply were printed and their line is not complete."""
+        """End the printed line, if words of a reply were printed."""
         if self._shown:
             self._put("")
             self._taken_back = "".join(self._shown)
@@ -114,7 +113,10 @@ class Voice:
             self._broken = True
 
     def end(self, outcome: Outcome) -> None:
-        """Print the part of the answer that was not printed yet. Raises BrokenPipeError if nobody reads the output."""
+        """Print the answer, unless all of it was printed before, and a summary of the turn.
+
+        Raises BrokenPipeError if nobody reads the output.
+        """
         shown = "".join(self._shown)
         self._break()
         if self._json:

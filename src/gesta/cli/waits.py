@@ -29,7 +29,7 @@ STANDING = {
     "If this one is to go on: gesta adopt",
     "child": "A run below waits, or another process writes it; the turn goes on when that run does.",
 }
-"""The text for a wait that is about no call, question or time."""
+"""Texts for waits that are not about a call, a question or a time."""
 IN_DOUBT = "`{tool}` was started and left no result: nobody knows whether it happened, so it was not run again."
 OF_SERVER = (
     "`{tool}` is a tool of the server {server!r}. To have such calls made again instead: gesta.mcp(..., "
@@ -40,21 +40,21 @@ FIND_OUT = "Find out whether it happened. If it did not, say `failed` below inst
 
 @dataclass(frozen=True)
 class Found:
-    """A run, its state, and the waits in the run and in the runs below it."""
+    """A run with its state, and the waits in the run and in its child runs (the runs that it started)."""
 
     record: Record
     row: RunRow
     state: RunState
     waits: tuple[Waiting, ...]
     root: str
-    """Id of the root run above it, which is the one to resume."""
+    """Id of the topmost parent run, which is the run to resume. A run without a parent has its own id here."""
     hint: str
     """Address of the agent that took the last turn of the root run; `FILE.py:NAME` if it is not known."""
 
     def waiting(self, *kinds: str) -> list[Waiting]:
-        """Return the waits of some kinds: those in the run itself, or if it has none, those in one run below.
+        """Return the waits of some kinds in this run. If it has none, return those of a child run.
 
-        Raises Stop if several runs below have such waits.
+        Raises Stop if several child runs have such waits.
         """
         found = [each for each in self.waits if each.what in kinds]
         found = [each for each in found if each.run == self.row.run] or found

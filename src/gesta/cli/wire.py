@@ -1,4 +1,4 @@
-"""Makes the output of `show`: an entry as it is on record, or a model request, made again from the entries before it.
+"""Makes the output of `show`: an entry as it is stored, or a model request, made again from the entries before it.
 
 An entry is one event of a run, such as a message or a call. The record stores all runs.
 """
@@ -51,7 +51,7 @@ def show(options: ShowOptions) -> None:
 
 
 DECIDED = frozenset({Kind.ToolCall, Kind.Question, Kind.Approval, Kind.Answer, Kind.Resolution})
-"""Kinds of entries about a person's decision. Escapes replace characters of them that cannot be seen."""
+"""Kinds of entries about a person's decision. In these entries, escapes replace characters that cannot be seen."""
 
 
 def _entry(entry: Entry, *, as_json: bool) -> Iterable[str]:

@@ -210,7 +210,7 @@ class FormatterContract:
             raise AssertionError(f"expected messages, found {error!r}, of entries up to {last!r:.200}") from error
 
     def one_by_one(self, entries: Sequence[Entry]) -> list[Message]:
-        """Return the messages that a formatter makes if the formatter gets the entries one at a time."""
+        """Return the messages that a formatter makes when it gets the entries one at a time."""
         formatter = self.make_formatter()
         state, found = formatter.start(), []
         for entry in entries:

@@ -1,10 +1,10 @@
 """The command `python -m gesta.testing FILE.py:agent "message" …`, which runs the crash test.
 
-A record is the store of all runs. A turn is one message to the agent with all that follows until
-its answer. A point is a moment before or after a write or a tool's function. Each trial has a
-record of its own. In the first trial no process is killed, which shows how many points there are. In each other trial,
-the first process is killed at one of the points, and a second process runs to the end. In the last trial every process
-is killed, each one point later than the process before it, until a process reaches the end.
+A record is the store of all runs. A turn is one message to the agent with all that follows until its answer. A point is
+a moment before or after a write or a tool's function. Each trial has a record of its own. In the first trial no process
+is killed, which shows how many points there are. In each other trial, the first process is killed at one of the points,
+and a second process runs to the end. In the last trial every process is killed, each one point later than the process
+before it, until a process reaches the end.
 """
 
 # ruff: noqa: T201 - a command prints

@@ -1,11 +1,12 @@
 """Compares a record whose processes were killed with the crash test's own log, and reports the differences.
 
-A record is the store of all runs. An effect (what a tool does to the world outside) is assumed to have happened if the
-tool's function returned, or if the process died inside the function. The second case is left out if the tool's
-`reconcile` later said that the effect did not happen. The effect of a transactional tool happened if its transaction
-was committed. A doubt is a call that may or may not have happened: its
-attempt is on record, and its outcome is not. A letter is a message or an approval for a run, and waits in its inbox. A
-turn is one message and everything up to its answer. A seq is the number of an entry in its run.
+An effect is what a tool does to the world outside. It is assumed to have happened if the tool's function returned, or
+if the process died inside the function, unless the tool's `reconcile` later said that it did not happen. The effect of
+a transactional tool happened if its transaction was committed.
+
+A record is the store of all runs. A turn is one message and everything up to its answer. A doubt is a call that may or
+may not have happened: its attempt is on record, and its outcome is not. A letter is a message or an approval for a run,
+and waits in its inbox. A seq is the number of an entry in its run.
 """
 
 from collections import Counter, defaultdict
@@ -210,7 +211,7 @@ def _missing(lines: Sequence[Line], entries: Entries) -> list[str]:
 
 
 async def _letters(record: Record, lines: Sequence[Line]) -> tuple[list[str], list[str]]:
-    """Return a text for each letter that is neither in an inbox nor in a run, and for each letter that is there twice.
+    """Return a text for each letter that was lost, and a text for each letter that is stored too often.
 
     Letters with late tool results are left out, because they are written in different ways.
     """

@@ -52,7 +52,7 @@ class Watched:
 
     @property
     def info(self) -> Info:
-        """Id, address, time and mark of the wrapped store."""
+        """Facts about the wrapped store, such as its id and its address."""
         return self._store.info
 
     async def append(self, batch: Batch) -> int:
@@ -67,7 +67,7 @@ class Watched:
         return pos
 
     def _fail(self) -> None:
-        """Raise WriteFailed instead of making the next write, if the test wants this write to fail."""
+        """Raise WriteFailed if the test wants the next write to fail."""
         if self._life.fails():
             raise WriteFailed(self.info.address, "the crash test fails this write")
 

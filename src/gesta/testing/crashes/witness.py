@@ -19,7 +19,7 @@ from gesta.entry import Row
 from gesta.store import Letter
 
 KILL = int(getattr(signal, "SIGKILL", signal.SIGTERM))
-"""The signal that ends a process at once. Where there is no SIGKILL, SIGTERM ends a process as suddenly."""
+"""The signal that ends a process at once. Where there is no SIGKILL (Windows), SIGTERM does the same."""
 Strike = Literal["killed", "cancelled", "failed"]
 """What happens to a process at the chosen point: it is killed, its turn is cancelled, or its next write fails."""
 Told = Literal["committing", "committed", "sent", "started", "returned", "raised", "undone", "ended", "lived"]
@@ -57,7 +57,7 @@ class Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
     waits: tuple[str, ...] = ()
     """What a turn waits for."""
     points: int = 0
-    """Number of points that a process passed which was not killed."""
+    """Number of points that an unharmed process passed."""
 
 
 def written(rows: Sequence[Row]) -> tuple[Written, ...]:

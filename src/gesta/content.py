@@ -1,9 +1,9 @@
 """The parts of contents: their tags, their base class, and the structs that are values inside contents.
 
-A run is one conversation or task of an agent, stored as entries; an entry's seq is its number in the run. A turn goes
-from one message to its answer. A content says what happened: a message, a tool call, a result. A stored content is an
-entry of a run. The structs in this module other than `Base` have no tag, and are stored only inside a content.
-`gesta.kinds` defines the contents and re-exports all names of this module: import them from there.
+A run is one conversation or task of an agent, stored as entries; an entry's seq is its number in the run. A content is
+what an entry says: a message, a tool call, a result. A turn goes from one message to its answer. Only `Base` is the
+class of contents; the other structs here are values of their fields. Import all names from `gesta.kinds`, which defines
+the contents.
 """
 
 import enum
@@ -82,21 +82,20 @@ class Error(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Forked(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The point at which a fork (a run that shares the first entries of another run, its base) leaves its base."""
+    """The point at which a fork leaves its base: a fork is a run that shares the first entries of another run."""
 
     run: str
     seq: int
     """Seq of the last entry that the fork shares; 0 if it shares no entry."""
     digest: str = ""
-    """Digest of the last shared entry, in hex. The digest of the fork's first own entry is computed from this
-    digest."""
+    """Digest of the last shared entry, in hex. The digest of the next entry of the fork is computed from it."""
     live: list[str] | None = None
     """Names of tools with effects that the fork may really call, if the base has no result for the call. Pure tools may
     always be called."""
 
 
 class Opened(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a run's first entry, of the kind `begin`, stores about the run: its session, its name and its parent run."""
+    """The facts about a run that its first entry stores: its session, its name and its parent run."""
 
     session: str
     name: str
@@ -104,12 +103,12 @@ class Opened(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Id of the record in which the run was made. A copy of the run in another record keeps this id."""
     parent_run: str | None = None
     base: Forked | None = None
-    """For a fork: its base (the run that it was forked from), and the last entry that both share."""
+    """For a fork: its base (the run that it was forked from), and the last shared entry."""
     depth: int = 0
     """Number of runs above this run; 0 for a root run."""
     doubts: list[str] | None = None
-    """Names of tools that a run above this one called with unknown outcome. In this run, each call of these tools needs
-    an approval."""
+    """Names of tools that a run above this one called with unknown outcome. Calls of these tools need an approval
+    here."""
 
 
 class AgentRef(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -33,7 +33,10 @@ class JsonReader:
         self._held = self._begun = False
 
     def feed(self, text: str) -> list[Delta]:
-        """Add the next piece of a reply. Return its text for listeners, which ends where a JSON object may begin."""
+        """Add the next piece of a reply, and return the text to show now.
+
+        The shown text ends where a JSON object may begin.
+        """
         self._words.append(text)
         if self._held:
             return []
@@ -46,7 +49,7 @@ class JsonReader:
         return [Delta("text", told)] if told else []
 
     def close(self, reply: Reply) -> Reply:
-        """Return a copy of the reply that has the calls found in its text, and only the rest of the text."""
+        """Return a copy of the reply with the calls that its text contains. Their JSON is removed from the text."""
         text = "".join(self._words)
         calls = [(found, call) for found in objects(text) if (call := _call(found, text)) is not None]
         if not calls:
@@ -70,7 +73,7 @@ class JsonText(TextForm):
         return JsonReader()
 
     def written(self, call: Call) -> str:
-        """Return a call as the model should write it."""
+        """Return a call as JSON, as the model should write it."""
         return observation_text({"request": ""} | call.args | {"request": call.name})
 
 

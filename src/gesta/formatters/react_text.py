@@ -1,9 +1,9 @@
 """ReAct as text: a reply is a thought with actions (tool calls) and their arguments, or with a final answer.
 
-A *marker* such as `Action:` starts a part of the reply. The search for the end of the arguments knows strings, so a
-brace or a marker inside a string does not end them. Malformed arguments with only one possible meaning are accepted:
-single quotes, a list of one object, a fence, words after the object. All actions of a reply become calls, up to an
-observation or an answer that the model made up before it saw a result.
+A *marker* such as `Action:` starts a part of the reply. A brace or a marker inside a string does not end the arguments.
+Malformed arguments with only one possible meaning are accepted: single quotes, a list of one object, a fence, words
+after the object. All actions of a reply become calls. An observation or an answer after an action is ignored, because
+the model made it up before it saw a result.
 """
 
 import json
@@ -88,10 +88,10 @@ class Action:
         self.name: list[str] = []
         self.args: list[str] | None = None
         self.value = Bracketed("{")
-        """Finds the arguments of the action, which may also follow its name on the same line."""
+        """Finds the arguments, which may also be on the same line as the name."""
 
     def begin_args(self) -> None:
-        """End the name of the action. The text of the reply that follows belongs to the action's arguments."""
+        """End the name of the action. The text that is added from now on belongs to the arguments."""
         self.args, self.value = [], Bracketed("{[")
 
     def add(self, text: str) -> None:
@@ -122,7 +122,7 @@ class Action:
 
 
 def an_object(text: str) -> str:
-    """Return the JSON object that a text in brackets means, as JSON text; a text without such a meaning unchanged."""
+    """Return the JSON text of the object that a text in brackets means. Any other text is returned unchanged."""
     reads: tuple[Callable[[], object], ...] = (
         lambda: json.loads(text),
         lambda: json.loads(TOKEN.sub(_as_json, text), strict=False),

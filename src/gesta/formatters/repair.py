@@ -1,4 +1,4 @@
-"""Repairs arguments that are nearly JSON. The record marks them as repaired."""
+"""Repairs arguments of tool calls that are nearly JSON. The stored call is marked as repaired."""
 
 from typing import Any
 

@@ -1,9 +1,9 @@
 """Tool calls as text: replies are read line by line, and histories are written in the form that the model should use.
 
-A *marker* such as `Action:` starts a part of a reply. A marker stands at the beginning of a line, so a reader holds
-back the beginning of a line while it may become a marker. The result is the same whether a reply arrives whole or in
-single characters. A reply that does not fit the form never raises: it becomes a call that cannot be read, and the model
-gets an error as its result. A segment is the stored entries from one request to the next.
+A *marker* such as `Action:` starts a part of a reply. It is at the beginning of a line. So a reader holds back the
+beginning of a line while it may become a marker. A reply may arrive in pieces of any size. A reply in another form
+becomes a call that cannot be read, and the model gets an error as its result. A segment is the stored entries from one
+request to the next.
 """
 
 import functools
@@ -44,8 +44,8 @@ def marker(words: Sequence[str]) -> re.Pattern[str]:
 class Words:
     """A text that is shown to listeners while it arrives.
 
-    Blanks and an opening code fence at the end of the text are held back. What is held back is shown when more text
-    follows, and dropped otherwise.
+    Blanks and an opening code fence at the end are held back until more text follows. At the end of the text they are
+    dropped.
     """
 
     def __init__(self) -> None:
@@ -92,15 +92,15 @@ class LineReader(ABC):
     """Base class of readers for replies in which a marker at the beginning of a line starts a part."""
 
     PARTS: ClassVar[Mapping[str, str]]
-    """The name of the part that each marker starts. Every form has the parts `thought` and `answer`; an answer reaches
-    to the end of the reply."""
+    """For each marker, the name of the part that it starts. Every form has the parts `thought` and `answer`. An answer
+    reaches to the end of the reply."""
     MARKER: ClassVar[re.Pattern[str]]
 
     def __init__(self) -> None:
         self.part = "start"
         self.cut: int | None = None
-        """Index in the reply of text that the model should not have written, such as a result that it made up; `None`
-        if there is no such text."""
+        """Index in the reply where text begins that the model should not have written, such as a result that it made
+        up; `None` if there is no such text."""
         self.before, self.thought, self.answer = Words(), Words(), Words()
         self._wrapped = False
         """Whether a fence around the parts is open."""
@@ -130,7 +130,7 @@ class LineReader(ABC):
         return [delta for delta in (Delta("thought", thought), Delta("text", words)) if delta.text]
 
     def close(self, reply: Reply) -> Reply:
-        """Return a copy of the reply that has the text, the thought and the calls which were found in it."""
+        """Return a copy of the reply with its text, thought and calls in their own members."""
         if self._line:
             self._begin_line(whole=True)
         calls = self.calls(reply)
@@ -185,7 +185,7 @@ class LineReader(ABC):
         return 0 if whole or FENCE_SO_FAR.fullmatch(line) is None else None
 
     def body(self, text: str) -> None:
-        """Add text to the current part of the reply. Only the text of an answer may contain more than one line."""
+        """Add text to the current part of the reply. Only an answer may get more than one line at once."""
         self._tell(self.part, self._words().add(text))
 
     def stop(self) -> None:
@@ -241,7 +241,7 @@ class LineReader(ABC):
     def _tell(self, part: str, text: str) -> None:
         """Collect text of a part for the listener.
 
-        Text before the first marker is not collected, because it is not known to which part this text belongs.
+        Text before the first marker may belong to any part, so it is not collected.
         """
         if part != "start":
             self._fresh["text" if part == "answer" else "thought"].append(text)
@@ -294,7 +294,7 @@ class TextForm(ABC):
     def _said(self, message: Message) -> Message:
         """Return a copy of a model's message in which text replaces the tool calls.
 
-        If the message's own text contains the same calls, this text is used. Otherwise the calls are written after it.
+        If the message's text contains the same calls already, they are not written again.
         """
         reader = self.reader()
         reader.feed(message.text)
@@ -309,7 +309,11 @@ class TextForm(ABC):
 
 @functools.cache
 def explained(prompt: str) -> str:
-    """Return a text that explains to the model how to write calls. `prompt` is the name of its file in this package."""
+    """Return the instructions that tell the model how to write calls.
+
+    Args:
+        prompt: name of the file with the instructions.
+    """
     return (files("gesta.formatters") / "prompts" / prompt).read_text(encoding="utf-8").strip()
 
 
@@ -329,6 +333,6 @@ def _observed(results: Sequence[Message]) -> list[Message]:
 
 
 def described(tool: Mapping[str, Any]) -> str:
-    """Return name, description and argument schema of a tool, as text for the model."""
+    """Return the name, description and argument schema of a tool, as text for the model."""
     head = f"{tool.get('name')}: {tool.get('description') or ''}".rstrip(": ")
     return f"{head}\nArguments: {observation_text(tool.get('args_schema') or {})}"

@@ -1,8 +1,8 @@
 """Native tool calls: a completion with its calls, then one result for each call, directly after it and in order.
 
-A completion is the entry with a model's reply; an entry's seq is its number in its run. Chat Completions, Anthropic
-Messages and Gemini require this order. Entries may be in another order on the log, because of crashes, parallel
-results, repeated ids and late results. A segment is the entries from one request to the next.
+A completion is the entry with a model's reply; an entry's seq is its number in its run. Most providers require this
+order. The entries may have another order, for example because a result came late or a process crashed. A segment is the
+entries from one request to the next.
 """
 
 import hashlib
@@ -51,7 +51,7 @@ class Open(Struct):
 
 
 class State(Struct):
-    """What `format` keeps from one segment to the next: open calls, used ids, and messages that are sent later."""
+    """The values that `format` keeps from one segment to the next."""
 
     ids: dict[int, tuple[str, str]] = field(default_factory=dict)
     """Id and tool name of every call, by the seq of the call."""
@@ -119,7 +119,7 @@ def _completion(entry: Entry, content: ChatCompletionContent, state: State) -> N
 
 
 def _native(content: ChatCompletionContent) -> Native | None:
-    """Return those parts of a completion that only its provider reads and wants sent back; `None` if it has none."""
+    """Return the parts of a completion that its provider wants sent back unchanged; `None` if it has none."""
     kept = (content.meta or {}).get("native")
     return Native(str(kept.get("by")), kept.get("items")) if isinstance(kept, dict) else None
 
@@ -156,7 +156,7 @@ def _say(state: State, message: Message) -> None:
 
 
 def _close(state: State) -> None:
-    """Add the messages of the open completion, one result for each of its calls, and then the messages that waited."""
+    """Add the messages of the open completion: the reply, one result for each call, then the messages that waited."""
     turn, state.open = state.open, None
     if turn is not None and (turn.text or turn.calls):
         size = state.most or len(turn.calls) or 1

@@ -1,10 +1,10 @@
 """A model encodes messages into the blocks of a request, sends the request, and parses the reply. Only `send` does I/O.
 
-A completion is a model's reply as an entry of a run. A header states the tools, instructions and settings of requests.
-An envelope is what surrounds the blocks in a body. The exact request is on record before it is sent, and the exact
-reply before it is parsed. So both can be shown, compared and replayed without a network. A block is one encoded
-message. The blocks of a body are joined only when `send` needs the body, so the cost of a request depends on what is
-new in a conversation, not on its length.
+A block is one encoded message, and an envelope is the rest of a request's body. A header is the recorded entry that
+states the tools, instructions and settings of requests. A completion is the recorded entry of a model's reply. The
+exact request is recorded before it is sent, and the exact reply before it is parsed. So both can be shown, compared and
+replayed without a network. The blocks are joined only when `send` needs the body, so the cost of a request depends on
+what is new in a conversation.
 """
 
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -28,12 +28,12 @@ class Envelope(Struct, frozen=True):
     one. Two blocks are merged if they are equal up to their first `[`; then the seam between them is left out."""
 
     lead: bytes = b""
-    """A block to send before the first block, if the first block's role differs from the role of this one. Some
-    providers require a user's message first."""
+    """A block to send first if the conversation begins with another role than this block. Some providers require a
+    user's message first."""
 
     trail: bytes = b""
-    """A block to send after the last block, if the last block's role differs from the role of this one. Some providers
-    answer only a user's message."""
+    """A block to send last if the conversation ends with another role than this block. Some providers answer only a
+    user's message."""
 
     def add(self, before: bytes | None, block: bytes) -> bytes:
         """Return the bytes that a block adds to a body after the block `before`, without the block's last `seam`."""

@@ -49,11 +49,11 @@ COUNTED = (
     ),
     Counted(read=("input_tokens",), read_beside=BESIDE, wrote=("completion_tokens", "output_tokens")),
 )
-"""How to count, for each group of providers. The first one that fits a usage is used. The function `tokens` and the
-SQL of all stores are made from this."""
+"""How to count, for each group of providers. The first rules that fit a usage are used. The function `tokens` and the
+SQL of all stores are made from these rules."""
 
 MAX_COUNT = 10**12
-"""Bound for a count of tokens; a count that is not below it, or is negative, is ignored."""
+"""Upper bound of a count of tokens. A count that is negative, or not below the bound, is ignored."""
 
 
 class Tokens(Struct, frozen=True, kw_only=True):

@@ -2,11 +2,10 @@
 
 A block is one message in the provider's JSON, and the envelope is the body without its blocks. A request header is the
 recorded entry that states settings, tools and instructions, not an HTTP header. Consecutive messages of one role are
-merged, so results of parallel calls and the words after them come together. A message must give the same bytes in every
-release of `anthropic-messages/1`, and members have a fixed order: a changed prefix would invalidate the provider's
-cache and the signatures of thinking. Blank texts, calls of the provider's own tools without a result, and ids in
-another form are left out or replaced, because the provider would refuse every later request. Two cache marks are set:
-after the part that never changes, and at the end; `cache_control: None` removes them.
+merged. A message must give the same bytes in every release of `anthropic-messages/1`: a changed prefix would invalidate
+the provider's cache and the signatures of thinking. Content that the provider refuses, such as a blank text, is left
+out or replaced. Two cache marks are set: after the part that never changes, and at the end. The setting `cache_control:
+None` removes them.
 
 Source: platform.claude.com, "Messages", "Prompt caching" and "Structured outputs" (both generally available), "Handle
 tool calls", "Server tools", "Preserved thinking", "Models overview"; anthropic-sdk-python 2.11; read 2026-11.
@@ -35,8 +34,7 @@ OWN = ("model", "system", "messages", "tools", "stream")
 
 
 MAX_TOKENS = 32_000
-"""The default of a required member. It is the greatest value that every model since Claude 4 accepts, thinking included
-(the limit of Opus 4.1)."""
+"""The default of `max_tokens`, which the provider requires. All models since Claude 4 accept this value."""
 
 CACHE: dict[str, Any] = {"type": "ephemeral"}
 
@@ -77,7 +75,7 @@ class AnthropicDialect(Struct, frozen=True):
     def encode(self, message: Message) -> bytes:
         """Return one message as a block, which is one JSON object.
 
-        A system message becomes a user's message with a tag.
+        A system message becomes a user's message whose text is inside a `<system>` tag.
         """
         if message.role == "assistant":
             content = self._kept(message) or _said(message)
@@ -90,7 +88,7 @@ class AnthropicDialect(Struct, frozen=True):
         return compact({"role": role, "content": content or _text(EMPTY)})
 
     def envelope(self, header: RequestHeaderContent) -> Envelope:
-        """Return the request body without its messages: the settings, tools and instructions that `header` states."""
+        """Return the request body without the messages: the settings, tools and instructions from `header`."""
         meta = header.meta or {}
         settings = self.settings
         if isinstance(own := meta.get("settings"), dict):

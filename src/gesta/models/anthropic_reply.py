@@ -1,10 +1,8 @@
 """Parses a reply of the Anthropic Messages API, whole or as a stream of events. Both forms result in the same reply.
 
-The content of a reply is a list of blocks: text, thinking, a tool call or another type. In a stream, each piece names
-the member of the block that it continues, so blocks of unknown types are joined too. Text before and text after other
-content, such as a search by the provider, become two paragraphs; text that only citations interrupt stays one. The
-arguments of calls become compact JSON, because a whole reply holds them as an object. A stream reports its usage twice:
-first the tokens that the model read, then the tokens that it wrote.
+The content of a reply is a list of blocks: text, thinking, a tool call or another type. A stream sends each block in
+pieces, and its tokens in two counts: first the tokens that the model read, then those that it wrote. Texts before and
+after other content, such as a search, become two paragraphs. The arguments of calls become compact JSON.
 
 Source: platform.claude.com, "Streaming messages", "Stop reasons and fallback", "Handle streaming refusals", read
 2026-11; recorded traffic.
@@ -26,7 +24,7 @@ STARTED_BY = {
     "signature_delta": "thinking",
     "input_json_delta": "tool_use",
 }
-"""The type of a block whose beginning was lost, by the type of its pieces."""
+"""For each type of piece, the type of its block. It is used if the beginning of the block was lost."""
 
 
 class Block:
@@ -213,7 +211,7 @@ class AnthropicParser(Incoming):
         return self._words(block, delta)
 
     def _words(self, block: Block, members: dict[str, Any]) -> list[Delta]:
-        """Return the words of a block or of a piece of it as deltas. Words after other content begin a paragraph.
+        """Return the words in a block, or in a piece of it, as deltas. Words after other content begin a paragraph.
 
         Args:
             block: the block that the words belong to.

@@ -1,12 +1,11 @@
 """Encodes messages as the body of a Chat Completions request, and parses replies. Nothing is sent here.
 
 A block is one message as JSON bytes, and the envelope is the body without its blocks. A request header is the recorded
-entry that states settings, tools and instructions, not an HTTP header. Nearly every provider and local server accepts
-this format, each a little differently. So requests use only members that all of them accept, and the parser reads every
-variant that a server sends. A message must give the same bytes in every release of `chat-completions/1`, and members
-have a fixed order, the messages last: prompt caches need equal prefixes. Every text can be sent: a lone surrogate,
-which UTF-8 cannot hold, becomes U+FFFD. In the names of calls, each character that a tool's name must not have becomes
-`_`.
+entry that states settings, tools and instructions, not an HTTP header. Many providers and local servers use this
+format, each a little differently. So requests have only members that all of them accept, and the parser reads every
+variant. A message must give the same bytes in every release of `chat-completions/1`, because prompt caches need equal
+beginnings. A lone surrogate becomes U+FFFD. In the names of calls, each character that a tool's name must not have
+becomes `_`.
 
 Source: OpenAI API reference, "Chat Completions", "Create" and "Streaming", read 2026-11.
 """
@@ -86,7 +85,7 @@ class ChatDialect(Struct, frozen=True):
             return compact(block)
 
     def envelope(self, header: RequestHeaderContent) -> Envelope:
-        """Return the request body without its messages: the settings, tools and instructions that `header` states.
+        """Return the request body without the messages: the settings, tools and instructions from `header`.
 
         The instructions are in the body as its first message.
         """

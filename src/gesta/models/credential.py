@@ -1,4 +1,7 @@
-"""Gets a key for each request. A key or token may be a function, which is called each time: no expired key is sent."""
+"""Gets the key for each request to a provider.
+
+A user may pass a function instead of a key. The function is called for each request, so that no expired key is sent.
+"""
 
 import inspect
 from collections.abc import Awaitable, Callable

@@ -61,9 +61,9 @@ def _noting(change: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[An
 
 
 def _handed(kind: type, names: str) -> Any:
-    """Return a subclass of dict or list whose objects notice changes: each adds an element to the object's `changes`.
+    """Return a subclass of dict or list whose objects report changes: each change adds an element to `changes`.
 
-    Gesta gives such objects to a user's function to find out whether the function changed them. A copy of such an
+    Gesta passes such objects to a user's function to find out whether the function changed them. A copy of such an
     object is an ordinary dict or list.
 
     Args:
@@ -110,7 +110,7 @@ class Read(Struct):
 
 
 class Seen:
-    """The decoded messages of several running conversations, so that each block (message as JSON) is decoded once."""
+    """A cache of decoded messages, by conversation. Each block (one message as JSON) is decoded only once."""
 
     def __init__(self) -> None:
         self._known: dict[int, Read] = {}
@@ -119,8 +119,7 @@ class Seen:
     def messages(self, blocks: Sequence[bytes]) -> list[dict[str, Any]]:
         """Return the messages of a conversation in a new list.
 
-        If the user's function changed messages in a list that this method returned earlier, the new list does not
-        contain those changes.
+        Changes that the user's function made to an earlier list do not appear in the new list.
 
         Cost: grows with the number of new blocks; after such a change, with the number of all blocks.
         """

@@ -1,10 +1,9 @@
 """Joins the pieces of a Chat Completions reply, in all the forms that servers send.
 
-OpenAI's reference leaves much open, so servers differ. Calls come without an index or are all numbered 0; ids are
-repeated, new on every piece or missing; names come in pieces or are repeated; arguments are null or an object;
-reasoning has two names; content is a list of parts; a character is cut into two surrogates. Every word of the model is
-kept. The time is linear in the length. A delta is a piece of the text or thought, which listeners get while the reply
-arrives.
+OpenAI's reference leaves much open, so servers differ. Some send calls without an index or with the index 0; some
+repeat ids, change them with every piece or leave them out; some send arguments as null or as an object; some cut a
+character into two surrogates. Every word of the model is kept. The time is linear in the length. A delta is a piece of
+the text or thought, which listeners get while the reply arrives.
 
 Source: OpenAI API reference, "Chat Completions", "Streaming", read 2026-11; recorded traffic of many servers.
 """
@@ -101,9 +100,9 @@ class Gathered:
         return deltas
 
     def words(self, message: dict[str, Any]) -> list[Delta]:
-        """Add the thought, the content and the refusal of a message or a piece, in this order.
+        """Add the words of a message or a piece, and return them as deltas.
 
-        Return them as deltas.
+        The order is thought, content, refusal.
         """
         deltas: list[Delta] = []
         if thought := message.get("reasoning_content") or message.get("reasoning"):
@@ -123,7 +122,7 @@ class Gathered:
         """Return the reply with all pieces that came.
 
         Args:
-            keep: whether the entries of the run shall contain the bytes of the reply.
+            keep: whether Gesta shall store the bytes of the reply.
         """
         if self._held:
             self._flush()

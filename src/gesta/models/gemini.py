@@ -104,7 +104,7 @@ class GeminiDialect(Struct, frozen=True):
     def encode(self, message: Message) -> bytes:
         """Return one message as a block, which is one JSON object.
 
-        A system message becomes a user's message with a tag.
+        A system message becomes a user's message whose text is inside a `<system>` tag.
         """
         if message.role == "tool":
             return RESULT + compact(self._result(message)) + SEAM
@@ -117,7 +117,7 @@ class GeminiDialect(Struct, frozen=True):
         return compact({"role": role, "parts": parts or _text(EMPTY)})
 
     def envelope(self, header: RequestHeaderContent) -> Envelope:
-        """Return the request body without its contents: the settings, tools and instructions that `header` states."""
+        """Return the request body without the messages: the settings, tools and instructions from `header`."""
         meta = header.meta or {}
         own = meta.get("settings")
         members, config = _sorted(self.settings, own if isinstance(own, dict) else {})
@@ -166,10 +166,7 @@ class GeminiDialect(Struct, frozen=True):
         return [*_text(message.text), *notes, *[self._call(call) for call in message.calls]]
 
     def _signed(self, parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Return the parts.
-
-        If the model demands a signature and the first call has none, that call gets a placeholder.
-        """
+        """Return the parts. If the model demands a signature, a first call without one gets a placeholder."""
         place = next((place for place, part in enumerate(parts) if "functionCall" in part), None)
         if place is not None and self.recent and not parts[place].get("thoughtSignature"):
             parts[place] = parts[place] | {"thoughtSignature": UNSIGNED}

@@ -23,7 +23,7 @@ NAMES = {str: "string", int: "integer", float: "number", bool: "boolean", type(N
 
 
 def arguments(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of a tool's arguments in a form that Gemini accepts: the schema of an object."""
+    """Return the schema of a tool's arguments in a form that Gemini accepts. It always describes an object."""
     made: dict[str, Any] = adapted(_rooted(schema))
     return made if made.get("type") == "object" else {"type": "object"} | made | {"type": "object"}
 

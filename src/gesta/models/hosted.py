@@ -105,7 +105,7 @@ def dialect(provider: Provider, model: str, settings: dict[str, Any] | None = No
 
 
 def unsent(address: str, *, stream: bool = True) -> HttpModel:
-    """Return the model of an address for showing its requests, not for sending. No key is needed. Raises BadAddress."""
+    """Return a model to show requests that are never sent. No key is needed. Raises BadAddress."""
     provider, name = locate(address)
     return HttpModel(dialect(provider, name, stream=stream), provider)
 
@@ -114,8 +114,8 @@ def recorded(name: str, encoder: str, *, stream: bool = True) -> HttpModel:
     """Return a model that builds recorded requests again, to show what was sent. No key is needed.
 
     Args:
-        name: `provider:model`, as the recorded request header (the entry that states the model) holds it.
-        encoder: name and version of the encoding, as the recorded blocks hold it, such as `chat-completions/1`.
+        name: the model's name from the record, such as `openai:gpt-4o`.
+        encoder: name and version of the encoding from the record, such as `chat-completions/1`.
 
     Raises:
         BadAddress: no request format has that encoder.

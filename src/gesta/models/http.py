@@ -61,7 +61,7 @@ class Dialect(Protocol):
         """Return one message as a block: the bytes that represent it in the body of every request."""
 
     def envelope(self, header: RequestHeaderContent) -> Envelope:
-        """Return the body without its blocks: the settings, tools and instructions that the entry `header` states."""
+        """Return the request body without the messages: the settings, tools and instructions from `header`."""
 
     def parser(self) -> Parser:
         """Return a new parser, which reads one reply."""
@@ -155,7 +155,7 @@ class HttpModel:
         return self.dialect.encode(message)
 
     def envelope(self, header: RequestHeaderContent) -> Envelope:
-        """Return the body without its blocks: the settings, tools and instructions that the entry `header` states."""
+        """Return the request body without the messages: the settings, tools and instructions from `header`."""
         return self.dialect.envelope(header)
 
     def parser(self) -> Parser:
@@ -163,7 +163,7 @@ class HttpModel:
         return self.dialect.parser()
 
     def within(self, bounds: Bounds) -> "HttpModel":
-        """Return a copy of this model that has other bounds."""
+        """Return a copy of this model with other bounds (limits of time and size)."""
         key, headers, clock = self._key, self._headers, self._clock
         return HttpModel(self.dialect, self.provider, key=key, headers=headers, bounds=bounds, clock=clock)
 
@@ -256,12 +256,11 @@ class HttpModel:
         return self._clients[loop][0]
 
     def _found_key(self) -> str:
-        """Return the key passed to the model, or else the key in the environment variable; `""` if there is neither."""
         key = self._key if isinstance(self._key, str) else self.provider.key()[1]
         return key.strip()
 
     def _sendable(self, key: str) -> str | None:
-        """Check a key, and return it; `None` for an empty key. The key joins the known secrets, which are never shown.
+        """Return a key that an HTTP header can hold; `None` for an empty key. Later texts never show the key.
 
         Raises NoKey if the provider needs a key, and AgentError for characters that an HTTP header cannot hold.
         """

@@ -24,15 +24,15 @@ MARK = b"[DONE]"
 class Incoming(ABC):
     """Base class of the parsers of replies. One object parses one reply.
 
-    The joined deltas are the text of all complete events. A reply that is one JSON value has no deltas. The last event
-    may lack the empty line after it; then it is part of the reply, but makes no delta.
+    A reply that is one JSON value has no deltas. In a stream, the last event may lack the empty line after it. Such an
+    event is part of the reply, but makes no delta.
     """
 
     def __init__(self) -> None:
         self.whole: list[bytes] | None = None
         """Pieces of a reply that is not a stream."""
         self.first = b""
-        """The first bytes of a stream, at most `FIRST`, however it was cut."""
+        """The first bytes of a stream, at most `FIRST`."""
         self.marked = False
         """Whether the server's mark for the end of the stream came."""
         self._events: Events | None = None

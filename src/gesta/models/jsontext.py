@@ -16,7 +16,7 @@ ENCODER = msgspec.json.Encoder()
 DECODER = msgspec.json.Decoder()
 SURROGATE = re.compile("[\ud800-\udfff]")
 DEPTH = 100
-"""Greatest nesting that is written of a value which cannot be encoded directly. Deeper levels become `…`."""
+"""Greatest depth to which a value is written if the JSON encoder refuses it. Deeper levels become `…`."""
 
 
 def clean(text: str) -> str:
@@ -75,7 +75,7 @@ def read(data: bytes) -> Any:
 
 
 def read_all(texts: Sequence[bytes]) -> list[Any]:
-    """Return the values of several JSON texts, in their order. Ordinary texts are decoded in one pass.
+    """Return the values of several JSON texts, in their order.
 
     Raises:
         ValueError: one of the texts cannot be read.
@@ -88,7 +88,7 @@ def read_all(texts: Sequence[bytes]) -> list[Any]:
 
 
 def _plain(value: Any, above: tuple[int, ...]) -> Any:
-    """Return a copy of a value that consists of dict, list, str, int, float, bool and `None` only.
+    """Return a copy of a value, made only of dict, list, str, int, float, bool and `None`.
 
     Args:
         above: ids of the objects that contain the value, to find cycles. A cycle becomes `…`.

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 SPOKEN = ("text", "summary", "data", "signature")
-"""Members of a piece of reasoning whose text a stream sends in several pieces, which are joined."""
+"""Members of a reasoning item that a stream sends in several pieces. The pieces are joined."""
 
 
 class Kept:
@@ -53,7 +53,7 @@ class Kept:
 def put_back(block: dict[str, Any], native: Any) -> None:
     """Add the kept members to a message of a later request.
 
-    If the message has another number of calls than the reply had, nothing is added.
+    Nothing is added if the message and the reply have different numbers of calls.
 
     Args:
         block: the message as a dict, which is changed. Members that it has already are kept.
@@ -109,10 +109,6 @@ class _Text:
 
 
 def _joined(known: Any, found: str) -> _Text:
-    """Return the text so far with one more piece at its end.
-
-    If the value so far is not a text, return only the piece.
-    """
     if isinstance(known, _Text):
         known.parts.append(found)
         return known

@@ -12,5 +12,8 @@ def data_url(part: Part) -> str:
 
 
 def note(part: Part) -> str:
-    """Return a text to send in place of an image or file: `[image 'a.bmp', image/bmp: it cannot be shown here]`."""
+    """Return a text to send in place of an image or file that the provider cannot read.
+
+    For example, the text is `[image 'a.bmp', image/bmp: it cannot be shown here]`.
+    """
     return part_text(part, ": it cannot be shown here")

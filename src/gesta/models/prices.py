@@ -45,7 +45,9 @@ class Listed:
             raise MissingExtra("A budget in US dollars", self.library, "prices")
 
     def usd(self, usage: dict[str, Any]) -> float | None:
-        """Return the price of a usage in US dollars. Return `None` for a model or usage that the list does not know.
+        """Return the price in US dollars of the tokens that one request used.
+
+        Return `None` if the list does not know the model or cannot read the usage.
 
         Args:
             usage: numbers of tokens, as the provider sent them.
@@ -60,7 +62,7 @@ class Listed:
         return None
 
     def _counted(self, usage: dict[str, Any]) -> Iterator[Any]:
-        """Yield a usage as objects of genai-prices, one for each provider's format in which the usage can be read.
+        """Yield the usage as `Usage` objects of genai-prices: one for each format in which it can be read.
 
         The last object holds only the numbers of input and output tokens.
         """

@@ -50,8 +50,8 @@ class Provider(Struct, frozen=True):
     proxy: str | None = None
     """Address of the proxy; by default the proxy of the variables HTTPS_PROXY, ALL_PROXY and NO_PROXY."""
     keeps: tuple[str, ...] = ()
-    """Members of a Chat Completions reply that the provider wants back with the reply's tool calls, such as
-    reasoning."""
+    """Members of a Chat Completions reply, such as reasoning, which later requests must send back with its tool
+    calls."""
 
     def key(self) -> tuple[str | None, str]:
         """Return the environment variable that holds the key, and the key.
@@ -64,9 +64,9 @@ class Provider(Struct, frozen=True):
         return self.key_variable, ""
 
     def in_force(self) -> "Provider":
-        """Return a copy of the provider with the address in the environment variable `url_variable`.
+        """Return a copy whose base address comes from the environment variable that `url_variable` names.
 
-        If the variable is not set, return the provider itself. Raises BadAddress.
+        If that variable is not set, return the provider itself. Raises BadAddress.
         """
         found = os.environ.get(self.url_variable, "").strip() if self.url_variable is not None else ""
         if not found:
@@ -221,7 +221,7 @@ def locate(address: str, base_url: str | None = None) -> tuple[Provider, str]:
 
 
 def _meant(address: str) -> str:
-    """Return a sentence that suggests what the user may have meant by an address without a known provider, or `""`."""
+    """Return the sentence "Did you mean …?" for an address without a known provider; `""` if no name is near."""
     name, slash, model = address.partition("/")
     if slash and name in PROVIDERS and model:
         return f" Did you mean {f'{name}:{model}'!r}?"

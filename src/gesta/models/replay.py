@@ -1,9 +1,8 @@
 """A model that repeats the recorded answers of a run: no key, no network, no cost.
 
 A run is the list of entries (events) of one conversation of an agent. If the bytes of a reply were recorded, the model
-sends them again. Otherwise the reply is made from its recorded entries: the completion (what the model generated), and
-the calls and thoughts that name it as their cause. The model has the recorded name, so requests have the same bodies,
-and a replayed run gets the same entries.
+sends them again. Otherwise the reply is made from its entries: a completion (the text that the model generated), and
+its calls and thoughts. Requests have the same bodies as before, so a replayed run gets the same entries.
 """
 
 import hashlib
@@ -99,7 +98,7 @@ def replay(source: Iterable[Any], *, strict: bool = False, name: str | None = No
 
 
 def recorded(entries: Iterable[Entry]) -> list[Recorded]:
-    """Return the answers of a run in order, each with its calls and thoughts.
+    """Return the recorded answers of a run in order, each with its calls and thoughts.
 
     A thought that is also in the text of the answer is left out.
 
@@ -193,9 +192,9 @@ def _seqs(entry: Entry) -> list[int]:
 
 
 def _owner(entry: Entry, answers: dict[int, Recorded]) -> int | None:
-    """Return the seq (number) of the completion (answer of a model) that caused an entry; `None` if none did.
+    """Return the seq (number) of the completion (answer of a model) that an entry belongs to; `None` if there is none.
 
-    For an entry without any causes, return the seq of the last completion before the entry.
+    An entry without causes belongs to the last completion before it.
     """
     named = [cause for cause in _seqs(entry) if cause in answers]
     if named:

@@ -82,7 +82,7 @@ class ResponsesDialect(Struct, frozen=True):
         return _written({"role": message.role, "content": content})
 
     def envelope(self, header: RequestHeaderContent) -> Envelope:
-        """Return the body without its items: the settings, tools and instructions that `header` states."""
+        """Return the request body without the messages: the settings, tools and instructions from `header`."""
         meta = header.meta or {}
         members: dict[str, Any] = {"model": self.model}
         if instructions := meta.get("instructions"):
@@ -203,7 +203,7 @@ def parameters(schema: Any) -> dict[str, Any]:
 
 
 def answer_format(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return the member of the body that asks for an answer that fits a schema.
+    """Return the member `text.format` of a request, which asks for an answer that fits a schema.
 
     If the API can enforce the schema, `strict` is set.
     """

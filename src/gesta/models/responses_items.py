@@ -86,7 +86,7 @@ class Said:
             self._keep(type, item if known else {}, kept)
 
     def _keep(self, type: str, item: dict[str, Any], kept: dict[str, Any], *, extra: str = "") -> None:
-        """Add an item to the items from which `again` makes the items of a later request.
+        """Add an item of the reply to `native`.
 
         Args:
             type: the type under which it is kept.
@@ -110,11 +110,10 @@ def thought_of(item: dict[str, Any]) -> str:
 
 
 def call_of(item: dict[str, Any], member: str) -> ReplyCall | None:
-    """Return the call that an item holds; `None` if it has no name, no arguments and no id.
+    """Return the tool call in an item; `None` if the item has no name, no arguments and no id.
 
     Args:
-        member: the member with the arguments. If it is `input`, which is free text, the text becomes an argument
-            `input`.
+        member: name of the member with the arguments. The free text of a member `input` becomes an argument `input`.
     """
     name, found, id = item.get("name"), item.get(member), item.get("call_id") or item.get("id")
     if isinstance(found, str):
@@ -134,7 +133,7 @@ def _texts(found: Any, *names: str) -> list[str]:
     """Return the texts of a list of parts, or of a single part. Empty texts are left out.
 
     Args:
-        names: members of a part that may hold its text. The first that does is used.
+        names: members of a part that may hold its text. The first member that is a text is used.
     """
     texts: list[str] = []
     for part in found if isinstance(found, list) else (found,):
@@ -146,7 +145,7 @@ def _texts(found: Any, *names: str) -> list[str]:
 
 
 def call_item(call: Call, kept: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Return the item that sends a tool call back.
+    """Return a tool call as an item for a later request.
 
     Args:
         kept: members of the original item to send along: `id` and `namespace`.
@@ -158,7 +157,7 @@ def call_item(call: Call, kept: dict[str, Any] | None = None) -> dict[str, Any]:
 
 
 def call_id(id: str | None) -> str:
-    """Return the id of a call. If the id is missing or refused by the provider, return an id made from a hash of it."""
+    """Return an id that the provider accepts for a call: the given id, or an id made from its hash."""
     if id is not None and ID.fullmatch(id):
         return id
     return "call_" + hashlib.sha256((id or "").encode("utf-8", "surrogatepass")).hexdigest()[:40]
@@ -212,7 +211,7 @@ def _reasoning(item: dict[str, Any], own: dict[str, str], *, stored: bool) -> li
 
 
 def _item(item: dict[str, Any], own: dict[str, str], left: Any) -> dict[str, Any] | None:
-    """Return an item other than reasoning in the form to send back; `None` if it must not be sent back.
+    """Return one item (not reasoning) in the form to send back; `None` if it must not be sent back.
 
     Args:
         own: the id to send, as `{"id": …}`; empty to send no id.

@@ -1,9 +1,9 @@
 """Parses a reply of OpenAI's Responses API, which is one JSON object or a stream of events about its items.
 
-At the end of a stream the API sends the whole response once more, and that closing response is used. If its `output` is
-empty, as from some servers, or does not begin with the words that listeners got, the events before it are used instead.
-The joined deltas (pieces for listeners) always are the beginning of the reply's text and thought: a piece that comes
-out of order is in the reply only. There is a blank line between messages of one reply, and between parts of a summary.
+A delta is a piece of text or thought that listeners get while the reply arrives. At the end of a stream the API sends
+the whole response once more: the closing response, which is normally used. If its `output` is empty or contradicts the
+deltas, the events before it are used instead. The joined deltas are always the beginning of the reply's text and
+thought. A blank line separates the messages of one reply, and the parts of a summary.
 
 Source: OpenAI API reference, "Responses", "Create" and "Streaming", read 2026-11; recorded traffic of OpenAI; empty
 `output`: open-webui/open-webui#27800, 2026-07-31; another id in every event: Copilot, vercel/ai#18548, 2026-08-06.
@@ -26,8 +26,8 @@ DELTAS: dict[str, tuple[str, str]] = {
     "response.function_call_arguments.delta": ("arguments", ""),
     "response.custom_tool_call_input.delta": ("input", ""),
 }
-"""For each event that holds a piece: the member of the item that the piece continues, and the member of the event with
-the number of the part."""
+"""For each type of event with a piece: the member of the item that the piece continues, and the member of the event
+that numbers the part."""
 DONE: dict[str, tuple[str, str, str]] = {
     "response.output_text.done": ("text", "content_index", "text"),
     "response.refusal.done": ("text", "content_index", "refusal"),
@@ -36,12 +36,12 @@ DONE: dict[str, tuple[str, str, str]] = {
     "response.function_call_arguments.done": ("arguments", "", "arguments"),
     "response.custom_tool_call_input.done": ("input", "", "input"),
 }
-"""For each event that holds a whole part: the member of the item that the part belongs to, the member of the event with
-the number of the part, and the member of the event with the part itself."""
+"""For each type of event with a whole part: the member of the item that the part belongs to, and two members of the
+event, the number of the part and the part itself."""
 ENDS = ("response.completed", "response.incomplete", "response.failed", "response.cancelled", "response.done")
 ENDED = ("completed", "incomplete")
 TYPES = {"text": "message", "summary": "reasoning", "content": "reasoning", **{CALLS[type]: type for type in CALLS}}
-"""The type of an item whose beginning was lost, by the member that its pieces continue."""
+"""For each kind of piece, the type of its item. It is used if the beginning of the item was lost."""
 
 
 class _Slot:
@@ -93,7 +93,7 @@ class _Voice:
         self._silent = False
 
     def say(self, place: tuple[int, int, int], text: str) -> list[Delta]:
-        """Return the next piece as deltas for listeners. After a piece out of order, always return an empty list.
+        """Return the next piece as deltas for listeners. Once a piece came out of order, return only empty lists.
 
         Args:
             place: number of the item and numbers of the part in it. Pieces must come in ascending order of these.
@@ -185,7 +185,7 @@ class ResponsesParser(Incoming):
         return self._event(event, name.decode("utf-8", "replace"))
 
     def check_end(self) -> None:
-        """Raise ModelFault if the stream ended without a closing response, and without items followed by `[DONE]`."""
+        """Raise ModelFault if the stream ended early: without a closing response or `[DONE]` after an item."""
         if self._final is None and self._last.get("status") in ENDED:
             self._final = self._last
         if self._final is None and not (self.marked and self._slots):
@@ -294,7 +294,7 @@ class ResponsesParser(Incoming):
         return []
 
     def _slot(self, event: dict[str, Any], item: dict[str, Any], *, added: bool | None = None) -> _Slot:
-        """Return the item that an event is about: the one with the event's id, else with its index, else the last item.
+        """Return the item that an event belongs to, by the event's id or index, or else the last item.
 
         An item that is not known yet is added.
 

@@ -221,7 +221,7 @@ class Keyless(LocalModel):
         return self._dialect.encode(message)
 
     def envelope(self, header: RequestHeaderContent) -> Envelope:
-        """Return the body without its blocks: the settings, tools and instructions that the entry `header` states."""
+        """Return the request body without the messages: the settings, tools and instructions from `header`."""
         return self._dialect.envelope(header)
 
     def parser(self) -> Parser:
@@ -344,7 +344,9 @@ def deltas(answer: Reply) -> Iterator[Delta]:
 
 
 def finished(answer: Reply, name: str) -> Reply:
-    """Return the reply with what a provider would add: the model's name, a finish reason, and arguments for every call.
+    """Return the reply with the members that a provider would add, such as a model's name and a finish reason.
+
+    Missing arguments of calls become `{}`.
 
     Args:
         name: the model's name, which is used if the reply has none.

@@ -15,11 +15,11 @@ ELSEWHERE = f" Tools that the provider runs itself go into {SERVER_TOOLS!r}."
 
 
 def refuse_own(model: str, settings: dict[str, Any], own: Collection[str], more: str = "") -> None:
-    """Raise AgentError if the settings contain one of the names that Gesta writes itself.
+    """Raise AgentError if a setting has one of the names in `own`.
 
     Args:
         model: name of the model, for the error.
-        own: names of the members that Gesta writes itself.
+        own: names of the members of the request body that Gesta writes itself.
         more: a sentence to add to the error.
     """
     for name in own:

@@ -1,10 +1,9 @@
 """A prompt is the list of a run's blocks (encoded messages). New blocks are added, and no message is encoded twice.
 
-An entry is one stored fact of a run; its seq is its number there. The same entries always give the same blocks, whether
-they are added one by one or all at once when a run is resumed. A segment (the entries from one request to the next)
-ends at each `request` entry, and a finished block never changes. The digest of the body is updated with each block, so
-a request costs only what is new. A `compaction` removes blocks; the next request then lists all remaining blocks. A
-*place* is the index of a block.
+An entry is one stored fact of a run; its seq is its number there. The same entries always give the same blocks, also
+when a run is resumed. A segment is the entries from one `request` entry to the next. A finished block never changes.
+The digest of the body is updated with each block, so a request costs only what is new. A `compaction` entry removes
+blocks from the requests after it. A *place* is the index of a block.
 """
 
 import hashlib
@@ -37,9 +36,10 @@ SHOWN = frozenset(
 
 
 def way(formatter: Formatter[Any], model: Model) -> str:
-    """Return a name for a way to make blocks from entries: the names of the formatter, the encoder and the model.
+    """Return a name for the combination of formatter, encoder and model that makes blocks from entries.
 
-    The model is included because only the model that made native items (such as signed reasoning) gets them back.
+    The model is part of the name because only the model that made native items (such as signed reasoning) gets them
+    back.
     """
     return f"{formatter.name}+{native_by(model)}"
 
@@ -50,7 +50,7 @@ NOTHING = "(All earlier messages were left out. Go on.)"
 
 
 class Shown(Struct, frozen=True, gc=False):
-    """What is known about one block of a prompt: its message's role, the entries it was made from, the calls in it."""
+    """Facts about one block of a prompt: the role of its message, its calls, and the entries that it was made from."""
 
     role: Role
     sources: tuple[int, ...]
@@ -223,7 +223,7 @@ def references(request: RequestContent) -> list[tuple[int, ...]]:
 def prompt_at(
     entries: Sequence[Entry], seq: int, formatter: Formatter[Any], model: Model, *, compacted: bool = True
 ) -> Prompt:
-    """Make the prompt of a recorded request again, from the entries before the request, and return it.
+    """Return the prompt of a recorded request, made again from the entries before the request.
 
     Args:
         seq: seq of the request.
@@ -240,10 +240,9 @@ def prompt_at(
 def rebuild(
     entries: Sequence[Entry], seq: int, formatter: Formatter[Any], model: Model, *, compacted: bool = True
 ) -> Request:
-    """Make a recorded request again from the entries before it, and return the new request; see `prompt_at`.
+    """Return a recorded request, made again from the entries before it; see `prompt_at`.
 
-    If the digest of the new request differs from the recorded digest, then the formatter or the model is not the one
-    that made the recorded request.
+    Compare its digest with the recorded digest. If they differ, another formatter or model made the recorded request.
     """
     header = header_of(entries, seq)
     return prompt_at(entries, seq, formatter, model, compacted=compacted).request(header, model.envelope(header), 0)

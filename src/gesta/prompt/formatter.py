@@ -27,7 +27,7 @@ class Reader(Protocol):
         """Add the next piece of the reply's text, and return the words that may be sent to listeners now."""
 
     def close(self, reply: Reply) -> Reply:
-        """Return a copy of the reply that has the thought, calls and text which were found in its text. Never raises.
+        """Return a copy of the reply with its text divided into thought, calls and answer. Never raises.
 
         A call that cannot be read gets its own text as arguments, and an error that tells the model what is wrong.
         """
@@ -65,7 +65,7 @@ DECIMAL_BITS = 14_000
 
 
 def numbers_in_hex(value: Any) -> Any:
-    """Return a value in which integers with too many digits for Python to write in decimal are hexadecimal texts."""
+    """Return a copy of a value in which `hex` texts replace the integers that Python refuses to write in decimal."""
     match value:
         case int() if value.bit_length() > DECIMAL_BITS:
             return hex(value)
@@ -94,9 +94,9 @@ def observation_text(value: Any) -> str:
 
 
 def given_text(value: Any) -> str:
-    """Return a program's value as text for a person: the `content` of a document, any other value like a tool's result.
+    """Return a program's value as text for a person. Never raises.
 
-    Never raises.
+    If the value is a dict with a text `content`, return that text. Any other value is written like a tool's result.
     """
     content = value.get("content") if isinstance(value, dict) else None
     return content if isinstance(content, str) else observation_text(value)

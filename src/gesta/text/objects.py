@@ -1,10 +1,10 @@
 """Finds the JSON objects in a text in one pass, whatever text is around them.
 
-A brace starts an object only if the next characters look like a member of one: a quote, a word and a colon, or the
-closing brace. So sets, templates and most code in prose are skipped. Objects inside an object are not reported by
-themselves. Line ends inside strings are accepted, and so are Python's quotes and constants, because models write them.
-An object that cannot be read is reported with a problem in place of a value. Objects inside such an object are ignored:
-acting on a part of what the model meant is worse than asking it again. The time is linear in the length of the text.
+A brace starts an object only if the next characters look like a member: a quote, a word and a colon, or the closing
+brace. So most code in prose is skipped. Objects inside an object are not reported by themselves. Line ends inside
+strings are accepted, and so are Python's quotes and constants, because models write them. An object that cannot be read
+is reported with a problem in place of a value. The objects inside it are ignored, because acting on half of what the
+model meant is worse than asking again. The time is linear in the length of the text.
 """
 
 import json
@@ -30,8 +30,8 @@ TRAILING = {
     ("Expecting property name enclosed in double quotes", "}"): "Illegal trailing comma before end of object",
     ("Expecting value", "]"): "Illegal trailing comma before end of array",
 }
-"""For messages of the decoder before Python 3.13, the message of later versions about the same trailing comma. The
-key is the old message and the character that it points at."""
+"""New messages of Python's JSON decoder for a trailing comma. The key is the message before Python 3.13, and the
+character that it points at."""
 UNCLOSED = "it is not closed"
 DEEP = "it is nested too deeply"
 LONG = "a number in it has too many digits"
@@ -72,9 +72,7 @@ def objects(text: str) -> list[TextObject]:
 
 
 def _piece(text: str, start: int) -> TextObject:
-    """Return the object that begins at the opening brace with index `start`.
-
-    An object that cannot be read is returned with a problem in place of a value.
+    """Return the object that begins at the opening brace with index `start`; with a problem if it cannot be read.
 
     Cost: linear in the length of the object, even if it cannot be read.
     """

@@ -95,7 +95,7 @@ class Secrets:
             self.add(what, unquote(value))
 
     def add_environment(self, environment: Mapping[str, str]) -> None:
-        """Add as secrets the values of variables with names that match `VARIABLE`, and passwords in addresses."""
+        """Add the secrets in environment variables: values whose names match `VARIABLE`, and passwords in addresses."""
         for name, value in environment.items():
             if VARIABLE.search(name) is not None and not worded(value):
                 self.add(name, value)
@@ -132,7 +132,7 @@ class Secrets:
         return self.text(text)
 
     def address(self, address: str) -> str:
-        """Return an address without its secrets, even if it is malformed. They become known secrets of the process."""
+        """Return an address without its secrets, even if it is malformed. The secrets become known to this object."""
         self.add_address(address)
         start = r"([\w+.-]+://[^/@:]*)" if "://" in address else "([^@:]*)"
         return self.message(re.sub(rf"\A{start}:.*@", r"\1:***@", address, flags=re.DOTALL))

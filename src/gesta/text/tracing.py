@@ -56,5 +56,10 @@ def trace_id(run: str, turn: int) -> str:
 
 
 def span_id(run: str, seq: int) -> str:
-    """Return the id (16 hex digits) of the trace span for the span of a run whose first entry has this seq."""
+    """Return the id of a trace span, 16 hex digits.
+
+    Args:
+        run: id of the run.
+        seq: number of the entry that began the span in the run.
+    """
     return hashlib.sha256(f"gesta span {run}.{seq}".encode()).hexdigest()[:16]

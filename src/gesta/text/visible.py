@@ -1,9 +1,8 @@
 """Makes every character of a text visible to a person, even if it is invisible or looks like another character.
 
 `visible` writes a mark such as `<U+202E>` in place of a character that is invisible, controls a terminal, or reverses
-text. The same holds for a character that only looks like an ordinary letter or digit: a letter of another script inside
-a word, a mathematical or full-width letter, and each letter of a script if all letters of that script in the text look
-Latin. `remarks` describes these characters in words.
+text. It also marks a character that only looks like an ordinary letter or digit, such as a Cyrillic letter in a Latin
+word or a mathematical letter. `remarks` describes these characters in words.
 """
 
 import json
@@ -58,7 +57,7 @@ def visible_value(value: Any) -> Any:
 
 
 def remarks(value: Any) -> list[str]:
-    """Return warnings about the characters in a value's texts, without repetitions, for a person who has to decide."""
+    """Return warnings about strange characters in a value, for a person who has to decide. No warning is repeated."""
     found: dict[str, None] = {}
     for text in _texts(value):
         for word in _words(text):

@@ -86,7 +86,11 @@ async def explain_from(state: State, run: str, seq: int | None, read_run: ReadRu
 
 
 async def all_nodes(record: Record, run: str | None = None) -> tuple[tuple[Node, ...], State]:
-    """Return the nodes of a run (of all runs for `None`), with sources in other runs, and the state of all entries."""
+    """Return the nodes of a run with their sources in other runs, and the state of all entries.
+
+    Args:
+        run: id of the run; `None` for all runs.
+    """
     state = State()
     for each in [run] if run is not None else [row.run for row in await record.store.runs()]:
         fold(Lineage(), await record.read(each), state)

@@ -116,7 +116,7 @@ class Known(Struct, frozen=True):
 
 
 def drawn(found: Explanation, texts: Texts | None = None) -> tuple[Drawn, ...]:
-    """Return the passages that the last node of an explanation repeats from its sources, in the order of its text.
+    """Return the passages of an explained answer that repeat its sources, in the order of the answer's text.
 
     Args:
         texts: the words of nodes of earlier explanations. The words of the nodes of this explanation are added.
@@ -135,11 +135,11 @@ def drawn(found: Explanation, texts: Texts | None = None) -> tuple[Drawn, ...]:
 
 
 def narrowed(found: Explanation, passages: Sequence[Drawn]) -> set[str]:
-    """Return the ids of the nodes that show which content an answer repeats, and how the answer was made.
+    """Return the ids of the nodes to show in a short explanation of an answer.
 
-    These nodes are the answer, its questions and the instructions. If the answer was taken from a model reply that says
-    more, the reply is included too. The sources of the passages with their calls are also included, and the decisions
-    of people in the answer's own turn.
+    These are the answer, its questions, the instructions, the sources of the repeated passages, and the calls that led
+    to them. The model reply that the answer was taken from is also included, and so are decisions in the answer's own
+    turn.
 
     Args:
         passages: what `drawn` returned for the explanation.
@@ -280,7 +280,9 @@ def _tells(run: list[Word], held: Counter[str], *, alone: bool) -> bool:
 
 
 def _nearest(runs: Iterable[Drawn], own: set[str]) -> Iterator[Drawn]:
-    """Yield passages that overlap no longer passage. Of equally long ones, yield the first and those from `own` nodes.
+    """Yield the passages, but leave out each passage that overlaps a longer one.
+
+    Of overlapping passages of equal length, yield the first, and those from the nodes in `own`.
 
     Args:
         runs: passages of the answer that were found in its sources.

@@ -1,11 +1,10 @@
 """Explains answers: the recorded causes of an answer show what it was made from, back to the question.
 
 The seq of an entry is its number in its run. A cause is an entry that another entry was made from. `explain` follows
-causes from an entry to all entries that were in its prompts. Only some entries are shown as nodes, such as Question,
-Analysis (a model reply), ToolUse, Observation (a tool result) and Conclusion (an answer); entries between two nodes,
-such as requests and attempts, are left out. The table in `gesta.lineage` says how each kind of entry is shown.
-`unexplained` finds entries that have no such explanation. A request header is an entry with the model, instructions and
-tools of requests. Causes that an importer inferred, and answers without a question, are counted separately.
+causes from an entry to all entries that were in its prompts. Some of these entries are shown as nodes, such as a
+Question, an Analysis (a model reply), an Observation (a tool result) and a Conclusion (an answer). The table in
+`gesta.lineage` says how each kind of entry is shown. `unexplained` finds entries that have no such explanation. A
+request header is an entry with the model, instructions and tools of requests.
 """
 
 from collections.abc import Iterable, Iterator
@@ -69,7 +68,7 @@ class Unexplained(Struct, frozen=True):
 
 
 class State(Struct):
-    """What is known from the entries of some runs that were read."""
+    """The state of `Lineage`: the entries that were read, and what each was made from."""
 
     origins: dict[str, Origin] = field(default_factory=dict)
     """For each run, what each of its entries was made from."""
@@ -146,7 +145,11 @@ def explanation(state: State, target: Key) -> Explanation:
 
 
 def nodes_of(state: State, run: str | None = None) -> tuple[tuple[Node, ...], tuple[Key, ...]]:
-    """Return the nodes of a run (`None` for all runs) with their sources, and causes in runs that were not read."""
+    """Return two tuples: the nodes of a run with their sources, and the causes in runs that were not read.
+
+    Args:
+        run: id of the run; `None` for all runs.
+    """
     own = [key for key in state.entries if run in (None, key[0])]
     wanted = _closure(state, own, max((seq for _, seq in own), default=0) + 1)
     return _nodes(state, list(_ordered(state, wanted))), _elsewhere(state, wanted)
@@ -292,7 +295,8 @@ Plain = (
     | kinds.BudgetContent
     | kinds.ArtifactContent
 )
-"""Contents whose words are in a field of an ordinary name. mypy asks for each new kind here, or in `_text`."""
+"""Contents whose text is in a field such as `value`; see `_plain`. mypy reports a new kind that is missing here and in
+`_text`."""
 
 
 def _text(state: State, entry: Entry) -> str:
@@ -335,7 +339,7 @@ def _text(state: State, entry: Entry) -> str:
 
 
 def _plain(content: Plain) -> str:
-    """Return the text of a content: of its output, value, result, summary or state, or else its name."""
+    """Return the text of a content's output, value, result, summary or state, or else the content's name."""
     named = (getattr(content, name, None) for name in ("output", "value", "tool_result", "summary", "state"))
     return observation_text(next((each for each in named if each is not None), getattr(content, "name", "")))
 
@@ -371,10 +375,7 @@ def summary_text(content: kinds.CompactionContent) -> str:
 
 
 def _status(content: kinds.Content) -> str | None:
-    """Return what was not ordinary about an entry, in one word; `None` if nothing was.
-
-    The word is the outcome of a tool call, the verdict of a person or a hook, or the reason why a turn ended.
-    """
+    """Return the outcome, verdict or reason of an entry; `None` if there is none, or if all went well."""
     names = ("outcome", "verdict", "reason", "status")
     said = next((each for name in names if (each := getattr(content, name, None))), None)
     return None if said in ("ok", "success", "answered") else said

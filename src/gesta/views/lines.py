@@ -160,7 +160,7 @@ def line(entry: Entry, known: Mapping[int, Entry]) -> Line:
 
 
 def fell(line: Line, death: Death) -> Line:
-    """Return a copy of the line about a dead process, with a text about the calls that ran then and with their seqs."""
+    """Return a copy of the line about a dead process, with the calls that were running."""
     return replace(line, text=died(death), calls=death.calls)
 
 
@@ -307,7 +307,7 @@ def _records(text: str) -> Any:
 
 
 ENDED = frozenset({"limit", "budget"})
-"""Reasons of an end whose error says by itself what was reached."""
+"""Reasons why a turn ended for which the error's message is shown without the error's type."""
 RESULTS = {
     "denied": "It was denied, and did not run.",
     "interrupted": "It had not begun when the turn was interrupted.",

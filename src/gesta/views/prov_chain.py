@@ -1,11 +1,10 @@
 """Arranges derivations so that TrustGraph's explain client reads each session to its end, and each node once.
 
-That client starts at a question and follows `prov:wasDerivedFrom` backwards, to Analysis, Observation, Decomposition,
-Finding, Plan and StepResult nodes, and on from those. Conclusion and Synthesis end a path. The client goes fifty steps
-deep, asks for at most twenty nodes that derive from a node, and shows a node once for each path to it. So in a session
-each of these nodes may derive directly from only one other (the chain). The node's other sources are attached to an
-extra entity, `/further`, from which the node derives too. All statements are true: they are on record, or follow from
-the record.
+That client starts at a question and follows `prov:wasDerivedFrom` backwards, from node to node. It goes fifty steps
+deep, and asks for at most twenty nodes that derive from a node. Conclusion and Synthesis nodes end a path. The client
+shows a node once for each path to it. So within a session, each node derives directly from only one other node (the
+chain). Its other sources are attached to an extra entity, `/further`, from which the node derives too. All statements
+are on record, or follow from the record.
 """
 
 from collections import Counter
@@ -18,8 +17,7 @@ FOLLOWED = frozenset({"Analysis", "ToolUse", "Observation", "Decomposition", "Fi
 ENDS = frozenset({"Conclusion", "Synthesis"})
 """Types of nodes that end a path of the client."""
 DEEP, CHAINED, BESIDE = 49, 11, 7
-"""Greatest depth of the chain, greatest number of chain nodes that derive from one node, and the same for other nodes.
-"""
+"""Greatest depth of the chain; greatest numbers of chain nodes and of other nodes that derive from one node."""
 Link = tuple[str, str]
 """Name of an entity, and name of an entity that it derives from."""
 

@@ -145,7 +145,7 @@ def literal(value: Any) -> Term:
 
 
 def document_iri(hit: kinds.Hit) -> str:
-    """Return the IRI of a passage: its own if it has one, else an IRI made from its document, page and chunk."""
+    """Return the IRI of a passage: the passage's own IRI, or else an IRI made from its document, page and chunk."""
     return way_to(hit)[-1][1]
 
 

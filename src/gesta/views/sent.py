@@ -41,7 +41,7 @@ class Encoding(NamedTuple):
 
 
 class Asked(Struct, Generic[M], frozen=True, kw_only=True):
-    """Describes which request to build again, and how."""
+    """A description of the request to build again."""
 
     seq: int
     """Seq of the request. If no request is on record, the seq that the next request would have."""
@@ -68,7 +68,7 @@ class Sent(Struct, Generic[M], frozen=True, kw_only=True):
     messages: Mapping[Made, Message]
     """The messages that the blocks of the request were encoded from."""
     lost: Mapping[str, int]
-    """How much content of earlier entries this form of the request cannot show, counted by kind of loss."""
+    """Number of losses by kind, such as `thought`: content of earlier entries that this request cannot show."""
     known: bool
     """Whether the body has the recorded digest, so that it is what was sent."""
 
@@ -125,7 +125,8 @@ def request_of(entries: Sequence[Entry], seq: int | None, *, anew: bool = False)
 def earlier(entries: Sequence[Entry], seq: int) -> int | None:
     """Return the seq of the request before the request `seq`; `None` if there is none.
 
-    If the request `seq` is not on record, return the seq of the request that the last completion before `seq` answers.
+    An imported run has replies without a recorded request. If `seq` itself is no recorded request, return the seq of
+    the last such reply before `seq`.
     """
     asked = {entry.seq for entry in entries if entry.kind is Kind.Request}
     if seq not in asked:

@@ -127,7 +127,7 @@ def _pairs(before: Sent[Model], was: range, one: Sent[Model], now: range) -> dic
 
 
 def _changed(before: Sent[Model] | None, one: Sent[Model]) -> list[str]:
-    """Return the names of the parts that differ from the request before and precede its messages, such as the tools.
+    """Return the names of the parts before the messages, such as the tools, that differ from the earlier request.
 
     If one of these parts differs, the provider's cache of the earlier request cannot be used.
     """

@@ -1,7 +1,8 @@
 """Writes sentences about a call or a turn: attempts, faults, resolutions, questions to people and their answers.
 
-An entry is one recorded fact of a run; its seq is its number there. A hook is a function of the agent that checks
-something. The functions return fields of a line as a dict; see `lines.Line`.
+An entry is one recorded fact of a run; its seq is its number there. A fault is an entry about a failure, and a
+resolution settles whether a call happened. A hook is a function of the agent that checks something. A line is the text
+that a page shows for one entry. Functions that return a dict return fields of a line; see `lines.Line`.
 """
 
 from collections.abc import Mapping

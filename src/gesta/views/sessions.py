@@ -3,8 +3,7 @@
 A run is the recorded conversation or task of one agent. A child run was started by another run; a root run was not. A
 turn is one message to an agent and all the work up to its answer. The status of a session (`stands`) follows from the
 last turns of its root runs. If one of these turns waits, the session is `waiting`; else, if one is open, it is `open`.
-Otherwise it has the reason of the turn that ended last. Entries written after a run's last turn do not change the
-status. `gesta runs` uses the same turn.
+Otherwise it has the reason of the turn that ended last.
 """
 
 from datetime import datetime

@@ -23,7 +23,8 @@ from gesta.model.usage import tokens
 from gesta.store import Store
 
 CALLED = re.compile(r"#\d+$")
-"""Matches what follows the agent's name in the name of a child run that a tool call started."""
+"""Matches the end of the name of a child run that a tool call started: `#` and the seq of the call. The agent's name
+comes before it."""
 By = Literal["day", "agent", "model", "tool"]
 KINDS = ("request-header", "request", "chat-completion", "fault", "budget", "tool-call", "attempt", "tool-result")
 FAILED = frozenset({"error", "denied", "interrupted", "unknown"})
@@ -127,7 +128,7 @@ class Call(Struct):
 
 
 class Standing(Struct):
-    """What is known of one run from its rows that were read so far, such as calls without a result."""
+    """The state of one run after the rows read so far, such as its calls without a result."""
 
     base: "Standing | None" = None
     """For a fork: the state of its base, which wrote the entries up to the seq `shared`."""
@@ -154,7 +155,7 @@ UNKNOWN = "unknown"
 
 
 class Stats:
-    """Adds up rows, which must come in the order of the record, into counts for each group; see `stats`."""
+    """Counts rows for each group, such as each day; see `stats`. Rows must be added in the order of the record."""
 
     def __init__(
         self,
@@ -216,7 +217,10 @@ class Stats:
         return found
 
     def _of(self, row: Row, model: str) -> list[Numbers]:
-        """Return the counts to which an entry about a model, such as a reply, is added; none if groups are tools."""
+        """Return a list with the counts to change for an entry about a model, such as a reply.
+
+        The list is empty if groups are tools.
+        """
         names = {"day": row.at[:10], "agent": self._agents.get(row.run, UNKNOWN), "model": model}
         return [self.groups.setdefault(names[self.by], Numbers())] if self.by in names else []
 

@@ -26,7 +26,7 @@ from gesta.kinds import BeginContent
 from gesta.store import BlobRow
 
 FORMAT = 1
-"""Version of the format of the lines; each entry has a version of its own besides."""
+"""Version of the format of the lines. Each entry has its own version too."""
 HEADLESS = 'the first line is not {"gesta": 1, "record": …}'
 
 

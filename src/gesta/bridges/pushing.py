@@ -1,12 +1,11 @@
 """Copies a record into another, row by row as it is stored: ids, seqs, digests, salts and the order stay the same.
 
 While a run is copied, its lease (the right to write it) is held in both records. Entries that the target already has
-are compared by digest and not copied again, so a second push completes an interrupted one. A new run in the target is a
-mirror: it takes no turn until it is moved. A move first commits in the source that the run is continued elsewhere, then
-copies it, and then makes the mirror an ordinary run. So at most one record takes turns at any time, and a second move
-completes an interrupted one. Only a move takes waiting letters (messages in the inbox of a run) along. A letter is
-removed from the source after it is in the target, which remembers its key, so no letter is lost or arrives twice. A
-fork is a run that shares its first entries with another run, its base.
+are compared by digest and not copied again, so a second push completes an interrupted one. A copied run is a mirror in
+the target: it takes no turn there. A move makes the mirror an ordinary run, after the source has recorded that the run
+continues elsewhere. So at most one record takes turns at any time. A letter is a message that waits in the inbox of a
+run. Only a move takes letters along; no letter is lost or arrives twice. A fork is a run that shares its first entries
+with another run, its base.
 """
 
 import os

@@ -2,6 +2,8 @@
 
 async with gesta.open("shop.gesta") as record, tracing(record, "http://127.0.0.1:4318"):
     ...
+
+A span is a step of a run with its start and end, in OpenTelemetry's form.
 """
 
 import os

@@ -23,8 +23,7 @@ from gesta.model.usage import tokens
 from gesta.store import Store
 
 CALLED = re.compile(r"#\d+$")
-"""Matches the end of the name of a child run that a tool call started: `#` and the seq of the call. The agent's name
-comes before it."""
+"""Matches the end of a child run's name, after the agent's name: `#` and the seq of the call that started it."""
 By = Literal["day", "agent", "model", "tool"]
 KINDS = ("request-header", "request", "chat-completion", "fault", "budget", "tool-call", "attempt", "tool-result")
 FAILED = frozenset({"error", "denied", "interrupted", "unknown"})
@@ -217,10 +216,7 @@ class Stats:
         return found
 
     def _of(self, row: Row, model: str) -> list[Numbers]:
-        """Return a list with the counts to change for an entry about a model, such as a reply.
-
-        The list is empty if groups are tools.
-        """
+        """Return a list with the counts to change for an entry about a model; an empty list if groups are tools."""
         names = {"day": row.at[:10], "agent": self._agents.get(row.run, UNKNOWN), "model": model}
         return [self.groups.setdefault(names[self.by], Numbers())] if self.by in names else []
 

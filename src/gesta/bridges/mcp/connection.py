@@ -155,11 +155,10 @@ class Connection:
 
     @asynccontextmanager
     async def lane(self, link: Link) -> AsyncIterator[None]:
-        """Return a context manager in whose block a call may be made at the server.
+        """Wait until a call may be made at the server. The block makes the call.
 
-        In this block, calls run one at a time if the server's requests do not say which call they belong to. A call
-        also waits until the calls that were begun before the server first made such a request have ended, or are held
-        open.
+        Usually there is no wait. But once the server has made a request that may belong to several calls, calls are
+        made one at a time.
         """
         if not self._alone or link.modern:
             yield

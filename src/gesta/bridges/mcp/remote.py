@@ -77,7 +77,7 @@ class RemoteTool:
             return await self._rounds(flight, context, state)
 
     async def _rounds(self, flight: Flight, context: Context, state: Mapping[str, Any]) -> Any:
-        """Return the value of a tool, after a call that is repeated with answers while the server returns questions."""
+        """Make a call, repeat it with answers while the server returns questions, and return the tool's value."""
         flight.exchange.asked.update(state.get("asked", {}))
         flight.exchange.people = state.get("people", 0)
         self._check_opened(state, context)

@@ -1,4 +1,4 @@
-"""Reads a record from a stored place on, and sends its spans until the receiver has accepted them.
+"""Reads a record from a stored place onwards, and sends its spans until the receiver has accepted them.
 
 Memory holds only the open turns and one batch of spans: while a receiver does not answer, the record is not read
 further. Only one exporter at a time sends a record to an endpoint. To ensure this, the exporter holds a lease (a lock

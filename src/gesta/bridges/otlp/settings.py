@@ -42,7 +42,7 @@ class TracingError(GestaError):
 
 
 class Settings(Struct, frozen=True, kw_only=True):
-    """The addresses to which spans and metrics are sent, and the choice of the spans to send."""
+    """The settings of an exporter: where to send spans and metrics, and which spans to send."""
 
     endpoint: str
     """Base address of the receiver, such as `http://127.0.0.1:4318`; `/v1/traces` or `/v1/metrics` is added to it."""

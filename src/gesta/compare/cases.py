@@ -128,7 +128,7 @@ async def accepted(case: Case, agent: Agent) -> Case:
 
 
 def _kept(before: Sequence[Entry], after: Sequence[Entry]) -> list[Entry]:
-    """Return the new entries, but the old entry wherever the two do not differ. So fewer lines of the file change."""
+    """Return the new entries, but keep the old entry where the two are equal. So fewer lines of the file change."""
     pairs = zip(before, after, strict=True)
     return [new if difference(old, new) is not None else old for old, new in pairs]
 

@@ -273,14 +273,14 @@ def _together(entries: Sequence[Entry], at: int) -> int:
 
 
 def _end_of_reply(entries: Sequence[Entry], at: int) -> int:
-    """Return the seq of the last entry of the model's reply that entry `at` is part of; `at` itself outside a reply."""
+    """Return the seq of the last entry of a model's reply, if entry `at` is part of the reply; else `at`."""
     while 0 < at < len(entries) and entries[at].kind in REPLY and entries[at - 1].kind in (*REPLY, Kind.ChatCompletion):
         at += 1
     return at
 
 
 def _set(content: dict[str, Any], change: Change) -> None:
-    """Replace a value in a content, which is changed in place.
+    """Replace one value in the content of an entry, in place.
 
     Raises AgentError if the path does not lead to a value.
     """

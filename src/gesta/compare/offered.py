@@ -122,8 +122,8 @@ class Offered:
     def _present(self) -> dict[str, dict[str, Any]]:
         """Return the rules of each tool that servers offered in the next request, by the tool's name.
 
-        The next request header states these rules. Entries about open calls decide if they show other rules, because a
-        server can change its tools in between.
+        The next request header states these rules. If the entries about open calls show other rules, these are
+        returned, because a server can change its tools in between.
         """
         at, recorded = self._stage.written, self._stage.recorded
         before = max((seq for seq in self._headers if seq <= at), default=0)
@@ -228,7 +228,7 @@ def offered_names(entries: Iterable[Entry]) -> list[str]:
 
 
 def _shown(about: Sequence[Content], call: Open) -> dict[str, Any] | None:
-    """Return the rules of a tool that the next entries about the tool's calls imply.
+    """Return the rules of a tool that follow from the next entries about the tool's calls.
 
     Returns `None` if these entries show that the tool was not offered then.
     """

@@ -42,7 +42,7 @@ SAID = frozenset({Kind.Fault, Kind.Signal, Kind.Approval, Kind.Answer, Kind.Reso
 
 
 def by_tool(entry: Entry) -> int | None:
-    """Return the seq of the attempt in which a tool returned this result; `None` for any other entry."""
+    """Return the seq of the attempt that a tool's result belongs to; `None` if the entry is no result of a tool."""
     content = entry.content
     if not isinstance(content, ToolResultContent) or content.outcome not in ("ok", "error"):
         return None
@@ -51,7 +51,7 @@ def by_tool(entry: Entry) -> int | None:
 
 
 def by_letter(entries: Sequence[Entry], entry: Entry) -> bool:
-    """Return whether an entry arrived as a letter, which the process that wrote the run copied from the inbox."""
+    """Return whether an entry arrived in the run's inbox as a letter."""
     content = entry.content
     if isinstance(content, ToolResultContent):
         alone = entry.causes == (content.call,)
@@ -115,7 +115,10 @@ def opens(entries: Sequence[Entry], entry: Entry) -> bool:
 
 
 def _uncaused(entries: Sequence[Entry], entry: Entry) -> bool:
-    """Return whether an entry directly in a turn has no causes and no annotations. `False` for the turn's message."""
+    """Return whether an entry is directly in a turn, and has no causes and no annotations.
+
+    Returns `False` for the message that opened the turn.
+    """
     direct = begins_turn(entries[entry.span - 1]) and not opens(entries, entry)
     return direct and not entry.causes and not entry.annotations
 
@@ -140,10 +143,10 @@ def _in_turn(entries: Sequence[Entry], entry: Entry) -> bool:
 
 
 def _while_tried(entries: Sequence[Entry], entry: Entry) -> bool:
-    """Return whether a tool wrote this entry while the tool ran. The causes of the entry show this.
+    """Return whether a running tool wrote this entry.
 
-    The first cause is then the attempt of the tool, or an `edge` entry (a task for another agent) whose own first cause
-    is that attempt.
+    Then the first cause of the entry is the attempt of the tool, or an `edge` entry (a task for another agent) whose
+    own first cause is that attempt.
     """
     own = [cause for cause in entry.causes if isinstance(cause, int)]
     first = entries[own[0] - 1] if own else None

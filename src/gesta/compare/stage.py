@@ -79,7 +79,7 @@ class Stage:
 
     @property
     def info(self) -> Info:
-        """The id of the recorded run's record, with the address `replay`."""
+        """The id of the record that contains the replayed run, and the address `replay`."""
         return Info(self.opened.record, "replay", utc_text(self.recorded[0].at))
 
     @property
@@ -299,10 +299,10 @@ class Stage:
         return entry.content
 
     def called(self, attempt: int) -> list[tuple[str, str, str]]:
-        """Return the agents that a tool called in an attempt, each as name, task and part.
+        """Return the name, the task and the part of each agent that a tool called in an attempt.
 
-        The part is the last piece of the child run's name, which the tool chose; it is empty if that piece is only a
-        number.
+        The part is the last piece of the child run's name. It is empty if the piece is only a number, which no tool
+        chose.
         """
         found = []
         for edge in self.recorded:
@@ -313,11 +313,11 @@ class Stage:
         return found
 
     def coming(self) -> Content | None:
-        """Return the content of the next recorded entry that was not written again yet; `None` at the end."""
+        """Return the content of the recorded entry that the replay has to write next; `None` at the end."""
         return self.recorded[self.written].content if self.written < len(self.recorded) else None
 
     def settled(self, attempt: int) -> Any:
-        """Return what a tool's `reconcile` function answered about an attempt.
+        """Return the recorded answer of a tool's `reconcile` function about an attempt.
 
         Raises WriteFailed if the next recorded entry is not such an answer.
         """

@@ -21,7 +21,7 @@ P = ParamSpec("P")
 
 
 def killed_after(function: Callable[P, Any]) -> Callable[P, Any]:
-    """Return a wrapper that calls a function, and kills the process before the function's result is returned."""
+    """Return a function that calls `function` and then kills this process, before a result is returned."""
 
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> Any:
         function(*args, **kwargs)

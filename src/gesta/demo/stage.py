@@ -88,7 +88,7 @@ class Stage:
 
     @property
     def resume(self) -> str:
-        """The command that resumes the run that was written last."""
+        """The shell command by which a person can continue the run that was written last."""
         words = [AGENT, *map(shlex.quote, self.choices.live)]
         return f"{program()} resume last {' '.join(words)}{self.choices.named}"
 

@@ -34,7 +34,7 @@ class Voice:
 
     @contextmanager
     def muted(self, *, when: bool = True) -> Iterator[None]:
-        """Print no notes, no facts and no words of a person inside the `with` block.
+        """Print no notes, no facts, and no words of customer and agent inside the `with` block.
 
         Args:
             when: with `False`, everything is printed as usual.

@@ -33,12 +33,12 @@ def no_tables(*_: Any) -> list[tuple[Any, ...]]:
 
 
 def no_subprocess(*_: Any, **__: Any) -> "subprocess.Popen[Any]":
-    """Raise GestaError: `Context.popen` is only for a tool that Gesta calls."""
+    """Raise GestaError: `Context.popen` can be used only in a call of a tool."""
     raise GestaError("context.popen starts a subprocess of an attempt; there is none here. Use subprocess.Popen.")
 
 
 async def no_part(*_: Any) -> "ChildOutcome":
-    """Raise GestaError: `Context.call_as` is only for a tool that Gesta calls."""
+    """Raise GestaError: `Context.call_as` can be used only in a call of a tool."""
     raise GestaError("context.call_as calls an agent from a tool call; there is none here.")
 
 
@@ -74,7 +74,7 @@ class ChildOutcome(Protocol):
 
     @property
     def reason(self) -> Reason | Literal["waiting"]:
-        """Why the turn ended, or `waiting`."""
+        """Why the agent's turn ended; `waiting` if it waits and has not ended."""
 
     @property
     def answer(self) -> str | None:

@@ -77,7 +77,7 @@ class Output(Struct, Generic[T], frozen=True, eq=False):
 
     @property
     def wrapped(self) -> bool:
-        """Whether the model writes the answer as the member `value` of an object, as the type is not a JSON object."""
+        """Whether the answer is the member `value` of a JSON object, because the type itself is no JSON object."""
         assert self.taker is not None
         return self.schema is self.taker.args_schema
 

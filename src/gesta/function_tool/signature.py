@@ -102,7 +102,7 @@ def _hidden(hint: Any, hide: type) -> Any:
 
 
 def _needed(arg: Any) -> bool:
-    """Return whether `Shop` in `Context[Shop]` (the argument `arg`) requires deps: whether it does not allow `None`."""
+    """Return whether the type argument of a `Context` requires deps, as `Shop` does and `Shop | None` does not."""
     return not isinstance(arg, TypeVar) and not {arg, *get_args(arg)} & {Any, object, None, NoneType}
 
 

@@ -30,8 +30,7 @@ class OpenSource(Protocol):
         The same objects are returned as long as the tools do not change.
 
         Args:
-            source: the source as the agent describes it. Several descriptions with one open source may choose different
-                tools.
+            source: the description of the source. Two descriptions with one open source may choose different tools.
             agent: the agent that has the source.
             again: whether the turn already has tools of the source. The turn then keeps these tools if the source
                 cannot be reached.

@@ -222,7 +222,7 @@ class Tool(Struct, Generic[F], frozen=True, kw_only=True, eq=False, dict=True):
         return found
 
     def _unknown(self, args: Mapping[str, Any]) -> list[str]:
-        """Return an error for each member, at any depth of an argument, that its type does not have."""
+        """Return an error for each unknown member inside the arguments, at any depth."""
         known = {"properties": self._properties}
         try:
             return list(islice(unknown_members(args, known, self.args_schema.get("$defs", {}), "$"), MOST))
@@ -365,7 +365,7 @@ def _cut(text: str) -> str:
 
 
 def _problems(exc: Exception, name: str, schema: dict[str, Any]) -> list[str]:
-    """Return the errors about one argument, each with its path."""
+    """Return the errors about one argument that an exception contains, each with the path of the wrong value."""
     where = str(exc).rpartition(" - at `")[2].removesuffix("`")
     if isinstance(exc.__cause__, _Foreign):
         return [f"{text} - at `{where}{path}`" for text, path in exc.__cause__.args[0]]
@@ -376,7 +376,7 @@ def _problems(exc: Exception, name: str, schema: dict[str, Any]) -> list[str]:
 
 
 def _allowed(node: dict[str, Any], path: list[str], parts: dict[str, Any]) -> list[Any]:
-    """Return the values that a schema lists for a path; an empty list if it lists none."""
+    """Return the values that `enum` lists in a schema for the value at a path; an empty list without `enum`."""
     node = parts.get(node.get("$ref", "").removeprefix("#/$defs/"), node)
     found = [value for option in node.get("anyOf", ()) for value in _allowed(option, path, parts)]
     if not path:

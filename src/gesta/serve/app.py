@@ -36,7 +36,7 @@ def app(record: Source, agents: Sequence[Agent], access: Access | None = None, *
             another one needs an opened record.
         agents: the agents, which must have different names.
         access: the rules of access; by default everybody on this machine may send requests.
-        work: whether this server also continues turns that were left open, answered or resumed, as `gesta work` does.
+        work: whether this server also continues unfinished turns, as the command `gesta work` does.
 
     Raises:
         AgentError: there is no agent, or two agents have the same name.
@@ -86,7 +86,7 @@ def assembled(
 
 
 def crossing(access: Access) -> list[Middleware]:
-    """Return the CORS middleware that lets web pages of `access.origins` send requests; empty without origins."""
+    """Return the CORS middleware that lets web pages of `access.origins` send requests; an empty list without any."""
     if not access.origins:
         return []
     allowed = Middleware(

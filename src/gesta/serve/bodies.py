@@ -127,9 +127,11 @@ async def read(request: Request, form: type[Body]) -> Body:
 
 
 def near(said: str, form: type[msgspec.Struct]) -> str:
-    """Return a hint for an error about an unknown member: the most similar known member, and all known members.
+    """Return a hint for a body with an unknown member: the most similar known member, and all known members.
 
-    For any other error, return an empty text.
+    Args:
+        said: text of the error. If the error is about something else, the hint is empty.
+        form: type of the body.
     """
     if "unknown field" not in said:
         return ""

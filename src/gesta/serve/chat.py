@@ -36,13 +36,13 @@ ANY_OBJECT: dict[str, Any] = {"type": "object"}
 
 
 async def models(_request: Request, service: Service) -> Response:
-    """List the agents as models."""
+    """List the agents, in the form in which OpenAI's API lists models."""
     listed = [{"id": name, "object": "model", "created": 0, "owned_by": "gesta"} for name in service.agents]
     return answered({"object": "list", "data": listed})
 
 
 async def completions(request: Request, service: Service) -> Response:
-    """Answer a conversation with the agent that `model` names.
+    """Run the agent that `model` names on a conversation, and return its answer.
 
     The recorded session that contains the conversation so far is continued. If the body has a member `session`, the
     session of that name is continued instead.
@@ -257,7 +257,7 @@ def said_of(outcome: Outcome) -> str:
 
 
 def usage(outcome: Outcome) -> dict[str, Any]:
-    """Return the token counts of a turn in OpenAI's form."""
+    """Return the token counts of a turn as the member `usage` of OpenAI's API."""
     total = outcome.tokens_in + outcome.tokens_out
     return {
         "prompt_tokens": outcome.tokens_in,

@@ -82,7 +82,11 @@ class Conversations:
     async def _fitting(
         self, session: str, agent: Agent, asked: Asked, key: str | None, *, retried: bool
     ) -> Place | None:
-        """Return the session and key for a request; `None` if the session has another conversation or is in use."""
+        """Return the session and the message's key, if the session fits a request; else `None`.
+
+        A session fits if it has the messages of the request and is not in use. A repeated request fits the session that
+        it used before.
+        """
         run = await self._run(session, agent)
         if run is None:
             return None
@@ -121,7 +125,7 @@ class Conversations:
 
         Args:
             base: name of the session without its number.
-            key: key of the new message, also in the `Place`, by which a repeated request is recognized.
+            key: key of the new message, by which a repeated request is recognized.
             there: number of sessions that exist with this `base`.
         """
         while True:
@@ -139,7 +143,7 @@ class Conversations:
 
 
 def spoken(entries: Iterable[Entry]) -> list[tuple[str, str]]:
-    """Return role and text of each message between persons and the agent in a run.
+    """Return the conversation in a run's entries: the role (`user` or `assistant`) and the text of each message.
 
     Successive texts of one role are joined.
     """
@@ -160,7 +164,7 @@ def spoken(entries: Iterable[Entry]) -> list[tuple[str, str]]:
 
 
 def alike(said: Iterable[tuple[str, str]], shown: Iterable[tuple[str, str]]) -> bool:
-    """Return whether the conversation that a client sends (`shown`) is the conversation on record (`said`).
+    """Return whether a conversation that a client sends (`shown`) is the recorded conversation (`said`).
 
     An answer in `shown` need only end with the recorded answer, because the client may show earlier text of the model
     before it. A text that begins with `WAITS` matches any recorded answer or none.

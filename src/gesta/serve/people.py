@@ -78,6 +78,6 @@ async def found(request: Request, service: Service) -> str:
 
 
 def _heard(service: Service, run: str, receipt: Receipt) -> Response:
-    """Continue the run in the background. Return the response that says that the person's answer was received."""
+    """Continue the run in the background, and return the response to a person's decision or answer."""
     service.go_on(receipt.root)
     return answered({"run": run, "new": not receipt.again}, 202)

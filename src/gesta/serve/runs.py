@@ -114,7 +114,7 @@ async def run_events(request: Request, service: Service) -> Response:
 
 
 async def session_events(request: Request, service: Service) -> Response:
-    """Stream the events of a session, as for a run. The session need not have begun yet."""
+    """Stream the events of a session, with the same parameters as for a run. The session need not have begun yet."""
     return _events(request, service, request.path_params["session"])
 
 

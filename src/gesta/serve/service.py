@@ -105,7 +105,7 @@ class Service:
                 self._record.close()
 
     def go_on(self, run: str) -> None:
-        """Continue a run in the background, after a person answered it. The runs that called it continue, too."""
+        """Continue a run in the background, after a person's answer was recorded. Runs that called it continue, too."""
         self.record.start(partial(self._go_on, run))
 
     async def _go_on(self, run: str) -> None:

@@ -1,9 +1,9 @@
-"""The requests that the pages make about one run, asked in advance for a copy that opens without a server.
+"""Asks the viewer for everything that the pages show about one run, for a copy that opens without a server.
 
-A run is a list of entries, and a seq is the number of an entry in its run. The lines, files and explanations of a run
-are not here: `folder` asks for them itself. Each generator yields pairs: the address of a request, relative to the
-address of the run, and the bytes of the answer. Long answers are requested in several parts, as the browser requests
-them. If the viewer refuses a request, its answer is `null`.
+A run is a list of entries, and a seq is the number of an entry in its run. Each generator yields pairs: the address of
+a request, relative to the address of the run, and the bytes of the answer. Long answers are requested in several parts,
+as the browser does. If the viewer refuses a request, its answer is `null`. The lines, files and explanations of a run
+are not here: `folder` asks for them itself.
 
 A form is the run as another system would log it. `said` is a function that sends one request to the viewer.
 """
@@ -30,14 +30,14 @@ Answers = AsyncIterator[tuple[str, bytes]]
 
 
 class Room(Struct):
-    """A count of the bytes of model requests that were copied so far, and of the requests that were left out."""
+    """A count of the copied bytes of model requests, and of the model requests that were left out."""
 
     taken: int = 0
     left_out: int = 0
 
 
 async def timeline(said: Said) -> Answers:
-    """Yield the timeline of a run, and the facts about the runs that it started."""
+    """Yield the answers about a run's timeline, and about the runs that it started."""
     yield "time", await _asked(said, "time")
     after, number = 0, 1
     while after < number:
@@ -50,7 +50,7 @@ async def timeline(said: Said) -> Answers:
 
 
 async def forms(said: Said) -> Answers:
-    """Yield a run in each form of another system: its table of rows, and the JSON lines that a person can save."""
+    """Yield the answers about a run in each form: the table of rows, and the JSON lines that a person can save."""
     for name in (*FORMS, WHY):
         after, total = 0, 1
         while after < total:
@@ -67,10 +67,11 @@ async def forms(said: Said) -> Answers:
 
 
 async def sent(said: Said, head: int, room: Room) -> Answers:
-    """Yield the requests that the run sent to its model: their list, and the newest ones in full while there is room.
+    """Yield the answers about the requests that a run sent to its model: their list, and the newest of them in full.
 
     Args:
         head: seq of the last entry. If the run has no request, `head` stands for the request that would be sent next.
+        room: counts the copied bytes. Once these are more than `SENT_BYTES`, earlier requests are left out.
     """
     seqs, total = list[int](), 1
     while len(seqs) < total:
@@ -94,7 +95,7 @@ async def sent(said: Said, head: int, room: Room) -> Answers:
 
 
 async def _whole(said: Said, seq: int, facts: dict[str, Any]) -> Answers:
-    """Yield the parts of one model request: header (model, tools), messages, body as text, and the bytes of the body.
+    """Yield the answers about one model request: its header, its messages, its body as text, and its body as bytes.
 
     Args:
         seq: seq of the request.

@@ -141,10 +141,10 @@ class Evidence:
         return {"check": msgspec.to_builtins(check) | known, "heads": sum(map(len, self.heads))}
 
     async def run(self, row: RunRow) -> dict[str, Any]:
-        """Check one run and return its flaws.
+        """Check one run, and return its flaws.
 
-        A run of more than `large` entries is not checked here. Instead, the flaws are returned that the last finished
-        check of the whole record found in this run. `checked` is false if no check of the whole record has finished.
+        A run of more than `large` entries is not checked, because that takes long. Its flaws come from the last check
+        of the whole record, and `checked` is false if there was no such check.
         """
         store, own = self._record.store, [head for each in self.heads for head in each if head.run == row.run]
         flaws, checked, last = list[Flaw](), row.head <= self.large, self._last()

@@ -273,7 +273,7 @@ def _json(value: Any) -> bytes:
 
 
 def _file(name: str, data: bytes) -> tuple[str, bytes]:
-    """Return the name and the text of a data file, in which nothing in the JSON can end the script early."""
+    """Return the name and the bytes of a data file. Its JSON is escaped, so that it cannot end the script early."""
     inside = json.dumps(data.decode(), ensure_ascii=False).replace("<", "\\u003c")
     inside = inside.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
     return f"data/{name}.js", f'gestaData("{name}", {inside});\n'.encode()

@@ -86,10 +86,7 @@ class FormPages:
         return made
 
     async def _shaped(self, row: RunRow, form: str) -> Form:
-        """Return a run in the form of another system.
-
-        A thread makes the table, so that other pages are answered meanwhile.
-        """
+        """Return the table of a run in the form of another system. It is made in a thread, because this takes long."""
         entries = await FORMS[form].entries(self.record, row)
         return await to_thread.run_sync(FORMS[form].form, entries)
 
@@ -137,7 +134,7 @@ class HasForms(Protocol):
 
     @property
     def forms(self) -> FormPages:
-        """The pages about the forms of runs."""
+        """The tables of runs in the forms of other systems."""
 
 
 class Asked:

@@ -1,8 +1,8 @@
 """The lineage of an answer as a picture: nodes (the entries it was made from), edges between them, and their places.
 
 A run is a list of entries; a turn is the work on one message. Each turn of a run is a group; the turns of a sub-agent
-are inside the turn that called it. A picture with more than `FOLDED` nodes has its groups folded into one card each,
-except the group of the answer, and long turns split into parts.
+are inside the turn that called it. In a picture with more than `FOLDED` nodes, long turns are split into parts, and
+each group except the answer's is folded into one card.
 """
 
 from bisect import bisect_right
@@ -150,7 +150,7 @@ def _instructions(shown: Sequence[Node]) -> dict[tuple[str, str], str]:
 
 
 def _grouped(shown: Sequence[Node], in_parts: bool, runs: dict[str, RunFacts]) -> list[Group]:  # noqa: FBT001
-    """Return one group for each turn with its nodes. With `in_parts`, a turn of more than `PART` nodes is split."""
+    """Return a group for each turn, with the turn's nodes. With `in_parts`, a long turn makes several groups."""
     turns = dict[tuple[str, int], list[Node]]()
     for node in sorted(shown, key=lambda each: each.type == "Instructions"):  # a run had them from its start
         starts = runs[node.run].turns
@@ -178,7 +178,12 @@ def _nested(
 ) -> tuple[list[Group], list[Group]]:
     """Put the turns of each sub-agent inside the turn that called it.
 
-    Returns two lists: the outermost groups, and the groups of every level. `ends` holds the two node ids of each edge.
+    Returns two lists: the outermost groups, and the groups of every level.
+
+    Args:
+        groups: the groups of all turns.
+        ends: the ids of the two nodes of each edge.
+        runs: facts about each run, by run id.
     """
     of = {node.id: group for group in groups for node in group.nodes}
     callers = defaultdict[str, list[Group]](list)
@@ -207,7 +212,7 @@ def _holds(group: Group, other: Group) -> bool:
 
 
 def _fold(groups: list[Group], tops: list[Group], target: Node, turned: Collection[str], *, fold: bool) -> None:
-    """Set which groups are folded: in a large graph, all but those around the answer.
+    """Set which groups are folded. With `fold`, these are all groups that do not contain the answer.
 
     A group in `turned` gets the opposite state, because a person clicked on it.
     """
@@ -219,7 +224,7 @@ def _fold(groups: list[Group], tops: list[Group], target: Node, turned: Collecti
 
 
 def _visible(tops: Iterable[Group]) -> dict[str, str]:
-    """Return for each node id the id of the card that shows it: its own, or the outermost folded group around it."""
+    """Return the id of the card that shows each node, by node id: its own id, or that of the folded group around it."""
     stands = dict[str, str]()
     for group in tops:
         if group.folded:
@@ -230,7 +235,7 @@ def _visible(tops: Iterable[Group]) -> dict[str, str]:
 
 
 def _box(group: Group) -> Box:
-    """Return the box of a group for the layout, with the boxes of its nodes and then of its inner groups inside."""
+    """Return the box of a group for the layout. It contains the boxes of its nodes and of its inner groups."""
     if group.folded:
         return Box(group.id, WIDTH, HEIGHT)
     nodes = [Box(node.id, WIDTH, HEIGHT) for node in group.nodes]

@@ -111,7 +111,7 @@ def _fill(box: Box, links: list[Link], ways: dict[str, list[Box]]) -> None:
 
 
 def _layer(boxes: list[Box], links: list[Link]) -> None:
-    """Put each box into the layer below the lowest box it is linked to from above.
+    """Set the layer of each box, which is below all boxes that are linked to it from above.
 
     Links that close a circle are ignored.
     """

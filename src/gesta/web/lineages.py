@@ -35,7 +35,7 @@ class Explained(Struct, frozen=True):
 
 
 class Lineages:
-    """Explains the entries of one record."""
+    """Makes the explanations of entries of one record, and keeps in memory what it has read for them."""
 
     def __init__(self, record: Record) -> None:
         self.record = record
@@ -50,7 +50,7 @@ class Lineages:
             NoRun: there is no such run.
             Refused: the run has no such entry.
 
-        Cost: all entries of the run the first time; then only new entries, and the words of the answer and its sources.
+        Cost: at first all entries of the run, and later only new entries.
         """
         run = (await self.record.find(run)).run
         async with self._lock:

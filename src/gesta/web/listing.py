@@ -120,7 +120,7 @@ class Listing:
             return page
 
     async def whole(self) -> RunIndex:
-        """Return the index, completed to the last entry. Cost: time for all entries that are not in the index yet."""
+        """Return the index of all runs, after adding all entries that it lacks. Cost: time for these entries."""
         await self.index.update()
         return self.index
 
@@ -148,7 +148,7 @@ class Listing:
     async def _hit(self, words: str, place: tuple[str, int] | None) -> dict[str, Any] | None:
         """Return the entry at `place`, in which the words were found, and the text around them; `None` without a place.
 
-        The text is split into parts, beginning with one before the first match: every second part is a match.
+        The text is split at the matches: the second, the fourth and each further even part is a match.
         """
         if place is None:
             return None

@@ -12,16 +12,16 @@ NUMBER = re.compile(r"\d{1,15}", re.ASCII)
 
 
 class Number(Convertor[int]):
-    """Reads numbers in the paths of addresses, and writes them there."""
+    """The form of numbers in the paths of addresses: 1 to 15 digits."""
 
     regex = "[0-9]{1,15}"
 
     def convert(self, value: str) -> int:
-        """Return the number that the path states."""
+        """Return the number that digits in a path state."""
         return int(value)
 
     def to_string(self, value: int) -> str:
-        """Return the part of a path that states a number."""
+        """Return a number as digits for a path."""
         return str(value)
 
 

@@ -90,6 +90,6 @@ def _imported(found: re.Match[str]) -> str:
 
 
 def _names(text: str) -> list[tuple[str, str]]:
-    """Return pairs for the names between the braces of an import or export: the name, and the name after `as`."""
+    """Return the names in the braces of an import or export, each as a pair: the name, and its new name after `as`."""
     found = [each.strip().partition(" as ") for each in text.split(",") if each.strip()]
     return [(old.strip(), (new or old).strip()) for old, _, new in found]

@@ -78,7 +78,12 @@ class SentPages:
         self._lock = Lock()
 
     async def requests(self, name: str, after: int, limit: int) -> dict[str, Any]:
-        """Return at most `limit` requests of a run after skipping `after` of them, and the number of all requests."""
+        """Return a part of the list of a run's requests, and the number of all its requests.
+
+        Args:
+            after: number of requests to skip.
+            limit: greatest number of requests to return.
+        """
         every = (await self._exchanges((await self.record.find(name)).run)).every
         return {"requests": every[after : after + limit], "total": len(every)}
 
@@ -96,7 +101,7 @@ class SentPages:
         return listed.exchanges
 
     async def request(self, name: str, wanted: Wanted) -> dict[str, Any]:
-        """Return the facts about one request, and its messages that the request before it did not have."""
+        """Return the facts about one request, and how its messages differ from those of the request before it."""
         run = (await self.record.find(name)).run
         made, every = await self.made(run, wanted), (await self._exchanges(run)).every
         seq, number = made.one.seq, len(made.one.request.blocks)
@@ -150,7 +155,12 @@ class SentPages:
         return {"tools": header.tools or [], "output": header.output, "meta": header.meta or {}}
 
     async def messages(self, name: str, wanted: Wanted, after: int, limit: int) -> list[dict[str, Any]]:
-        """Return at most `limit` messages of a request after skipping `after` of them, with long texts cut."""
+        """Return some messages of a request, with long texts cut.
+
+        Args:
+            after: number of messages to skip.
+            limit: greatest number of messages to return.
+        """
         one = (await self.made((await self.record.find(name)).run, wanted)).one
         return [_message(one, place) for place in range(len(one.request.blocks))[after : after + limit]]
 
@@ -184,7 +194,7 @@ class SentPages:
 
 
 def ways() -> dict[str, Any]:
-    """Return the names of the formatters, and the providers for each dialect (form of body) that can be chosen."""
+    """Return the choices on a page: the names of the formatters, and the providers for each dialect (form of body)."""
     dialects = [
         {"name": name, "providers": [each.name for each in PROVIDERS.values() if each.speaks == speaks]}
         for speaks, name in DIALECTS.items()
@@ -193,7 +203,7 @@ def ways() -> dict[str, Any]:
 
 
 def _made(entries: Sequence[Entry], wanted: Wanted) -> Made:
-    """Return a request, rebuilt from its entries and the entries before them.
+    """Return the request that `wanted` names, rebuilt from the entries of its run.
 
     If the request is not on record, or its own formatter or encoder is unknown here, `UNSAID` and `ENCODER` are used.
     Raises Refused if `wanted` names an unknown formatter or model.

@@ -38,7 +38,7 @@ CLOSED = (
 
 
 class Running:
-    """Counts the calls that are not answered yet."""
+    """A counter of the calls that are not answered yet. The server waits for them before it ends."""
 
     def __init__(self) -> None:
         self.none = anyio.Event()

@@ -46,7 +46,7 @@ class AgentTool(Struct, frozen=True):
 
 
 def agent_tools(agents: Sequence[Agent[Any]], texts: Mapping[str, str]) -> dict[str, AgentTool]:
-    """Return the tools for agents, by the names of the tools.
+    """Return a tool for each agent, by the name of the tool.
 
     Args:
         texts: descriptions by agent name, used in place of the first lines of the agents' instructions.

@@ -263,7 +263,7 @@ def _few(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def cut(value: Any, most: int) -> Any:
-    """Return a JSON value in which each text of more than `most` characters is cut and says how much was left out."""
+    """Return a JSON value with long texts cut to `most` characters. A cut text says how much was left out."""
     if isinstance(value, str) and len(value) > most:
         clean = SECRETS.text(value)
         return f"{clean[:most]}… ({len(clean) - most:,} characters left out)"

@@ -62,7 +62,7 @@ class Lines:
 
 @contextmanager
 def _input() -> Iterator[Lines]:
-    """Reserve standard input for MCP in this block. Tools and child processes read an empty input instead."""
+    """Yield the lines of standard input. Inside the block, tools and child processes read an empty input instead."""
     own = os.dup(STDIN)
     empty = os.open(os.devnull, os.O_RDONLY)
     os.dup2(empty, STDIN)
@@ -75,7 +75,7 @@ def _input() -> Iterator[Lines]:
 
 @contextmanager
 def _apart() -> Iterator[None]:
-    """Send printed text to standard error in this block, including text printed before that is still buffered."""
+    """Send text that is printed inside this block to standard error. Text that was already buffered goes there, too."""
     with redirect_stdout(sys.stderr):
         out = sys.__stdout__
         try:

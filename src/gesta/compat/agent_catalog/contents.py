@@ -282,7 +282,6 @@ def content_of(members: Any) -> BaseContent:
 
 
 def _dumped(value: Any) -> Any:
-    """Return a member's value. In a list, models become dicts."""
     if isinstance(value, list):
         return [one.model_dump() if isinstance(one, Model) else one for one in value]
     return value

@@ -187,7 +187,6 @@ class _Writer:
 
 
 def _text(data: bytes) -> str:
-    """Return bytes decoded as UTF-8; if that is impossible, return the Python `repr` of the bytes."""
     try:
         return data.decode()
     except UnicodeDecodeError:

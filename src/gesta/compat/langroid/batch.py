@@ -347,7 +347,7 @@ def agent_response_batch(
     *,
     name: str = "",
 ) -> list[Any]:
-    """Return what an agent's own methods answer to the items; see `Batch.agents`."""
+    """Return the answers of an agent's own methods, which handle its tools, to the items; see `Batch.agents`."""
     stop, responds = stop_on_first_result, agent.agent_response_async
     return run_batch_agent_method(
         agent, responds, items, input_map, output_map, sequential, stop, batch_size=batch_size, name=name

@@ -49,7 +49,7 @@ class ChatAgent(Agent):
                 self.config.user_message = message
 
     def llm_response(self, message: Said = None) -> ChatDocument | None:
-        """Return the model's answer to `message` or, if `message` is `None`, to the history; `None` without answer."""
+        """Return the model's answer to `message`; without a message, to the history. `None` if there is no answer."""
         return self.wait_for(lambda: self.llm_response_async(message), "llm_response_async")
 
     async def llm_response_async(self, message: Said = None) -> ChatDocument | None:

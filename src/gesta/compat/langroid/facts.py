@@ -28,7 +28,7 @@ AGAIN = "Correct every field named here and send the whole {name!r} message agai
 
 
 class Facts(Struct, frozen=True, kw_only=True):
-    """The facts about a class of tool messages."""
+    """What is known of one class of tool messages: its name, purpose, fields, defaults, schema and check."""
 
     name: str
     purpose: str
@@ -42,7 +42,7 @@ class Facts(Struct, frozen=True, kw_only=True):
 
 
 def settle_defaults(namespace: dict[str, Any]) -> None:
-    """Replace defaults that only pydantic allows, a `Field(...)` or a mutable value, by the default of a struct.
+    """Replace defaults that only pydantic allows, such as `Field(...)` or a list, by defaults that a struct allows.
 
     Args:
         namespace: the names in the body of the class, which are changed in place.
@@ -74,7 +74,7 @@ def _as_struct_field(name: str, stated: dict[str, Any], namespace: dict[str, Any
 
 
 def facts_of(cls: type) -> Facts:
-    """Return the facts about a class, kept after the first call. Raises BadTool if a field's type has no schema."""
+    """Return the facts about a class of tool messages. Raises BadTool if a field's type has no schema."""
     found = cls.__dict__.get("_facts")
     if not isinstance(found, Facts):
         found = _struct_facts(cls) if issubclass(cls, Struct) else _model_facts(cls)
@@ -160,7 +160,7 @@ def _model_facts(cls: Any) -> Facts:
 
 
 def _own(args: Mapping[str, Any], names: Any) -> dict[str, Any]:
-    """Return only the tool's own arguments: without `request`, `purpose` and a `recipient` that is no field.
+    """Return a call's arguments without `request`, `purpose`, and a `recipient` that is no field of the tool.
 
     If a model copied the form of the schema, the arguments are found in the member `properties`.
     """
@@ -180,7 +180,7 @@ def _pin(part: dict[str, Any]) -> None:
 
 
 def shaped(value: Any, type_: Any) -> Any:
-    """Return `value` if it has the type `type_`, else a value of that type made from it; `None` if that fails."""
+    """Return `value` as an instance of `type_`, converted if necessary; `None` if the conversion fails."""
     if fits(value, type_):
         return value
     if not isinstance(value, Mapping | list) or not (get_origin(type_) or isinstance(type_, type)):
@@ -194,7 +194,7 @@ def shaped(value: Any, type_: Any) -> Any:
 
 
 def fits(value: Any, type_: Any) -> bool:
-    """Return whether a value, with all elements in it, has a type. Nothing is converted: `True` is no number."""
+    """Return whether a value and all its elements have a type. Nothing is converted: `True` is no number."""
     origin, args = get_origin(type_), get_args(type_)
     if type_ is Any or type_ is object:
         return True

@@ -37,10 +37,10 @@ T = TypeVar("T")
 
 
 class Whole(Unasked):
-    """A stand-in for a model, whose `encode` returns each message as it is."""
+    """A stand-in for a model, with which a prompt consists of messages instead of encoded bytes."""
 
     def encode(self, message: Message) -> bytes:
-        """Return the message unchanged, so that a prompt built with this model is a list of messages."""
+        """Return the message unchanged."""
         return cast("bytes", message)
 
 
@@ -111,7 +111,10 @@ class Histories(Working):
         self.wait_for(lambda: self.clear_history_async(1), "clear_history_async")
 
     def clear_history(self, start: int = -2, end: int = -1) -> None:
-        """Hide messages `start` to `end` inclusive. Message 0 is never hidden. Negative numbers count from the end."""
+        """Hide messages `start` to `end`, inclusive. Negative numbers count from the end.
+
+        Message 0, the system message, is never hidden.
+        """
         self.wait_for(lambda: self.clear_history_async(start, end), "clear_history_async")
 
     async def clear_history_async(self, start: int = -2, end: int = -1) -> None:
@@ -218,7 +221,7 @@ class Histories(Working):
         return ToolForm.json_group_instructions().replace("{json_instructions}", told)
 
     def tool_instructions(self) -> str:
-        """Return the instructions that the usable tools themselves define."""
+        """Return the own `instructions` of the tools that the model may use, as one text."""
         usable = [cls for name, cls in self.llm_tools_map.items() if name in self.llm_tools_usable]
         told = [f"{facts_of(cls).name}: {cls.instructions()}" for cls in usable if cls.instructions()]
         return "\n".join(told)
@@ -230,7 +233,7 @@ class Histories(Working):
         return "\n\n".join(f"Assistant: {example}\nUser: Result from {name}" for example, name in pairs)
 
     def wait_for(self, work: Callable[[], Awaitable[T]], twin: str) -> T:
-        """Run asynchronous work in a new event loop, or in that of the current run, and return its result.
+        """Run asynchronous work in the current run's event loop, or else in a new one. Return its result.
 
         `twin` is the name of the asynchronous method that does the same, for the error message.
         """

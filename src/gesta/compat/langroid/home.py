@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 def _close(store: Store) -> None:
-    """Close the store of a record that a home opened, when the record is garbage-collected or the program ends."""
+    """Close a store. Called when its record is garbage-collected, or when the program ends."""
     drive(store.close())
 
 
@@ -91,7 +91,7 @@ class Home:
 
 
 async def kill_session(record: Record, session_id: str, task: str | None = None) -> None:
-    """Cancel the work that is going on in a session: in all its runs, or only in a task's run and child runs."""
+    """Cancel all open turns in a session, or only those of one task and of its child runs."""
     rows, ended = await record.store.runs(session_id), set[str]()
     for row in rows:  # a parent run comes before its child runs
         if task is not None and not (row.parent_run in ended or (row.parent_run is None and row.name == task)):

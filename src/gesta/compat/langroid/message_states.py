@@ -60,7 +60,10 @@ def _is_model(value: Any) -> bool:
 
 
 def _modelled(value: Any, place: str) -> Any:
-    """Return the pydantic model that has this JSON form; the JSON form itself if the class is not imported."""
+    """Return the pydantic model made from a JSON value. If its class is not imported, return the value.
+
+    `place` is the module and the name of the class.
+    """
     base = getattr(sys.modules.get("pydantic"), "BaseModel", None)
     cls = next((each for each in _loaded(base) if _place(each) == place), None) if base is not None else None
     made = None if cls is None else shaped(value, cls)

@@ -53,7 +53,7 @@ class Messages(Histories):
         files: Sequence[Part] = (),
         tainted: bool = False,
     ) -> ChatDocument:
-        """Return a new document from an entity. A document from a person is always tainted.
+        """Return a new document whose sender is `e`. A document from a person is always tainted.
 
         Args:
             content: a text. Any other value is stored in `content_any`, and also converted to text.
@@ -111,7 +111,7 @@ class Messages(Histories):
         return doc
 
     def from_ChatDocument(self, msg: ChatDocument, output_type: Any) -> Any:  # noqa: N802
-        """Return a value of a type found in a document; see the function of this name in `chat_document`."""
+        """Return a value of `output_type` that a document contains; see the same function in `chat_document`."""
         return from_ChatDocument(msg, output_type)
 
     def process_tool_results(
@@ -120,7 +120,7 @@ class Messages(Histories):
         id2result: Mapping[str, str] | None,
         tool_calls: Sequence[OpenAIToolCall] | None = None,
     ) -> tuple[str, dict[str, str] | None, str | None]:
-        """Pair tool results with their calls; see the function of this name in `chat_document`."""
+        """Pair tool results with their calls; see the same function in `chat_document`."""
         return process_tool_results(results, id2result, tool_calls)
 
     def get_tool_messages(self, msg: Said, all_tools: bool = False) -> list[ToolForm]:  # noqa: FBT001, FBT002

@@ -308,7 +308,7 @@ def together(results: Mapping[str, str]) -> str:
 
 
 def _handed(context: RunContext) -> dict[int, int]:
-    """Return the calls that the parent task left to this sub-task: by seq in this run, the seq in the parent's run."""
+    """Return the calls that the parent task left to this one: the seq here, with the seq in the parent's run."""
     opened = context.live.state.opened
     above = opened.parent_run if opened is not None else None
     calls = [each for each in context.done if isinstance(each.content, ToolCallContent)]

@@ -77,7 +77,6 @@ def _pass_on(doc: ChatDocument, before: ChatDocument | None) -> None:
 
 
 def _ask(doc: ChatDocument, text: str) -> None:
-    """Replace a response by a text that is addressed to the model."""
     doc.content, doc.tool_messages, doc.metadata.recipient = text, [], str(Entity.LLM)
     doc.metadata.source = UNSENT if text == TO_WHOM else ""
 

@@ -227,7 +227,7 @@ class Task(Steps, eq=False):
 
         Args:
             caller: the task that calls this task.
-            first: whether the caller has not called this task before in the caller's current turn.
+            first: whether this is the caller's first call of this task in its current turn.
         """
         task = self
 
@@ -358,7 +358,7 @@ class Task(Steps, eq=False):
     # the rest
 
     def all_tools(self) -> dict[str, type[ToolForm]]:
-        """Return, by tool name, the classes of all tool messages that documents of the task may contain."""
+        """Return the classes of all tool messages that documents of the task may contain, by tool name."""
         own = {facts_of(cls).name: cls for cls in TOOLS} | self.chat.llm_tools_map
         for sub in self.sub_tasks:
             own = sub.all_tools() | own

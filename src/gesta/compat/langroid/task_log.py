@@ -61,7 +61,7 @@ class Row(Struct, frozen=True, kw_only=True):
     """How many tasks are above the row's task."""
 
     def cells(self) -> dict[str, str]:
-        """Return the texts of the row by the names of their columns."""
+        """Return the row as a dict from the name of a column to its text."""
         own = {"mark": "*" if self.mark else "", "task": self.task, "responder": self.responder}
         return own | {name: getattr(self.fields, name) for name in self.fields.__struct_fields__}
 
@@ -70,7 +70,7 @@ COLUMNS = ("mark", "task", "responder", *LogFields.__struct_fields__)
 
 
 class State(Struct):
-    """The rows made so far for one run, and what must be remembered of its entries to make further rows."""
+    """The rows made so far for one run, and the facts about its entries that later rows need."""
 
     texts: frozenset[str | None]
     """Ids of the call entries that were parsed from a text."""
@@ -222,7 +222,7 @@ def _elsewhere(entry: Entry) -> set[Key]:
 
 
 def _edge(state: State, entry: Entry, content: kinds.EdgeContent) -> None:
-    """Mark the place for a sub-task's rows. The message that called the sub-task gets its name as recipient."""
+    """Mark the place of a sub-task's rows. The message that called the sub-task now names it as the recipient."""
     for row in _rows(state, entry):
         if content.dest and not row.fields.recipient:
             fields = replace(row.fields, recipient=content.dest[-1])

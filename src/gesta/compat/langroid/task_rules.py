@@ -224,7 +224,7 @@ class TaskRules(Struct, eq=False, metaclass=Spelled):
         return self.person
 
     def user_quit(self, result: ChatDocument) -> bool:
-        """Return whether a person ended the task. A quit word in quotes, or in the task's first message, does not."""
+        """Return whether a person ended the task. Quit words in quotes, or in the first message, do not count."""
         meta = result.metadata
         said = self.human_tried and meta.sender == Entity.USER
         quits = result.content in USER_QUIT_STRINGS or self._routing(result).done

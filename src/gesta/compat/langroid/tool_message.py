@@ -91,7 +91,7 @@ class ToolForm:
 
     @classmethod
     def calls_in(cls, text: str) -> list[tuple[dict[str, Any], int, int]]:
-        """Return the calls that a text contains in the class's own format, each with its start and end in the text."""
+        """Return the calls in a text that have the class's own format, such as XML, each with its start and end."""
         del text
         return []
 
@@ -165,7 +165,7 @@ class ToolForm:
 
     @classmethod
     def require_recipient(cls) -> "type[ToolForm]":
-        """Return a copy of the class whose messages must also name a recipient."""
+        """Return a copy of the class for which the model must also name a recipient."""
 
         class Addressed(cls):  # type: ignore[misc, valid-type]  # the base is known only at run time
             _addressed: ClassVar[bool] = True

@@ -40,7 +40,7 @@ IN_XML = "Write a call of each of these tools as XML, as shown; text may stand a
 
 
 class Described(Agent, frozen=True, kw_only=True):
-    """The immutable description of a chat agent: name, model, instructions and all its tools, usable or not."""
+    """The immutable description of a chat agent, with all its tools, also those that its model may not use."""
 
     usable: frozenset[str] = frozenset()
     written: dict[str, str] = msgspec.field(default_factory=dict)
@@ -53,7 +53,7 @@ class Described(Agent, frozen=True, kw_only=True):
     """Whether the model may, must or must not call a tool in the next request, in the provider's form."""
 
     def header(self) -> RequestHeaderContent:
-        """Return the request header: what all requests of the agent share, with the tools that the model may use."""
+        """Return the part that all requests of the agent share, with only the tools that the model may use."""
         header = super().header()
         tools = [tool for tool in header.tools or () if tool["name"] in self.usable]
         for tool in [tool for tool in tools if tool["name"] in self.strict]:
@@ -184,7 +184,7 @@ class Toolset:
             self.llm_tools_handled.add(name)
 
     def disable_message_handling(self, message_class: Classes = None) -> None:
-        """Disable the handling of tools by the agent."""
+        """Stop the agent from handling the tools of `message_class`; `None` means all tools."""
         self.llm_tools_handled -= {facts_of(as_tool_class(cls)).name for cls in self._classes(message_class)}
 
     def disable_message_use(self, message_class: Classes) -> None:
@@ -196,7 +196,7 @@ class Toolset:
         self.llm_tools_usable &= {facts_of(as_tool_class(message_class)).name}
 
     def own_tools(self) -> None:
-        """Copy the sets of tools and find the handlers again, so that a copied agent no longer changes the original."""
+        """Copy the sets of tools and the handlers, so that a copied agent no longer changes the original."""
         self.llm_tools_map, self._terse = dict(self.llm_tools_map), set(self._terse)
         self.llm_tools_usable, self.llm_tools_handled = set(self.llm_tools_usable), set(self.llm_tools_handled)
         self._handlers = {name: self._handler(self.llm_tools_map[name]) for name in self.llm_tools_handled}
@@ -267,7 +267,7 @@ class Toolset:
         return missing
 
     def _method(self, name: str) -> Callable[..., Any] | None:
-        """Return the agent's method `name` if the user's code defines it; `None` if only Gesta or no class does."""
+        """Return the agent's method `name` if the program defines it, else `None`."""
         own = next((vars(cls)[name] for cls in type(self).__mro__ if name in vars(cls)), None)
         if (own is None or getattr(own, "__module__", "").startswith(__package__)) and name not in vars(self):
             return None
@@ -275,7 +275,9 @@ class Toolset:
         return found if callable(found) else None
 
     def _fitted(self, function: Callable[..., Any], taken: int, told: Collection[str]) -> Handler:
-        """Return a function as a handler. Its further parameters receive the context, the agent, or the document.
+        """Return a handler that calls a function.
+
+        Besides the message, the function's parameters receive the context, the agent, or the document.
 
         Args:
             taken: 1 if the first parameter is the message, else 0.
@@ -316,7 +318,7 @@ class Toolset:
         return waiting if inspect.iscoroutinefunction(method) else call
 
     def _tool(self, cls: type[ToolForm], *, in_text: bool) -> Tool:
-        """Return the tool of a class. The tool is made again only if its handler or description has changed."""
+        """Return the `Tool` for a class. It is made again only if its handler or description has changed."""
         name = facts_of(cls).name
         word = cls._handler or name
         if name in self._handlers and {word, f"{word}_async"} & vars(self).keys():  # the program replaced the handler
@@ -380,18 +382,18 @@ def shortened(text: str, tokens: int) -> str:
 
 
 def effect_of_class(cls: type) -> Any:
-    """Return what tool messages of a class do to their task, such as ending the task; `None` for other messages."""
+    """Return the effect of a class's messages on their task, such as ending it; `None` if they have none."""
     return getattr(cls, "_effect", None)
 
 
 def _own(cls: type | None, words: Sequence[str]) -> list[str]:
-    """Return the names in `words` that the class defines as methods that handle its messages, such as `handle`."""
+    """Return the names in `words` that are handler methods of the class, such as `handle`."""
     found = {word: getattr(cls, word, None) for word in words}
     return [word for word, method in found.items() if callable(method) and method is not Steers.response]
 
 
 def _place(cls: type) -> tuple[str, str]:
-    """Return the module and name of a class, which stay the same if the class is made again or from a model."""
+    """Return the module and name of a class. They stay the same if the class is made again."""
     return cls.__module__, cls.__qualname__
 
 

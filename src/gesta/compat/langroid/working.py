@@ -72,7 +72,7 @@ def _is_xml(cls: type) -> bool:
 
 
 async def nobody(_verbs: Any, _text: str) -> str:
-    """Raise GestaError. An agent without a model has this function in place of the model loop, and cannot answer."""
+    """Raise GestaError. This is the program of an agent without a model, which cannot answer."""
     raise GestaError("This agent has no model. Write llm=... in its config.")
 
 

@@ -31,7 +31,7 @@ __all__ = [
 
 
 class LLMMessage(Message, frozen=True, kw_only=True):
-    """Gesta's message in a history, whose fields can also be read under Langroid's names."""
+    """A message of a history, with Langroid's names of the fields beside Gesta's."""
 
     content: str | None = None
     """The same as `text`."""
@@ -39,7 +39,7 @@ class LLMMessage(Message, frozen=True, kw_only=True):
     """The same as `call_id`."""
 
     def __post_init__(self) -> None:
-        """Make `content` equal to `text`, and `tool_call_id` equal to `call_id`, whichever of each pair was passed."""
+        """Set both names of a field, such as `text` and `content`, to the value that was passed for one of them."""
         for own, theirs in (("text", "content"), ("call_id", "tool_call_id")):
             value = getattr(self, theirs) or getattr(self, own)
             msgspec.structs.force_setattr(self, own, value)

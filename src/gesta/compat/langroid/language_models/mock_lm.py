@@ -30,7 +30,10 @@ class Free:
 
 
 class MockLMConfig(LLMConfig, kw_only=True):
-    """A model that looks its answer up in a dict, else asks a function, else answers with a fixed text."""
+    """The description of a mock model.
+
+    It looks its answer up in a dict, else asks a function, else uses a fixed text.
+    """
 
     response_dict: dict[str, Any] = field(default_factory=dict)
     """Answers by the exact text of the last message."""

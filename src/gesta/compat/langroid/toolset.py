@@ -275,9 +275,7 @@ class Toolset:
         return found if callable(found) else None
 
     def _fitted(self, function: Callable[..., Any], taken: int, told: Collection[str]) -> Handler:
-        """Return a handler that calls a function.
-
-        Besides the message, the function's parameters receive the context, the agent, or the document.
+        """Return a handler that calls a function. Further parameters receive the context, the agent, or the document.
 
         Args:
             taken: 1 if the first parameter is the message, else 0.

@@ -85,7 +85,7 @@ def price(name: str, budget: Budget | None = None) -> Price | None:
 
 
 def bind(agent: Agent, models: dict[str, Model] | None = None) -> Agent:
-    """Return the agent, or a copy in which objects replace addresses of model and formatter; `models` caches models.
+    """Return the agent, with addresses of models and formatters replaced by objects. `models` caches models by address.
 
     Raises:
         BadAddress: the agent has no model, or one of its addresses names nothing that exists.

@@ -38,7 +38,7 @@ class Unanswered(Exception):
 
 
 class Answer(Struct, frozen=True):
-    """The return value of an agent's program, if it has a text for people and also a value for programs."""
+    """The return value of a program that returns both a text for people and a value for programs."""
 
     text: str
     """The answer as people read it."""
@@ -132,7 +132,7 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
     program: Program[T] | None = None
     """An async function that runs the agent's turns in place of a model; see `gesta.workflow.verbs`."""
     deps: Callable[[], Any] | None = None
-    """A function, async or not, that returns the deps of a turn whose caller passes none, such as a worker."""
+    """A function, async or not, that makes the deps (objects for tools) of a turn whose caller passed none."""
     hooks: Hooks | None = None
     """Functions that are called for a message, a request, a call or an answer, and may refuse or change it."""
     price: Price | None = None
@@ -375,7 +375,7 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
 
 
 def with_model_of(tool: Tool, asked: Model | str) -> Tool:
-    """Return the tool, but if it runs an agent without a model, a copy whose agent has the model `asked`."""
+    """Return the tool. If it runs an agent without a model, return a copy whose agent has the model `asked`."""
     if not isinstance(tool.agent, Agent) or not tool.agent.lacks_model:
         return tool
     below = replace(tool.agent, model=asked)

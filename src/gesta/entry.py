@@ -20,10 +20,10 @@ from msgspec import Struct, to_builtins
 from gesta.kinds import Content, Kind
 
 VERSION = 2
-"""Format of the entries that this release writes. Older entries are upcast on reading, newer entries are refused."""
+"""Format of the entries that this release writes. Older entries are converted on reading, newer entries are refused."""
 
 GENESIS = bytes(32)
-"""The digest that stands in for a previous entry when the digest of a run's first entry is computed."""
+"""The digest of a run's first entry is computed from this value, because no entry comes before it."""
 
 Cause = int | tuple[str, int]
 """An entry that this one was made from: a seq of the same run, or (run, seq)."""

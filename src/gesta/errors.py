@@ -64,7 +64,7 @@ class GestaError(Exception):
     """Base of all errors that Gesta raises on purpose. Their messages hold no secret that this process knows."""
 
     by_name = True
-    """Whether a text that is a secret by its place, such as a password in an address, is removed from messages too."""
+    """Whether a value is also removed from messages if only its name or place shows that it is secret."""
 
     def __init__(self, *args: object) -> None:
         clean = SECRETS.message if self.by_name else SECRETS.text
@@ -273,7 +273,7 @@ class TurnOpen(RunError):
 
 
 class OtherMessage(RunError):
-    """A key was used again, with another message."""
+    """A message was sent with a key that was used before for another message."""
 
     def __init__(self, run: str, key: str, known: str, got: str) -> None:
         super().__init__(
@@ -284,7 +284,7 @@ class OtherMessage(RunError):
 
 
 class OtherProgram(RunError):
-    """A program does something else than the record says it did, or uses the name of a step twice."""
+    """The program of a workflow does something else than the record says it did, or uses the name of a step twice."""
 
     def __init__(self, name: str, found: str, expected: str) -> None:
         super().__init__(f"{name!r}: {found}; expected {expected}.")
@@ -303,7 +303,7 @@ class OtherType(RunError):
 
 
 class NoAnswer(RunError):
-    """A program asked for the value of a turn that has no answer."""
+    """The value of a turn was read, but the turn has no answer."""
 
     def __init__(self, run: str, reason: str, why: str | None) -> None:
         found = f"The turn of run {run!r} " + ("waits" if reason == "waiting" else f"ended with reason {reason!r}")
@@ -321,7 +321,7 @@ class BadTool(AgentError):
 
 
 class BadArguments(AgentError):
-    """Arguments that do not fit a tool; the message names the path and goes back to the model."""
+    """The arguments of a call do not fit the tool. The message says where, and the model reads it."""
 
     by_name = False  # the model has to read its arguments, whatever their names
 
@@ -357,7 +357,7 @@ class NoDeps(AgentError):
 
 
 class NoServer(AgentError):
-    """A server that has tools of an agent does not start, cannot be reached, or does not list them."""
+    """A server with tools of an agent does not start, cannot be reached, or does not list its tools."""
 
     def __init__(self, server: str, found: str, todo: str) -> None:
         super().__init__(f"The server of tools {server!r} cannot be used: {found}. {todo}.")

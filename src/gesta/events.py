@@ -57,7 +57,7 @@ class Outcome(Struct, Generic[T], frozen=True, kw_only=True):
     unknown_usage: int = 0
     """Number of replies without a count of tokens; `tokens_in` and `tokens_out` do not include them."""
     spent: Spent | None = None
-    """What the turn and its child runs spent; `None` if no account was kept, which `Policy(budget=...)` starts."""
+    """What the turn and its child runs spent; `None` if no budget was set with `Policy(budget=...)`."""
     end: int | None = None
     """Seq of the `end` of the turn; `None` while the turn waits."""
 
@@ -221,14 +221,13 @@ LOGGER = logging.getLogger("gesta")
 
 
 class Broadcast(Struct, eq=False, weakref=True):
-    """Sends words of a model's reply, while it is generated, to the listeners of a root run and the runs below it."""
+    """Sends words that a model is still generating to the listeners of a root run and the runs below it."""
 
     listeners: list[Callable[[Event, int], None]] = field(default_factory=list)
-    """Functions that are called with an event and with the seq of the last durable entry of its run. The event was made
-    after that entry."""
+    """Functions that are called with an event, and with the seq of the last durable entry of the run at that time."""
     coming: dict[str, list[tuple[Event, int]]] = field(default_factory=dict)
-    """For each run, the word events of its newest message so far, for listeners that join later. With each event comes
-    the seq of the last entry of the run that was durable when the event was sent."""
+    """For listeners that join later: for each run, the word events of its newest message so far. Each has beside it the
+    seq of the run's last durable entry at the time when the event was sent."""
 
     def join(self, listener: Callable[[Event, int], None]) -> None:
         """Add a listener. Before that, call it with the words of each run's newest message that were already sent."""

@@ -260,7 +260,7 @@ class EndContent(Base, frozen=True, kw_only=True, tag="end"):
 
 
 class EdgeContent(Base, frozen=True, kw_only=True, tag="edge"):
-    """One unit of work (a run or span) calls another (vertical), or hands its work over to another (horizontal)."""
+    """A run or span calls another one, or hands its work over to another one."""
 
     kind: ClassVar[Kind] = Kind.Edge
     source: list[str]
@@ -449,7 +449,7 @@ class CheckContent(Base, frozen=True, kw_only=True, tag="check"):
     words: str | None = None
     """The reason that the hook gave: for the model to read, or for the person who is asked."""
     value: Any = None
-    """The new value, if the hook changed it."""
+    """The new message, request, arguments or answer, if the hook made one."""
 
 
 Content = (

@@ -1,12 +1,12 @@
 """Computes which entries an entry was made from, for the explanation of an answer.
 
-A run is one conversation or task of an agent. A completion is a model's reply, and a span is a named part of a run,
-such as a turn. An explanation is a graph: its nodes are entries, such as questions, results and answers. `PLACES` says
-for each kind of entry whether it is a node, of which type, and which causes it must have. `Origin` computes the links
-between the entries of one run. Explanations of old entries and events about new entries both come from `Origin`, so
-they agree. A cause in another run is kept as a link, which `derived` follows. A cause that is not a node (a request, an
-attempt, an `edge` to a child run) is replaced by the nodes that the cause itself was made from. A seq is an entry's
-number in its run.
+A run is one conversation or task of an agent. A seq is an entry's number in its run. The causes of an entry are the
+entries that it was made from. A completion is a model's reply, and a span is a named part of a run, such as a turn. An
+explanation is a graph: its nodes are entries, such as questions, results and answers. `PLACES` says for each kind
+whether its entries are nodes. A cause that is not a node (a request, an attempt, an `edge` to a child run) is replaced
+by the nodes that it was made from. `Origin` computes the links between the entries of one run, for explanations of old
+entries and for events about new entries, so both agree. A cause in another run is kept as a link, which `derived`
+follows.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -34,10 +34,9 @@ class Place(Struct, frozen=True):
     node: NodeType | None = None
     """`None` if entries of this kind are not nodes. An explanation replaces them by their causes, or omits them."""
     causes: frozenset[Kind] | None = frozenset()
-    """Kinds of which an entry must have at least one cause. `None` allows a cause of any kind. If empty, no cause is
-    needed."""
+    """An entry needs a cause of one of these kinds. `None` allows a cause of any kind. If empty, no cause is needed."""
     follows: bool = False
-    """Whether an explanation that contains a cause of an entry contains the entry too."""
+    """Whether an explanation that shows a cause of an entry shows the entry too."""
 
 
 MAKERS = frozenset({Kind.ChatCompletion, Kind.Plan, Kind.ToolCall, Kind.Attempt})
@@ -84,15 +83,15 @@ ROLES: Mapping[str, NodeType] = MappingProxyType({"finding": "Finding", "step": 
 """The type of node for the result of a span with this role. The result is the span's `end`, or an `assistant` in it."""
 
 SPEAKS = frozenset({Kind.Assistant, Kind.Plan, Kind.Decision, Kind.Question})
-"""Kinds of entries into which a completion without calls is turned. An explanation shows the entry made from the
-completion in place of the completion. The `end` of a child run is treated in the same way."""
+"""Kinds of entries that are made from a completion without calls. An explanation shows such an entry in place of the
+completion. The `end` of a child run is treated in the same way."""
 
 ASIDE = frozenset({"Thought", "Note", "Summary", "Artifact"})
 """Types of nodes that do not lead from a question to its answer."""
 
 GATHERED = frozenset({"PatternDecision", "Decomposition", "Plan", "Finding", "StepResult", "Synthesis"})
-"""Types of nodes that name all nodes they were made from. A node of another type names only the nearest nodes. It does
-not name a node if another node that it names was made from that node."""
+"""Types of nodes that name all nodes they were made from. A node of another type leaves a node out if another node that
+it names was made from that one."""
 
 
 class Origin(Struct, weakref=True):
@@ -172,7 +171,7 @@ class Origin(Struct, weakref=True):
         return not self.spoken.get(seq, 1) and seq not in self.calling and seq == next(reversed(self.spoken))
 
     def concludes(self, entry: Entry) -> bool:
-        """Return whether an entry ends a turn without an answer: a failed turn, or any turn of a child run."""
+        """Return whether an entry ends a turn that has no `assistant` entry: a failed turn, or one of a child run."""
         role, content = self.spans.get(entry.span, (0, ""))[1], entry.content
         ended = isinstance(content, kinds.EndContent) and (self.child or content.status == "error")
         return ended and role == "turn" and entry.span not in self.answered

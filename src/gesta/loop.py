@@ -1,8 +1,8 @@
-"""One step is: fold the entries into a state, decide on a move, carry it out. A turn is a sequence of steps.
+"""Runs a turn in steps. Each step computes the run's state from its entries, decides on a move, and carries it out.
 
-A move is the next action: ask the model, run tools, wait, or finish. The turn ends with an answer or another reason, or
-it waits for a person, a time or another run. Resume, replay, take-over after a crash and approval are the same loop,
-over a log that another process began.
+A move is the next action: ask the model, run tools, wait, or finish. A turn goes from a message to its answer. It ends
+with the answer or another reason, or it waits for a person, a time or another run. A turn that another process began is
+continued in the same way, for a resume, a replay, or after a crash.
 """
 
 from typing import cast
@@ -40,9 +40,8 @@ async def step(
             continue.
 
     Returns:
-        The move and the entries that were written for it. `None` as the move means that the turn's program continues.
-            If the move is a wait, it is decided again after the writing, so that the returned wait names the
-            approval-requests and questions just written.
+        The move and the entries that were written for it. `None` as the move means that the turn's program continues. A
+            wait is decided again after the writing, so that it names the approval-requests and questions just written.
     """
     match move := decider(agent, live.state):
         case None | Finish():

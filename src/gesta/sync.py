@@ -41,7 +41,7 @@ OF_TURN = (*MessageOptions.__annotations__, "listener")
 
 
 class Span:
-    """A span (named part of a run) of the user's own program, in which it writes entries and opens further spans."""
+    """A span (named part of a run) in which the user's own program writes entries and opens further spans."""
 
     def __init__(self, log: Log, commit: Callable[[], None]) -> None:
         self._log = log
@@ -164,7 +164,7 @@ class SyncRecord:
         return anyio.run(lambda: self.record.run(agent, message, listener=listener, **options))
 
     def stream(self, agent: Agent[T], message: Said, **options: Unpack[MessageOptions]) -> SyncStream[T]:
-        """Return a stream that sends a message and yields the turn's events. After them, the stream has the outcome."""
+        """Return a stream of the events of a turn; see `Record.stream`. Reading the stream sends the message."""
 
         def take(listener: Listener) -> Awaitable[Outcome[T]]:
             return self.record.run(agent, message, listener=listener, **options)
@@ -269,11 +269,11 @@ class SyncRecord:
         state: Any = None,
         **annotations: Any,
     ) -> Iterator[Span]:
-        """Open a span at the root of the run named `run` (by default, the span's name) in that session.
+        """Open a span in a run, by default in the run `name`, and yield it; see `Record.span`.
 
         Args:
             skip: kinds whose contents are not recorded.
-            state: a value that is written when the span begins and again, with its changes, when it ends.
+            state: a value that is recorded when the span begins, and again, with all changes, when the span ends.
             annotations: every entry in the span inherits them.
         """
         opened = self.record.span(name, session=session, run=run, skip=skip, state=state, **annotations)
@@ -288,7 +288,7 @@ class SyncRecord:
             drive(opened.__aexit__(None, None, None))
 
     def find(self, name: str) -> RunRow:
-        """Return the row of a run, found by its id, start of its id, session, or `last`; see `Record.find`."""
+        """Return the facts about a run: by its id, the start of its id, its session, or `last`; see `Record.find`."""
         return drive(self.record.find(name))
 
     def read(self, run: str, after: int = 0) -> list[Entry]:
@@ -304,7 +304,7 @@ class SyncRecord:
         return drive(self.record.waiting(run))
 
     def verify(self, *kept: Iterable[Head]) -> list[Flaw]:
-        """Return the flaws found by checking every entry and blob against its run's digests; see `Record.verify`."""
+        """Return the flaws: entries, and blobs (values stored apart), that were changed; see `Record.verify`."""
         return drive(self.record.verify(*kept))
 
     def report(self, *kept: Iterable[Head]) -> Report:
@@ -376,8 +376,8 @@ def run_sync(
 def open_sync(address: Address = ":memory:", **options: Unpack[Options]) -> Iterator[SyncRecord]:
     """Open a record for a `with` block in a program without an event loop; see `gesta.open`.
 
-    Entries survive a crash of the process at once. With durability `synced`, the entries of a span survive a loss of
-    power once the span has ended.
+    Each entry survives a crash of the process as soon as it is written. With durability `synced`, the entries of a span
+    survive a loss of power once the span has ended.
     """
     of_store, terms = divided(options)
     store = inline_store(address, **of_store)

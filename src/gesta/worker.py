@@ -1,9 +1,10 @@
 """A worker continues the turns that are due: turns that were interrupted, answered or resumed, or whose timer ended.
 
-A turn goes from one message of a run to its answer. Between two scans of the record (the store of all runs), a worker
-remembers only at which entry each run waited, and which runs failed. Several workers may work on one record: the worker
-that gets the lease (the right to write a run) continues the run. A run that fails does not stop the worker: the failure
-is reported, and the run is tried again after growing pauses.
+A turn goes from one message of a run to its answer. A letter is a message, an approval or the like in the inbox of a
+run. Between two scans of the record (the store of all runs), a worker remembers only at which entry each run waited,
+and which runs failed. Several workers may work on one record: the worker that gets the lease (the right to write a run)
+continues the run. A run that fails does not stop the worker: the failure is reported, and the run is tried again after
+growing pauses.
 """
 
 import logging
@@ -220,7 +221,7 @@ class Worker:
         return False
 
     async def _remember(self, row: RunRow, outcome: Outcome) -> None:
-        """Note, after the run's turn waits or has ended, the run's last seq and when to examine the run again."""
+        """Remember, for a run whose turn waits or has ended, its last seq and when to examine it again."""
         state = await self._record.state(row.run)
         due = (each.expires or each.due for each in outcome.waiting)  # a wait that ends without an answer
         soonest = min((each for each in due if each is not None), default=None)

@@ -1,4 +1,4 @@
-"""Decides on the next move from an agent and a run's state only. Every limit and every wait is decided here."""
+"""Decides what a turn does next, from the agent and the run's state only. All limits and waits are decided here."""
 
 ORDER = (
     "approval",

@@ -1,10 +1,10 @@
 """Decides whether an approval is valid: it came before its request expired, and the program's Approver accepts it.
 
 An approval is a person's answer whether a tool call may run. The name in an approval proves nothing: whoever can send a
-letter to a run's inbox can write any name. An `Approver` checks who approves. The program passes the Approver to
-`gesta.open`; neither the Approver nor its keys are ever read from the record. Each approval is judged once, when its
-letter becomes an entry. The entry stores the judgement in `sent_at` and `refused`. `SignedApprovals` is an Approver
-that requires a signature over the call, its arguments and the answer.
+message to a run can write any name. An `Approver` checks who approves. The program passes the Approver to `gesta.open`;
+neither the Approver nor its keys are ever read from the record. Each approval is judged once, when it becomes an entry
+of the run. The entry stores the judgement in `sent_at` and `refused`. `SignedApprovals` is an Approver that requires a
+signature over the call, its arguments and the answer.
 """
 
 import hmac
@@ -84,11 +84,11 @@ class Approver(Protocol):
 def judged_approval(
     approval: ApprovalContent, letter: Letter, calls: Iterable[OpenCall], record: str, approver: Approver | None
 ) -> ApprovalContent:
-    """Return a copy of the approval, with the time when it arrived, and with the reason if it is rejected.
+    """Return a copy of an approval with the time of its arrival and, if it is rejected, the reason.
 
     Args:
-        letter: the letter that held the approval. In a replay the letter has no time, because the approval was judged
-            in the original run.
+        letter: the message that held the approval. In a replay it has no time, because the approval was judged in the
+            original run.
         calls: the calls of the run that have no result.
         record: id of the record.
         approver: checks who approved; `None` if the name in an approval is believed.

@@ -1,8 +1,9 @@
-"""Computes the money and tokens of a turn: its budget, the allowance from the parent run, and the amounts spent so far.
+"""Computes what a turn may spend, in tokens and US dollars, and what it has spent.
 
-A child run is the run of an agent that a run calls; an `edge` entry names it. The functions here have no effects.
-`decide` calls them before a request; the code that asks the model writes the reserved and settled amounts as entries.
-To settle means to replace a reserved amount by the real cost.
+The greatest possible cost of a request is reserved before the request. Afterwards the request is settled: the real cost
+replaces the reserved amount. A turn keeps such an account if its agent has a budget, or if its parent run gave it an
+allowance. A child run is the run of an agent that a run calls; an `edge` entry names it. These functions only compute.
+The code that asks the model writes the amounts as entries.
 """
 
 import math
@@ -26,7 +27,7 @@ ALMOST = 1e-9
 
 
 class Overrun(Struct, frozen=True):
-    """A bound of the turn's budget (tokens or dollars), if the next request could exceed it."""
+    """A limit of the turn's budget, in tokens or dollars, that the next request could exceed."""
 
     axis: Literal["tokens", "usd"]
     bound: float
@@ -38,7 +39,7 @@ class Overrun(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """A sentence with the bound, and the amount that the next request may need."""
+        """Sentence for people: the bound, the amount spent so far, and the amount that the next request may need."""
         whose = "what the run above allows it" if self.allowed else "its budget"
         bound, counted, need = (_shown(self.axis, each) for each in (self.bound, self.counted, self.need))
         found = f"of {bound}, {counted} are spent or set aside, and the next request may take {need}"
@@ -66,7 +67,7 @@ def _shown(axis: str, value: float) -> str:
 
 
 def account(own: Budget | None, state: RunState) -> Budget | None:
-    """Return the budget of the open turn, limited to what its parent run allows; `None` if no account is kept.
+    """Return the budget of the open turn, limited by the allowance from its parent run; `None` if it has neither.
 
     Args:
         own: the budget in the policy of the turn's agent.
@@ -120,13 +121,15 @@ def overrun(agent: Agent, state: RunState) -> Overrun | None:
 
 
 def reserved(agent: Agent, state: RunState) -> dict[str, Any] | None:
-    """Return the amount to reserve for the next request; `None` if no account is kept."""
+    """Return the amount to reserve for the next request; `None` if the turn keeps no account."""
     budget = account(agent.policy.budget, state)
     return None if budget is None else msgspec.to_builtins(need(agent, budget, state))
 
 
 def settled(agent: Agent, held: Mapping[str, Any], usage: dict[str, Any] | None) -> dict[str, Any]:
-    """Return the cost of a reply, as a budget entry stores it. An unknown cost is replaced by the reserved amount.
+    """Return the cost of a reply, as a budget entry stores it.
+
+    If the cost is unknown, the reserved amount is counted.
 
     Args:
         held: the reserved amount.
@@ -165,10 +168,11 @@ def share(own: Budget | None, state: RunState, among: int) -> dict[str, Any] | N
 
 
 def returned(edge: int, allowance: Mapping[str, Any] | None, spent: Spent | None) -> BudgetContent | None:
-    """Return the content that settles a child run's cost; `None` if neither that run nor its parent has an account.
+    """Return the content of a budget entry with a child run's cost; `None` if neither run keeps an account.
 
     Args:
-        edge: seq of the edge to the child run.
+        edge: seq of the `edge` entry that names the child run.
+        allowance: what the parent run allowed the child run to spend; `None` without a budget.
         spent: the cost of the child run; `None` if it kept no account.
     """
     if spent is None and allowance is None:

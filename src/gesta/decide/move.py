@@ -1,10 +1,10 @@
-"""The next move (action) of a turn follows from the agent and the run's state only.
+"""Decides the next move of a turn: what is to be done now, such as to ask the model.
 
-An attempt is one execution of a tool for a call. A hook is a function of the agent that may change or refuse something.
-An entry's seq is its number in the run. A turn goes from a message to the answer. A program is an async function that
-runs an agent's turn in place of a model. Each process that holds the lease (the right to write the run) decides in the
-same way: the process that began the turn, a process that resumes it after a crash, another worker. So resume, take-over
-and approval need no code of their own. `perform` carries the moves out.
+The move follows only from the agent and the run's state. So a process that resumes a turn after a crash decides as the
+process that began the turn would have. `perform` carries the moves out. A turn goes from a message to its answer. An
+attempt is one execution of a tool for a call. An open call is a call without a result. A hook is a function of the
+agent that may change or refuse something. A program is an async function that runs an agent's turn in place of a model.
+The seq of an entry is its number in the run.
 """
 
 from collections.abc import Callable
@@ -32,18 +32,17 @@ class Ask(Struct, frozen=True):
     """The move that asks the model."""
 
     compact: bool = False
-    """Whether, instead of asking, the prompt is made smaller because it is too large; see `decide.compaction`. After
-    that `decide` is called again."""
+    """Whether the prompt is too large. Then it is made smaller in place of asking, and `decide` is called again."""
 
 
 class Correct(Struct, frozen=True):
-    """The move that writes, for the model to read, why its last answer does not fit the agent's answer type."""
+    """The move that tells the model why its last answer does not fit the agent's answer type."""
 
     text: str
 
 
 class Close(Struct, frozen=True):
-    """The move that writes a result for each open call before the next request, so that the history is valid."""
+    """The move that writes a placeholder as the result of each open call, so that the model can be asked again."""
 
     results: tuple[ToolResultContent, ...]
     """A placeholder for each open call: a result which says why there is no real one."""
@@ -65,8 +64,8 @@ class Use(Struct, frozen=True):
     run: tuple[OpenCall, ...]
     """Calls to attempt now. If there are more than `Policy.parallel` calls, the others come in a later move."""
     settle: tuple[OpenCall, ...] = ()
-    """Calls to settle without another attempt: they are in doubt (nobody knows whether they had their effect), or have
-    a resolution (a person or the tool said what happened)."""
+    """Calls not to be attempted again, but to be settled: they are in doubt (nobody knows whether they had their
+    effect), or have a resolution (a person or the tool said what happened)."""
 
 
 class Wait(Struct, frozen=True):
@@ -81,8 +80,7 @@ class Finish(Struct, frozen=True):
     reason: Reason
     error: Error | None = None
     value: Any = None
-    """The answer, if a program or a tool made it. An answer of a model is on record already, and is not repeated
-    here."""
+    """The answer, if a program or a tool made it. An answer of a model is on record already."""
     text: str | None = None
     """The answer as a text for people, if the program returned one beside `value`."""
     causes: tuple[Cause, ...] = ()
@@ -94,8 +92,8 @@ class Check(Struct, frozen=True):
 
     point: Point
     of: int = 0
-    """Seq of what the hook checks: the message, or the completion or tool result that contains the answer. A request
-    has no seq yet; then this is the seq of the turn's `begin` entry."""
+    """Seq of the entry to check: the message, or the completion or tool result with the answer. A request has no entry
+    yet; then this is the seq of the turn's `begin` entry."""
     calls: tuple[OpenCall, ...] = ()
 
 
@@ -117,7 +115,7 @@ def decide(agent: Agent, state: RunState) -> Move:
 
 
 def _checked_move(hooks: Hooks, move: Move, state: RunState, turn: Turn) -> Move:
-    """Return the move that calls a hook before the given move; if no hook has to be called, the move itself.
+    """Return a move that calls a hook, if a hook must be called before `move`; otherwise return `move`.
 
     If a hook changed the answer, the returned move has the changed answer.
     """
@@ -132,7 +130,7 @@ def _checked_move(hooks: Hooks, move: Move, state: RunState, turn: Turn) -> Move
 
 
 def _check(hooks: Hooks, move: Move, state: RunState, turn: Turn) -> Check | None:
-    """Return the move that calls a hook before the given move; `None` if no hook is left to call."""
+    """Return a move that calls a hook, if a hook must be called before `move`; otherwise return `None`."""
     match move:
         case Ask():
             if hooks.message is not None and not turn.asked and turn.question not in turn.checked:
@@ -166,7 +164,7 @@ def decide_calls(agent: Agent, state: RunState) -> Use | Wait | Finish | None:
 
 
 def decide_request(agent: Agent, state: RunState) -> Move:
-    """Return the move that asks the model. If something else must be done first, or the turn ends, return that move."""
+    """Return `Ask`, or a move that must come before the request, or a move that ends the turn."""
     assert state.turn is not None
     return _over(state.turn) or _request(agent, state, state.turn)
 
@@ -184,7 +182,7 @@ def _request(agent: Agent, state: RunState, turn: Turn) -> Move:
 
 
 def decide_step(agent: Agent, state: RunState, name: str) -> Finish | Wait | None:
-    """Return the move that ends the turn or waits, if a program may not do a step now; `None` if it may do the step.
+    """Return the move to make in place of a program's step; `None` if the program may do the step now.
 
     Args:
         name: name of the step.
@@ -202,13 +200,13 @@ def decide_step(agent: Agent, state: RunState, name: str) -> Finish | Wait | Non
 
 
 def decide_program(agent: Agent, state: RunState) -> Wait | None:
-    """Return the wait because of which a program may not be started again now; `None` if it may be started."""
+    """Return a wait if too many processes died in this turn; `None` if its program may be started again."""
     assert state.turn is not None
     return Wait((Waiting("deaths"),)) if state.turn.deaths >= agent.policy.deaths else None
 
 
 def depth_error(limits: Limits, state: RunState) -> Error | None:
-    """Return the error if the run may not call an agent because of `Limits.depth`; `None` if it may."""
+    """Return an error if one more agent below this run would exceed `Limits.depth`; `None` if it would not."""
     opened, most = state.opened, limits.depth
     if opened is None or opened.depth < most:
         return None
@@ -264,9 +262,9 @@ def _waiting(agent: Agent, call: OpenCall, what: Blocking) -> list[Waiting]:
 
 
 def _answer(agent: Agent, state: RunState, turn: Turn) -> Move | None:
-    """Return the move after a reply without calls.
+    """Return the move for an answer: for a reply without calls, or for the result of a tool that ends the turn.
 
-    Return `None` if there is no such reply, or if the reply was empty and the model is asked again.
+    Return `None` if there is no answer yet, or if the model is asked again after an empty reply.
     """
     if turn.ended_by is not None:
         return _ended_by_tool(agent, state, turn)

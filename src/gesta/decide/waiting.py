@@ -1,9 +1,8 @@
-"""The waits of an open turn (what it cannot go on without), with all facts that a person needs to answer.
+"""The waits of an open turn: what the turn cannot go on without, with all facts that a person needs to answer.
 
-An attempt is one execution of a tool for a call. A call is in doubt if nobody knows whether it had its effect. An
-entry's seq is its number in its run. Waits are computed from the run's state and never stored. `decide` returns the
-waits of its own run. Any other process computes the same waits from the entries; it needs neither the lease (the right
-to write the run) nor the agent.
+Waits are computed from the run's state and never stored. So any process that can read the run computes the same waits.
+An attempt is one execution of a tool for a call. A call is in doubt if nobody knows whether it had its effect. The seq
+of an entry is its number in its run.
 """
 
 from collections.abc import Iterator
@@ -145,8 +144,8 @@ def _of_call(call: OpenCall, what: str) -> dict[str, Any]:
 def waits(run: str, state: RunState, now: datetime) -> list[Waiting]:
     """Return what the open turn of a run waits for, without the waits of the runs below it.
 
-    Every process that reads the record gets the same result. Such a process cannot know whether an attempt of another
-    process is still running. So an attempt that may be running is always a wait of the kind `running`.
+    No process can know whether an attempt of another process is still running. So an attempt that may be running is
+    always a wait of the kind `running`.
     """
     if not state.open:
         return []

@@ -1,10 +1,9 @@
 """Plans, then executes: a planner writes steps, a child run carries out each one, and an answer is made of the results.
 
 A child run is the recorded work of another agent that the planning agent calls. A step begins as soon as the steps that
-it depends on have ended, so independent steps run at the same time. If a step fails, later steps and the author of the
-answer read its error as its result. A bad plan goes back to the planner with the problem. If the last try is bad too:
-an unreadable plan becomes one step, the question itself; a plan with impossible dependencies is run in order, step
-after step; a plan that is too long is cut.
+it depends on have ended, so independent steps run at the same time. If a step fails, later steps read its error as its
+result. A bad plan goes back to the planner with the problem. If the last try is bad too, the plan is made usable: it is
+cut, or run step after step, or replaced by one step: the question itself.
 """
 
 from collections.abc import Sequence
@@ -24,7 +23,7 @@ from gesta.workflow.verbs import Result, Verbs
 
 
 class Planned(Struct, frozen=True):
-    """The form in which the model writes a plan."""
+    """A plan as the model writes it in JSON: a list of steps."""
 
     steps: list[Step]
 

@@ -16,7 +16,7 @@ def react(
     instructions: str = "",
     form: Literal["tool-calls", "react-text"] = "tool-calls",
 ) -> Agent:
-    """Return an agent that reasons and calls tools in turn.
+    """Return an agent that thinks and calls tools in a loop, until it has the answer.
 
     Args:
         name: name of the agent.

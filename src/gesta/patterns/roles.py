@@ -1,11 +1,10 @@
 """A role is a helper agent in a pattern, such as a planner, a router, or a worker.
 
-The instructions of a role are a text file in `prompts/`, or the caller's replacement for it, followed by the
-instructions of the pattern's own agent. Each request header records the digest of the prompt. A role has the model,
-groups, state and policy of the pattern's agent, but only the tools that the pattern passes to it. If the answer of a
-role cannot be read, the role is asked again with the problem, at most twice. Each of these requests is recorded as a
-workflow step of its own. A verb is a function of the running workflow, such as one that asks a model or runs another
-agent.
+A pattern is a ready-made agent in which several agents work together. The instructions of a role are a text file in
+`prompts/`, or the caller's replacement for it, followed by the instructions of the pattern's own agent. A role has the
+model, groups, state and policy of the pattern's agent, but only the tools that the pattern passes to it. If the answer
+of a role cannot be read, the role is asked again with the problem, at most twice. Each of these requests is a workflow
+step of its own. A verb is a method of the running workflow, such as one that calls another agent.
 """
 
 import hashlib
@@ -53,7 +52,7 @@ class Asked(Struct, Generic[T], frozen=True):
 
 
 class Part(Struct, frozen=True):
-    """One finding: a goal and its result, in the form that the agent which writes the final answer reads."""
+    """A goal and its result, as the agent that writes the final answer reads them."""
 
     goal: str
     result: str
@@ -158,7 +157,7 @@ def _values(text: str) -> list[Any]:
 
 
 async def synthesise(verbs: Verbs, question: str, found: Sequence[tuple[str, Result]], prompts: Prompts | None) -> str:
-    """Ask an agent to write the answer from the findings. Return the answer, also streamed as this run's answer.
+    """Return the final answer, which an agent writes from the findings. Its words are streamed as they come.
 
     Args:
         found: each goal with its result.

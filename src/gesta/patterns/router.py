@@ -2,8 +2,7 @@
 
 The router first asks a model for the type of the task, and then for one of the patterns that suit this type. If there
 is only one option, no model is asked. If no usable answer comes, the type is `general`, and the pattern is the first
-one that suits. The chosen type and the chosen pattern are recorded as entries of kind `decision` with all candidates,
-and the run of the chosen pattern names the decision as its cause.
+one that suits. Each of the two choices is recorded as an entry of kind `decision`, with all candidates.
 """
 
 import json
@@ -27,7 +26,7 @@ GENERAL = "general"
 
 
 class TaskType(Struct, frozen=True):
-    """A type of task, from which a router chooses."""
+    """One of the types of tasks that a router tells apart."""
 
     description: str = ""
     """Text that tells the model which messages are of this type."""

@@ -22,7 +22,7 @@ from gesta.workflow.verbs import Result, Verbs
 
 
 class Goals(Struct, frozen=True):
-    """The form in which the model lists the goals."""
+    """Goals as the model writes them in JSON."""
 
     goals: list[Any]
 

@@ -1,10 +1,11 @@
-"""Finds the wait that a person's answer is about. An answer is an approval, the answer to a question, or a resolution.
+"""Matches a person's answer to the thing that a run waits for.
 
-A record is the store of all runs. Each run has an inbox, in which answers wait until they become entries. A run is a
-list of entries, and the seq of an entry is its number in it. A wait is one thing that an open turn cannot go on
-without. A resolution says what became of a call in doubt: one of which nobody knows whether it happened. Only the first
-answer to a wait is used. The same answer again changes nothing; a different answer is refused, with the name of the
-person who answered first. If several waits fit, the error lists for each the arguments that choose it.
+A record is the store of all runs. A run is one conversation of an agent: a list of entries. The seq of an entry is its
+number in the run. A wait is one thing that stops the open turn of a run, such as a tool call that needs approval. A
+person answers with an approval, an answer to a question, or a resolution. A resolution says whether a call in doubt
+(one that may or may not have happened) did happen. Each run has an inbox, in which answers wait until they become
+entries. Only the first answer to a wait is used. The same answer again changes nothing, and a different answer is
+refused.
 """
 
 from collections.abc import Sequence
@@ -58,21 +59,21 @@ class Meant(NamedTuple):
 
     waiting: Waiting
     known: Word | None
-    """The answer on record that ended this wait before; `None` if there is none."""
+    """The answer that already ended this wait; `None` if nobody has answered it."""
 
 
 async def meant(store: Store, waiting: Waiting | str, kinds: Sequence[str], wanted: int | None, now: datetime) -> Meant:
-    """Return the one wait that a person's answer is about. An earlier answer may have ended this wait already.
+    """Return the one wait that a person's answer is for, also if it was answered before.
 
     Args:
         store: the store of the record.
-        waiting: the wait itself, or the id of the run that waits or of a run above that run.
-        kinds: kinds of waits that the answer can be about, such as `approval`.
-        wanted: seq of the call, or of the request, question or attempt; `None` if only one wait fits.
+        waiting: the wait itself, or the id of the run that waits, or the id of a run above that run.
+        kinds: kinds of waits that the answer can be for, such as `approval`.
+        wanted: seq of the call, request, question or attempt to answer; `None` if only one wait fits.
         now: the present time, which decides whether a request for approval has expired.
 
     Raises:
-        NotWaiting: no wait fits, or several do.
+        NotWaiting: no wait fits, or several do; the error then lists the arguments that choose each.
         Expired: the request for approval has expired.
         RunMirrored: the run is continued in another record.
         NoRun: there is no such run.
@@ -109,7 +110,7 @@ async def meant(store: Store, waiting: Waiting | str, kinds: Sequence[str], want
 
 
 async def said(store: Store, run: str, of: int | None) -> Word | None:
-    """Return the answer to the entry `of` that waits in the inbox of a run; `None` if no answer to it waits there."""
+    """Return a person's answer to the entry `of` that is still in the run's inbox; `None` if there is none."""
     for letter in await store.inbox(run):
         content = decode_content(letter.content, {})
         if isinstance(content, WORDS) and content.of == of:
@@ -118,9 +119,9 @@ async def said(store: Store, run: str, of: int | None) -> Word | None:
 
 
 async def sent_as(store: Store, about: Waiting, key: str) -> Word | None:
-    """Return the answer about a wait that was sent with the key `key`; `None` if there is none.
+    """Return the answer that was sent with the key `key`; `None` if there is none.
 
-    The answer is read from the inbox of the run, or from the run's entries if a turn has already made an entry of it.
+    The answer may still be in the inbox of the run, or be an entry of the run already.
     """
     for letter in await store.inbox(about.run):
         if letter.key == key and isinstance(content := decode_content(letter.content, {}), WORDS):
@@ -130,7 +131,7 @@ async def sent_as(store: Store, about: Waiting, key: str) -> Word | None:
 
 
 async def told(store: Store, about: Waiting, word: Word, known: Word | None, *, sent: bool) -> Receipt:
-    """Return the receipt for an answer.
+    """Return the receipt for a person's answer.
 
     Args:
         about: the wait that was answered.
@@ -162,7 +163,7 @@ def _expired_by(waiting: Waiting, now: datetime) -> bool:
 
 
 def _named(waits: Sequence[Waiting], run: str) -> list[str]:
-    """Return a text for each wait: the argument that chooses it, its tool or question, and its run if not `run`."""
+    """Return a text for each wait, to be listed in an error: `call=4 (send_mail) in run 'ab12'`."""
     named = []
     for each in waits:
         chosen = f"of={each.of}" if each.what in QUESTION else f"call={each.call}"
@@ -185,7 +186,7 @@ async def check_home(store: Store, run: str, state: RunState | None) -> None:
 
 
 async def _before(store: Store, run: str, kinds: Sequence[str], wanted: int) -> Meant | None:
-    """Return the wait that an answer on record ended, together with that answer; `None` if there is none.
+    """Return the wait that was answered before, together with its recorded answer; `None` if there is none.
 
     Cost: reads the run.
     """
@@ -211,7 +212,7 @@ async def _root(store: Store, about: Waiting) -> str:
 
 
 def _meaning(word: Word) -> str:
-    """Return a text that is equal for two answers with the same meaning, whoever gave each answer."""
+    """Return the answer as a text without the name of the person who gave it, so that two answers can be compared."""
     bare: dict[str, Any] = {"by": ""}
     if isinstance(word, ApprovalContent):
         bare |= {"reason": None, "sent_at": None, "token": None, "refused": None}

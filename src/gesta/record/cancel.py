@@ -1,8 +1,9 @@
 """Ends the open turns of child runs when the turn of their parent run ends or no longer waits for them.
 
 Otherwise a late approval could continue a turn whose answer nobody waits for. A turn is one message to an agent and all
-the work up to its answer. If another process holds the lease of the child run (the right to write the run), a letter (a
-message) is sent to the run's inbox. That process ends the turn at its next step.
+the work up to its answer. A child run is a run that a turn of another run started. Another process may hold the lease
+of the child run (the right to write the run). Then a letter (a message) is sent to the run's inbox, and that process
+ends the turn at its next step.
 """
 
 from collections.abc import Sequence
@@ -19,7 +20,7 @@ from gesta.store import Letter
 
 
 async def cancel_below(leases: Leases, clock: Clock, live: LiveRun, names: Sequence[str] | None = None) -> None:
-    """End the open turn of each child run of `live`, and of each run below these child runs.
+    """End the open turns of the child runs of `live`, of the child runs of these, and so on.
 
     Args:
         live: the parent run.
@@ -42,7 +43,7 @@ async def cancel_below(leases: Leases, clock: Clock, live: LiveRun, names: Seque
 
 
 async def _end_turn(leases: Leases, clock: Clock, run: str, by: str) -> None:
-    """End the open turn of a run with the reason `cancelled`, if it has one.
+    """End the open turn of a run with the reason `cancelled`. If no turn is open, do nothing.
 
     Args:
         by: who cancels the turn; this name is recorded.

@@ -1,10 +1,10 @@
-"""Makes the events of an entry from the entries up to it. So all listeners get the same events, at any time.
+"""Makes the events that listeners receive from the entries of runs.
 
-A completion is the entry with a model's reply. A span is a named part of a run, such as a turn. An entry is one
-recorded fact of a run; its seq is its number there. The entries of a run, and of its child runs, are read in the order
-of the record. When a model's reply is read, it is not known yet whether the text of the reply is the answer or a remark
-beside tool calls. A later entry shows this, and then the event of the text is made. An event of a child run has the id
-of the child run, and never ends the dialogue of a followed parent run.
+An entry is one recorded fact of a run; its seq is its number there. Events are made from entries alone, so all
+listeners get the same events. A span is a named part of a run, such as a turn. A completion is the entry with a model's
+reply. When a completion is read, it is not known yet whether its text is the answer or a remark beside tool calls. A
+later entry shows this, and then the event of the text is made. An event of a child run has the id of the child run, and
+never ends the dialogue of the parent run.
 """
 
 from collections.abc import Iterator
@@ -40,38 +40,38 @@ from gesta.state.steps import NOTE_NAME
 
 
 class Followed(Struct):
-    """What is known from the entries of one run that were read so far."""
+    """What `EntryEvents` remembers of one run."""
 
     state: RunState = field(default_factory=RunState)
     """The folded state of the run."""
     origin: Origin = field(default_factory=Origin)
-    """What each entry was made from, for explanations."""
+    """The entries that each entry was made from; explanations show them."""
     paths: dict[int, tuple[str, ...]] = field(default_factory=dict)
-    """Path of each span (names of the spans from the root to it), by the seq of the span's `begin`."""
+    """Names of the spans from the root to each span, by the seq of the span's `begin` entry."""
     requests: dict[int, int] = field(default_factory=dict)
-    """Seq of the request that each completion answers, by the seq of the completion."""
+    """Seq of the model request that led to each completion, by the seq of the completion."""
     tools: dict[int, str] = field(default_factory=dict)
     """Name of the tool of each call, by the seq of the call."""
     reply: Entry | None = None
-    """The last completion, if no entry was made from it so far: its text is in no event yet."""
+    """The last completion, while no event has its text yet."""
     unexplained: list[Entry] = field(default_factory=list)
-    """Entries for which it is not known yet whether and how an explanation shows them."""
+    """Entries whose `explain` event depends on later entries."""
 
 
 class EntryEvents:
-    """Makes the events that listeners get from the entries of some runs."""
+    """Makes the events of some runs from their entries."""
 
     def __init__(self) -> None:
         self.runs: dict[str, Followed] = {}
-        """What is known of each run, by the run's id."""
+        """What is remembered of each run, by the run's id."""
         self._origins: dict[str, Origin] = {}
         self._view = RunView()
 
     def add(self, entry: Entry) -> list[Event]:
-        """Read the next entry. Return the events of that entry, and delayed events of earlier entries.
+        """Read the next entry. Return its events, and events of earlier entries that had to wait for it.
 
-        The entries of a run must be added in the order of their seq, and after the entries of other runs that they were
-        made from.
+        Add the entries of each run in the order of their seq. If an entry was made from entries of other runs, add
+        those first.
 
         Raises:
             BrokenRecord: a field of the entry has another type than its kind declares.
@@ -120,9 +120,9 @@ class EntryEvents:
             run.unexplained.append(entry)
 
     def _explain(self, entry: Entry, run: Followed, told: list[Event]) -> bool:
-        """Append the `explain` event of an entry to the list `told`, if an explanation shows the entry.
+        """Append the entry's `explain` event, if it has one, to the list `told`.
 
-        Return `False` if this is not known yet, because it depends on later entries.
+        Return `False` if this depends on later entries.
         """
         key, origin = (entry.run, entry.seq), run.origin
         if any(origin.undecided(seq) for other, seq in (key, *origin.links[entry.seq]) if other == entry.run):
@@ -136,13 +136,13 @@ class EntryEvents:
         return True
 
     def _shown(self, key: Key) -> bool:
-        """Return whether an explanation shows an entry; `True` for every entry of a run that is not followed."""
+        """Return whether explanations show an entry. They show every entry of a run that is not followed."""
         origin = self._origins.get(key[0])
         return origin is None or (key[1] in origin.nodes and not origin.became(key[1]))
 
 
 def _beside(reply: Entry, run: Followed) -> Iterator[Event]:
-    """Yield the event of the text that a model wrote in the same reply as its tool calls."""
+    """Yield an event with the text that a model wrote beside its tool calls."""
     run.reply = None
     assert isinstance(reply.content, kinds.ChatCompletionContent)
     header = run.state.header
@@ -153,10 +153,10 @@ def _beside(reply: Entry, run: Followed) -> Iterator[Event]:
 
 
 def _of_entry(entry: Entry, run: Followed, asked: int) -> Iterator[Event]:
-    """Yield the events that can be made from the content of an entry without waiting for later entries.
+    """Yield the events of an entry that do not depend on later entries.
 
     Args:
-        run: what is known of the run, including the entry.
+        run: what is remembered of the run, including the entry.
         asked: seq of the last model request before the entry; 0 if there is none.
     """
     match entry.content:
@@ -197,7 +197,7 @@ def _of_entry(entry: Entry, run: Followed, asked: int) -> Iterator[Event]:
 
 
 def _result(content: kinds.ToolResultContent, run: Followed) -> Iterator[Event]:
-    """Yield the events of a tool result: one with its value, and one with the text that the model reads."""
+    """Yield two events of a tool result: one with the value, and one with the text that the model reads."""
     tool = run.tools.get(content.call) if content.call is not None else None
     outcome = content.outcome or ("error" if content.status == "error" else "ok")
     yield ResultEvent(call=content.call, tool=tool, result=content.tool_result, outcome=outcome, end_of_message=True)
@@ -205,7 +205,7 @@ def _result(content: kinds.ToolResultContent, run: Followed) -> Iterator[Event]:
 
 
 def _waits(waiting: Waiting, entry: Entry, run: Followed) -> Event:
-    """Return the event which says that the turn now waits, for an entry such as an approval request."""
+    """Return the event that reports a new wait, such as a wait for an approval."""
     return waiting_event(described(waiting, entry.run, run.state), entry.run)
 
 
@@ -215,7 +215,7 @@ def _note_name(entry: Entry) -> str | None:
 
 
 def _end(entry: Entry, run: Followed) -> Iterator[Event]:
-    """Yield the events of an `end` entry that ends a turn. Ends of other spans have no events."""
+    """Yield the events of the `end` entry of a turn. The `end` entry of any other span has no events."""
     state, turn = run.state, run.state.turn
     if turn is None or turn.end != entry.seq:
         return
@@ -232,7 +232,7 @@ def _end(entry: Entry, run: Followed) -> Iterator[Event]:
 
 
 def _message(entry: Entry, run: Followed) -> int:
-    """Return the seq of the model request from whose reply an entry, such as a tool call, was made; 0 if none."""
+    """Return the seq of the model request that led to an entry, such as a tool call; 0 if there is none."""
     return next((run.requests[seq] for seq in entry.causes if isinstance(seq, int) and seq in run.requests), 0)
 
 

@@ -1,10 +1,10 @@
 """A follower yields the events of a run: first the events on record, then each new event, whichever process writes it.
 
 A record is the store of all runs, and a session is the runs of one conversation. An entry is one recorded fact of a
-run; its seq is its number there, and its pos its number in the record. A watch reads new entries; each follower makes
-events from them at its own pace, and keeps a bounded number of entries in its queue. Words that are not on record yet
-can come only from turns of this process, through a broadcast. Such words are sent after the request that they answer
-and before the entry that will contain them. The event of that entry then leaves out the words that were sent.
+run; its seq is its number there, and its pos its number in the record. A watch reads new entries, and each follower
+makes events from them. Words are text that a model is still writing, and that is not on record yet. A broadcast sends
+the words of turns in this process. Words come before the event of the entry that will contain them, and this event then
+leaves out the words that were sent.
 """
 
 import heapq
@@ -29,13 +29,12 @@ from gesta.store import RunRow, Store
 MOST_WAITING = 1000
 """Greatest number of entries and words in the queue of a follower."""
 Source = tuple[int, str, deque[Entry], AsyncGenerator[list[Entry], None]]
-"""The pos (place in the record) of the next entry of a run, the run, the entries read, and a generator of later pages.
-"""
+"""One followed run: the pos of its next entry, its id, the entries already read, and a generator of later pages."""
 CLOSED = "The record was closed while it was followed. Open it again, and follow(…, after={after!r}) to go on."
 
 
 class FollowerTooSlow(RunError):
-    """More entries and words waited in the queue of a follower than the queue may hold."""
+    """A listener read its events so slowly that the queue of its follower was full."""
 
     def __init__(self, most: int, after: str) -> None:
         todo = f"Follow it from there: record.follow(…, after={after!r}). With most={10 * most} it keeps more"
@@ -43,25 +42,28 @@ class FollowerTooSlow(RunError):
 
 
 class Target(Struct, frozen=True, kw_only=True):
-    """The runs, or the one turn, that a follower yields events of."""
+    """What a follower follows: some runs, a whole session, or one turn."""
 
     runs: tuple[str, ...] = ()
     """Ids of the runs; their child runs are followed too."""
     root: str = ""
-    """Id of the root run of these runs; empty if `whole` is set."""
+    """Id of the topmost run above `runs`; empty if `whole` is set."""
     session: str | None = None
     """Name of the session of the runs. If `whole` is set, all runs of the session are followed, also runs that begin
     later."""
     whole: bool = False
     turn: Callable[[BeginContent, int], bool] | None = None
-    """Function that returns whether a turn is followed, given the content and the seq of its `begin`; `None` to follow
-    all."""
+    """Returns whether to follow the turn with this `begin` content and seq; `None` to follow all turns."""
     until_end: bool = False
     """Whether the follower ends as soon as no turn is open."""
 
 
 class OpenedTurn:
-    """Recognises the turn of a message: a new turn, or the turn that an earlier message with the same key opened."""
+    """Recognises the turn that a message opened.
+
+    With a key, the message opened the turn with this key. Without a key, it opened the turn whose `begin` entry has the
+    noted seq.
+    """
 
     def __init__(self, key: str | None) -> None:
         self._key, self._seq = key, 0
@@ -71,12 +73,12 @@ class OpenedTurn:
         self._seq = seq
 
     def fits(self, begin: BeginContent, seq: int) -> bool:
-        """Return whether a `begin` entry opened the turn: it has the message's key or, without a key, the known seq."""
+        """Return whether a `begin` entry opened the turn of the message."""
         return begin.key == self._key if self._key is not None else seq == self._seq
 
 
 class Follower:
-    """Yields events to one listener, and keeps the entries and words that the listener has not read yet in a queue.
+    """Yields events to one listener. A queue keeps the entries and words that the listener has not read yet.
 
     Args:
         watch: reads new entries of the record.
@@ -95,7 +97,7 @@ class Follower:
         most: float = MOST_WAITING,
     ) -> None:
         self.runs: dict[str, int] = dict.fromkeys(target.runs, 0)
-        """Ids of the followed runs, each with the seq of its last entry whose events were yielded."""
+        """For each followed run, the seq of the last entry whose events were yielded."""
         self._watch, self._broadcast, self._target = watch, broadcast, target
         self._after, self._most = after_event(after), most
         self._pos = 0
@@ -124,7 +126,7 @@ class Follower:
         return False
 
     def _include(self, run: str, *, root: bool) -> None:
-        """Follow a run too. For a root run, also listen to words that are not on record yet."""
+        """Add a run to the followed runs. If it is a root run, also listen to words that are not on record yet."""
         self.runs.setdefault(run, 0)
         if root:
             self._hear(run)
@@ -212,7 +214,7 @@ class Follower:
         return told
 
     async def _reached(self) -> int:
-        """Add the child runs of the followed runs. Return the pos from which on the watch adds entries to the queue."""
+        """Add the child runs of the followed runs. Return the pos after which the watch adds entries to the queue."""
         while True:
             reached = self._watch.pos
             rows = await self._watch.store.runs(self._target.session)
@@ -220,10 +222,7 @@ class Follower:
                 return reached
 
     def _add(self, rows: Iterable[RunRow]) -> bool:
-        """Follow those of the given runs that the target includes, and their child runs.
-
-        Return whether any run was added.
-        """
+        """Add the given runs that the target includes, and their child runs. Return whether any run was added."""
         known = len(self.runs)
         for row in rows:  # in the order in which they were opened
             root = self._target.whole and row.parent_run is None
@@ -232,7 +231,7 @@ class Follower:
         return len(self.runs) > known
 
     async def _on_record(self, until: int) -> AsyncGenerator[Entry, None]:
-        """Yield the entries up to the pos `until` whose events were not yielded yet, in the order of the record."""
+        """Yield the entries up to the pos `until`, in the order of the record, except entries that were read before."""
         if until and self._pos:
             self._add(await self._watch.store.runs(self._target.session))
         order: list[Source] = []
@@ -247,7 +246,7 @@ class Follower:
                 await _advance(order, run, source)
 
     async def _missed(self, before: Entry) -> list[Event]:
-        """Return the events of entries before `before` that the watch did not pass on, but none of a fork's base."""
+        """Return the events of the entries that the watch skipped before `before`, except those that a fork shares."""
         told: list[Event] = []
         async for page in pages(self._watch.store, before.run, self.runs[before.run]):
             for entry in page:
@@ -258,7 +257,7 @@ class Follower:
         return told
 
     def _take_entry(self, entry: Entry) -> list[Event]:
-        """Return the events to yield for an entry, and then the words that had to wait until this entry."""
+        """Return the events of an entry that are to be yielded, and then the words that waited for this entry."""
         if entry.seq <= self.runs[entry.run]:
             return []
         self.runs[entry.run] = entry.seq
@@ -286,14 +285,11 @@ class Follower:
         return self._turn is not None
 
     def _take_words(self, event: Event, durable: int) -> list[Event]:
-        """Return a list with an event of words, if the entries before it were sent.
-
-        Return an empty list if the event must wait for earlier entries. Return an empty list also if the event is
-        dropped, because the event of the entry with these words was sent, or because the run is not followed.
+        """Return `[event]` if its words can be yielded now; an empty list if they must wait or are not needed any more.
 
         Args:
             event: the event with words that are not on record yet.
-            durable: seq of the last durable entry of the run when the words were sent.
+            durable: seq of the last entry on disk when the words were sent. Words wait until its events were yielded.
         """
         told = self.runs.get(event.run)
         if told is None and self._target.root not in self.runs and not self._target.whole:
@@ -343,11 +339,7 @@ async def _advance(order: list[Source], run: str, source: AsyncGenerator[list[En
 
 
 def after_event(after: int | str) -> tuple[float, float]:
-    """Return pos and index of the event with an `id`: 12 and 0 for `12-0`. For a plain pos, the index is infinite.
-
-    Raises:
-        GestaError: `after` is neither an event's `id` nor a pos.
-    """
+    """Return pos and index from the `id` of an event: 12 and 0 for `12-0`. A plain pos gets an infinite index."""
     if isinstance(after, int):
         return after, float("inf")
     pos, _, part = after.partition("-")

@@ -1,9 +1,9 @@
-"""A fork repeats no effect. A call in a fork gets the result of the same call in the base, if there is one.
+"""Runs a fork so that no tool does its work a second time.
 
-A fork is a run that shares the first entries of another run, its base. A turn is one message to an agent and all the
-work up to its answer. If the base has no result for a call, the call runs only if its tool is pure or was named when
-the fork was made. Otherwise it waits for a person's approval. The same rule holds when somebody resumes the fork later.
-So the `attempt` entries of the fork name every effect that the fork ever tried.
+A fork is a run that shares the first entries of another run, its base. A call in the fork gets the recorded result of
+the same call in the base. If the base has no such result, the call runs only if its tool is pure (it changes nothing
+outside), or was named when the fork was made. Any other call waits for a person's approval. The same rule holds when
+somebody resumes the fork later. A turn is one message to an agent and all the work up to its answer.
 """
 
 from collections.abc import Iterable
@@ -23,13 +23,13 @@ from gesta.perform.execution import LiveRun
 from gesta.workflow.turn import play
 
 CallDigest = tuple[str, str]
-"""Name of the tool, and digest of the canonical arguments."""
+"""Name of a call's tool, and digest of the call's arguments."""
 
 
 async def advance(agent: Agent, live: LiveRun) -> Outcome:
     """Run a turn until it ends or waits, and return its outcome.
 
-    In a fork, calls that the base made get their old results.
+    In a fork, calls that its base made too get the results of the base.
     """
     opened, take = live.state.opened, turn if agent.program is None else play
     base = opened.base if opened is not None else None
@@ -45,10 +45,10 @@ async def advance(agent: Agent, live: LiveRun) -> Outcome:
 
 
 async def base_below(name: str, live: LiveRun) -> Forked | None:
-    """Return the base for a child run of a fork: the child run of the same name that the fork's own base has.
+    """Return the base for a child run of a fork: the child run of the same name below the fork's own base.
 
-    Return `None` if the parent run is no fork. The child run shares no entries with its base, but its calls get the
-    results of the base's calls.
+    Return `None` if the parent run is no fork. The child run shares no entries with its base, only the results of
+    calls.
     """
     opened = live.state.opened
     if opened is None or opened.base is None:
@@ -59,9 +59,10 @@ async def base_below(name: str, live: LiveRun) -> Forked | None:
 
 
 def _fenced(tool: Tool, base: Forked) -> Tool:
-    """Return a tool for a fork: each call needs approval, and a call that was begun before the fork is not tried again.
+    """Return a copy of a tool for a fork: each call needs approval.
 
-    A tool that may run in the fork keeps its `effect`; `_answered` then approves its calls.
+    A call that began before the fork is not tried again, unless the tool may run in the fork. `_answered` approves the
+    calls of such a tool.
     """
     if _free(tool, base):
         return msgspec.structs.replace(tool, approval=True)
@@ -74,7 +75,7 @@ def _free(tool: Tool, base: Forked) -> bool:
 
 
 async def _answered(agent: Agent, base: Forked, waits: Iterable[Waiting], live: LiveRun) -> bool:
-    """Write what calls in a fork wait for: the result of the same call in the base, or an approval if the tool may run.
+    """Write an entry for each waiting call: the result of this call in the base, or an approval if its tool may run.
 
     Return `False` if there was nothing to write.
     """
@@ -106,7 +107,7 @@ async def _answered(agent: Agent, base: Forked, waits: Iterable[Waiting], live: 
 def given(entries: Iterable[Entry]) -> dict[CallDigest, list[Entry]]:
     """Return the results of a run's calls, by tool and arguments.
 
-    Calls with the same tool and arguments share a list: the first result of each such call, in the order of the calls.
+    Calls with the same tool and arguments share a list, with the first result of each call, in the order of the calls.
     """
     calls: dict[int, CallDigest] = {}
     results: dict[int, Entry] = {}
@@ -124,7 +125,7 @@ def given(entries: Iterable[Entry]) -> dict[CallDigest, list[Entry]]:
 
 
 def _place(own: Iterable[Entry], named: CallDigest, seq: int) -> int:
-    """Return how many earlier calls in the run have this tool and arguments: the index of the result in the base."""
+    """Return how many calls before `seq` have this tool and arguments: the index of the result in the base's list."""
     before = [entry.content for entry in own if entry.seq < seq]
     return sum(
         isinstance(each, ToolCallContent) and (each.tool_name, digest_of(each.tool_args)) == named for each in before

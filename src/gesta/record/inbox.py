@@ -1,11 +1,11 @@
-"""Reads runs, and sends messages and answers of people to the inboxes of runs. This needs no lease and no agent.
+"""Reads runs, and sends letters to the inboxes of runs. This needs no lease and no agent.
 
 A record is the store of all runs; a session is the runs of one conversation. An entry is one recorded fact of a run;
-its seq is its number there. A turn is one message to an agent and all the work up to its answer. A call in doubt is one
-that may or may not have happened. A lease is the right to write a run. A letter in an inbox waits until the process
-that continues the run writes it into the log. The key of a letter is made from the wait that it answers. So Python and
-the command line use the same key, and only the first of two answers is used. After an approval was refused as invalid,
-the key changes, so that a valid approval can follow.
+its seq is its number there. A turn is one message to an agent and all the work up to its answer. A call in doubt may or
+may not have happened. A lease is the right to write a run. A letter is a message, or a person's answer, to a run. It
+waits in the inbox until the process that continues the run writes it into the run. The key of a letter is made from the
+wait that it answers, so only the first of two answers is used. After an approval was refused as invalid, the key
+changes, so that a valid approval can follow.
 """
 
 import json
@@ -33,11 +33,11 @@ from gesta.store import Letter, RunRow, Store
 from gesta.text.redactor import SECRETS
 
 RUN_ID = re.compile("[0-9a-f]{16}")
-"""Form of a whole run id."""
+"""Pattern of a complete run id."""
 
 
 class Inbox:
-    """The part of a record that needs no lease: it reads runs, finds what they wait for, and sends letters to them."""
+    """Reads the runs of a record, finds what they wait for, and sends letters to them. It needs no lease."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -46,8 +46,8 @@ class Inbox:
         """Return the entries of a run whose seq is greater than `after`, in order.
 
         Args:
-            run: id of the run, a unique prefix of it, a session, or `last`. For a whole id that is not in the record,
-                the list is empty.
+            run: id of the run, a unique prefix of it, a session, or `last`. For a complete id that is not in the
+                record, the list is empty.
 
         Raises:
             NoRun: no run fits.
@@ -154,7 +154,7 @@ class Inbox:
         reason: str | None = None,
         token: str | None = None,
     ) -> Receipt:
-        """Answer a question, or give the result of a call that waits for approval, whose tool then does not run.
+        """Answer a question. Or supply the result of a call that waits for approval; its tool then does not run.
 
         Args:
             waiting: see `approve`.
@@ -213,7 +213,7 @@ class Inbox:
         return await self._say(about, ResolutionContent(of=of, verdict=verdict, by=by, result=result))
 
     async def _named(self, name: str) -> str:
-        """Return the id of the run that a name means. A whole id in the record is looked up directly.
+        """Return the id of the run that a name means: a complete id, or any other name that `find` knows.
 
         Raises:
             NoRun, SeveralRuns: no run fits the name, or several do.
@@ -222,7 +222,7 @@ class Inbox:
         return name if known else (await self.find(name)).run
 
     async def _whole(self, name: str) -> str:
-        """Return a whole run id unchanged, also one that is not in the record. For any other name see `_named`."""
+        """Return a complete run id unchanged, even if the record has no such run. For any other name, call `find`."""
         return name if RUN_ID.fullmatch(name) is not None else (await self.find(name)).run
 
     async def _directly(self, name: str) -> RunRow | None:
@@ -272,14 +272,14 @@ class Inbox:
         return await meant(self.store, waiting, kinds, wanted, self.now())
 
     async def _about_call(self, waiting: Waiting | str, of: int | None) -> bool:
-        """Return whether an answer is the result of a call that waits for approval, not the answer to a question."""
+        """Return whether an answer is for a call that waits for approval. Otherwise the answer is for a question."""
         if isinstance(waiting, Waiting):
             return waiting.what in APPROVAL
         asked = await self.read(await self._named(waiting), of - 1) if of is not None else []
         return bool(asked) and isinstance(asked[0].content, ApprovalRequestContent)
 
     async def _say(self, about: Meant, word: Word) -> Receipt:
-        """Send an answer to the inbox, and return its receipt. If the wait was answered before, send nothing."""
+        """Send an answer to the inbox, and return its receipt. Send nothing if the wait was answered before."""
         waiting, known = about
         if known is not None:
             return await told(self.store, waiting, word, known, sent=False)
@@ -289,12 +289,10 @@ class Inbox:
         return await told(self.store, waiting, word, known, sent=sent)
 
     async def _key(self, run: str, word: Word) -> str:
-        """Return the key of the letter with an answer.
+        """Return the key of a letter with an answer. Two answers to one wait have the same key.
 
-        Two answers to one wait have the same key, so the second one is ignored.
-
-        An approval gets another key if its token differs, or if an earlier approval was refused. A resolution gets
-        another key once the attempt in doubt has certainly ended.
+        So the second answer is ignored. An approval gets another key if its token differs, or if an earlier approval
+        was refused. A resolution gets another key once the attempt in doubt has certainly ended.
         """
         calls = (await self.state(run)).calls.values()
         if isinstance(word, AnswerContent):
@@ -320,9 +318,9 @@ TYPES: dict[str, tuple[type, ...]] = {
 
 
 def misfit(value: Any, schema: dict[str, Any]) -> str | None:
-    """Return in which way a value does not fit a JSON Schema; `None` if it fits.
+    """Return why a value does not fit a JSON Schema, such as `is 3, expected at least 5`; `None` if it fits.
 
-    Checked are types, choices, least and greatest numbers, required members and the members themselves.
+    Only types, choices, least and greatest numbers, required members and the members themselves are checked.
     """
     options = [misfit(value, each) for each in schema.get("anyOf", ()) if isinstance(each, dict)]
     if options and None not in options:

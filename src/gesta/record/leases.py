@@ -1,10 +1,10 @@
 """Acquires and releases leases. A lease is the right to write one run; one process at a time holds it.
 
-A record is the store of all runs. A run is the recorded conversation or task of one agent. The lease of a child run is
-kept until its parent run is released. So a run that calls the same agent many times acquires the lease of that child
-run once, which saves two commits for each call. No other process has to write the child run meanwhile, and sending
-letters to it needs no lease. If the turn of the child run stays open, the lease of the child run is not kept, because
-another process may have to continue the turn.
+A record is the store of all runs. A run is the recorded conversation or task of one agent. A child run is a run that
+another run, its parent, started. The lease of a child run is kept until its parent run is released, because the parent
+may call the same agent again. Each further call then saves two commits. No other process has to write the child run
+meanwhile, and sending letters to it needs no lease. If the turn of the child run stays open, its lease is not kept,
+because another process may have to continue the turn.
 """
 
 from collections.abc import AsyncIterator, Callable
@@ -26,7 +26,7 @@ _QUEUES: RunVar[WeakValueDictionary[str, anyio.Lock]] = RunVar("gesta_queues")
 
 
 def queue_of(record: int, run: str) -> anyio.Lock:
-    """Return the lock that messages to one run of an opened record wait for, one of them at a time, in this event loop.
+    """Return the lock that makes messages to one run begin their turns one after another, in this event loop.
 
     Args:
         record: a number that names the opened record in this process.
@@ -50,11 +50,11 @@ class Leases:
         self.store = store
         self._gone = gone
         self._kept: dict[str, dict[str, Lease]] = {}
-        """Leases that are kept and not in use: for each held run, the leases of its child runs, by their ids."""
+        """Kept leases that are not in use, by the id of the parent run and then by the id of the child run."""
 
     @asynccontextmanager
     async def leased(self, run: str, above: str | None = None) -> AsyncIterator[Lease]:
-        """Hold the lease of a run in the block. Afterwards release it and the leases kept for its child runs.
+        """Hold the lease of a run while the block runs. Then release this lease and those kept for its child runs.
 
         Raises RunHeld.
 
@@ -76,7 +76,7 @@ class Leases:
     async def _taken(self, run: str) -> Lease:
         """Acquire the lease of a run.
 
-        If the store cannot know whether the process that holds the lease still runs, ask the function `open(gone=...)`.
+        If the store cannot know whether the process that holds the lease still runs, ask the function `gone`.
 
         Raises RunHeld.
         """

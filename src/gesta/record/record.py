@@ -1,10 +1,10 @@
-"""A record is an opened store of runs. It reads them, runs their turns, and sends messages and answers to them.
+"""A record is an opened store of runs: the object that `gesta.open` returns.
 
-A span is a named part of a run. A head is the seq and the digest of a run's last entry. An entry is one recorded fact
-of a run; its seq is its number there, and its pos its number in the record. A turn is one message to an agent and all
-the work up to its answer. A run is found by its session and name. Its id is derived from them, so two processes that
-create the same run get the same id. Each run has a lease: the right to append entries to it, which one process holds at
-a time. All other processes send letters to the inbox of the run.
+A run is the recorded conversation or task of one agent. An entry is one recorded fact of a run; its seq is its number
+there, and its pos its number in the record. A turn is one message to an agent and all the work up to its answer. A span
+is a named part of a run. The id of a run is derived from its session and name, so two processes that create the same
+run get the same id. Each run has a lease: the right to append entries to it, which one process holds at a time. All
+other processes send letters to the inbox of the run.
 """
 
 import os
@@ -93,12 +93,13 @@ class Record(Inbox):
         listener: Listener | None = None,
         **options: Unpack[MessageOptions],
     ) -> Outcome[T]:
-        """Send a message to an agent, and run its turn until the turn ends or waits for somebody. Return the outcome.
+        """Send a message to an agent, and run the turn until it ends or has to wait. Return the outcome.
 
         Args:
             agent: the agent that answers.
             message: a text, or a list of texts, images and files (see `gesta.message.attached`).
-            listener: called with each event of the turn; if the turn was begun before, first with its events on record.
+            listener: function that is called with each event of the turn. If the turn was begun before, the function
+                gets its recorded events first.
             options: see `MessageOptions`. If the run already has a turn with this `key`, that turn is continued, or its
                 outcome is returned.
 
@@ -119,10 +120,8 @@ class Record(Inbox):
     def stream(self, agent: Agent[T], message: Said, **options: Unpack[MessageOptions]) -> Stream[T]:
         """Return a stream of the events of a turn. The message is sent when somebody begins to read the stream.
 
-        After its last event, the stream has the outcome of the turn.
-
-        If a turn with this `key` has ended, or is running in any process, the stream yields the events of that turn:
-        first those on record.
+        After the last event, `outcome` of the stream is set. If a turn with this `key` was begun before, in any
+        process, the stream yields the events of that turn, first those on record.
 
         Args:
             agent: the agent that answers.
@@ -242,13 +241,13 @@ class Record(Inbox):
             return None
 
     async def verify(self, *kept: Iterable[Head]) -> list[Flaw]:
-        """Check every entry and blob against the chain of digests of its run, and return the flaws found.
+        """Check that no entry and no blob (a value stored apart from its entry) was changed. Return the flaws found.
 
         Cost: reads the whole record.
 
         Args:
-            kept: lists of heads that earlier calls of `heads` returned. Only with these lists, a run that lost its last
-                entries is found.
+            kept: lists of heads that earlier calls of `heads` returned. Without them, a run that lost its last entries
+                is not noticed.
         """
         return await audit(self.store, *kept)
 
@@ -277,15 +276,14 @@ class Record(Inbox):
         state: Any = None,
         **annotations: Any,
     ) -> AsyncIterator[Log]:
-        """Record a program that is no Gesta agent: open a span at the root of a run, and yield a log to write into.
+        """Open a span in a run, and yield a log. A program that is no Gesta agent can write entries into the log.
 
         Args:
             name: name of the span.
             session: name of the session.
             run: name of the run in the session; by default `name`.
             skip: kinds of entries that are not recorded.
-            state: a value that is written when the span begins, and again when it ends, with all changes made
-                meanwhile.
+            state: a value that is recorded when the span begins, and again, with all changes, when the span ends.
             annotations: every entry in the span inherits them.
 
         Raises:
@@ -302,7 +300,7 @@ class Record(Inbox):
 
 
 async def check_agent(store: Store, run: str, name: str) -> None:
-    """Raise AgentError if a run was begun by an agent of another name. Cost: reads one row."""
+    """Raise AgentError if the run was begun by an agent with another name than `name`. Cost: reads one row."""
     first = next(iter(await read(store, run, 0, 1)), None)
     began = first.content if first is not None and isinstance(first.content, BeginContent) else None
     if began is None or began.agent is None or began.agent.name == name:
@@ -354,7 +352,7 @@ def typed(agent: Agent[T], outcome: Outcome[Any]) -> Outcome[T]:
 def opening_of(agent: Agent[T], said: Said, options: MessageOptions) -> tuple[Agent[T], Opening]:
     """Return a copy of the agent with the options, and a description of the turn that the message opens.
 
-    Without the option `session`, a new session is named.
+    Without the option `session`, the turn gets a new session with a random name.
 
     Args:
         said: the message.

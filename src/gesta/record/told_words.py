@@ -19,7 +19,7 @@ class Words(Struct):
     """Seq of the request that the words answer."""
     text: str = ""
     ended: bool = False
-    """Whether the last of the words was sent."""
+    """Whether the words of the message are complete."""
 
 
 class ToldWords:
@@ -29,9 +29,9 @@ class ToldWords:
         self._said: dict[tuple[str, str], Words] = {}
 
     def add(self, event: Event) -> bool:
-        """Remember the words of an event.
+        """Remember the words of an event, and return whether to send the event to the listener.
 
-        Return whether to send the event: `False` for a `retract`, which withdraws words, if no words were sent.
+        A `retract` event withdraws words. If there are no words to withdraw, it is not sent.
         """
         if isinstance(event, RetractEvent):
             self._said[event.run, event.type] = Words(event.message)
@@ -45,7 +45,7 @@ class ToldWords:
         return True
 
     def without(self, event: Event) -> Iterator[Event]:
-        """Yield the event of an entry without the words that were sent before; nothing if all of them were sent.
+        """Yield the event of an entry without the words that were sent before. If all of them were sent, yield nothing.
 
         If the sent words differ from the recorded answer, a `retract` event comes first.
         """

@@ -1,7 +1,8 @@
-"""Runs the turns of the runs in a record (a store of runs). A run's folded state is kept in memory for its next turn.
+"""Runs the turns of all runs in a record, which is a store of runs.
 
 A turn begins with a person's message, or with a task of a parent run. A child run is found by its parent run and its
-name, and its turn by the key of the task. So a task given twice is done once. A lease is the right to write a run.
+name, and its turn by the key of the task. So a task given twice is done once. A lease is the right to write a run. A
+live run is a run whose lease this process holds.
 """
 
 import os
@@ -122,7 +123,7 @@ class Turns:
     async def _leaving(
         self, agent: Agent, work: TurnWork, given: tuple[Any, Any, Any], above: Stop | None = None
     ) -> Outcome:
-        """Await a turn in its own task. A cancelled caller asks the turn to stop. Raises NoDeps, RecordError."""
+        """Run a turn in its own task, and return its outcome. If the caller is cancelled, ask the turn to stop."""
         if agent.sources and not self.sources.ready:  # the record is opened for each call
             async with self.sources:
                 return await self._leaving(agent, work, given, above)
@@ -168,9 +169,9 @@ class Turns:
                     wait_s = min(wait_s * 1.5, LAST_WAIT_S)
 
     async def _busy(self, run: str, opening: Opening, name: str) -> Outcome | None:
-        """Return the outcome of a message's turn if it ended. If it has not begun, with `name` cancel the open turn."""
+        """Return the outcome of the message's turn, or `None` if it has not ended. May cancel an open turn."""
         before = await opened_before(self.store, run, opening)
-        if before is None and name:
+        if before is None and name:  # the message replaces the open turn
             cancel = encode_content(SignalContent(name="cancel", by="a new message"), None)
             await self.store.send(Letter(run, f"replaced-{name}", cancel))
         return before if before is not None and before.end is not None else None
@@ -199,7 +200,7 @@ class Turns:
             return await self._served(bound, live, ended)
 
     async def _behind(self, agent: Agent, opening: Opening, live: LiveRun) -> Outcome | None:
-        """Finish the turns before a new message. If such a turn waits, queue the message and return its outcome."""
+        """Finish all earlier turns. If one of them waits, queue the new message, and return the waiting outcome."""
         check_here(live.log.run, live.state, self.store)
         turn, policy = live.state.turn, agent.policy.when_busy
         if live.state.open:
@@ -230,7 +231,7 @@ class Turns:
         return replace(ended, queued=True)
 
     async def _served(self, agent: Agent, live: LiveRun, ended: Outcome) -> Outcome:
-        """Return the outcome `ended`. If it is that of an ended turn, first run the turns of messages in the inbox."""
+        """Return the outcome `ended`. If the turn has ended, first run the turns of the messages in the inbox."""
         if ended.end is not None:
             if agent.sources and self.sources.holding:
                 self.sources.ended(live.log.run)
@@ -254,7 +255,7 @@ class Turns:
         return None
 
     async def child(self, agent: Agent, task: Task, live: LiveRun) -> Outcome:
-        """Run a turn of a child run, continue its open turn, or return its outcome if it has ended."""
+        """Begin or continue the turn of a child run that does `task`. Return its outcome, even if it ended before."""
         opened, turn = live.state.opened, live.state.turn
         assert opened is not None
         live.absorb()  # the entries that the task comes from must be durable
@@ -288,7 +289,7 @@ class Turns:
         await cancel_below(self.leases, self.clock, live, names)
 
     async def run_of(self, session: str, name: str, parent: str | None = None) -> str:
-        """Return the recorded id of a run (copies of records keep ids), or else the id derived from the arguments."""
+        """Return the id of a run: the id on record or, for a new run, the id derived from the arguments."""
         rows = [row for row in await self.store.runs(session, name) if row.parent_run == parent]
         return rows[-1].run if rows else run_id(self.store.info.id, parent or session, name)
 
@@ -307,7 +308,7 @@ class Turns:
             return outcome(live, (Waiting("resume"),))
 
     async def _note_change(self, agent: Agent, live: LiveRun) -> None:
-        """Write which agent continues a turn, if its description differs from that of the agent that began the turn."""
+        """Write an entry with the agent's name and digest, if the agent differs from the one that began the turn."""
         await take_in(live)
         turn_, ref = live.state.turn, self._ref(agent)
         if turn_ is not None and turn_.cancelled is None and turn_.agent != ref.digest:
@@ -375,10 +376,7 @@ class Turns:
                     del self._kept[next(iter(self._kept))]
 
     def save(self, result: Letter) -> None:
-        """Send the result of an attempt that nobody waits for any more to its run's inbox. May be called in any thread.
-
-        If the result cannot be sent now, it is kept in memory until this process takes the next turn of any run.
-        """
+        """Send a late result to its run's inbox: now, or before this process's next turn. Any thread may call this."""
         try:
             self.store.deliver(result)
         except GestaError as failure:

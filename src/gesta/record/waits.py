@@ -43,7 +43,7 @@ async def waits_of(store: Store, run: str, now: datetime) -> list[Waiting]:
 
 
 async def with_waits_below(store: Store, outcome: Outcome, now: datetime) -> Outcome:
-    """Return a copy of the outcome of a waiting turn, with the waits of child runs in place of the waits for them."""
+    """Return a copy of an outcome in which each wait for a child run is replaced by the waits of that child run."""
     found = list[Waiting]()
     for each in outcome.waiting:
         try:

@@ -1,6 +1,7 @@
 """One watch reads each newly committed entry of a record once and passes it to the followers of its run.
 
-A record is the store of all runs. An entry is one recorded fact of a run.
+A record is the store of all runs. An entry is one recorded fact of a run. A follower yields the events of some runs to
+one listener.
 """
 
 from contextlib import aclosing
@@ -18,10 +19,10 @@ from gesta.store import Store
 
 
 class RunFollower(Protocol):
-    """Follower to which a watch passes the entries of some runs."""
+    """A follower, as the watch sees it."""
 
     runs: dict[str, int]
-    """Ids of the runs whose entries are passed to the follower; the values are the follower's own."""
+    """The keys are the ids of the runs whose entries the follower receives. The watch does not use the values."""
 
     def opens(self, entry: Entry) -> bool:
         """Return whether an entry opens a run that this follower follows too."""

@@ -1,4 +1,4 @@
-"""The state of a run, a fold over its entries: open calls, steps of a workflow, turns, the account."""
+"""The state of a run, computed from its entries: open calls, steps of a workflow, turns, costs."""
 
 ORDER = (
     "calls",

@@ -1,10 +1,11 @@
-"""The cost of a turn is on record: an amount is reserved before each request, and settled after it.
+"""Computes the cost of a turn from the entries of the run.
 
-An entry's seq is its number in the run. A turn goes from one message of a run to its answer. To settle is to replace
-the reserved amount by the real cost. A reserved amount that was never settled is treated as spent, so a crash hides no
-request that was paid for. An unknown cost is null, never 0; the reserved amount is used in its place. When a child run
-(a run of an agent that this run calls) is started, its allowance (the amount that it may spend) is reserved by the
-`edge` entry, and settled when the child run has ended.
+A turn goes from one message of a run to its answer. An amount is reserved before each request to the model. Afterwards
+it is settled: the real cost replaces the reserved amount. An amount that was never settled counts as spent, so a crash
+hides no request that was paid for. An unknown cost is null, never 0; the reserved amount is used in its place. A child
+run is a run of an agent that this run calls; an `edge` entry starts it. The `edge` entry reserves the allowance of the
+child run (the amount that it may spend). It is settled when the child run has ended. The seq of an entry is its number
+in the run.
 """
 
 import math
@@ -62,7 +63,7 @@ class Spent(Struct, frozen=True, kw_only=True):
 
 
 class ChildEdge(Struct, frozen=True):
-    """The start of a child run (an `edge` entry), and the amount that the child run may spend."""
+    """An `edge` entry, which starts a child run, and the amount that the child run may spend."""
 
     child: str
     """Name of the child run that a tool call started; empty for a workflow step, which starts at most one."""
@@ -76,12 +77,12 @@ class Spending(Struct):
     """What the parent run allows: the bounds `tokens` and `usd`, and what to reserve for a request of unknown cost."""
     settled: Amount = Amount()
     held: dict[int, Amount] = field(default_factory=dict)
-    """Amounts that are reserved and not settled yet, by the seq of the request or edge."""
+    """Amounts that are reserved and not settled yet, by the seq of the `request` or `edge` entry."""
     edges: dict[int, ChildEdge] = field(default_factory=dict)
     """The `edge` entries that started child runs, by the seq of the entry. If a call was tried again, only the last
     `edge` of the call is kept."""
     children: dict[str, int] = field(default_factory=dict)
-    """Seq of the edge of each child run that a tool call started, by the name of the child run."""
+    """Seq of the `edge` entry of each child run that a tool call started, by the name of the child run."""
     requests: int = 0
     """Number of requests with a reply whose cost was settled."""
     unpriced: int = 0
@@ -101,7 +102,7 @@ class Spending(Struct):
         return sum(self.held.values(), self.settled)
 
     def edge_of(self, child: str) -> int | None:
-        """Return the seq of the edge to the child run with this name; `None` if no tool call of the turn started it."""
+        """Return the seq of the `edge` entry by which a tool call started this child run; `None` if there is none."""
         return self.children.get(child)
 
     def spent(self, requests: int) -> Spent | None:
@@ -166,7 +167,7 @@ class Weight(Struct):
     read."""
 
     def take(self, entry: Entry) -> None:
-        """Add the content of an entry, whose kind prompts must show, to the contents whose tokens are estimated."""
+        """Add the content of an entry. The kind of the entry must be in `WEIGHED`."""
         if entry.content.kind is not Kind.Assistant or not entry.causes:
             self.since.append(entry.content)
 
@@ -228,7 +229,7 @@ def text_tokens(text: str) -> int:
 
 
 def amount(given: Mapping[str, Any]) -> Amount:
-    """Return the amount in a mapping with the members `tokens` and `usd`. Missing or invalid members are taken as 0."""
+    """Return the amount in a mapping with `tokens` and `usd`. A missing or invalid value counts as 0."""
     return Amount(int(number(given.get("tokens"), 0)), number(given.get("usd"), 0.0))
 
 

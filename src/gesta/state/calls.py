@@ -26,7 +26,7 @@ EXPIRED = "expiry"
 UNSETTLED = "unsettled"
 """The tool's `reconcile` could not say whether the effect happened."""
 UNKNOWN_END = "unknown-end"
-"""The `fault` entry records a check whether an attempt has ended: it has, or it may still be running."""
+"""The `fault` entry only reports, in `over`, whether a check found that the attempt has ended."""
 TOO_DEEP = "too-deep"
 """The call was refused because agents call agents too deeply. The model reads this error."""
 DEPTH = "depth"
@@ -64,9 +64,8 @@ class Try(Struct):
     over: bool = False
     """Whether the attempt's function has certainly ended."""
     looked: int = 0
-    """Seq of the last entry which says that a check could not find out whether the attempt has ended; 0 for no such
-    entry. If a later check has the same result, no entry is written, and a number above the head of the lease is
-    stored here."""
+    """Seq of the last `fault` entry which says that a check could not find out whether the attempt has ended; 0 without
+    such an entry. If a later check finds the same, it writes no entry, and only raises this number."""
     asked: bool = False
     """Whether the tool's `reconcile` was asked about this attempt and gave no usable answer."""
     asked_over: bool = False
@@ -86,9 +85,7 @@ class Try(Struct):
     server: ToolServer | None = None
     """The server that ran the tool; `None` for a function in the user's own program."""
     before: "Try | None" = None
-    """The previous attempt. If it turns out that this attempt never started, the previous attempt is the last attempt
-    again.
-    """
+    """The previous attempt. It becomes the last attempt again if this attempt never started."""
 
     @property
     def doubtful(self) -> bool:
@@ -97,7 +94,7 @@ class Try(Struct):
 
     @property
     def premature(self) -> bool:
-        """Whether a resolution exists although the attempt may still run, so that its effect can still happen."""
+        """Whether a resolution is too early while the attempt may still run, because the effect could still happen."""
         if self.void or self.verdict == "done":
             return False
         return self.verdict == "failed" or self.effect in EFFECTS
@@ -177,13 +174,13 @@ class OpenCall(Struct):
 
     @property
     def again(self) -> bool:
-        """Whether an earlier attempt with the idempotency key of the next attempt may have had the effect."""
+        """Whether the next attempt reuses an idempotency key with which an earlier attempt may have had its effect."""
         if self.last is None or self.last.void or self.last.effect in EFFECTS:  # settled before the next attempt begins
             return False
         return self.attempts > self.waited
 
     def forked(self) -> tuple[int, ...]:
-        """Remove what would allow a fork to repeat an effect of its base run: approvals, keys and `retry` verdicts.
+        """Remove approvals, keys and `retry` verdicts, so that a fork repeats no effect of its base run.
 
         Returns:
             Seqs of the questions that are no longer open.

@@ -1,6 +1,6 @@
 """Adds `check` entries to the state of a run. A check holds a hook's verdict on a message, request, call or answer.
 
-Hooks are functions of an agent that may allow, change or refuse such a message, request, call or answer.
+Hooks are functions of an agent that may allow, change or refuse these.
 """
 
 from collections.abc import Mapping

@@ -23,7 +23,7 @@ from gesta.text.tracing import TraceContext
 
 
 class Opening(Struct, frozen=True, kw_only=True):
-    """What is known when a turn is opened: the message or task, the run, the session and the options of the caller."""
+    """What is needed to open a turn: the message or task, the run, the session and the options of the caller."""
 
     name: str
     """Name of the run that the turn belongs to."""
@@ -41,8 +41,8 @@ class Opening(Struct, frozen=True, kw_only=True):
     allowance: dict[str, Any] | None = None
     """The amount that the run above allows the turn to spend."""
     base: Forked | None = None
-    """For a child run of a fork: the corresponding child run of the fork's base. Calls reuse the results that it has.
-    """
+    """For a child run of a fork: the child run of the same name below the fork's base. Results of its calls are used
+    again."""
     depth: int = 0
     """Number of runs above this run."""
     doubts: list[str] | None = None
@@ -96,13 +96,13 @@ def close_orphans(journal: Journal, state: RunState) -> None:
 
 
 def check_here(run: str, state: RunState, store: Store) -> None:
-    """Raise RunMirrored if the run was moved to another record, where alone it may be continued."""
+    """Raise RunMirrored if the run was moved to another record. Only that record may continue the run."""
     if state.moved not in ("", store.info.id):
         raise RunMirrored(run, state.moved, moved=True)
 
 
 def check_same(run: str, opening: Opening, known: Turn) -> None:
-    """Check that a message with a known key is the same message as before.
+    """Check that a message whose key was used before is the same message again.
 
     Raises OtherProgram for a child run, else OtherMessage.
 

@@ -1,6 +1,6 @@
-"""The state of a run (one conversation of an agent) is a fold over its entries (stored facts), and is never stored.
+"""Computes the state of a run (one conversation of an agent) from its entries (stored facts). It is never stored.
 
-`RunState` holds what `decide` needs. Calls with results are dropped: it grows only by message keys and seqs of turns.
+`decide` chooses the next move from a `RunState`. The seq of an entry is its number in the run.
 """
 
 from collections.abc import Callable
@@ -94,7 +94,7 @@ class RunState(Struct):
         return self.mark is not None and self.turn is not None and 0 < self.turn.pos <= self.mark
 
     def doubts(self) -> set[str]:
-        """Return the names of tools with a call of unknown outcome. Every further call of them needs an approval."""
+        """Return the names of tools with a call of unknown outcome. Further calls of these tools need an approval."""
         return self.doubtful | {tool for tool, _ in self.unknown.values()} if self.unknown else self.doubtful
 
     def left_in_doubt(self) -> list[str]:
@@ -102,7 +102,7 @@ class RunState(Struct):
         return sorted(self.doubts() | ({tool for tool, _ in self.tried().values()} if self.calls else set()))
 
     def tried(self) -> dict[int, tuple[str, int]]:
-        """Return tool name and last attempt's seq of each call that may have had an effect, but has no result."""
+        """Return the open calls that may have had an effect, by seq: name of the tool, and seq of the last attempt."""
         return {c.seq: (c.name, c.last.seq) for c in self.calls.values() if c.last and c.last.effect != "pure"}
 
     def call(self, seq: int | None) -> OpenCall | None:

@@ -19,15 +19,15 @@ from gesta.state.calls import DEPTH, WAITS
 AGENT = "gesta.agent"
 """Key of the `key-value` entry which says that an agent with a changed description continues the turn."""
 HIDDEN = "hidden"
-"""Stored in place of the last request's encoder after blocks of that request were hidden or changed. So the next
-request lists all its blocks, and does not extend the last one."""
+"""Value of `LastRequest.encoder` after blocks (messages) of that request were hidden or changed. So the next request
+lists all its blocks again."""
 PAUSED = "pause_turn"
 """Finish reason by which Anthropic says that its own tools need more time: the request is sent again with the reply
 so far."""
 
 
 class LastRequest(Struct):
-    """The facts about the run's last request that are needed to make the next request, which may extend it."""
+    """The facts about the run's last request from which the next request is made."""
 
     seq: int
     digest: str
@@ -97,7 +97,7 @@ class Turn(Struct):
     """W3C trace context that came with this message."""
     end: int | None = None
     handed: int = 0
-    """Number of child runs that this turn started and whose end no entry has as a cause yet."""
+    """Number of child runs that this turn started, and whose end it has not recorded yet."""
     value: Any = None
     """The value of the answer, if it is more than a text."""
     null: bool = False

@@ -2,7 +2,7 @@
 
 The three usual styles (Google, NumPy, Sphinx) are tried, and the one that finds the most parameters is used. Only the
 parameters are removed from the description, because the model should read the sections on returned values and warnings.
-No docstring raises. If no parameter is found, the text is returned unchanged.
+If no parameter is found, or a docstring cannot be parsed, the text is returned unchanged.
 """
 
 import re
@@ -13,7 +13,8 @@ import griffe
 
 STYLES = (griffe.parse_google, griffe.parse_numpy, griffe.parse_sphinx)
 CROWDED = re.compile(r"(?<=\S)\n(?=[A-Z][A-Za-z ]*:[ \t]*\n)")
-"""Matches the line end above a heading without an empty line before it. There griffe would read the heading as text."""
+"""Matches the line end above a heading without an empty line before it. The parser griffe takes such a heading for
+text."""
 WRAPPED = re.compile(r"\s*\n\s*(?![\s*-])")
 """Matches a line end inside a paragraph, where the next line continues it and is not an item of a list."""
 
@@ -44,7 +45,7 @@ def _texts(sections: list[Any]) -> dict[str, str]:
 
 
 def _shown(section: Any) -> str:
-    """Return a section of a docstring as plain text; an empty text for the parameters, which `read` returns apart."""
+    """Return a section of a docstring as plain text; an empty text for a section of parameters."""
     match section.kind.value:
         case "text":
             return str(section.value).strip()

@@ -1,9 +1,10 @@
 """A workflow does each step once, in a span (named part of a run) of its own.
 
-A child run is the run of another agent that a step calls. A step that is on record under its name is not done again.
-Several steps may run at once. If a step has to wait for a person, a time or another run, it first waits until all other
-steps have ended or have to wait too. So no running step is interrupted. Then the program is stopped, and its turn stays
-open. When the turn is resumed, the program starts again, and reads the results of finished steps from the record.
+The program of a workflow is an async function that runs a turn in place of a model. A child run is the run of another
+agent that a step calls. A step that is on record under its name is not done again. Several steps may run at once. If a
+step has to wait for a person, a time or another run, all other steps first end or have to wait too, so none is
+interrupted. Then the program is stopped, and its turn stays open. When the turn is resumed, the program starts again,
+and reads the results of finished steps from the record.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -40,7 +41,7 @@ class Stopped(BaseException):
 
 
 class ProgramTurn:
-    """A program's turn: it runs the program's steps, and keeps what they wait for."""
+    """Runs the steps of a program in one turn, and keeps what the steps wait for."""
 
     def __init__(self, agent: Agent, live: LiveRun) -> None:
         self.agent = agent

@@ -1,6 +1,6 @@
-"""Runs the program of a turn (from a message to the answer) until the turn ends or waits.
+"""Runs the program of a turn until the turn ends or waits. An exception of the program decides how the turn ends.
 
-An exception of the program decides how the turn ends.
+A program is an async function that runs an agent's turn in place of a model. A turn goes from a message to the answer.
 """
 
 from collections.abc import Awaitable

@@ -1,10 +1,11 @@
-"""A program takes a turn through verbs: `call`, `note`, `now`, `pick` and others, each with a name that it uses once.
+"""Verbs are the methods by which a program acts: `call`, `note`, `now`, `pick` and others.
 
-A step is one use of a verb; its entries are in a span of the run. A child run is the run of an agent that a step calls;
-an `edge` entry names it. A verb whose result is on record under its name returns that result and does nothing else. So
-a program that crashed, or that had to wait, is started again from its beginning and continues where it was. Only
-entries are kept between two passes (runs of the program in one turn). The order of the names is not checked, so the
-code may change between releases. Code outside of the verbs is executed in every pass.
+A program is an async function that runs an agent's turn in place of a model. Each use of a verb is a step with a name
+of its own. If a result is on record under this name, the verb returns the result and does nothing else. So a program
+that crashed, or that had to wait, is started again from its beginning and continues where it was. A pass is one
+execution of the program; code outside of the verbs is executed in every pass. Only entries are kept between two passes.
+The order of the names is not checked, so the code may change between releases. A child run is the run of an agent that
+a step calls; an `edge` entry names it.
 """
 
 import random
@@ -45,7 +46,7 @@ from gesta.workflow.step import Ended, ProgramTurn, Stopped
 
 C = TypeVar("C", bound=Content)
 GATHERS = ("step", "synthesis")
-"""Roles of steps whose `end` entry gets the causes of the step's input as further causes."""
+"""Roles of steps that combine their inputs: the `end` entry of such a step also has the causes of the inputs."""
 
 
 AT_ONCE_S = 1.0
@@ -112,8 +113,8 @@ class Verbs(ProgramTurn):
             name: name of the step and of the child run.
             role: role of the step's span: agent, plan, step, finding, synthesis, or your own.
             causes: the entries that the input was made from; by default the entry that opened the turn.
-            hear: a function that is called with the words of the called agent's answer as they come. The function
-                `aloud` streams these words as this run's answer.
+            hear: function that is called with the words of the called agent's answer as they come. The method `aloud`
+                streams these words as this run's answer.
 
         Raises:
             OtherProgram: the name was used before in this pass, or is on record with another input.
@@ -135,7 +136,7 @@ class Verbs(ProgramTurn):
         causes: Sequence[Cause] = (),
         hear: Listener | None = None,
     ) -> Result:
-        """Call another agent for one more turn of a child run that keeps its conversation; see `call`.
+        """Call another agent again in the same child run, so that it continues its conversation; see `call`.
 
         Args:
             content: the task for this turn; its `document` is passed on too.

@@ -29,7 +29,7 @@ LINES, WIDEST = 40, 100
 BEFORE = 30
 """The text of a node is shown from this many characters before the first passage that the answer repeats."""
 PASSAGES = 4
-"""Greatest number of lines that are shown of one retrieval."""
+"""Greatest number of lines that are shown of a node of type `Retrieval`."""
 SOURCES = 5
 """Greatest number of nodes that are listed after one `←`."""
 RANKS = ("Thought", "Analysis", "Note", "Summary", "Artifact", "Resolution", "Observation", "ToolUse", "Retrieval")
@@ -76,7 +76,7 @@ def nodes(found: Explanation) -> list[dict[str, Any]]:
 
 
 def _drawn(node: Node, passages: Sequence[Drawn]) -> dict[str, Any]:
-    """Return the passages of a node that the answer repeats: `start`, `end`, and both positions in the answer."""
+    """Return, as `drawn`, the passages of a node that the answer repeats: positions in the node and in the answer."""
     return {"drawn": [[each.start, each.end, each.at, each.to] for each in passages if each.id == node.id]}
 
 
@@ -210,7 +210,7 @@ class Page:
 
     @staticmethod
     def _number(node: Node, run: str) -> str:
-        """Return the seq of a node as text; for a node of another run than `run`, after the start of its run's id."""
+        """Return the seq of a node as text, such as `7`; for a node of another run than `run`, such as `0a1b2c3d.7`."""
         return str(node.seq) if node.run == run else f"{harmless(node.run[:8])}.{node.seq}"
 
     def _marked(self, node: Node) -> str:

@@ -178,7 +178,7 @@ def _told(options: ForkOptions, fork: Fork, ended: Outcome | None, guesses: list
 
     Args:
         ended: the outcome of the turn; `None` if no turn was run.
-        guesses: seqs of the requests that the base run does not have, so that the recorded model's answer is a guess.
+        guesses: seqs of requests that the base run did not send. A recorded model answered them with answers to others.
     """
     base, made = fork.base, fork.run
     if ended is not None and ended.end is not None and not fork.went_on:

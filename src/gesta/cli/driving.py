@@ -128,7 +128,7 @@ async def _hang_up(agent: Agent) -> None:
 
 
 def _answers(job: Job, waits: Sequence[Waiting]) -> list[tuple[Waiting, Verdict]]:
-    """Return the person's answers to the calls that wait for approval; an empty list without a person to ask."""
+    """Return the answers to the calls that wait for approval, from `--yes` or from the person at the terminal."""
     waiting = [each for each in waits if each.what == "approval" and not each.refused]
     if job.yes:
         return [(each, Verdict(verdict="approved", by="--yes")) for each in waiting]

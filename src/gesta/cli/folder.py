@@ -56,7 +56,7 @@ def write_folder(options: OnRecord, named: str | None, folder: Path, run: str, k
 
 
 async def chosen(record: Record, name: str) -> list[RunRow]:
-    """Return the runs to write: for a session all its runs, else one run and the runs below it.
+    """Return the runs to write: for a session all its runs, else one run and the runs that it started.
 
     The pages begin with the first run of the list.
 

@@ -25,7 +25,7 @@ def wrap(text: str, width: int) -> list[str]:
 
 
 def _broken(line: str, width: int) -> list[str]:
-    """Return the lines into which a line that is too long is broken."""
+    """Break a line that is too long into several lines."""
     words = line.split()
     lines = [line[: min(len(line) - len(line.lstrip(" ")), width // 2)]]
     for word in words:

@@ -1,9 +1,9 @@
 """Implements `approve`, `answer`, `resolve` and `cancel`, which write a letter to a run's inbox.
 
 A record is the store of all runs. A letter is a message that waits in the inbox until the process that resumes the run
-reads it. Writing one needs neither the agent nor the lease, which is the right to write the run. A wait is one thing
-that an open turn cannot go on without, such as a person's approval of a call. A call in doubt is one that may or may
-not have had its effect.
+reads it. A command needs neither the agent nor the lease (the right to write the run) to write a letter. A wait is one
+thing that an open turn cannot go on without, such as a person's approval of a call. A call in doubt is one that may or
+may not have had its effect.
 """
 
 import json

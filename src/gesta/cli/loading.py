@@ -163,7 +163,7 @@ def _listed(agents: list[str], place: str) -> str:
 class _AsItStands(SourceFileLoader):
     """Loads a file from its source, and never from cached bytecode.
 
-    Bytecode may be older than the source if an edit changed neither the size of the file nor the second of its time.
+    Bytecode may be out of date if an edit kept the size of the file and was made in the same second.
     """
 
     def get_code(self, fullname: str) -> CodeType:

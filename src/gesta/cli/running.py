@@ -153,9 +153,9 @@ def resume(options: ResumeOptions) -> int:
 
 
 def _found(job: "Job", name: str) -> tuple[str, int]:
-    """Return the id of the run to resume, and the seq of its last entry. Print a note if the run has no open turn.
+    """Return the id of the run to resume, and the seq of its last entry.
 
-    Raises Stop if another agent began the run.
+    Print a note if the last turn of the run has ended. Raises Stop if another agent began the run.
     """
     import anyio
 

@@ -1,4 +1,4 @@
-"""Options of `serve`, the rules of access that they make, and the socket at which the server listens."""
+"""Options of `serve`, the rules of access that follow from them, and the socket at which the server listens."""
 
 import os
 import socket

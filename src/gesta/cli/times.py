@@ -10,7 +10,7 @@ UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
 def point(text: str | None, option: str) -> str | None:
-    """Return a time that a person typed as UTC text, in the form of the field `at` of entries; `None` for no text.
+    """Return a time that a person typed as text in UTC, such as `2026-05-31T00:00:00.000000Z`; `None` for no text.
 
     Args:
         option: name of the option, for the error.

@@ -123,7 +123,7 @@ class Transcript:
                 yield from self._lines(entry, self.line(entry))
 
     def close(self) -> Iterator[str]:
-        """Yield the lines of a reply that `add` held back. To be called after the last entry."""
+        """Yield the lines of a reply that `add` held back. Call this after the last entry."""
         if self._said is not None:
             yield from self._reply(self._said)
             self._said = None

@@ -49,7 +49,7 @@ class Found:
     root: str
     """Id of the topmost parent run, which is the run to resume. A run without a parent has its own id here."""
     hint: str
-    """Address of the agent that took the last turn of the root run; `FILE.py:NAME` if it is not known."""
+    """Address of the agent that took the last turn of the run `root`; `FILE.py:NAME` if it is not known."""
 
     def waiting(self, *kinds: str) -> list[Waiting]:
         """Return the waits of some kinds in this run. If it has none, return those of a child run.
@@ -105,7 +105,7 @@ def settling(waits: Sequence[Waiting], named: str) -> list[str]:
     """Return the command lines with which a person answers the waits of a turn, such as `gesta approve RUN`.
 
     Args:
-        named: the option ` --record FILE` for each of them, or an empty text.
+        named: the end of each command line: ` --record FILE`, or an empty text.
     """
     doubts = [each for each in waits if each.what == "doubt"]
     approvals = [each for each in waits if each.what == "approval"]

@@ -33,7 +33,7 @@ from gesta.kinds import (
 )
 
 NAME = "agent-catalog"
-"""The name of the format. An entry's annotation and the session's description are stored under the same name."""
+"""The name of the format, which is also the key of the annotations that keep the rest of a line."""
 UNREADABLE = "unreadable-message"
 """Key of the key-value entry for a line which is not a log record. Its value is the whole line."""
 FIELDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -51,10 +51,10 @@ FIELDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "key-value": ("key", "value"),
     }
 )
-"""The members of each kind of content in agent-catalog, in addition to `kind` and `extra`. It does not write members
-that are null."""
+"""The members that agent-catalog writes for each kind of content, besides `kind` and `extra`. Null members are left
+out."""
 ANY = {"tool-result": "tool_result", "key-value": "value"}
-"""Members without which a content of this kind cannot be stored. If a line lacks the member, null is stored."""
+"""The member that a content of this kind must have. If a line lacks the member, null is stored."""
 KINDS = {kind.__struct_config__.tag: kind for kind in get_args(Content)}
 MEMBERS = frozenset({"identifier", "span", "timestamp", "content", "annotations", "catalog_version"})
 NAMELESS = ("",)
@@ -96,7 +96,7 @@ class _Session:
         self._open: dict[tuple[str, ...], list[int]] = {}
         """Seqs of the spans that have not ended yet, by path. Several spans may have one path; the newest is last."""
         self._calls: dict[int, tuple[str | None, int]] = {}
-        """The calls that have no result yet. A call's seq leads to its id and to the seq of its span."""
+        """The calls that have no result yet: from the seq of the call to its id and the seq of its span."""
         self._ids: set[str] = set()
         self._at: datetime | None = None
 
@@ -176,7 +176,7 @@ class _Session:
         return msgspec.structs.replace(content, call=call), (call,)
 
     def _span(self, path: tuple[str, ...]) -> int:
-        """Return the seq of the open span with a path. If no such span is open, begin one."""
+        """Return the seq of the newest span with a path that has not ended. If there is none, begin one."""
         path = path or NAMELESS
         if not self._open.get(path):
             self._begin(BeginContent(), path, {}, None)

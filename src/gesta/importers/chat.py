@@ -38,7 +38,7 @@ from gesta.kinds import (
 )
 
 NAMELESS = "?"
-"""The tool name that is written for a call without one."""
+"""The tool name in the entry of a call for which the source names no tool."""
 
 
 class Made(Struct, frozen=True, kw_only=True, gc=False):
@@ -187,10 +187,10 @@ class Chat:
         place: int | None = None,
         when: tuple[datetime | None, bool] = (None, False),
     ) -> int:
-        """Write an entry of any kind, and return its seq. It represents message number `place`.
+        """Write an entry of any kind, and return its seq. The entry represents message number `place`.
 
-        `when` is its time, and whether that time is certain. A request becomes the only cause of the next completion, a
-        system text one more cause.
+        `when` is the entry's time, and whether the time is certain. A request entry becomes the only cause of the next
+        completion; a system text becomes one more cause.
         """
         asks, tells = isinstance(content, RequestContent), isinstance(content, SystemContent)
         if asks and self._role != "turn":
@@ -378,9 +378,9 @@ def call_content(made: Made, ids: Container[str], oddities: Oddities) -> ToolCal
 
 
 def arguments(given: Any) -> tuple[dict[str, Any], dict[str, Any] | None]:
-    """Read the arguments of a call from an object or from JSON text.
+    """Read the arguments of a call from an object or from JSON text. Return them and `None`.
 
-    If they cannot be read, return an empty dict, and a dict with the error and the original value; else also `None`.
+    If they cannot be read, return an empty dict, and a dict with the error and the original value.
     """
     if given is None or given == "":
         return {}, None

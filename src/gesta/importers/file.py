@@ -1,10 +1,10 @@
 """Imports a file of any known format. Each conversation in it becomes one run, and is imported only once.
 
 A run is a list of entries in the record, the store of all runs. A run's session (the name of its group) is made from
-the names of the file and the conversation. Runs are written whole, several in one commit, so an import after a crash
-goes on where the first one stopped. The first span (part of a run), `import`, states the source and its digest. If the
-session already has a run of another conversation, the digest is added to the name of the new session. A file is read to
-its end before anything is written, so an error in it leaves nothing behind.
+the names of the file and the conversation. If that session already has a run of another conversation, a digest is added
+to the name. Each run is written as a whole, so after a crash a second import adds only the missing runs. The first span
+(part of a run), `import`, states the source and its digest. A file is read to its end before anything is written, so an
+error in it leaves nothing behind.
 """
 
 import json

@@ -1,11 +1,10 @@
-"""A foreign conversation as the entries of one new run, before they get times and digests.
+"""One conversation of a foreign file, as the entries of a new run that the module `file` will write.
 
-Readers make these entries in order, and `file` writes them. A run is a list of entries with numbers (seqs) from 1; the
-n-th entry here gets seq n, so entries refer to each other by final numbers. A content is what an entry says, a span is
-a part of a run from its begin to its end, and a cause is an entry from which another was made. If the source does not
-state a fact and the reader inferred it, the annotation `inferred` names it. Members of the source that no entry has a
-field for are kept in `extra`. An oddity is a problem in the source, such as a call without a result. An import does not
-fail because of it, but reports how often each occurred.
+A run is a list of entries. Their numbers (seqs) begin with 1, so entries can refer to each other before they are
+written. A content is what an entry says. A span is a part of a run from its begin to its end. A cause is an entry from
+which another entry was made. The annotation `inferred` names facts that the source does not state. Members of the
+source for which an entry has no field are kept in `extra`. An oddity is a problem in the source, such as a call without
+a result. An import counts oddities, and does not fail because of them.
 """
 
 import json
@@ -83,8 +82,7 @@ FIRST_YEAR = 1970
 
 
 FLOAT, SMALL, LARGE = b"\xcb", 1e-4, 1e16
-"""The first byte of a number with a fraction in msgpack, and the range of numbers that JSON writes without an
-exponent."""
+"""The first byte of a float in msgpack, and the range of numbers that JSON writes without an exponent."""
 _ENCODER, _SORTED, _PACKER = Encoder(), Encoder(order="sorted"), msgpack.Encoder()
 _SORTER = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 
@@ -146,9 +144,9 @@ Read = Callable[[Source, Oddities], Iterator[Foreign]]
 
 
 class Members:
-    """The members of a JSON object.
+    """The members of a JSON object that no reader has taken yet.
 
-    A reader takes the members that it knows; the other members can be kept in `extra`.
+    A reader takes the members that it knows; the others can be kept in `extra`.
     """
 
     __slots__ = ("_left", "_oddities")

@@ -66,7 +66,7 @@ CALLING = ("tool_calls", "toolCalls")
 UNTYPED = {"toolCallId", "toolName"}
 """Members that a call or a result without a type must have."""
 NOTHING = "None"
-"""The text of a model's reply without text, in logs of Python programs."""
+"""The text that logs of Python programs contain for a reply without text."""
 UNKNOWN_PART, UNKNOWN_MESSAGE = "unknown-part", "unknown-message"
 
 

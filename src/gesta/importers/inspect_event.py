@@ -1,9 +1,8 @@
 """Turns the events of an Inspect AI sample into entries in their order: spans, steps, approvals and notes.
 
 A note is a key-value entry such as `sandbox-event`, with all members of the event except its kind and its time. Each
-span is inside another span or the turn, and ends with it at the latest. An event of a span that has ended is put into
-the innermost open span. The recorded call of a model repeats all earlier messages, so it is stored with references to
-them.
+span is inside another span or the turn, and ends before it. If the span of an event has ended, the event is put into
+the innermost open span. The recorded call of a model repeats all earlier messages, so the entry refers to them.
 
 A run is a list of entries, which are recorded facts. A seq is the number of an entry in its run. A span is a part of a
 run from its begin entry to its end entry, such as a turn: the work on one message.

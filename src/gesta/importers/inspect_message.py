@@ -191,7 +191,7 @@ class Hearing(Struct, frozen=True):
         return text, reasoning
 
     def _made(self, call: Any) -> tuple[Made, str | None]:
-        """Return a call, and the reason why Inspect could not read the call; `None` as the reason if Inspect could."""
+        """Return a call, and the reason why Inspect could not read it; `None` if Inspect could read it."""
         one = made(call, self.oddities, FORM)
         rest = dict(one.extra or {})
         error = rest.pop("parse_error", None)
@@ -223,7 +223,7 @@ class Hearing(Struct, frozen=True):
         return Heard(said=said, outcome=OUTCOMES.get(kind) if isinstance(kind, str) else None)
 
     def _tool(self, event: Any, message: dict[str, Any], call: dict[str, Any]) -> tuple[When, dict[str, Any] | None]:
-        """Return the time when a tool had finished, and more members of the tool's event.
+        """Return the time when a tool had finished, and the other members of the tool's event.
 
         Members that `message` or `call` already contain are left out.
         """
@@ -318,7 +318,7 @@ def offer(event: Any, told: Told) -> tuple[list[dict[str, Any]] | None, dict[str
 
 
 def words(content: Any) -> tuple[str, str | None, bool]:
-    """Return the text of a content, its reasoning, and whether the content holds nothing else.
+    """Return the text of a content, its reasoning, and whether it has no other parts.
 
     Each part is a line of the text. A note such as `[image]` names a part that is not text. Redacted reasoning is
     replaced by its summary.

@@ -316,8 +316,8 @@ def _number(value: Any) -> float | None:
 def _latency_ms(each: Observation) -> float | None:
     """Return the latency in milliseconds; `None` if it is not stated.
 
-    Sources state it in seconds or in milliseconds. The unit is chosen for which the latency is closer to the recorded
-    duration of the observation.
+    Sources state it in seconds or in milliseconds. The unit that fits the recorded duration of the observation is
+    assumed.
     """
     given = _number(each.raw.get("latency"))
     if given is None or each.begins.at is None or each.ends.at is None:
@@ -327,7 +327,7 @@ def _latency_ms(each: Observation) -> float | None:
 
 
 def _usage(given: dict[str, Any] | None, details: Any) -> dict[str, Any] | None:
-    """Return the provider's own usage if it counts input and output, or else Langfuse's count under the usual names."""
+    """Return the provider's own usage if it counts input and output; else Langfuse's count under the usual names."""
     if given is not None and any(name in given for name in PROMPT) and any(name in given for name in COMPLETION):
         return given
     if not isinstance(details, dict) or not details:

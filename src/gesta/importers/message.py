@@ -21,7 +21,7 @@ from gesta.importers.format import members_of
 SPOKEN = ("user", "assistant", "tool", "function")
 ROLES = frozenset({"system", "developer", *SPOKEN})
 SAME: Mapping[str, str] = MappingProxyType({"developer": "system", "function": "tool"})
-"""The role that is used for a role of another name."""
+"""Gesta's name for a role that has another name in the source."""
 SHOWN_AS: Mapping[str, str] = MappingProxyType({"image_url": "image", "input_audio": "audio"})
 """The word for a part in a note such as `[image]`, by the part's type. For another type, the type itself is the
 word."""

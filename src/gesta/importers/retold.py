@@ -34,7 +34,7 @@ from gesta.kinds import (
 Key = tuple[str, ...]
 GUESSED = ("causes",)
 FURTHER = "further"
-"""Member of a completion's `extra`, for members of later messages that only added calls to the completion."""
+"""Member of a completion's `extra` that keeps facts about later messages, whose calls were added to the completion."""
 
 
 class Waits(Struct, frozen=True):
@@ -220,7 +220,7 @@ class Retold:
         return hearing.open
 
     def _add(self, completion: int, more: dict[str, Any] | None) -> None:
-        """Add the members `more` of a message to the completion to which the message's calls were added."""
+        """Add members of a message to the `extra` of the completion to which the message's calls were added."""
         content = self._spans.entries[completion - 1].content
         assert isinstance(content, ChatCompletionContent)
         if more:

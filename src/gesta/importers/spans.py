@@ -19,7 +19,7 @@ UNREADABLE = "unreadable-message"
 
 
 class When(NamedTuple):
-    """The time of an entry, and whether the source states it, with its time zone, for this entry."""
+    """The time of an entry. `sure` is true if the source states the time, with its time zone, for this entry."""
 
     at: datetime | None = None
     sure: bool = False

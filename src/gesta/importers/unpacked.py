@@ -40,7 +40,7 @@ class Counted(io.RawIOBase):
 
 
 def _integer(text: str) -> int | str:
-    """Return the integer that a text writes, or the text itself if the number has more digits than Python accepts."""
+    """Return the integer in a text, or the text itself if it has more digits than Python accepts."""
     try:
         return int(text)
     except ValueError:
@@ -60,6 +60,7 @@ def loads(text: str) -> Any:
 
 
 NOT_EXACT = (MsgspecError, RecursionError, ValueError)
-"""Errors of the faster decoder for a text that `DECODER` may still read. The faster one needs a quarter of the time."""
+"""Errors of the decoder `fast`, which needs a quarter of the time. `DECODER` may still read a text that `fast`
+refuses."""
 DECODER = json.JSONDecoder(parse_int=_integer, strict=False)
 """A decoder that reads all JSON that Python accepts, also NaN and line ends inside strings."""

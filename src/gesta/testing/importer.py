@@ -53,8 +53,7 @@ class ImporterContract:
     """
 
     changed = CHANGED
-    """Greatest number of changed copies of each sample in each of two tests: with changed values, and with changed
-    bytes."""
+    """Greatest number of copies of a sample with changed values. Further copies, as many, have changed bytes."""
 
     def formats(self) -> Sequence[Format]:
         """Return the formats that the importer's entry point names."""
@@ -201,9 +200,9 @@ def nested(foreign: Foreign) -> None:
 
 
 def changed_values(data: bytes, most: int) -> Iterator[bytes]:
-    """Yield copies of a JSON document, or of JSON lines, in which one value is replaced.
+    """Yield at most `most` copies of a JSON document, or of JSON lines. In each copy one value is replaced.
 
-    There are at most `most` copies. Other files are not changed.
+    For a file in another form, nothing is yielded.
     """
     lot = random.Random(0)  # noqa: S311 - the same files each time
     try:

@@ -45,7 +45,7 @@ SPAN_ROLES: Mapping[str, str] = MappingProxyType(
     {"batch": "batch", SIMULATION: "task", "tool_dispatch": "tool", "toolkit_dispatch": "tool", "user_generate": "user"}
 )
 FAILURES = ("error", "failed", "exception", "timeout")
-"""Statuses of an end that mean a failure."""
+"""Values of `status` in an `…_end` event that mean a failure."""
 DEEPEST = 40
 """Greatest depth of nested values that are searched for messages."""
 
@@ -149,7 +149,7 @@ class _Run:
         """Entries of the conversation with their seqs in the conversation, by the number of the event that held the
         message."""
         self._seqs: dict[int, int] = {}
-        """Final seqs of the entries in `_said`, by their seqs in the conversation."""
+        """Seqs in the run of the entries in `_said`, by their seqs in the conversation."""
         self._entries: dict[str, int] = {}
         """Seqs of the entries of events, by the ids of the events."""
         self._open: dict[int, tuple[str, int]] = {}
@@ -206,7 +206,7 @@ class _Run:
         """Return why the last turn ended, its error, and whether the reason is inferred.
 
         Args:
-            last: the last message, which decides if the simulation has no end event.
+            last: the last message. It decides the reason if no event states one.
         """
         found = (_inside(each.event, "termination_reason") for each in reversed(self._own))
         named = next((each for each in found if each is not None), None)

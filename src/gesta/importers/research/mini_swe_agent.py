@@ -127,7 +127,7 @@ class _Steps:
         self._chat, self._ending, self._oddities = chat, ending, oddities
         self._names: dict[str, str] = {}
         self._made: tuple[int, ...] = ()
-        """Seq of the last call of the last completion, or of the completion if it has no calls; empty before that."""
+        """Seq of the last call, or of the last completion if it made no calls. Empty if there is no completion yet."""
 
     def take(self, message: Any, place: int) -> None:
         """Add one message."""

@@ -108,7 +108,7 @@ class _History:
         self._places: dict[str, int] = {}
         """Number of each message so far, by the message's digest."""
         self._made = 0
-        """Seq of the last completion, call or result; 0 before that."""
+        """Seq of the newest completion, call or result; 0 if there is none."""
         self._calls: list[Made] = []
         """Calls of the last completion that have no result yet."""
         self._observed: str | None = None

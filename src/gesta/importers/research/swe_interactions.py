@@ -1,12 +1,12 @@
 """Reads a log of SWE-agent's requests to models and the responses: lines `{timestamp, type: request|response, …}`.
 
-Each request repeats a whole conversation. Only its new messages are written. It belongs to the conversation whose
+Each request repeats a whole conversation, and only its new messages are written. It belongs to the conversation whose
 beginning it repeats, at least the system message and the task. If it leaves out messages, a `compaction` entry hides
 them from then on. A response answers the newest request that has no response yet. A request without a response gets a
-`fault` entry; the same request sent again is another try. A request entry refers to its messages. Its `extra` has, as
-`shown`, the messages that had another form before, and, as `marks`, their members beside the text. Conversations are
-mixed in a file, so all are in memory. Times have no zone and are read as UTC. The reason why a conversation ended is
-inferred.
+`fault` entry; the same request sent again is another try. A request entry refers to its messages. In its `extra`,
+`shown` keeps messages that had another form before, and `marks` keeps members of messages other than text and calls.
+Times have no zone and are read as UTC. The reason why a conversation ended is inferred. All conversations of a file are
+in memory.
 
 A run is a list of entries. A seq is an entry's number, a span a part of a run, a completion a reply of a model.
 """
@@ -61,7 +61,7 @@ class Held(Struct):
     """A message of a conversation, with its entries."""
 
     digests: set[str]
-    """Digests of its plain form (text and calls only), one for each form in which it was sent."""
+    """Digests of the message's plain form (text and calls only), one for each form in which it was sent."""
     call_id: str | None
     """For a result: id of the call that it answers."""
     seqs: tuple[int, ...]
@@ -72,9 +72,9 @@ class Sent(Struct, frozen=True):
     """The result of comparing a request with its conversation: equal messages, new ones and left-out ones."""
 
     same: int
-    """Number of messages at the beginning that are equal."""
+    """Number of messages, from the beginning, that equal the messages of the conversation."""
     reply: bool
-    """Whether the first message after the equal ones is the model's last reply, which no earlier request contained."""
+    """Whether the message after these is the model's last reply, which no earlier request contained."""
     left_out: list[Held]
     """Messages of the conversation that the request leaves out."""
     otherwise: dict[str, Any]
@@ -234,10 +234,10 @@ class _Thread:
         self._held.append(Held(digests={digest_json(self._reply)}, call_id=None, seqs=self._made(first)))
 
     def other(self, line: Any, place: int, *, orphan: bool) -> None:
-        """Keep a line that is no request and no response, or a response that answers no request, as a key-value entry.
+        """Keep a line as a key-value entry, because it is neither a request nor the response to a request.
 
         Args:
-            orphan: whether the line is such a response.
+            orphan: whether the line is a response.
         """
         if orphan:
             self._oddities["orphan-response"] += 1
@@ -361,7 +361,7 @@ class _Thread:
         return Held(digests={digest}, call_id=call_id, seqs=self._made(first))
 
     def _made(self, first: int) -> tuple[int, ...]:
-        """Return the seqs of the entries from `first` on that a model is shown as messages."""
+        """Return the seqs of the entries that a model is shown as messages, from the seq `first` on."""
         every = enumerate(self._chat.entries[first - 1 :], first)
         return tuple(seq for seq, entry in every if entry.content.kind in SHOWN)
 

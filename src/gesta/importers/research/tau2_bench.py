@@ -34,7 +34,7 @@ ENDINGS: Mapping[str, Reason] = MappingProxyType(
         "unexpected_error": "failed",
     }
 )
-"""Why the last turn ended, by the source's reason why the simulation ended."""
+"""Gesta's reason for the end of the last turn, by the `termination_reason` of the source."""
 
 
 class File:
@@ -105,7 +105,7 @@ def ending(said: Any, oddities: Oddities) -> tuple[Reason, Error | None, bool]:
     """Return why the last turn ended, its error, and whether the reason is inferred.
 
     Args:
-        said: the source's reason why the simulation ended.
+        said: the `termination_reason` of the source.
     """
     if said is None:
         return "answered", None, True

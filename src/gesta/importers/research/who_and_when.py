@@ -67,7 +67,7 @@ EXITED = re.compile(r"SCENARIO\.PY EXITED WITH CODE: \S+")
 CUT = "The source ends here, before an answer, and does not say why."
 GUESSED = ("causes",)
 BLAME = "mistake_"
-"""Beginning of the names of the members that state the agent and the step to blame, and why."""
+"""Prefix of the members that name the agent to blame, the step, and the reason."""
 
 
 class Word(Struct, frozen=True):
@@ -98,7 +98,7 @@ class Talk(Struct):
     name: str
     entries: list[ForeignEntry] = field(default_factory=list)
     messages: dict[int, int] = field(default_factory=dict)
-    """Seq of the entry of each message, by the number of the message."""
+    """Seq of each message's entry, by the number of the message."""
     spans: list[tuple[int, str]] = field(default_factory=list)
     """Seqs and names of the open spans, the outermost first."""
     said: int | None = None
@@ -133,11 +133,7 @@ class Talk(Struct):
         self.spans.pop()
 
     def stand(self, seq: int, place: int) -> int:
-        """Mark an entry as the one that represents a message of the source, and return the seq of the entry.
-
-        Args:
-            place: number of the message.
-        """
+        """Mark the entry `seq` as the entry of message number `place` of the source, and return `seq`."""
         self.entries[seq - 1] = replace(self.entries[seq - 1], message=place)
         self.messages[place] = seq
         return seq

@@ -41,7 +41,7 @@ def crash_test(
     Raises:
         GestaError: the agent could not be run.
 
-    Cost: for each point, about three times 50 ms and the time of the agent.
+    Cost: about three processes for each point. Each process takes 50 ms and the time of the agent.
     """
     command = [sys.executable, "-m", "gesta.testing", agent, *messages, "--json"]
     command += ["--folder", fspath(folder)] if folder is not None else []

@@ -28,7 +28,7 @@ from gesta.testing.crashes.witness import Strike
 RECORD, WITNESS = "record.gesta", "witness.jsonl"
 STRIKES: dict[str, Strike] = {"cancel": "cancelled", "fail": "failed"}
 AGAIN = 12
-"""Number of points at the beginning of the second process. The option `again` kills it at one of them."""
+"""Number of points at the beginning of the second process. The option `again` kills the process at one of these."""
 WRONG = 50  # greatest number of broken promises that are shown
 
 
@@ -70,7 +70,7 @@ def swept(agent: str, messages: Sequence[str], folder: Path, chosen: Sequence[st
         messages: messages to the agent, one turn each.
         folder: where the records and the test's logs are written.
         chosen: `cancel`, `fail` and `again`: further trials at each point, each in a record of its own.
-        every: only each `every`-th point is used, except in the last record.
+        every: use only each `every`-th point. The trial that kills every process uses all points.
 
     Raises:
         GestaError: the agent could not be run.
@@ -138,7 +138,10 @@ def table(report: Report) -> str:
 
 
 def _short(point: str, tool: str) -> str:
-    """Return the name of a point in a shorter form: without kinds of entries, and without tools other than `tool`."""
+    """Return a shorter name of a point.
+
+    Kinds of entries are left out, and a tool other than `tool` is `another tool`.
+    """
     words = point.split(" ")
     if words[-1] in ("starts", "returned") and words[1] != tool:
         words[1] = "another tool"

@@ -74,9 +74,9 @@ def forked(work: Callable[[], None]) -> int:
 
 
 def fork(work: Callable[[], None]) -> int:
-    """Start a process that calls a function, and return the id of the process, which prints to stderr only.
+    """Start a process that calls a function, and return its process id. The process prints to stderr only.
 
-    The process ends with 0, with 2 after a GestaError, and with 1 after any other exception.
+    Its exit code is 0, or 2 after a GestaError, or 1 after any other exception.
 
     Raises:
         GestaError: this system cannot fork.

@@ -56,7 +56,7 @@ class Doubt(Struct, frozen=True, kw_only=True):
     killed: str
     """The point at which the attempt's process was killed, or the error that interrupted the attempt."""
     settled: str
-    """How the doubt ended: a text such as `settled by ada`, that the model was told of it, or that it is still open."""
+    """How the doubt ended, as text: `settled by` and a name, `the model was told`, or `open`."""
 
 
 class Report(Struct, kw_only=True):
@@ -108,7 +108,7 @@ class Report(Struct, kw_only=True):
 
 
 async def judge(record: Record, lines: Sequence[Line], session: str) -> Report:
-    """Return the report on one session of a record, compared with the test's log."""
+    """Compare one session of a record with the test's log, and return the report."""
     rows = await record.store.runs(session)
     entries = {(row.run, entry.seq): entry for row in rows for entry in await record.read(row.run)}
     found = Report(records=1, kills=sum(line.what == "killed" for line in lines))

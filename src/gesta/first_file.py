@@ -1,8 +1,8 @@
 """Prints a hint about keeping the record in a file, at most once per process, if a program named no file for it.
 
-Without a file, the record (all that the agents did) exists only in memory. The hint is printed only for a program that
-a person started as a file: not for a library that calls `run_sync`, a test or the interactive prompt. A program that
-names any record, even `:memory:`, gets no hint.
+The record is the stored history of all that the agents did. Without a file, it exists only in memory. The hint is
+printed only for a program that a person started as a file. A library that calls `run_sync`, a test and the interactive
+prompt get no hint. Nor does a program that names any record, even `:memory:`.
 """
 
 import os

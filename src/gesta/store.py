@@ -1,10 +1,13 @@
 """A store keeps rows (encoded entries) and blobs (large values), and grants the leases that allow writing to a run.
 
-A letter is a message or an answer in the inbox of a run, until it becomes an entry (a stored fact of the run). A
-*record* is everything in one store. A *run* is one conversation or task of an agent: its entries have the numbers
-`seq`, from 1. The number `pos` counts the entries of all runs, in commit order. A store does not read contents: rows
-come encoded, and are returned unchanged. Everything else in a store (indexes, inboxes of runs, leases) is derived or
-temporary, and no digest covers it. Every implementation must pass the tests of `gesta.testing.StoreContract`.
+A *record* is everything in one store. A *run* is one conversation or task of an agent. Its entries are the stored facts
+about it, numbered from 1 by `seq`. The number `pos` counts the entries of all runs, in commit order. A *letter* is a
+message or an answer that waits in the inbox of a run until it becomes an entry. A *lease* is the right of one process
+to write a run.
+
+A store does not read contents: rows come encoded, and are returned unchanged. Everything else in a store (indexes,
+inboxes of runs, leases) is derived or temporary, and no digest covers it. Every implementation must pass the tests of
+`gesta.testing.StoreContract`.
 """
 
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -25,7 +28,7 @@ class Info(Struct, frozen=True):
     """Path or URL, without secrets; `:memory:` for a record in memory."""
     created_at: str
     mark: int | None = None
-    """For a copy of a record that `Store.adopt` has not released for use: the pos of the last entry that was copied."""
+    """For a copy of a record, the pos of the last entry that was copied; `None` after `Store.adopt`."""
     sql: Literal["sqlite", "postgresql"] = "sqlite"
     """The SQL dialect of the queries that `Store.sql` accepts."""
 
@@ -43,8 +46,7 @@ class Lease(Struct, frozen=True):
 
     run: str
     owner: str
-    """Name of the process that holds the lease, as `Store.gone` takes it; attempts store the same name. Empty in a
-    `first_lease`."""
+    """Name of the process that holds the lease, for `Store.gone`; empty in a `first_lease`."""
     epoch: int
     """A number that grows by at least one each time that the lease is taken."""
     head: int
@@ -56,7 +58,7 @@ class Lease(Struct, frozen=True):
 
 
 def first_lease(run: str) -> Lease:
-    """Return the lease with which a new run's first batch is written. This lease is neither acquired nor released."""
+    """Return the lease with which a new run's first batch is written. It is neither acquired nor released."""
     return Lease(run, owner="", epoch=0, head=0, digest=GENESIS)
 
 
@@ -76,7 +78,7 @@ class Letter(Struct, frozen=True):
 
 
 class Prune(Struct, frozen=True):
-    """A run to be removed with its entries, blobs, letters and keys. A later lease of the run has a new epoch."""
+    """A run to be removed with its entries, blobs, letters and keys."""
 
     lease: Lease
     """The lease of the run, held by the caller. If the run has entries after `lease.head`, it is not removed."""
@@ -96,11 +98,9 @@ class Batch(Struct, frozen=True):
     letters: Sequence[int] = ()
     """Ids of the inbox letters that became rows of this batch. The commit deletes them."""
     prunes: Sequence[Prune] = ()
-    """Other runs that this commit removes. The batch must have rows, which record the removal. Their pos numbers are
-    greater than those of the removed rows, so that no pos is used twice."""
+    """Other runs that this commit removes. The batch must have rows, which record the removal."""
     synced: bool = False
-    """Whether the commit must be on disk before `append` returns, whatever the durability, because an effect follows.
-    """
+    """Whether the commit must be on disk before `append` returns, even in a store that is opened with `normal`."""
     beside: Sequence["Batch"] = ()
     """Batches of other runs that are committed together with this batch. These batches contain only rows and blobs."""
 
@@ -112,9 +112,7 @@ class Statements(Protocol):
         """Execute one statement and return its rows."""
 
     def check(self) -> None:
-        """Raise an error if the statements cannot be committed.
-
-        `TransactionalEffect.work` calls this after the tool returned.
+        """Raise an error if the statements cannot be committed. `TransactionalEffect.work` calls this after the tool.
 
         The cause is always a statement of the tool: it ended the transaction, or broke a constraint that is checked at
         commit.
@@ -122,13 +120,13 @@ class Statements(Protocol):
 
 
 class TransactionalEffect(Struct, frozen=True):
-    """The effect of a tool on tables in the record's database, committed together with the entries about the effect."""
+    """The effect of a tool on tables in the record's database. It is committed together with the entries about it."""
 
     run: str
     work: Callable[[Statements], tuple[Batch, bool]]
-    """Executes the effect, in the thread that writes. Returns the entries, and whether to keep the tool's changes. This
-    function must catch every exception of the tool, also `SystemExit` and `KeyboardInterrupt`. To keep the changes, the
-    function must first call `check` on the statements. If the effect failed, only the entries are committed."""
+    """Executes the effect, in the thread that writes. Returns the entries, and whether to keep the tool's changes. With
+    `False`, only the entries are committed. Before it returns `True`, it must call `check` on the statements. It must
+    catch every exception of the tool, also `SystemExit` and `KeyboardInterrupt`."""
     timeout_s: float | None = None
 
 
@@ -202,10 +200,11 @@ class Store(Protocol):
         """The identity of the store: its id, its address, and when it was made."""
 
     async def append(self, batch: Batch) -> int:
-        """Commit a batch and the batches beside it. Return the pos of the last row; rows get consecutive pos numbers.
+        """Commit a batch and the batches beside it. Return the pos of the last row.
 
-        If `append` is cancelled before the commit has begun, the cancellation is raised and nothing is committed. If
-        `append` is cancelled later, it returns normally.
+        Rows get consecutive pos numbers. If the call is cancelled before the commit has begun, the cancellation is
+        raised and
+        nothing is committed. If it is cancelled later, it returns normally.
 
         Raises:
             LeaseLost: for one of the batches the lease is no longer held, or `head` is not the seq of the run's last
@@ -217,7 +216,7 @@ class Store(Protocol):
     async def transact(self, effect: TransactionalEffect) -> None:
         """Run the work of an effect in the record's database, and commit its changes and entries in one transaction.
 
-        Other writes wait until it is finished.
+        Other writes wait until the work is finished.
 
         Raises:
             LeaseLost, WriteFailed: as in `append`; nothing was committed.
@@ -234,7 +233,7 @@ class Store(Protocol):
         """Return the pos of the last entry; 0 for a record without entries."""
 
     async def runs(self, session: str | None = None, name: str | None = None) -> list[RunRow]:
-        """Return the runs in the order in which they were opened, optionally only those with a session or a name."""
+        """Return the runs in the order in which they were opened. `session` and `name` select the runs that match."""
 
     async def get_blob(self, run: str, name: str) -> BlobRow:
         """Return a blob as stored. The caller checks whether the data match its name.
@@ -249,10 +248,11 @@ class Store(Protocol):
         """
 
     def deliver(self, letter: Letter) -> bool:
-        """Put a letter into a run's inbox as `send` does, from any thread, even after the event loop or store ended.
+        """Put a letter into a run's inbox and commit it, from any thread, even after the event loop or the store ended.
 
-        Returns the same as `send`, once the letter is committed. Raises the errors of `send`, and NoRecord if the
-        record was deleted or existed in memory only.
+        Returns the same as `send`. Raises the errors of `send`, and NoRecord if the record was deleted or existed in
+        memory
+        only.
         """
 
     async def inbox(self, run: str) -> list[Letter]:
@@ -274,9 +274,9 @@ class Store(Protocol):
     async def release(self, lease: Lease) -> None:
         """Release the lease of a run. If this process no longer holds the lease, do nothing.
 
-        From the call of `release` on, this process no longer holds the lease, even if the call is cancelled or its
-        commit fails. In that case the next commit frees the lease for other processes; this process can acquire it
-        again at once.
+        The lease ends with this call, even if the call is cancelled or its commit fails. Then this process can acquire
+        the
+        lease again at once, and the next commit frees it for other processes.
         """
 
     async def holds(self, lease: Lease) -> bool:
@@ -310,7 +310,7 @@ class Store(Protocol):
         """
 
     def keep(self) -> Callable[[], None]:
-        """Show this process to other processes as running until the returned function is called, even after `close`.
+        """Make other processes see this process as running until the returned function is called, even after `close`.
 
         Threads of tools need this: they may run longer than the turn and the open record.
         """

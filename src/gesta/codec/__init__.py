@@ -1,6 +1,6 @@
 """Converts entries (stored facts of a run) into rows (their stored form) and back.
 
-The package also computes canonical bytes and digests, and stores large values outside of the rows.
+It also computes digests, and stores large values beside the rows.
 """
 
 from gesta.codec.chain import link, seal, verify

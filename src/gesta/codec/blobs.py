@@ -1,8 +1,8 @@
 """A large value (a blob) is stored beside the rows that use it. Its name is a hash of a salt and the value.
 
-Because of the salt, an erased value cannot be guessed from its name. Each blob has a new salt. So equal values share a
-blob only if one writer stored them in one run. The salt always has 16 bytes; otherwise bytes could be moved from the
-value into the salt without changing the name. The digest of every row that uses the blob covers its name.
+Because of the salt, nobody can guess an erased value from its name. Each blob has a new salt. So equal values share a
+blob only if one writer stored them in one run. The salt always has 16 bytes: otherwise bytes could be moved from the
+value into the salt without changing the name. The digest of every row that uses the blob covers the blob's name.
 """
 
 from collections.abc import Callable
@@ -31,7 +31,7 @@ def intact(name: str, salt: bytes, data: bytes) -> bool:
 
 
 class Blobs:
-    """The large values that one writer has stored in one run, so that equal values are stored once."""
+    """The large values that one writer has stored in one run. Equal values are stored once."""
 
     def __init__(self, salt: Callable[[], bytes] = lambda: token_bytes(SALT)) -> None:
         self._salt = salt
@@ -52,9 +52,9 @@ class Blobs:
         return name
 
     def take(self) -> list[tuple[str, bytes, bytes]]:
-        """Return (name, salt, data) of each blob that is new since the last call, in order.
+        """Return the blobs that are new since the last call, in order, as (name, salt, data).
 
-        After that, this object keeps only the names of these blobs.
+        After that, this object keeps only their names.
         """
         fresh, self.fresh = self.fresh, []
         return fresh

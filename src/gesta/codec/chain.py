@@ -1,4 +1,4 @@
-"""The digest of a row (a stored entry) covers its bytes and the previous row's digest, and so all earlier rows.
+"""The digest of a row (a stored entry) covers the row's bytes and the previous row's digest, and so all earlier rows.
 
 So nobody can change an old entry unnoticed. How the digest is computed never changes.
 """
@@ -13,10 +13,11 @@ _HEADERS = msgspec.json.Encoder()
 
 
 def seal(salt: bytes, content: str, annotations: str | None) -> bytes:
-    """Return the digest (32 bytes) of the part of a row that can be erased: content and annotations.
+    """Return the digest (32 bytes) of the content and annotations of a row.
 
-    When content and annotations are erased, this digest of them stays. This function must never change: existing
-    records depend on it.
+    If content and annotations are erased, this digest stays. This function must never change: existing records depend
+    on
+    it.
     """
     return sha256(b"%b%b\0%b" % (salt, content.encode(), annotations.encode() if annotations else b"")).digest()
 
@@ -37,8 +38,8 @@ def verify(row: Row, prev: bytes, sealed: bytes | None = None) -> bool:
     """Return whether a row is unchanged since it was written after the row with the digest `prev`.
 
     Args:
-        sealed: for an erased row, the digest of the erased part; else `None`. Of an erased row, only the other columns
-            can be checked.
+        sealed: for an erased row, the digest of its content and annotations; else `None`. The erased part cannot be
+            checked.
     """
     try:
         # fixed sizes, so that no byte can move from one part to another

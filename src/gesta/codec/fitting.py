@@ -1,6 +1,7 @@
-"""Finds members of a content that do not have the type that their kind declares.
+"""Finds fields of a content (what an entry says) that do not have the type that their class declares.
 
-Reading accepts such a content, so that one odd member does not hide a run. What works with the members has to check.
+Reading an entry does not check types, so that one odd field does not hide a run. Code that uses the fields has to
+check.
 """
 
 import msgspec
@@ -10,7 +11,10 @@ from gesta.kinds import Content
 
 
 def unfit(content: Content) -> str | None:
-    """Return the name of a content's member with a wrong type; `None` if all types are right. Cost: 1 us if all fit."""
+    """Return a text that names the first field of a content with a wrong type; `None` if all types are right.
+
+    Cost: 1 us if all types are right.
+    """
     try:
         _CONTENT.decode(_ENCODER.encode(content))
     except _UNREADABLE:  # or a value that JSON cannot hold, which is of no wrong type: each member is checked

@@ -1,10 +1,10 @@
 """Encodes any Python value as stored text and decodes it; `chain` defines how digests cover the stored text.
 
-Encoding never raises, whatever value an agent writes. Encoding also returns the value as it will be read back. A value
-that JSON or SQLite cannot hold exactly is stored under a *mark*: an object with one member whose key starts with `$`,
-one of `_MARKS` or `$blob`. A user's own object of this form is wrapped in `$dict`, so that no value can imitate a mark.
-Stored text has no spaces, so a text without `{"$` contains no mark. Tags, marks, seal and link (see `chain`) change
-only with `VERSION`.
+Encoding never raises, whatever value an agent writes. It also returns the value as it will be read back. A value that
+JSON or SQLite cannot hold exactly is stored under a *mark*: an object with one key that starts with `$`, such as
+`{"$bytes": "aGk="}`. A user's own object of this form is wrapped in `$dict`, so that no value can imitate a mark.
+Stored text has no spaces, so a text without `{"$` contains no mark. A large value is a blob, stored beside the row. The
+stored form changes only with `VERSION`.
 """
 
 import json
@@ -33,7 +33,7 @@ MAX_DEPTH = 64  # levels; a deeper value is stored as one text, so that no reade
 
 
 class PythonValue(msgspec.Struct, frozen=True):
-    """The value that is read back in place of a Python value that JSON cannot hold."""
+    """The value that is read back in place of a Python object that cannot be stored."""
 
     type: str
     """Name of the value's class; `cycle` for a value that contains itself; `json` for one that is nested too deeply."""
@@ -42,7 +42,7 @@ class PythonValue(msgspec.Struct, frozen=True):
 
 
 class Secret(msgspec.Struct, frozen=True):
-    """The placeholder that is stored in place of a secret's text. Only the redactor makes it."""
+    """A placeholder that is stored instead of the text of a secret. Only the redactor makes it."""
 
     name: str
 
@@ -75,7 +75,7 @@ _MARKS: Mapping[str, Callable[[Any], Any]] = {
 
 
 def to_row(entry: Entry, prev: bytes, salt: bytes, keep: Keep) -> tuple[Entry, Row]:
-    """Return an entry as it will be read back, and its row.
+    """Return the row of an entry, preceded by the entry as it will be read back.
 
     Args:
         prev: digest of the previous entry.
@@ -131,7 +131,6 @@ def from_row(row: Row, blobs: Mapping[str, bytes]) -> Entry:
 
 
 def _annotations(text: str, blobs: Mapping[str, bytes]) -> dict[str, Any]:
-    """Return the annotations in a stored text. Raises the exceptions in `_UNREADABLE`."""
     notes = _unmark(_ANY.decode(text), blobs)
     if type(notes) is not dict:
         raise TypeError(f"found {text!r:.60}, expected an object")
@@ -139,7 +138,7 @@ def _annotations(text: str, blobs: Mapping[str, bytes]) -> dict[str, Any]:
 
 
 def _unreadable_column(row: Row, blobs: Mapping[str, bytes]) -> str:
-    """Return an error text for the first column of a row that cannot be read; empty if all can be read."""
+    """Return an error text for the first column of a row that cannot be read; an empty text if all can be read."""
     for name, kind in _COLUMNS.items():
         cell = getattr(row, name)
         if cell is None and name == "annotations":
@@ -180,7 +179,7 @@ def encode_content(content: Content, keep: Keep | None) -> str:
 
 
 def as_recorded(content: T) -> T:
-    """Return a content, or another value, as it will be read back from the record: with placeholders for secrets."""
+    """Return a value as it will be read back from the record: with placeholders instead of secrets."""
     if SECRETS.search is None:
         return content
     back: T = _pack(content, None, typed=isinstance(content, Base))[1]
@@ -211,9 +210,10 @@ def digest_of(value: Any) -> str:
 def _pack(value: Any, keep: Keep | None, *, typed: bool, plain: bool = False) -> tuple[str, Any]:
     """Return a value as JSON text, and as it will be read back.
 
-    A value that JSON can hold exactly is encoded at once, any other value part by part. Decoding the text and comparing
-    shows whether JSON can hold the value. A `plain` value (JSON types only) is compared only if the bytes of its
-    MessagePack form show that it may contain infinity or NaN, which JSON turns into null.
+    A value that JSON can hold exactly is encoded at once, any other value part by part. To find out, the text is
+    decoded
+    and compared with the value. For a `plain` value (JSON types only), a look for infinity and NaN suffices, which JSON
+    turns into null.
     """
     try:
         data = _ENCODER.encode(value)
@@ -244,7 +244,7 @@ def _pack(value: Any, keep: Keep | None, *, typed: bool, plain: bool = False) ->
 
 @cache
 def _stand_in_words(kind: Any) -> dict[str, tuple[str, ...]]:
-    """Return, for each field of a content's class, fixed words such as `error` that redaction leaves unchanged."""
+    """Return the fixed words, such as `error`, that each field of a content's class may hold. They are not redacted."""
     found: dict[str, tuple[str, ...]] = {kind.__struct_config__.tag_field: (kind.__struct_config__.tag,)}
     for field in msgspec.structs.fields(kind):
         for option in (field.type, *get_args(field.type)):

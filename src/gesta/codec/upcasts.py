@@ -1,7 +1,4 @@
-"""Converts contents of older formats to the present format when they are read ("upcasts").
-
-Stored text stays unchanged.
-"""
+"""Converts contents of older formats to the present format when they are read. The stored text stays unchanged."""
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -17,9 +14,9 @@ CLASSES: Mapping[str, type[Content]] = {kind.__struct_config__.tag: kind for kin
 
 
 def _typed_members(members: dict[str, Any]) -> dict[str, Any]:
-    """Return the members of a content of format 1, converted to format 2.
+    """Return the fields of a content of format 1, converted to format 2.
 
-    Members that version 0.1.0 wrote into `extra` become fields, if they have the type of the field.
+    Version 0.1.0 wrote some facts into `extra` that have fields of their own now. They are moved if they fit the field.
     """
     extra, lifted = members.get("extra"), LIFTED.get(members.get("kind", ""), {})
     if type(extra) is not dict or not extra.keys() & lifted.keys():
@@ -35,7 +32,7 @@ def _typed_members(members: dict[str, Any]) -> dict[str, Any]:
 
 
 def _unsummed(failed: Any) -> dict[str, Any]:
-    """Return the typed fields of a compaction without a summary (the error, the run) from its format 1 value."""
+    """Return the fields of a compaction without a summary, given the value that format 1 stored for it."""
     return {"error": {"type": "summary", "message": failed["reason"]}, "run": failed["run"]}
 
 

@@ -1,6 +1,6 @@
 """Checks that a record (the store of all runs) is unchanged.
 
-The checks use the digests of each run, digests saved elsewhere, and the entries that are left of removed runs.
+The checks use the digests of each run, digests saved elsewhere, and the tombstones, which remain of removed runs.
 """
 
 ORDER = (

@@ -1,10 +1,11 @@
-"""A pruned (removed) run leaves a tombstone: an entry with the run's id, times and digest, and the pos of its entries.
+"""A pruned (removed) run leaves a tombstone, an entry that says which entries were removed, by whom and why.
 
-A record is the store of all runs; a run is the sequence of an agent's entries. Tombstones are entries of a special run
-about the record itself. They are written in the commit that removes the runs. The same run contains holds: entries that
-protect runs from being pruned. Each pos (number in the whole store) is used once, in order, without a gap. If a pos is
-missing and no tombstone names it, entries were removed by hand. So every removal shows, either as a tombstone or as a
-gap.
+A record is the store of all runs; a run is the list of an agent's entries. Tombstones are entries of a special run
+about the record itself, and are written in the commit that removes the runs. The special run also contains holds, which
+protect runs from being pruned.
+
+A pos is the number of an entry in the whole store. Each pos is used once, in order, without a gap. So if a pos is
+missing and no tombstone names it, entries were removed by hand.
 """
 
 from typing import TypeVar
@@ -52,11 +53,11 @@ class Tombstone(Struct, frozen=True, kw_only=True, omit_defaults=True):
     digest: str
     """Digest of the run's last entry, in hex. A copy of the run can be recognised by this digest."""
     letters: int = 0
-    """Number of messages and answers that still waited in the run's inbox when it was pruned."""
+    """Number of messages and answers that were in the run's inbox when it was pruned."""
 
 
 class Pruned(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The value of an entry about runs that were pruned together, with their tombstones."""
+    """The value of the entry that is written when runs are pruned together: their tombstones, by whom, and why."""
 
     record: str
     """Id of the record that contained the runs. `places` are pos numbers of this record."""
@@ -68,7 +69,7 @@ class Pruned(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Hold(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The value of an entry that protects a run from being pruned, or that ends this protection."""
+    """The value of an entry that protects a run from being pruned. With `held=False`, it ends the protection."""
 
     run: str
     held: bool = True
@@ -84,12 +85,15 @@ class PruningNote(Struct, frozen=True):
 
 
 async def pruned(store: Store) -> list[Pruned]:
-    """Return the values about pruned runs, in order of pruning. A copied record also has the values of its original."""
+    """Return the values of all entries about pruned runs, in the order of pruning.
+
+    In a copied record, the entries of its original are included.
+    """
     return [value for _, value in await _values(store, PRUNED, Pruned)]
 
 
 async def pruning_notes(store: Store) -> list[PruningNote]:
-    """Return the entries about pruned runs that this record wrote itself, without those copied from another record."""
+    """Return this record's own entries about pruned runs. Entries copied from another record are left out."""
     every = [PruningNote(row, value) for row, value in await _values(store, PRUNED, Pruned)]
     return [each for each in every if each.value.record == store.info.id]
 
@@ -101,7 +105,7 @@ async def holds(store: Store) -> dict[str, Hold]:
 
 
 async def unexplained(store: Store) -> Places:
-    """Return the pos numbers that are missing although no tombstone names them. Cost: reads the pos of all entries."""
+    """Return the pos numbers that are missing and in no tombstone, as ranges. Cost: reads the pos of all entries."""
     missing: Places = [(int(first), int(last)) for first, last in (await store.sql(GAPS)).rows]
     if not missing:
         return []
@@ -112,7 +116,7 @@ async def unexplained(store: Store) -> Places:
 
 
 def stretches(places: list[int]) -> Places:
-    """Return sorted numbers as ranges (first, last) without gaps."""
+    """Return sorted numbers as ranges (first, last): `[1, 2, 3, 7]` becomes `[(1, 3), (7, 7)]`."""
     found: Places = []
     for place in places:
         if found and found[-1][1] == place - 1:
@@ -130,10 +134,7 @@ def _without(gap: tuple[int, int], start: int, end: int) -> Places:
 
 
 async def _values(store: Store, key: str, shape: type[T]) -> list[tuple[Row, T]]:
-    """Return the rows and values that are stored under a key in the special runs about the record itself.
-
-    Values of another type are skipped.
-    """
+    """Return the rows and values with a key from the special runs about the record, if they are of a type."""
     found = list[tuple[Row, T]]()
     for run in await store.runs(SESSION, NAME):
         for row in await store.read(run.run):

@@ -1,11 +1,13 @@
 """Checks a record: every entry against the chain of digests of its run, and every blob against its name.
 
-A record is the store of all runs; a run is a list of entries, and an entry's seq is its number in it. A changed byte is
-found at its entry. Entries that were removed by hand are found because their pos (number in the whole store) is
-missing; pruned runs have tombstones. A *head* is the digest of a run's last entry, saved outside of the record. Some
-changes are found only with heads: entries cut off at the end of a run or record, digests that were all computed again,
-and a run removed together with all later entries. A run with a saved head may be missing only if a tombstone that was
-written later explains it.
+A record is the store of all runs. A run is a list of entries, numbered by `seq`; `pos` numbers all entries of the
+record. A blob is a large value beside the entries. A flaw is something that was changed or is missing. A changed byte
+is found at its entry. Entries that were removed by hand are found because their pos is missing. A pruned (removed) run
+leaves a tombstone, an entry that explains the gap.
+
+A *head* is the digest of a run's last entry, saved outside of the record. Some changes are found only with heads:
+entries cut off at the end of a run or record, digests that were all computed again, and a run removed together with all
+later entries. A run with a saved head may be missing only if a later tombstone explains it.
 """
 
 import re
@@ -51,14 +53,12 @@ CHECKED = 1000
 How = Literal[
     "digest", "missing", "place", "base", "blob", "removed", "cut", "anew", "late", "aside", "damage", "bytes"
 ]
-"""The kind of a flaw.
-
-An entry or blob does not match its digest or name; entries are missing, or not in their place; runs were removed; a
-run was cut off, computed again or continued after a saved head; the database has objects of others; it is damaged."""
+"""The kind of a flaw, such as `digest` (an entry does not match its digest), `missing` (entries are missing), `anew`
+(the digests of a run were computed again) or `damage` (the database itself is damaged)."""
 
 
 class Flaw(Struct, frozen=True):
-    """One difference between a record and what was written into it: its run, its place, and what is wrong."""
+    """One difference between a record and the entries that were written into it."""
 
     run: str
     """Id of the run. Empty if the flaw concerns the file, or entries that were removed."""
@@ -117,8 +117,7 @@ async def audit(store: Store, *kept: Iterable[Head]) -> list[Flaw]:
     """Return the first flaw of each run of a record. Cost: reads the whole record.
 
     Args:
-        kept: lists of saved heads, one list for each time at which heads were saved. A head proves nothing about
-            entries after it.
+        kept: lists of saved heads, one list for each time at which heads were saved. Later entries are not covered.
     """
     return (await report(store, *kept)).flaws
 
@@ -132,7 +131,7 @@ async def report(store: Store, *kept: Iterable[Head], told: Callable[[int], None
 
     Args:
         kept: lists of saved heads; see `audit`.
-        told: is called with the number of entries checked since its last call. If `told` raises, the check ends.
+        told: called with the number of entries that were checked since its last call. If it raises, the check ends.
     """
     heads, foreign, blobs = [list(each) for each in kept], await store.foreign(), Counter[str]()
     flaws = [Flaw("", 0, f"{each} is not of Gesta's making; nothing uses it", "aside") for each in foreign.aside]
@@ -171,9 +170,9 @@ async def _changed(store: Store, blobs: Counter[str], told: Callable[[int], None
 async def check_run(
     store: Store, run: str, most: int = 1, told: Callable[[int], None] = untold
 ) -> tuple[list[Flaw], int]:
-    """Return the first flaws of a run, and how many blobs its entries name. Cost: reads the run, in pages.
+    """Return the first flaws of a run, and the number of blobs that its entries name.
 
-    An entry is compared with the present entry before it, even if the latter has a flaw. So one change is one flaw.
+    An entry is compared with the present entry before it, even if that one has a flaw. So one change is one flaw.
 
     Args:
         most: greatest number of flaws to look for.
@@ -181,6 +180,8 @@ async def check_run(
 
     Raises:
         one of `UNREADABLE`: bytes that were changed cannot be read.
+
+    Cost: reads the run, in pages.
     """
     rows = await store.read(run, 0, None, CHECKED)
     ((before_first,),) = (await store.sql(BEFORE_FIRST, (run,))).rows
@@ -206,10 +207,7 @@ async def check_run(
 
 
 async def _blob(store: Store, row: Row, named: set[str]) -> tuple[str, How] | None:
-    """Return the flaw in the blobs of an entry; `None` if there is none.
-
-    The names of intact blobs are added to `named`.
-    """
+    """Return the flaw in the blobs of an entry; `None` if there is none. Add the names of intact blobs to `named`."""
     for name in set(blob_names(row)) - named:
         if not await _holds(store, row.run, name):
             return f"blob {name} of entry {row.seq} ({row.kind}) is missing or was changed", "blob"
@@ -237,7 +235,7 @@ def _flaw(row: Row, seq: int, before: bytes, pos: int) -> tuple[str, How] | None
 
 
 async def _shared(store: Store, base: Forked) -> bytes | None:
-    """Return the digest of the last entry that a fork shares; `None` if that entry is missing or was replaced."""
+    """Return the digest of the last entry that a fork shares with its base; `None` if it is missing or was replaced."""
     if base.seq == 0:
         return GENESIS
     rows = await rows_of(store, base.run, base.seq - 1, base.seq)
@@ -245,7 +243,7 @@ async def _shared(store: Store, base: Forked) -> bytes | None:
 
 
 async def behind(store: Store, kept: list[Head], known: set[str]) -> list[Flaw]:
-    """Return a flaw for each saved head whose entry is missing or changed, unless its run was pruned.
+    """Return a flaw for each saved head whose entry is missing or changed. Runs that were pruned have no flaw.
 
     Args:
         kept: heads that were saved at one time.
@@ -267,7 +265,7 @@ async def behind(store: Store, kept: list[Head], known: set[str]) -> list[Flaw]:
 
 
 async def _lost(store: Store, head: Head) -> Flaw | None:
-    """Return the flaw by which a run differs from a saved head; `None` if the entry of the head is unchanged."""
+    """Return a flaw if the entry of a saved head is missing or changed; `None` if it is unchanged."""
     run, seq = head.run, head.seq
     try:
         rows = await store.read(run, seq - 1, seq)
@@ -283,7 +281,7 @@ async def _lost(store: Store, head: Head) -> Flaw | None:
 
 
 async def _explained(store: Store, head: Head, since: list[PruningNote]) -> bool:
-    """Return whether a tombstone (a note about a removed run) shows that the entry of a head was pruned.
+    """Return whether a tombstone shows that the run of a head was pruned with the head's entry.
 
     If a run with the same id exists now, its entries must be later than the tombstone.
     """
@@ -311,7 +309,7 @@ async def _backwards(store: Store) -> list[Back]:
 
 
 def _late(backwards: list[Back], kept: list[Head], known: set[str]) -> list[Flaw]:
-    """Return flaws for entries that follow the saved heads, but are dated before the entry that precedes them."""
+    """Return a flaw for each entry after the saved heads that is dated before the previous entry of its run."""
     until = {head.run: head.seq for head in sorted(kept, key=lambda head: head.seq) if head.run not in known}
     late = [each for each in backwards if each.seq > until.get(each.run, each.seq)]
     words = "the clock was set back, or somebody added it by hand"
@@ -352,7 +350,7 @@ async def _notes(store: Store, foreign: Foreign, blobs: Counter[str], backwards:
 
 
 async def _since(store: Store, kept: Sequence[Sequence[Head]]) -> list[str]:
-    """Return a note with the numbers of entries and runs newer than the saved heads, which no head covers."""
+    """Return a note on how many entries and runs are newer than the saved heads; an empty list if there are none."""
     until: dict[str, int] = {}
     for head in (head for each in kept for head in each):
         until[head.run] = max(head.seq, until.get(head.run, 0))
@@ -383,9 +381,15 @@ async def _removed(store: Store) -> list[Flaw]:
 
 
 def _lacking(first: int, last: int, count: int, begin: int | None) -> int:
-    """Return how many entries a run lacks up to its last seq, `last`, if `count` were found and the first is `first`.
+    """Return the number of entries that a run lacks.
 
-    In a fork, whose `begin` has the seq `begin`, the seqs before that belong to its base.
+    A fork begins with the seq of its `begin`, because the entries before belong to its base.
+
+    Args:
+        first: the lowest seq that was found.
+        last: the highest seq that was found.
+        count: the number of entries that were found.
+        begin: the seq of the run's `begin`; `None` if it was not found.
     """
     return last - (first if first == begin else 1) + 1 - count
 

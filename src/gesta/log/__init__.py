@@ -1,7 +1,7 @@
-"""Writes a run (the entries of one agent's conversation): the journal, the log, and the shared entries of forks.
+"""Writes a run, which is the list of entries of one agent's conversation.
 
-The journal is the run's only writer. A log is a handle on one span (named part) of the run. A fork shares the first
-entries of another run.
+The journal is the run's only writer. A log is a handle on one span (named part) of the run. A fork is a run that shares
+the first entries of another run.
 """
 
 ORDER = (

@@ -1,10 +1,9 @@
 """Entries are written into a buffer at once and in order; a caller awaits `durable` until they are committed.
 
 An entry is one stored fact of a run, and its seq is its number there. A letter is a message or answer in the run's
-inbox that becomes an entry. `Journal` is the only writer of a run (its process holds the lease, the right to write): it
-numbers the entries, computes their digests and buffers them. `Log` is a handle on one span (named part) of a run,
-passed as an argument. Actions given to `after` run only once the entries before them are committed. After a failed
-commit nothing more is written: otherwise effects could happen without entries about them.
+inbox that becomes an entry. A blob is a large value that is stored beside its entry. `Journal` is the only writer of a
+run: its process holds the lease, which is the right to write. `Log` is a handle on one span (named part) of a run.
+After a failed commit nothing more is written. Otherwise effects could happen without entries about them.
 """
 
 import os
@@ -67,13 +66,13 @@ async def read(
 
 
 def in_record(store: Store, error: BrokenRecord) -> BrokenRecord:
-    """Return an error about an unreadable entry whose message contains the address of the record."""
+    """Return an error about an unreadable entry with the address of the record in its message."""
     here = store.info.address
     return error if error.address == here else BrokenRecord(here, f"{error.address}: {error.found}")
 
 
 async def pages(store: Store, run: str, seq: int = 0) -> AsyncGenerator[list[Entry], None]:
-    """Yield a run's entries after `seq` in lists, as `read` returns them. So a long run is not in memory at once."""
+    """Yield a run's entries after `seq` in lists of at most `PAGE`, so that a long run is not in memory at once."""
     while entries := await read(store, run, seq, limit=PAGE):
         yield entries
         seq = entries[-1].seq
@@ -93,26 +92,25 @@ class Journal:
         self.lease = lease
         self.clock = clock
         self.head = lease.head
-        """Seq of the last entry written, durable or not."""
+        """Seq of the last entry written, committed or not."""
         self.durable_head = lease.head
         self.digest = lease.digest if lease.head else GENESIS
         """Digest of the last entry written."""
         self._rows: list[Row] = []
         self._results: list[tuple[int, Callable[[], Letter], Any]] = []
-        """Results of tools that are not durable yet: seq, a function that makes a letter of the result, and the mark
-        of the attempt (see `perform.threads.Mark`)."""
+        """Results of tools that are not committed yet. Each has its seq, a function that makes a letter of the result,
+        and the mark of the attempt (see `perform.threads.Mark`)."""
         self._synced = False
         """Whether the next commit waits until it is on disk, even with durability `normal`."""
         self._letters: list[int] = []
         self.taken_in: set[int] = set()
         """Ids of letters that became entries; each stays in the inbox until its entry is committed."""
         self.prunes: list[Prune] = []
-        """Runs that the next commit removes. The same commit writes the entries (tombstones) that record the
-        removal."""
+        """Runs that the next commit removes. It also writes entries that record the removal."""
         self._blobs: Blobs | None = None
         self._blob_rows: list[BlobRow] = []
         self.keeps = False
-        """Whether written entries are added to `fresh`, for `take`."""
+        """Whether written entries are kept in `fresh` until `take` returns them."""
         self.fresh: list[Entry] = []
         """Entries written since the last call of `take`."""
         self._after: list[tuple[int, Callable[[], None]]] = []
@@ -127,8 +125,8 @@ class Journal:
     ) -> Entry:
         """Write a content into the buffer as the next entry, and return the entry.
 
-        For a `begin`, which starts a span of its own, `span` is ignored. If an earlier commit failed, the error of that
-        commit is raised.
+        A `begin` starts a span of its own, so `span` is ignored for it. Raises the error of an earlier commit that
+        failed.
         """
         if self._failure is not None or self._left:
             raise self._refusal()
@@ -155,27 +153,27 @@ class Journal:
     def sync(self) -> None:
         """Make the next commit wait until it is on disk, because an effect or a person's answer follows it.
 
-        A person's answer names its question by seq. If a crash lost the question, another entry could get the same seq.
+        A person's answer names its question by seq. If a crash lost the question, another entry could get that seq.
         """
         self._synced = True
 
     def unsaved(self) -> list[Letter]:
-        """Return the results of tools that could not be committed, as letters for the inbox of the run.
+        """Return the results of tools that could not be committed, as letters for the run's inbox.
 
-        The process that continues the run needs them, because those tools are not called again.
+        The process that continues the run needs them, because it does not run those tools again.
         """
         return [letter() for seq, letter, _ in self._results if seq > self.durable_head]
 
     def forget(self) -> None:
-        """Clear the results that `unsaved` returns: they are in the run's inbox now, or the caller sends them later."""
+        """Forget the results that `unsaved` returns, because the caller sends them to the run's inbox."""
         self._results.clear()
 
     def secure(self, letter: Callable[[], Letter], mark: Any) -> None:
-        """Send a tool's result, the entry written last, as a letter if its commit fails.
+        """Keep the tool result that was written last, so that `unsaved` returns it if its commit fails.
 
         Args:
             letter: makes the letter with the result.
-            mark: while this object exists, the attempt is not reported as ended.
+            mark: the mark of the attempt. While it is kept here, the attempt is not reported as ended.
         """
         self._results.append((self.head, letter, mark))
 
@@ -188,14 +186,11 @@ class Journal:
         return entry
 
     def after(self, action: Callable[[], None]) -> None:
-        """Call `action` once all entries written so far are durable."""
+        """Call `action` once all entries written so far are committed."""
         self._after.append((self.head, action))
 
     def leave(self) -> None:
-        """Refuse further writes, because this process releases the lease.
-
-        A thread that still works for the run may try to write.
-        """
+        """Refuse further writes, because this process gives up the run. A thread may still try to write."""
         self._left = True
 
     def take(self) -> list[Entry]:
@@ -217,10 +212,10 @@ class Journal:
             self._announce()
 
     async def transact(self, work: Callable[[Statements], bool], timeout_s: float | None) -> None:
-        """Call `work`, and commit what it changes and writes in one transaction with all entries written before.
+        """Call `work`, and commit its changes and entries in one transaction with all entries written before.
 
         Args:
-            work: writes entries and the tables of a tool. Returns whether to keep its changes to the tables.
+            work: writes entries, and changes the tables of a tool. Returns whether to keep its changes to the tables.
             timeout_s: seconds that the work may take; `None` for no bound.
 
         Raises:
@@ -271,7 +266,6 @@ class Journal:
                 committed.set()
 
     def _keep(self, data: bytes) -> str:
-        """Add a blob for a large value, and return the name of the blob."""
         self._blobs = self._blobs or Blobs()
         return self._blobs.keep(data)
 
@@ -280,7 +274,6 @@ class Journal:
             self._blob_rows += [BlobRow(*blob) for blob in self._blobs.take()]
 
     def _refusal(self) -> GestaError:
-        """Return the error that says why nothing more can be written."""
         return self._failure or LeaseLost(self.lease.run, "a turn that goes on", "one that was left")
 
     async def _others(self) -> None:
@@ -317,7 +310,7 @@ class Log:
 
         Raises:
             TypeError: `content` is not a content.
-            AgentError: only the run itself may write this kind, or set one of the given fields.
+            AgentError: only the run itself may write this kind, or one of the fields that are set.
         """
         if not isinstance(content, Base):
             found = f"found {type(content).__name__} {content!r:.60}"
@@ -342,10 +335,13 @@ class Log:
         state: Any = None,
         **annotations: Any,
     ) -> Iterator["Log"]:
-        """Open a span inside this span. Its `end` entry is also written if an exception leaves the `with` block.
+        """Open a span inside this span. Its `end` entry is written even if an exception leaves the `with` block.
 
-        `state` is written when the span begins and again when it ends, so that changes of the object in between are on
-        record.
+        Args:
+            name: name of the span.
+            skip: kinds of contents that `log` does not write in this span.
+            state: written when the span begins and again when it ends. So changes of the object in between are on
+                record.
         """
         refuse_misspelt(annotations)
         begin = BeginContent(name=name, parent=self.span_seq, state=state, annotations=annotations or None)
@@ -370,7 +366,7 @@ def refuse_misspelt(annotations: Iterable[str]) -> None:
 
 
 def open_root(journal: Journal, begin: BeginContent, opened: Opened, skip: Collection[Kind] = ()) -> Log:
-    """Return the log of a new span at the root of a run. For a new run, the span's `begin` also stores `opened`."""
+    """Return the log of a new span at the root of a run. The first span of a new run also stores `opened`."""
     if journal.head == 0:
         begin = BeginContent(
             **{name: getattr(begin, name) for name in begin.__struct_fields__ if name != "opened"}, opened=opened
@@ -380,7 +376,7 @@ def open_root(journal: Journal, begin: BeginContent, opened: Opened, skip: Colle
 
 @contextmanager
 def closing(log: Log, state: Any = None) -> Iterator[None]:
-    """Write the `end` of a span when the block ends, with the error if an exception ended it."""
+    """Write the `end` of a span when the block ends. If an exception ended it, the entry has the error."""
     try:
         yield
     except BaseException as error:

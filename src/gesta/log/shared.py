@@ -1,8 +1,8 @@
 """A fork is a run that shares the first entries of another run, its base. Shared entries are stored only once.
 
-The first entry of a fork is a `begin` that names its base: run, seq and digest of the last shared entry. The seq of
-this `begin` follows the last shared seq, and the digest of this `begin` is computed from the last shared digest. Stores
-know nothing about forks: `rows_of` reads the shared rows and the fork's own rows, also for a fork of a fork.
+The first entry of a fork is a `begin` that names its base: run, seq and digest of the last shared entry. Its own seq
+and digest follow from these. Stores know nothing about forks: `rows_of` reads the shared rows and the fork's own rows,
+also for a fork of a fork.
 """
 
 import msgspec
@@ -14,13 +14,13 @@ from gesta.store import Store
 
 
 class Named(Struct):
-    """The part of `opened` (a member of a run's first `begin`) that this module reads: the base of a fork."""
+    """The member `opened` of a run's first `begin`, with the only field that this module reads: the base of a fork."""
 
     base: Forked | None = None
 
 
 class First(Struct):
-    """The part of a run's first `begin` that this module reads: its member `opened`."""
+    """The content of a run's first `begin`, with the only field that this module reads."""
 
     opened: Named | None = None
 
@@ -29,18 +29,12 @@ _first_decoder = msgspec.json.Decoder(First)
 
 
 def base_of(first: Row) -> Forked | None:
-    """Return the base of a run, given the run's first row; `None` for a run that is not a fork.
-
-    Never raises.
-    """
+    """Return the base of a fork, given the run's first row; `None` for a run that is not a fork. Never raises."""
     return base_in(first.content or "") if first.kind == "begin" else None
 
 
 def base_in(content: str) -> Forked | None:
-    """Return the base of a fork, given the content of its first `begin`; `None` if it names no base.
-
-    Never raises.
-    """
+    """Return the base of a fork, given the JSON text of its first `begin`; `None` if it names no base. Never raises."""
     if '"base"' not in content:
         return None
     try:
@@ -53,11 +47,11 @@ def base_in(content: str) -> Forked | None:
 async def rows_of(
     store: Store, run: str, after: int = 0, until: int | None = None, limit: int | None = None
 ) -> list[Row]:
-    """Return the rows of a run as `Store.read` does, including the rows that a fork shares.
+    """Return the rows of a run as `Store.read` does, with the rows that a fork shares.
 
-    Each shared row has the id of the run that wrote it.
+    A shared row has the id of the run that wrote it.
 
-    Cost: as `Store.read`; one more row is read if shared rows, or no rows, are read.
+    Cost: as `Store.read`. One more row is read if the result has shared rows, or no rows.
     """
     rows = await store.read(run, after, until, limit)
     if (rows and rows[0].seq == after + 1) or not (rows or after or until):

@@ -1,7 +1,6 @@
-"""The kinds and fields that decide how a run continues. Only the run itself may write them.
+"""The kinds and fields of entries that decide how a run continues. A program may not write them.
 
-A program may record, send and note what happened. If it could also write an approval or a tool's state, then a value
-that it passes on from a stranger could allow a payment.
+If it could write an approval or a tool's state, then a value that it passes on from a stranger could allow a payment.
 """
 
 from collections.abc import Mapping
@@ -36,23 +35,23 @@ FIELDS: Mapping[Kind, tuple[str, ...]] = {
     Kind.Question: ("raises",),
     Kind.Compaction: ("tokens", "error", "run"),
 }
-"""Fields of other kinds that only the run itself may set, because these fields decide how the run continues."""
+"""For other kinds, the fields that only the run itself may set, because they decide how the run continues."""
 
 
 def own_fields(content: Content) -> list[str]:
-    """Return the names of the fields that are set in a content although only the run itself may set them."""
+    """Return the names of the fields of a content that are set, but that only the run itself may set."""
     given = ((name, getattr(content, name)) for name in FIELDS.get(content.kind, ()))
     return [name for name, value in given if value is not None and value is not False]
 
 
 def refuse_own(content: Content, door: str) -> None:
-    """Check that a program may write this content.
+    """Raise AgentError if a program may not write this content.
 
     Args:
         door: name of the called method, for the error.
 
     Raises:
-        AgentError: only the run itself may write this kind, or set one of the given fields.
+        AgentError: only the run itself may write this kind, or one of the fields that are set.
     """
     name = type(content).__name__
     if content.kind in OWN:
@@ -62,7 +61,7 @@ def refuse_own(content: Content, door: str) -> None:
 
 
 def refuse_fields(content: Content, door: str) -> None:
-    """Raise AgentError if the content has a field that only the run itself may set.
+    """Raise AgentError if a field of the content is set that only the run itself may set.
 
     Args:
         door: name of the called method, for the error.

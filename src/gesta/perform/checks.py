@@ -1,12 +1,11 @@
-"""Asks hooks and records their verdicts.
+"""Asks hooks and records their verdicts. A hook is a function of the program that checks what an agent does.
 
-A child run is the run of an agent that the hook calls. An entry is one recorded fact of a run; its seq is its number
-there. A fault is an entry about a try that failed or was lost. A hook is a function of the program that checks a
-message, request, call or answer.
+A hook can check a message, a request, a call or an answer. An entry is one recorded fact of a run; its seq is its
+number there. A fault is an entry about a try that failed. A child run is the run of an agent that the hook calls.
 
-A verdict is committed together with the entries that follow from it. If a hook allows something, nothing is recorded
-unless the hook called an agent; only the folded state notes it. So the process that continues the turn asks a hook
-without a recorded verdict again, but an agent that the hook called does not run again.
+A verdict is committed together with the entries that follow from it. If a hook allows something, nothing is recorded.
+So a process that takes over the turn asks that hook again. But if the hook called an agent, the verdict is recorded,
+and the agent does not run again.
 """
 
 import copy
@@ -42,8 +41,7 @@ WRITTEN: dict[type[Verdict], Literal["refused", "changed", "again", "asked", "ad
 
 
 BY = "check"
-"""Last part of the name of a child run that a hook starts. The first part names the point at which the hook is asked.
-"""
+"""Part of the name of a child run that a hook starts, after the point at which the hook is asked: `answer check#7`."""
 
 
 class HookAnswer(Struct, frozen=True):
@@ -55,7 +53,7 @@ class HookAnswer(Struct, frozen=True):
 
 
 async def check(agent: Agent, move: Check, live: LiveRun) -> None:
-    """Ask the agent's hook that the move names. Write its verdict, and the entries that follow from the verdict."""
+    """Ask the hook that a move names, and write its verdict with the entries that follow from it."""
     turn = live.state.turn
     assert turn is not None and agent.hooks is not None
     if move.point == "call":
@@ -87,9 +85,9 @@ async def check(agent: Agent, move: Check, live: LiveRun) -> None:
 
 
 async def _check_call(agent: Agent, call: OpenCall, live: LiveRun) -> bool:
-    """Ask the hook about one call, and write its verdict.
+    """Ask the hook about one call, and write its verdict. Return `False` if there is no verdict.
 
-    Return `False` if there is no verdict, because the hook failed or called an agent that waits.
+    There is none if the hook failed, or called an agent that waits.
     """
     tool = agent.tool(call.name)
     calling = Calling(call.name, copy.deepcopy(call.args), tool.effect if tool is not None else "once", call.seq)
@@ -113,7 +111,7 @@ def _given(agent: Agent, live: LiveRun) -> Any:
 
 
 async def _ask_hook(agent: Agent, live: LiveRun, point: Point, of: int, about: Any) -> HookAnswer | None:
-    """Return a hook's answer. If the hook failed, or called an agent that waits, write a `fault` entry, return `None`.
+    """Return a hook's answer. If it failed, or called an agent that waits, write a `fault` entry and return `None`.
 
     Args:
         point: where the hook is asked: message, request, call or answer.
@@ -143,7 +141,7 @@ async def _ask_hook(agent: Agent, live: LiveRun, point: Point, of: int, about: A
 
 
 def _fitting(agent: Agent, point: Point, given: Any) -> None:
-    """Check that a hook may return this value.
+    """Check that a hook may return this value at this point.
 
     Raises:
         TypeError: the type of the answer is not allowed at this point.
@@ -181,9 +179,9 @@ async def _judged(live: LiveRun, child: str, of: int, children: Children, agent:
 
 
 def _write(agent: Agent, live: LiveRun, point: Point, of: int, said: HookAnswer) -> int:
-    """Write a verdict, and return the seq of its entry.
+    """Write a verdict, and return the seq of its entry; 0 if nothing has to be written.
 
-    If the hook allowed the message, request, call or answer unchanged and called no agent, write nothing and return 0.
+    If the hook allowed everything and called no agent, nothing is written.
     """
     verdict, ends = said.verdict, said.children.ends
     if verdict is None and not ends:
@@ -200,7 +198,6 @@ def _write(agent: Agent, live: LiveRun, point: Point, of: int, said: HookAnswer)
 
 
 def _name(agent: Agent, point: Point) -> str:
-    """Return the name of the agent's hook at a point, such as `message` or `call`."""
     return hook_name(getattr(agent.hooks, point))
 
 

@@ -1,7 +1,8 @@
 """Makes the context of a tool call: facts about the call, and functions that send words to listeners or call an agent.
 
-An entry is one recorded fact of a run; its seq is its number there. An agent that a tool calls works in a child run: a
-run of its own, which names the calling run as its parent. An attempt is one execution of a tool call.
+An entry is one recorded fact of a run; its seq is its number there. A child run is the run of an agent that a tool of
+another run calls. An attempt is one execution of a tool call. The idempotency key of a call is a random text, by which
+a service can recognise a second attempt and refuse to do the same thing twice.
 """
 
 import hashlib
@@ -36,19 +37,17 @@ class Children(Struct):
     begun: int = 0
     """Number of child runs started so far, without those that `Context.call_as` named."""
     ends: list[Cause] = field(default_factory=list)
-    """Run and seq of the `end` entry of each child run that has ended. These entries become causes of the tool's
-    result."""
+    """Run and seq of the `end` entry of each child run that has ended. The tool's result refers to these entries."""
     at_work: list[str] = field(default_factory=list)
     """Names of the child runs that have not ended yet."""
     doubts: set[str] = field(default_factory=set)
-    """Names of tools that the ended child runs called, if nobody knows whether the call had its effect."""
+    """Names of tools that the ended child runs called, and of which nobody knows whether they had their effect."""
 
 
 class ChildWaits(BaseException):
-    """Raised in a tool whose child run cannot continue now, for example because it waits for a person.
+    """Raised in a tool whose child run cannot continue now, for example because it waits for a person. Do not catch it.
 
-    The exception's arguments are the id of the child run and the reason of the wait. This exception is no error; do not
-    catch it.
+    The exception's arguments are the id of the child run and the reason of the wait.
     """
 
 
@@ -59,8 +58,9 @@ class TooDeep(GestaError):
 def idempotency_key(call: OpenCall, record: str, run: str) -> str:
     """Return the idempotency key for the next attempt of a call: 64 hexadecimal digits.
 
-    The key is random for the first attempt, and later attempts use the same key. A new key is made if the tool's
-    `reconcile` has said that the old key can no longer have an effect.
+    The key is random for the first attempt, and later attempts use it again. A new key is made if the tool's
+    `reconcile`
+    has said that the old key can no longer have an effect.
 
     Args:
         call: the open call.
@@ -73,9 +73,9 @@ def idempotency_key(call: OpenCall, record: str, run: str) -> str:
 
 
 def call_key(record: str, run: str, seq: int) -> str:
-    """Return the idempotency key that release 0.1.0 gave a call: 64 hexadecimal digits.
+    """Return the idempotency key of a call whose attempt does not contain it: 64 hexadecimal digits.
 
-    This key is needed for attempts in log format 1, which do not contain their keys.
+    Release 0.1.0, with log format 1, computed the key in this way.
 
     Args:
         record: id of the record where the run was made.
@@ -138,7 +138,7 @@ def _header(live: LiveRun, seq: int) -> str | None:
 
 
 def turn_context(live: LiveRun) -> Context:
-    """Return the context for a function that is called for a whole turn, such as a hook. Its member `key` is empty."""
+    """Return the context for a function of the agent that is no tool, such as a hook. Its `key` is empty."""
     opened, turn = live.state.opened, live.state.turn
     assert opened is not None and turn is not None
     return Context(
@@ -164,14 +164,12 @@ async def no_agent(*_: Any) -> Outcome:
 
 
 def attempt_name(live: LiveRun, attempt: int) -> str:
-    """Return a name for an attempt that is unique in this process: it includes the lease's owner and the run."""
+    """Return a name for an attempt that is unique in this process."""
     return f"{live.log.journal.lease.owner} {live.log.run}.{attempt}"
 
 
 async def _call_agent(live: LiveRun, trial: Trial, part: str, agent: Agent, input: str) -> Outcome:
-    """Call another agent in a child run, and return its outcome.
-
-    A second attempt of the call continues the same child run.
+    """Call another agent in a child run, and return its outcome. A second attempt continues the same child run.
 
     Args:
         trial: the attempt that calls the agent.
@@ -208,10 +206,10 @@ def refuse_deep(live: LiveRun, cause: int) -> None:
 
 
 def too_deep(reason: str | None, error: Error | None) -> bool:
-    """Return whether a child run's turn ended because agents called agents too deeply. The calling turn then ends too.
+    """Return whether a child run's turn ended because agents called agents too deeply. Then the calling turn ends too.
 
-    Without this rule the calling agent would try again, up to its own limit of calls. So would the agent that called
-    it, and the numbers of calls would multiply.
+    Otherwise the calling agent would try again, and so would the agent that called it: the numbers of calls would
+    multiply.
     """
     return reason == "limit" and error is not None and error.type == DEPTH
 
@@ -239,7 +237,8 @@ class ChildTask(Struct, frozen=True):
 async def hand_over(live: LiveRun, agent: Agent, task: ChildTask) -> Outcome:
     """Run another agent for a task, in a child run, and return its outcome.
 
-    An `edge` entry that names the child run is written before. What the child run spent is recorded afterwards.
+    An `edge` entry that names the child run is written before. The tokens and dollars that it spent are recorded
+    afterwards.
 
     Raises:
         ChildWaits: the child run cannot continue now, or waits for somebody.
@@ -276,7 +275,7 @@ def child_name(call: OpenCall) -> str:
 
 
 def _allowance(live: LiveRun, child: str) -> dict[str, Any] | None:
-    """Return the amounts that a child run may spend: if it was called before, as recorded; else an equal share."""
+    """Return the amounts that a child run may spend: the recorded ones if it was called before, else an equal share."""
     assert live.state.turn is not None
     spending = live.state.turn.spending
     edge = spending.edge_of(child)

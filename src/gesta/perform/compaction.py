@@ -1,8 +1,8 @@
 """Makes a prompt that has grown too large smaller before it is sent.
 
-An entry is one recorded fact of a run; its seq is its number there. A `compaction` entry names the range of entries
-that the model is no longer shown. Nothing is deleted. `decide` chooses these entries. If the agent's policy names an
-agent to summarise them, that agent is asked once, in a child run.
+An entry is one recorded fact of a run; its seq is its number there. A `compaction` entry names the entries that the
+model is no longer shown; `decide` chooses them. Nothing is deleted. If the agent's policy names an agent to summarise
+them, that agent is asked once, in a child run (a run of its own).
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ TASK = "The conversation so far:\n\n"
 
 
 async def compact(agent: Agent, live: LiveRun) -> bool:
-    """Leave out old tool results of a prompt that is too large, or old turns if no result can be left out.
+    """Leave out old tool results of a prompt that is too large, or old turns if there are no such results.
 
     Return whether anything was left out.
     """
@@ -45,9 +45,9 @@ async def compact(agent: Agent, live: LiveRun) -> bool:
 
 
 async def _leave_out(agent: Agent, live: LiveRun, made: CompactionContent) -> None:
-    """Write a `compaction` entry that leaves out old turns and contains a summary of these turns.
+    """Write a `compaction` entry that leaves out old turns and contains a summary of them.
 
-    If the summarising agent wrote no summary, a sentence takes its place, and an error says why.
+    If the summarising agent fails, a fixed sentence takes the place of the summary, and an error says why.
     """
     rule, first, last = agent.policy.compact, made.from_seq, made.to_seq
     assert rule is not None
@@ -69,14 +69,14 @@ async def _leave_out(agent: Agent, live: LiveRun, made: CompactionContent) -> No
 
 
 def _why_no_summary(ended: Outcome) -> str | None:
-    """Return why the run of the summarising agent wrote no summary; `None` if it wrote a summary."""
+    """Return the reason why the summarising agent wrote no summary; `None` if it wrote one."""
     if ended.reason != "answered":
         return f"{ended.reason}: {ended.error.message}" if ended.error is not None else ended.reason
     return None if ended.answer and ended.answer.strip() else "it gave no text"
 
 
 async def _messages(agent: Agent, live: LiveRun, first: int, last: int) -> Sequence[Message]:
-    """Return the messages of the entries `first` to `last`, preceded by the summaries of compactions in that range."""
+    """Return the messages of the entries `first` to `last`. Earlier summaries in that range come first."""
     store, formatter = live.log.journal.store, agent.formats()
     entries = await read(store, live.log.run, first - 1, last)
     earlier = [entry.content.summary for entry in entries if isinstance(entry.content, CompactionContent)]

@@ -53,7 +53,7 @@ async def settle(agent: Agent, call: OpenCall, live: LiveRun) -> None:
 
 
 def _write_answer(tool: Tool | None, call: OpenCall, live: LiveRun) -> None:
-    """Write the value that a person gave as the result of a call. The call's tool is not run."""
+    """Write the value that a person gave as the result of a call. The tool is not run."""
     said = call.answer or call.approval
     assert said is not None
     value = call.answer.value if call.answer is not None else call.approval.result if call.approval else None
@@ -77,10 +77,7 @@ def _resolve(tool: Tool | None, call: OpenCall, live: LiveRun) -> None:
 
 
 async def _look(call: OpenCall, live: LiveRun) -> bool:
-    """Return whether the last attempt has certainly ended.
-
-    Write a `fault` entry that says so, or that it may still run, unless that is on record already.
-    """
+    """Return whether the last attempt has certainly ended, and write that, unless it is on record already."""
     last, journal = call.last, live.log.journal
     assert last is not None
     if last.process == journal.lease.owner:
@@ -97,9 +94,9 @@ async def _look(call: OpenCall, live: LiveRun) -> bool:
 
 
 async def _gone(process: str, live: LiveRun) -> bool:
-    """Return whether a process has certainly ended, as far as the store or the function `gesta.open(gone=...)` knows.
+    """Return whether a process has certainly ended, according to the store or the function `gesta.open(gone=...)`.
 
-    If only the function knows, note its answer in the store.
+    If only the function knows, its answer is noted in the store.
     """
     store, asked = live.log.journal.store, live.host.terms.gone
     found = await store.gone(process)
@@ -110,7 +107,7 @@ async def _gone(process: str, live: LiveRun) -> bool:
 
 
 async def _asked(tool: Tool, given: tuple[Any, ...]) -> Any:
-    """Return what the tool's `reconcile` returns. If the function is not async, it is called in a thread."""
+    """Return the answer of the tool's `reconcile`. A function that is not async is called in a thread."""
     assert tool.reconcile is not None
     if inspect.iscoroutinefunction(tool.reconcile):
         return await tool.reconcile(*given)
@@ -153,7 +150,7 @@ async def _reconcile(agent: Agent, call: OpenCall, live: LiveRun, *, over: bool)
 
 
 async def settle_idle(agent: Agent, live: LiveRun) -> None:
-    """Write "interrupted" as the result of each call that runs an agent, if that agent's run ended without any effect.
+    """Write "interrupted" as the result of each call of an agent whose run has ended without any effect.
 
     Such a call is not in doubt, because nothing happened.
     """
@@ -168,7 +165,7 @@ async def settle_idle(agent: Agent, live: LiveRun) -> None:
 
 
 async def _did_nothing(store: Store, run: str, agent: Agent) -> bool:
-    """Return whether the turn of a child run has ended, and neither it nor the runs below it tried an effect."""
+    """Return whether a child run has ended, and neither it nor a run below it tried to have an effect."""
     entries = await read(store, run)
     state = fold(RunView(), entries)
     if state.open or state.opened is None or agent.program is not None:

@@ -1,9 +1,9 @@
-"""A live run holds what a process needs while it takes a turn: the run's log, its folded state, and the listeners.
+"""A live run holds what a process needs while it takes a turn: the run's log, its state, and the listeners.
 
-An entry is one recorded fact of a run; its seq is its number there. A span is a named part of a run. A run is the
-recorded conversation or task of one agent. A turn is one message to an agent and all the work up to its answer. The
-state is folded: computed by reading the entries of the log in order. A live run can be made again from the log at any
-time, so nothing is lost if the process ends.
+A run is the recorded conversation or task of one agent. An entry is one recorded fact of a run; its seq is its number
+there. A turn is one message to an agent and all the work up to its answer. A child run is the run of another agent that
+a turn calls. The state is folded: computed by reading the entries in order. So it can be made again at any time, and
+nothing is lost if the process ends.
 """
 
 from collections.abc import Callable, Sequence
@@ -34,7 +34,7 @@ GONE_OPTION = "gone= of gesta.open"
 
 
 class TurnCaller(msgspec.Struct, eq=False):
-    """What the caller of a turn passes: listeners, a way to stop the turn, and dependencies of the tools."""
+    """The things that the caller of a turn passes: listeners, a way to stop the turn, and dependencies of the tools."""
 
     broadcast: Broadcast | None
     """Sends the words of the turn to listeners; `None` if nobody can listen."""
@@ -47,10 +47,7 @@ class TurnCaller(msgspec.Struct, eq=False):
 
 
 def nobody_knows(_process: str) -> None:
-    """Return `None`: it is not known whether the process has ended.
-
-    This function is the default of `gesta.open(gone=...)`.
-    """
+    """Return `None`: it is not known whether the process has ended. This is the default of `gesta.open(gone=...)`."""
 
 
 class Terms(msgspec.Struct, frozen=True):
@@ -65,19 +62,19 @@ class Terms(msgspec.Struct, frozen=True):
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
-    """A task that a run passes to a child run, with the names and amounts for it."""
+    """A task that a run passes to a child run."""
 
     name: str
     """Name of the child run."""
     key: str
-    """Key of the task: a second task with the same key is not done again."""
+    """Key of the task. A second task with the same key is not done again."""
     content: SystemContent
     cause: Cause
     """Id of the run that passes the task, and seq of its `edge` entry."""
     source: tuple[str, ...]
-    """Names of the spans (parts of the run) that contain the call, from the root inwards."""
+    """Names of the spans (parts of the calling run) that contain the call. The outermost comes first."""
     allowance: dict[str, Any] | None = None
-    """Amounts that the child run may spend; `None` without a budget. See `decide.budget.share`."""
+    """Tokens and US dollars that the child run may spend; `None` without a budget. See `decide.budget.share`."""
     run: str = ""
     """Id of the child run if this turn called it before, else empty."""
     thread: bool = False
@@ -85,7 +82,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Host(Protocol):
-    """Interface of the record as a live run uses it: to run other agents, and to send results to the inbox."""
+    """The record as a live run uses it: to run other agents, and to send results to the inbox."""
 
     @property
     def address(self) -> str:
@@ -100,7 +97,9 @@ class Host(Protocol):
         """The opened tool sources of agents, such as connections to MCP servers."""
 
     async def child(self, agent: Any, task: Task, live: "LiveRun") -> Outcome:
-        """Run a turn of a child run, continue its open turn, or return its outcome if it has ended before.
+        """Run a turn of a child run, and return its outcome.
+
+        An open turn is continued. If the turn has ended before, its outcome is returned.
 
         Args:
             agent: the agent of the child run.
@@ -109,7 +108,7 @@ class Host(Protocol):
         """
 
     def save(self, result: Letter) -> None:
-        """Send the result of an attempt to the run's inbox, because the run has stopped waiting for the attempt.
+        """Send the result of an attempt to the run's inbox, because the run no longer waits for it.
 
         May be called in any thread.
         """
@@ -130,7 +129,7 @@ USUAL = Limits()
 
 
 class Heading(msgspec.Struct, frozen=True):
-    """The part of a request that all requests of an agent share: the header entry, and the bytes around messages."""
+    """The part of a request that all requests of an agent have in common."""
 
     agent: Agent
     header: RequestHeaderContent
@@ -169,12 +168,12 @@ class LiveRun:
         self.by: str | None = None
         """Name of the person who resumes the turn, if a person does."""
         self.streamed = False
-        """Whether listeners were already sent words of the last reply."""
+        """Whether words of the last reply were sent to listeners."""
         self.heading: Heading | None = None
         """The heading (header entry and surrounding bytes) of the run's last request."""
         self.made: tuple[Agent, str, Agent] | None = None
-        """For an agent whose instructions a function makes: the agent, the text made for the open turn, and a copy of
-        the agent with this text as its instructions."""
+        """If a function makes the instructions: the agent, the text for the open turn, and a copy of the agent with
+        this text as its instructions."""
         self._view = RunView()
         log.journal.keeps = True
 
@@ -184,7 +183,7 @@ class LiveRun:
         return self.host.address
 
     def inside(self, log: Log) -> "LiveRun":
-        """Return a new live run with the same state, which writes its entries into another span, through `log`."""
+        """Return a live run with the same state that writes its entries into another span, through `log`."""
         inner = object.__new__(LiveRun)
         inner.__dict__ |= self.__dict__  # `copy` takes ten times as long
         inner.log = log
@@ -198,8 +197,7 @@ class LiveRun:
     def span(self, seq: int) -> TraceContext | None:
         """Return the tracing span for the part of the turn that begins with the entry `seq`.
 
-        Return `None` if no turn is open. Return `None` also in a child run that was resumed by itself, because only the
-        parent run knows the trace.
+        `None` if no turn is open, or in a child run that was resumed by itself: only its parent run knows the trace.
         """
         turn, opened = self.state.turn, self.state.opened
         if turn is None or opened is None or (opened.parent_run is not None and self._above is None):
@@ -210,7 +208,7 @@ class LiveRun:
         return TraceContext(trace, span_id(self.log.run, seq), above is None or above.sampled)
 
     def absorb(self) -> list[Entry]:
-        """Fold the entries written since the last call into the state and the prompt. Return these entries."""
+        """Fold the entries written since the last call into the state and the prompt, and return them."""
         journal = self.log.journal
         if not journal.fresh:
             return []
@@ -221,7 +219,7 @@ class LiveRun:
         return entries
 
     def head(self, agent: Agent) -> Heading:
-        """Return the part of a request that all requests of an agent share. The part is cached for each agent."""
+        """Return the part of a request that all requests of an agent have in common. It is cached for each agent."""
         if self.heading is None or self.heading.agent is not agent:
             header = agent.formats().dress(agent.header())
             if self.made is not None and self.made[2] is agent:
@@ -231,7 +229,7 @@ class LiveRun:
         return self.heading
 
     async def instead(self, agent: Agent, model: str) -> Agent:
-        """Return the agent's fallback that uses the model named `model`, and encode the prompt for that model.
+        """Return the agent's fallback with the model named `model`, and encode the prompt for that model.
 
         Cost: reads the run from its store if that model encodes prompts in another way.
         """
@@ -249,13 +247,12 @@ class LiveRun:
         """Write `content` as an entry in the span of the turn, and return the entry.
 
         Args:
-            content: what happened.
-            causes: entries that this one is made from: their seqs, or (run, seq) for entries of other runs.
+            causes: the entries that this one is made from: their seqs, or (run, seq) for entries of other runs.
         """
         return self.log.journal.write(content, self.log.span_seq, causes)
 
     def tell(self, type_: Telling, content: str, message: int = 0, *, last: bool = False) -> None:
-        """Send words to all listeners of the run before the words are on record. Such words may be retracted later.
+        """Send words to all listeners of the run before the words are on record. They may be retracted later.
 
         Args:
             type_: class of the event to send.
@@ -270,9 +267,9 @@ class LiveRun:
             self.broadcast.tell(event, self.log.journal.durable_head)
 
     def take_back(self, message: int) -> None:
-        """Send a `retract` event: the words that were streamed for a request are not the answer.
+        """Tell listeners that the words streamed for a request are not the answer.
 
-        Do nothing if no words were streamed.
+        If no words were streamed, do nothing.
         """
         if self.streamed:
             self.streamed = False

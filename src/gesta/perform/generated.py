@@ -22,10 +22,11 @@ NO_ARGUMENT = (
 
 
 def checked_call(agent: Agent, call: ReplyCall) -> ToolCallContent:
-    """Return the content to record for a call of a reply. If the call is invalid, the content holds the error.
+    """Return the content to record for a tool call in a model's reply. An invalid call gets a content with the error.
 
-    If the arguments are no JSON object, the agent's `repair` function may correct them. The function is called only for
-    tools without effects and for tools that need approval.
+    If the arguments are no JSON object, the agent's `repair` function may correct them. It is called only for tools
+    without
+    effects and for tools that need approval.
     """
     args, wrong_text = _object(call.args)
     meta, problem = None, None
@@ -58,10 +59,7 @@ def checked_call(agent: Agent, call: ReplyCall) -> ToolCallContent:
 
 
 def _object(text: str) -> tuple[dict[str, Any] | None, str]:
-    """Return the arguments in a text and an empty string; if they cannot be read, `None` and what is wrong.
-
-    An empty text means no arguments.
-    """
+    """Return the arguments in a text, and an empty error text. If they cannot be read, return `None` and the error."""
     try:
         value = _lenient_json(text) if text.strip() else {}
     except (ValueError, RecursionError) as wrong:
@@ -72,7 +70,7 @@ def _object(text: str) -> tuple[dict[str, Any] | None, str]:
 
 
 def _lenient_json(text: str) -> Any:
-    """Return the value of a JSON text. `json.loads` reads texts that msgspec refuses, such as half a surrogate pair."""
+    """Return the value of a JSON text, also of a text that msgspec refuses because of half a surrogate pair."""
     try:
         return msgspec.json.decode(text.encode("utf-8", "surrogatepass"))
     except (msgspec.DecodeError, ValueError):

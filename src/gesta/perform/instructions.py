@@ -1,8 +1,8 @@
 """Instructions that a function makes: it is called once in a turn, and the request header records their text.
 
-A turn is one message to an agent and all the work up to its answer. All its requests then begin with the same bytes,
-which the caches of providers need. A process that continues or replays the turn reads the text and does not call the
-function again. If the function fails, the turn ends.
+A turn is one message to an agent and all the work up to its answer. All requests of a turn have the same instructions,
+so that the provider's cache can be used. A process that continues or replays the turn reads the recorded text. If the
+function fails, the turn ends.
 """
 
 from traceback import format_exception
@@ -21,12 +21,11 @@ MADE_NONE = " made no instructions: "
 
 
 async def instructed(agent: Agent, live: LiveRun) -> Agent | None:
-    """Return a copy of the agent whose instructions are a text: the text that its function made for the open turn.
+    """Return a copy of the agent with the text that its function made as its instructions.
 
-    If the function failed, write a `fault` entry, which ends the turn, and return `None`.
-
-    The same agent and text always give the same copy, so that the header of its requests (the entry with model,
-    instructions and tools) is made once.
+    If the function failed, write a `fault` entry, which ends the turn, and return `None`. The same agent and text
+    always
+    give the same copy, so that its request header is made once.
     """
     turn, header = live.state.turn, live.state.header
     assert turn is not None
@@ -44,7 +43,7 @@ async def instructed(agent: Agent, live: LiveRun) -> Agent | None:
 
 
 def _unmade(agent: Agent, failure: Exception) -> Error:
-    """Return the error to record if the function that makes the instructions failed."""
+    """Return the error to record if the function for the instructions failed."""
     assert not isinstance(agent.instructions, str)
     said, name = message_of(failure), type(failure).__name__
     message = f"{function_name(agent.instructions)}{MADE_NONE}{name}: {said}"

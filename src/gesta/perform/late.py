@@ -1,9 +1,9 @@
-"""Sends the result of an attempt that nobody waits for any more as a letter, to be recorded for that attempt only.
+"""Sends the result of an attempt that the turn no longer waits for, as a letter to the inbox of the run.
 
 An attempt is one execution of a tool call. A fault is an entry about an attempt that failed or did not begin. A letter
-is content in the inbox of a run; the process that holds the run turns it into an entry. The letter's key names the
-attempt and the first characters of its idempotency key. Both are needed: a run that was pruned and begun anew has the
-same id, and its entries have the same numbers.
+waits in the inbox until the process that holds the run turns it into an entry. The letter's key names the attempt by
+its number and by its idempotency key. Both are needed: if a run is pruned (removed) and begun anew, the new run has the
+same id and the same numbers.
 """
 
 from typing import get_args
@@ -45,8 +45,7 @@ Sayable = (
     | UserContent
 )
 SAYABLE = get_args(Sayable)
-"""Types of content that a person or the application may send to an inbox. Contents of any other type are written only
-by the process that holds the run."""
+"""Types of content that a person or the application may send to an inbox. Others are only written by the run itself."""
 STRAY = "gesta.stray"
 """Key of the key-value entry that is written for a letter that fits no attempt of the run."""
 
@@ -66,7 +65,7 @@ def late(run: str, attempt: int, key: str | None, content: Content) -> Letter:
 async def send(letter: Letter, store: Store) -> None:
     """Send the letter of an attempt to the run's inbox. Raises WriteFailed.
 
-    A letter that says that an attempt did not begin is sent only if the attempt is on record.
+    A letter that says that the attempt did not begin is sent only if the attempt is on record.
     """
     content = decode_content(letter.content, {})
     unbegun = isinstance(content, FaultContent) and content.error.type == UNSTARTED
@@ -89,9 +88,9 @@ async def attempt_of(letter: Letter, store: Store) -> Entry | None:
 
 
 def placed(content: Content, attempt: Entry | None, calls: dict[int, OpenCall]) -> Content:
-    """Return the content to write for a letter. If the call already has a result, another result is marked as late.
+    """Return the content to write for a letter. If the call has a result already, the new result is marked as late.
 
-    If the letter is about no call or attempt of the run, return a key-value entry that says so.
+    For a letter that fits no call or attempt of the run, return a key-value entry that says so.
 
     Args:
         content: content of the letter.

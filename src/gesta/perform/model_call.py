@@ -1,8 +1,8 @@
-"""Sends one request to a model. The request is durable before its first byte is sent; the reply is written afterwards.
+"""Sends one request to a model. The request is on record before its first byte is sent; the reply is written later.
 
-A completion is the entry with the model's reply. An entry is one recorded fact of a run; its seq is its number there. A
-failed try is a `fault` entry, which says whether another try follows, and after which pause. `decide` reads that entry.
-So a process that continues the turn waits only for the rest of the pause.
+An entry is one recorded fact of a run; its seq is its number there. A completion is the entry with the model's reply. A
+fault is an entry about a failed try. It says whether another try follows, and after which pause. So a process that
+takes over the turn waits only for the rest of the pause.
 """
 
 import time
@@ -42,23 +42,23 @@ from gesta.text.redactor import SECRETS, Flow
 
 
 class Coming(Struct):
-    """A reply while it is being received: its bytes so far, and what was already sent to listeners."""
+    """A reply while it is being received: its bytes so far, and how much of it was sent to listeners."""
 
     message: int
     """Seq of the request."""
     held: dict[str, Any] | None = None
-    """Amounts of the budget that were reserved for the request; `None` without a budget."""
+    """Tokens and US dollars that were reserved for the request; `None` without a budget."""
     raw: list[bytes] = field(default_factory=list)
     """The received bytes, in order."""
     begun: bool = False
     """Whether any byte or word of the reply has been received."""
     chars: int = 0
-    """Number of characters of the answer that listeners were sent."""
+    """Number of characters of the answer that were sent to listeners."""
     in_text: bool = False
     """Whether the model writes its tool calls as text, so that a formatter reads them from the reply."""
     unheard: bool = False
-    """Whether words came when there was no listener. From then on no words are sent; the whole reply is sent once it is
-    on record."""
+    """Whether words came when there was no listener. Then no more words are streamed, and listeners get the whole reply
+    once it is on record."""
     thought: bool = False
     """Whether reasoning was sent to listeners."""
     answering: bool = False
@@ -66,17 +66,16 @@ class Coming(Struct):
     flows: dict[str, Flow] = field(default_factory=dict)
     """Filters that remove secrets from the words for listeners: one for `text` and one for `thought`."""
     secret: bool = False
-    """Whether the reply contains a secret. Then its bytes are not recorded, because the secret may be split among them.
-    """
+    """Whether the reply contains a secret. Then its raw bytes are not recorded."""
     quiet: bool = False
     """Whether the answer is held back from listeners until a hook has allowed it."""
 
 
 async def ask(agent: Agent, live: LiveRun, *, smaller: bool = False) -> None:
-    """Send one request to the model. Write the request, and afterwards the reply or a `fault` entry.
+    """Send one request to the model. Write the request before it, and then the reply or a `fault` entry.
 
     Args:
-        smaller: whether the prompt is too large. If a part of it could be left out, the model is not asked this time.
+        smaller: whether the prompt is too large. If a part of it can be left out, the model is not asked this time.
     """
     turn = live.state.turn
     if turn is not None and turn.instead:
@@ -134,9 +133,9 @@ async def _write_broken_off(live: LiveRun, coming: Coming) -> None:
 
 
 def _write_request(agent: Agent, live: LiveRun) -> tuple[Request, Entry]:
-    """Write the entry of a request: the blocks (encoded messages) that it adds, and the digest of the whole body.
+    """Write the entry of a request, and return the request to send and its entry.
 
-    Return the request to send, and its entry.
+    The entry has the blocks (encoded messages) that the request adds, and the digest of the whole body.
     """
     state, prompt = live.state, live.prompt
     heading = live.head(agent)
@@ -170,7 +169,7 @@ def _write_request(agent: Agent, live: LiveRun) -> tuple[Request, Entry]:
 
 
 async def _exchange(agent: Agent, live: LiveRun, request: Request, coming: Coming) -> tuple[str, Reply]:
-    """Send the request. Return the text of the reply for the record, and the reply as parsed.
+    """Send the request, and return the text of the reply for the record, and the parsed reply.
 
     While the reply is received, its words are sent to listeners.
     """
@@ -208,12 +207,12 @@ async def _exchange(agent: Agent, live: LiveRun, request: Request, coming: Comin
 async def _read_pieces(
     live: LiveRun, coming: Coming, reader: Reader | None, parser: Parser, pieces: AsyncGenerator[Piece, None]
 ) -> tuple[Reply, int]:
-    """Receive a streamed reply. Return the reply, and the number of its characters that were passed to `reader`.
+    """Receive a streamed reply, and send its words to listeners.
 
-    While the reply is received, its words are sent to listeners.
+    Return the reply, and the number of its characters that were passed to `reader`.
 
     Args:
-        reader: reads calls from the text; `None` if the provider returns them separately.
+        reader: reads tool calls from the text; `None` if the provider returns them separately.
     """
     fed = 0
     async with aclosing(pieces) as chunks:
@@ -232,7 +231,7 @@ async def _read_pieces(
 
 
 def _gives_answer(agent: Agent, reply: Reply) -> bool:
-    """Return whether a reply calls no other tool than the one by which the model gives its answer; see `Output.by`."""
+    """Return whether a reply calls only the tool by which the model gives its answer; see `Output.by`."""
     return agent.answers_by() == "tool" and all(call.name == ANSWER for call in reply.calls)
 
 
@@ -256,7 +255,7 @@ def _show(live: LiveRun, coming: Coming, delta: Delta) -> None:
 
 
 def _flush(live: LiveRun, coming: Coming) -> None:
-    """Send listeners the words that were held back because a secret might have begun in them."""
+    """Send listeners the last words, which were held back in case a secret begins in them."""
     for type_, flow in coming.flows.items():
         _tell(live, coming, type_, flow.feed("", last=True))
 
@@ -269,7 +268,7 @@ def _tell(live: LiveRun, coming: Coming, type_: str, text: str) -> None:
 def _write_fault(agent: Agent, live: LiveRun, entry: Entry, raised: BaseException, coming: Coming) -> None:
     """Write a `fault` entry about a failed try.
 
-    The entry contains the error and, if another try follows, the pause before that try and the model to ask.
+    If another try follows, the entry has the pause before it and the model to ask.
 
     Args:
         entry: entry of the request.
@@ -295,7 +294,7 @@ def _write_fault(agent: Agent, live: LiveRun, entry: Entry, raised: BaseExceptio
 
 
 def _raw(coming: Coming) -> dict[str, Any]:
-    """Return the reply's received bytes, compressed, for the record; an empty dict if the bytes contain a secret."""
+    """Return the received bytes of a reply, compressed, for the record; an empty dict if they contain a secret."""
     data = b"".join(coming.raw)
     if coming.secret or SECRETS.bytes(data) is not data:
         return {}
@@ -309,10 +308,6 @@ def _meta(agent: Agent, coming: Coming, reply: Reply) -> dict[str, Any] | None:
 
 
 def _record(agent: Agent, live: LiveRun, coming: Coming, completion: Entry, reply: Reply) -> None:
-    """Write the reasoning and the calls that the reply contains.
-
-    These entries are committed together with the completion.
-    """
     if reply.thought:
         live.write(ThoughtContent(value=reply.thought), completion.seq)
     if live.streamed and (reply.calls or not reply.text.strip()):

@@ -1,10 +1,10 @@
 """Carries out moves and records the results. All effects outside of this process are caused here.
 
-An entry is one recorded fact of a run. A move is what `decide` chose as the next thing to do. Each effect is announced
-on the record before it begins: by a `request` entry before a model is asked, by an `attempt` entry before a tool runs.
-So after a crash at any point, the log says whether something had not begun, is done, or is in doubt (may have happened
-or not). A failure of a model or a tool becomes an entry, which the model or `decide` reads. It is never raised out of
-the run.
+A move is the next thing that a run does, such as `Ask` (send a request to the model). `decide` chooses it. An entry is
+one recorded fact of a run. Each effect is announced by an entry before it begins: by a `request` before a model is
+asked, by an `attempt` before a tool runs. So after a crash, the record says of each effect whether it did not begin, is
+done, or is in doubt (may have happened or not). A failure of a model or a tool becomes an entry, and is never raised
+out of the run.
 """
 
 from datetime import datetime, timedelta
@@ -36,10 +36,10 @@ from gesta.state.calls import LOST
 
 
 async def perform(agent: Agent, move: Move, live: LiveRun) -> list[Entry]:
-    """Carry out a move. Return the entries about it, in order; they are already folded into the state of the live run.
+    """Carry out a move, and return the entries about it, in order. The state of the live run contains them already.
 
     Raises:
-        WriteFailed, LeaseLost: the log accepts no more entries. No effect was begun after that.
+        WriteFailed, LeaseLost: nothing more can be written to the run. No effect was begun after that.
     """
     match move:
         case Check():
@@ -81,10 +81,7 @@ def _close(move: Close, live: LiveRun) -> None:
 
 
 async def _pause(move: Pause, live: LiveRun) -> None:
-    """Wait until it is time to send a failed request again.
-
-    The wait itself is not recorded. Another process that continues the turn waits only for the rest, by the clock.
-    """
+    """Wait until it is time to send a failed request again. A process that takes over waits only for the rest."""
     left = (move.failed_at + timedelta(seconds=move.wait_s) - live.clock()).total_seconds()
     if left > 0:
         await live.log.durable()
@@ -94,7 +91,7 @@ async def _pause(move: Pause, live: LiveRun) -> None:
 
 
 async def _wait(agent: Agent, move: Wait, live: LiveRun) -> None:
-    """Write the questions that the turn waits for and that are not on record yet. People answer them later."""
+    """Write the questions to people for which the turn waits, unless they are on record already."""
     journal = live.log.journal
     known = journal.head
     for waiting in move.what:
@@ -113,7 +110,7 @@ async def _wait(agent: Agent, move: Wait, live: LiveRun) -> None:
 
 
 def _ask_about(agent: Agent, waiting: Waiting, live: LiveRun) -> None:
-    """Write an entry that asks a person to approve a call, or to give the result of a call."""
+    """Write an entry that asks a person to approve a call, or to give its result."""
     call = live.state.call(waiting.call)
     assert call is not None
     tool, args = agent.tool(call.name), call.args
@@ -128,7 +125,7 @@ def _ask_about(agent: Agent, waiting: Waiting, live: LiveRun) -> None:
 
 
 def _expiry(now: datetime, wait_s: float | None) -> datetime | None:
-    """Return when a request for approval expires; `None` for never, also for a time after the year 9999."""
+    """Return the time at which a request for approval expires; `None` if it never does or after the year 9999."""
     try:
         return None if wait_s is None else now + timedelta(seconds=wait_s)
     except OverflowError:
@@ -136,10 +133,7 @@ def _expiry(now: datetime, wait_s: float | None) -> datetime | None:
 
 
 async def _finish(agent: Agent, move: Finish, live: LiveRun) -> None:
-    """Write the answer, if there is one, and end the turn.
-
-    For a child run, the `end` entry holds the answer as its `state`.
-    """
+    """Write the answer, if there is one, and end the turn. In a child run, the `end` entry holds the answer."""
     turn, opened = live.state.turn, live.state.opened
     assert turn is not None and opened is not None
     child, value, causes = opened.parent_run is not None, move.value, move.causes

@@ -1,4 +1,4 @@
-"""Turns what a tool's function returned or raised into the content of a `tool-result` entry, which the model reads.
+"""Turns the value or exception of a tool's function into the content of a `tool-result` entry, which the model reads.
 
 The tool state is a word that decides which tools a run may use. A tool can change it.
 """
@@ -16,7 +16,7 @@ from gesta.perform.threads import Returned
 
 
 class DocumentedResult(Struct, frozen=True):
-    """Return value for tools: the result that the model reads, and a document that is only recorded."""
+    """A value that a tool can return: the result that the model reads, and a document that is only recorded."""
 
     result: Any
     """The value that the model reads."""
@@ -28,7 +28,7 @@ def result_of(returned: Returned, tool: Tool | None, call: int) -> ToolResultCon
     """Return the result of a call: the returned value as JSON if its type has a JSON form, or the raised error.
 
     Args:
-        returned: what the tool's function returned or raised.
+        returned: the value or exception of the tool's function.
         tool: the tool; `None` if the agent does not have it any more.
         call: seq of the tool call.
     """
@@ -46,9 +46,9 @@ def result_of(returned: Returned, tool: Tool | None, call: int) -> ToolResultCon
 
 
 def stated(tool: Tool | None, content: ToolResultContent) -> ToolResultContent:
-    """Return a copy of a result with two facts added from its tool: the run's next tool state, whether the turn ends.
+    """Return the result of a tool with the tool's own settings: the next tool state, and whether the turn ends.
 
-    Only results of tools that succeeded are changed.
+    A result of a tool that failed is returned unchanged.
     """
     if tool is None or content.outcome != "ok" or not (tool.state is not None or tool.ends_turn):
         return content
@@ -69,9 +69,9 @@ def _failed(failure: BaseException, call: int) -> ToolResultContent:
 
 
 def plain(value: Any) -> Any:
-    """Return a value as plain JSON values if its type has a JSON form: structs, dataclasses, pydantic models.
+    """Return a struct, dataclass or pydantic model as plain JSON values.
 
-    Any other value is returned unchanged.
+    A value without a JSON form is returned unchanged.
     """
     if value is None or type(value) in (str, int, float, bool):
         return value

@@ -1,8 +1,8 @@
 """Opens each tool source of the agents once, and asks it for its tools at every turn.
 
-A tool source offers tools that are not written in the program, such as an MCP server. The tasks of a source run in a
-task group that ends after the record's turns and before its store. If each method of the record runs in an event loop
-of its own, as with `gesta.open_sync`, the sources are opened again for each call.
+A tool source offers tools that are not written in the program. An example is an MCP server. The tasks of a source run
+in a task group that ends after the record's turns and before its store. If each call has an event loop of its own, as
+with `gesta.open_sync`, the sources are opened again for each call.
 """
 
 from collections.abc import Callable, Coroutine, Hashable
@@ -31,7 +31,7 @@ class InLoop(Struct):
 
 
 class Sources:
-    """The opened tool sources of a record, separately for each event loop."""
+    """The opened tool sources of a record, in each event loop that uses the record."""
 
     def __init__(self) -> None:
         self._opened: dict[object, InLoop] = {}  # by event loop
@@ -61,7 +61,7 @@ class Sources:
         await loop.tasks.__aexit__(None, None, None)  # nothing in the group raises, so that `raised` goes on as itself
 
     async def listed(self, agent: Agent[Any]) -> Agent[Any]:
-        """Return a copy of the agent with the tools that its sources offer now; if none has changed, the agent itself.
+        """Return a copy of the agent with the tools that its sources offer now. If none has changed, return the agent.
 
         Raises:
             GestaError: a source cannot be reached, or its tools cannot be used.
@@ -97,13 +97,13 @@ def _is(one: object, other: object) -> bool:
 
 
 def _apart(agent: Agent[Any], own: list[Tool], before: list[Tool], found: list[Tool]) -> list[Tool]:
-    """Return the tools in `found`, without those whose name an earlier tool already has.
+    """Return the tools in `found` whose names no other tool has.
 
     Args:
         agent: the agent, for the text of an error.
         own: tools that the program gave the agent.
-        before: tools that sources offered earlier in the turn. If there are any, a new tool with a taken name is left
-            out.
+        before: tools that sources offered earlier in the turn. If it is empty, the turn begins now, and a name that is
+            used twice is an error. Later, a new tool with such a name is left out.
         found: tools that sources offer now.
 
     Raises:

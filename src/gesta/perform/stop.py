@@ -1,9 +1,9 @@
-"""When the caller of a turn stops waiting, nothing new starts, and running calls with effects may finish.
+"""When the caller of a turn stops waiting, nothing new starts, and running tools with effects may finish.
 
-A child run is the run of another agent that a turn calls. A turn is one message to an agent and all the work up to its
-answer. The turn runs in a task of its own, which a cancellation of its caller does not reach. The caller asks the turn
+A turn is one message to an agent and all the work up to its answer. A child run is the run of another agent that a turn
+calls. The turn runs in a task of its own, which a cancellation of its caller does not reach. The caller asks the turn
 to stop, and waits until it has stopped. Work without effects is cancelled at once. A tool with effects may run for some
-more seconds (the grace), so that its result is recorded. Then the turn is left open and waits to be resumed.
+more seconds (the grace), so that its result is recorded. The turn can be resumed later.
 """
 
 import math
@@ -25,17 +25,17 @@ class TurnLeft(BaseException):
 
 
 class Stop:
-    """A request to stop a turn; `ask` makes it. The object knows the cancel scopes in the turn that it has to cancel.
+    """A way to ask a turn to stop. It knows the cancel scopes of the turn, and the turns of its child runs.
 
     Args:
         grace_s: seconds for which tools with effects may go on.
-        above: the stop request of the calling turn, for the turn of a child run.
+        above: for a child run, the `Stop` of the calling turn.
     """
 
     def __init__(self, grace_s: float = GRACE_S, above: "Stop | None" = None) -> None:
         self.grace_s = grace_s
         self.asked = False
-        """Whether nothing new may start."""
+        """Whether the turn was asked to stop, so that nothing new may start."""
         self._now = False
         self._at_once: list[anyio.CancelScope] = []  # lists, because an empty set takes four times the memory
         self._graced: list[anyio.CancelScope] = []
@@ -46,13 +46,13 @@ class Stop:
             above.join(self)
 
     def join(self, below: "Stop") -> None:
-        """Add the stop request of a child run's turn: that turn is asked to stop whenever this turn is."""
+        """Add the `Stop` of a child run's turn, which is then asked to stop whenever this turn is."""
         self._below.append(below)
         if self.asked:
             below.ask(now=self._now)
 
     def part(self, below: "Stop") -> None:
-        """Remove the stop request of a child run's turn that `join` added. Do nothing if there is no such request."""
+        """Remove the `Stop` of a child run's turn. If it was not added, do nothing."""
         if below in self._below:
             self._below.remove(below)
 
@@ -71,7 +71,7 @@ class Stop:
             below.ask(now=now)
 
     def done(self) -> None:
-        """Remove this turn from the stop request of its calling turn. Called when this turn has ended."""
+        """Remove this turn from the `Stop` of its calling turn, because this turn has ended."""
         if self._above is not None:
             self._above.part(self)
 
@@ -103,7 +103,7 @@ class Stop:
             self._graced.remove(scope)
 
     def now(self) -> float:
-        """Return the time by the clock of the event loop, in seconds, for deadlines."""
+        """Return the time of the event loop's clock, in seconds, for deadlines."""
         now = time.monotonic()
         if self._ahead_s != self._ahead_s:
             self._ahead_s = anyio.current_time() - now
@@ -117,10 +117,7 @@ class Stop:
 
     @asynccontextmanager
     async def holding(self, lock: anyio.Lock) -> AsyncIterator[None]:
-        """Hold a lock for the length of the block.
-
-        Raises TurnLeft if the turn is asked to stop before the lock is acquired.
-        """
+        """Hold a lock inside the block. Raises TurnLeft if the turn is asked to stop before the lock is acquired."""
         held = False
         try:
             with self.breaking():
@@ -140,10 +137,7 @@ class Stop:
 
 
 class Breaking:
-    """Context manager whose block is cancelled when its turn is asked to stop.
-
-    This is a class, because a context manager made from a generator takes twice as long.
-    """
+    """Context manager whose block is cancelled when its turn is asked to stop."""
 
     __slots__ = ("_scope", "_stop")
 
@@ -159,7 +153,7 @@ class Breaking:
     def __exit__(
         self, kind: type[BaseException] | None, raised: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        """Leave the block. A cancellation that the block's own scope caused is not raised further."""
+        """Leave the block. If the block was cancelled because the turn was asked to stop, no cancellation is raised."""
         self._stop.leave(self._scope)
         return bool(self._scope.__exit__(kind, raised, trace))
 
@@ -167,8 +161,9 @@ class Breaking:
 async def attended(stop: Stop, work: Callable[[], Awaitable[T]]) -> T:
     """Await work in a task of its own, and return its value.
 
-    If the caller is cancelled, the work is asked to stop, and the caller waits for it. A second cancellation ends the
-    grace. Only asyncio sends a second one; a cancel scope of anyio does not.
+    If the caller is cancelled, the work is asked to stop, and the caller waits for it. A second cancellation of the
+    caller
+    ends the grace.
     """
     given: list[T] = []
     failures: list[BaseException] = []

@@ -1,11 +1,11 @@
 """A tool's thread may outlive the turn that called it. The attempt is then still treated as running.
 
-The result of the thread is not lost. A turn is one message to an agent and all the work up to its answer. An attempt is
-one execution of a tool call. Python cannot stop a thread from outside. Code that stops waiting for a thread, after a
-timeout or a cancellation, calls `ThreadCall.leave`. It returns the result if there is one; otherwise the thread hands
-over its result when it ends. The threads and tasks of an attempt refer to its `Mark`, and its subprocesses are listed
-here, so that this process knows when the last of them has ended. Threads are daemons: they do not keep the process from
-ending.
+A turn is one message to an agent and all the work up to its answer. An attempt is one execution of a tool call. Python
+cannot stop a thread from outside. So a turn that stops waiting for a thread, after a timeout or a cancellation, calls
+`ThreadCall.leave`. When the thread ends later, it hands over its result, which is not lost.
+
+The threads and tasks of an attempt refer to its `Mark`, and its subprocesses are listed here. So this process knows
+when the last of them has ended. Threads are daemons: they do not keep the process from ending.
 """
 
 import math
@@ -26,12 +26,11 @@ from anyio.lowlevel import RunVar, current_token
 from msgspec import Struct
 
 THREADS = 100
-"""Greatest number of tool threads in one event loop. A further call waits for a free thread before its attempt is
-recorded."""
+"""Greatest number of tool threads in one event loop. Before its attempt is recorded, a further call waits for one."""
 STALE_S = 0.25
-"""Greatest number of seconds between the check that this process may write the run and the call of a tool. After a
-longer time the tool is not called: the process may have been suspended, and another process may have continued the run.
-"""
+"""Greatest number of seconds between the check that this process may write the run and the call of a tool.
+
+After a longer time the tool is not called: this process may have been suspended, and another may have taken over."""
 NO_LOOP = (NoEventLoopError, RunFinishedError, RuntimeError, CancelledError)
 """Exceptions that are raised in a thread whose event loop has ended."""
 ThreadFunction = Callable[[], Any]
@@ -46,10 +45,7 @@ class Returned(Struct, frozen=True):
 
 
 class Mark:
-    """An object to which the threads, tasks and calls of one attempt refer.
-
-    The mark is freed when all of them have ended.
-    """
+    """An object that exists as long as an attempt is at work: its threads, tasks and calls refer to it."""
 
     __slots__ = ("__weakref__",)
 
@@ -62,14 +58,12 @@ _SLOTS: RunVar[anyio.CapacityLimiter] = RunVar("gesta_threads")
 
 
 def mark_of(attempt: str, keep: Callable[[], Callable[[], None]]) -> Mark:
-    """Create and return the mark of an attempt.
-
-    The attempt is treated as running until nothing refers to the mark any more.
+    """Return a new mark for an attempt. The attempt is treated as running until nothing refers to the mark any more.
 
     Args:
         attempt: name of the attempt, unique in this process.
-        keep: is called at once, and returns a function that is called when the mark is freed. In between, other
-            processes see this process as running. See `Store.keep`.
+        keep: makes other processes see this process as running, until the function that it returns is called; see
+            `Store.keep`. That function is called when the mark is freed.
     """
     mark = _AT_WORK[attempt] = Mark()
     finalize(mark, keep()).atexit = False
@@ -91,14 +85,16 @@ def unmarked(start: Callable[..., object], *args: Any) -> None:
 
 
 class NotBegun(Exception):
-    """Raised instead of a late call: this process was suspended, and another process may have continued the run."""
+    """Raised instead of a late call, because another process may have continued the run."""
 
 
 def unless_stale(checked: float, call: ThreadFunction) -> Any:
-    """Call a function and return its value. Raises NotBegun if `checked` is more than `STALE_S` seconds ago.
+    """Call a function and return its value, unless the right to write the run was checked too long ago.
+
+    Raises NotBegun if the check was more than `STALE_S` seconds ago.
 
     Args:
-        checked: time by `time.monotonic` at which this process certainly had the right to write the run.
+        checked: time of the check, by `time.monotonic`.
     """
     if time.monotonic() - checked > STALE_S:
         raise NotBegun
@@ -121,7 +117,7 @@ def runs_subprocess(attempt: str) -> bool:
 
 
 def popen(attempt: str, descriptor: int | None, *args: Any, **options: Any) -> "subprocess.Popen[Any]":
-    """Start a subprocess of an attempt. While it runs, other processes see this process as running.
+    """Start a subprocess of an attempt, and return it. While it runs, other processes see this process as running.
 
     Args:
         attempt: name of the attempt, unique in this process.
@@ -155,10 +151,7 @@ class ThreadSlot:
         return True
 
     async def wait(self) -> None:
-        """Wait until a thread may be started, and reserve the slot.
-
-        Waiting calls get their slots in the order in which they came.
-        """
+        """Wait until a thread may be started, and reserve the slot. Slots are given in the order of the calls."""
         await self._slots.acquire_on_behalf_of(self)
         self._held = True
 
@@ -170,7 +163,7 @@ class ThreadSlot:
 
 
 class ThreadCall:
-    """Call of a function in a thread, which may go on after its caller has stopped waiting.
+    """A call of a function in a thread. The thread may go on after its caller has stopped waiting.
 
     Args:
         late: called in the thread with the result, if nobody waits for it when the function ends.
@@ -187,7 +180,7 @@ class ThreadCall:
         self._returned: Returned | None = None
 
     async def carry_out(self, call: ThreadFunction) -> Any:
-        """Call the function in a thread of its own, and wait for its result. Raises what the function raises.
+        """Call the function in a thread of its own, and return its result. Raises the exceptions of the function.
 
         The slot is released when the thread has ended, even if nobody waits for the result any more.
         """
@@ -214,24 +207,19 @@ class ThreadCall:
         return self._returned.value
 
     def leave(self) -> Returned | None:
-        """Stop waiting.
+        """Stop waiting. Return the result of the function, or `None` if it still runs.
 
-        Return how the function ended, or `None` if it is still running. In that case its result is passed to `late`
-        later.
+        If it still runs, its result is passed to `late` when it ends.
         """
         with self._lock:
             self.left = True
             return self._returned
 
     def gave(self, failure: BaseException) -> bool:
-        """Return whether the function called in the thread raised this exception object."""
+        """Return whether this exception object was raised by the function in the thread."""
         return self._returned is not None and self._returned.failure is failure
 
     def _note(self, run: Callable[[ThreadFunction], Any], call: ThreadFunction) -> None:
-        """Call the function in the thread, and store its result.
-
-        If the caller has stopped waiting, pass the result to `late`.
-        """
         try:
             returned = Returned(run(call))
         except BaseException as failure:  # noqa: BLE001 - raised again by `carry_out`, or passed to `late`
@@ -247,12 +235,12 @@ class ThreadCall:
 async def caught(work: Awaitable[Any], marks: Sequence[Mark | None] = ()) -> Returned:
     """Await a tool's code, and return its value or the exception that it raised. A cancellation of this task is raised.
 
-    An exception such as GeneratorExit is returned, because raising it would break the task group or cancel scope around
-    the call.
+    Exceptions such as GeneratorExit are returned too: raised, they would break the task group around the call.
 
     Args:
-        marks: the marks (see `Mark`) to which everything that the code starts refers; empty to keep the present mark.
-            The caller empties the list later, because a caught exception would otherwise keep the mark alive.
+        marks: a list with the mark of the attempt (see `Mark`), or empty to keep the present mark. The caller empties
+            the
+            list when the attempt is over.
     """
     before = _STARTED_BY.set(marks[0] if marks else _STARTED_BY.get())
     try:
@@ -266,7 +254,7 @@ async def caught(work: Awaitable[Any], marks: Sequence[Mark | None] = ()) -> Ret
 
 
 def _meant(failure: BaseException) -> bool:
-    """Return whether an exception is meant for this task, not for the tool: a cancellation of the task, or Ctrl-C."""
+    """Return whether an exception is meant for this task and not for the tool, as a cancellation or Ctrl-C is."""
     if isinstance(failure, BaseExceptionGroup):
         return any(map(_meant, failure.exceptions))
     if isinstance(failure, get_cancelled_exc_class()):
@@ -275,7 +263,7 @@ def _meant(failure: BaseException) -> bool:
 
 
 def outside_of_loops() -> Context:
-    """Return a copy of the present context variables for a thread, in which libraries find no running event loop."""
+    """Return a copy of the context variables for a thread, in which libraries find no running event loop."""
     context, sniffio = copy_context(), sys.modules.get("sniffio")
     if sniffio is not None:
         context.run(sniffio.current_async_library_cvar.set, None)
@@ -285,7 +273,7 @@ def outside_of_loops() -> Context:
 def strayed(stop: BaseException) -> bool:
     """Return whether a cancellation came from a future that a tool awaited, and not from a cancellation of this task.
 
-    This can happen with asyncio only, which knows whether the task itself was cancelled.
+    This can happen only with asyncio.
     """
     if not isinstance(stop, get_cancelled_exc_class()) or current_effective_deadline() == -math.inf:
         return False

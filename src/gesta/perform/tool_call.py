@@ -1,9 +1,9 @@
-"""Runs tools. An attempt is one execution of a tool call; its entry is durable before the tool runs.
+"""Runs tools. An attempt is one execution of a tool call; its entry is on disk before the tool runs.
 
 A call is in doubt if nobody knows whether its effect happened. A fault is an entry about an attempt that failed or did
-not begin; a letter is content for the inbox of a run. The calls of one move run at the same time. Every result but the
-last is awaited until it is durable; the last one is committed with the entries after it. A tool with effects runs to
-its end even if its turn is asked to stop.
+not begin. A letter is content that waits in the inbox of a run. A move is the next thing that a run does. The calls of
+one move run at the same time. Every result is committed at once, except the last one, which is committed with the
+entries after it. A tool with effects runs to its end even if its turn is asked to stop.
 """
 
 import math
@@ -64,7 +64,7 @@ class ReadyCall(msgspec.Struct, frozen=True):
 
 
 async def use(agent: Agent, move: Use, live: LiveRun) -> None:
-    """Write results for calls that people answered, and settle calls in doubt. Then run the other calls' tools once."""
+    """Carry out a move: write results that people gave, settle calls in doubt, and run the tools of the other calls."""
     for call in move.settle:
         await settle(agent, call, live)
     alone: list[ReadyCall] = []
@@ -90,7 +90,7 @@ def _work(agent: Agent, call: OpenCall) -> ReadyCall:
 
 
 def _key_expired(agent: Agent, call: OpenCall, live: LiveRun) -> bool:
-    """Return whether a call's key is too old for another attempt: the service may have forgotten it.
+    """Return whether a call's key is too old for another attempt, because the service may have forgotten it.
 
     If so, write a `fault` entry.
     """
@@ -108,10 +108,9 @@ def _key_expired(agent: Agent, call: OpenCall, live: LiveRun) -> bool:
 
 
 async def _with_slots(works_: Sequence[ReadyCall], live: LiveRun) -> list[ReadyCall]:
-    """Reserve a thread for each call that needs one, before its attempt is on record. Return the calls to make now.
+    """Reserve a thread for each call that needs one, and return the calls that can be made now.
 
-    Calls for which no thread is free are left for a later move; if no call can be made now, wait for one thread. A call
-    never waits for a second thread, because it might wait for ever. Raises TurnLeft.
+    The other calls are left for a later move. If no call can be made now, wait for one thread. Raises TurnLeft.
     """
     ready: list[ReadyCall] = []
     for work in works_:
@@ -130,7 +129,7 @@ async def _with_slots(works_: Sequence[ReadyCall], live: LiveRun) -> list[ReadyC
 
 
 async def _try_all(works_: Sequence[ReadyCall], live: LiveRun) -> None:
-    """Make several calls at the same time. If an entry cannot be written, raise the error once all calls have ended."""
+    """Make several calls at the same time. If an entry cannot be written, raise the error when all calls have ended."""
     trials = [_write_attempt(work, live) for work in works_]
     keep, marks = live.log.journal.store.keep, dict[int, Mark]()
     for work, (attempt, _) in zip(works_, trials, strict=True):
@@ -177,9 +176,10 @@ async def _try_all(works_: Sequence[ReadyCall], live: LiveRun) -> None:
 
 
 async def _on_record(trials: Sequence[tuple[Entry, str]], live: LiveRun) -> None:
-    """Wait until attempts are durable. If their commit fails, none of them begins.
+    """Wait until attempts are committed. If the commit fails, none of them begins.
 
-    Nobody knows then which of them are on record, so for each a letter says "not begun" once the store works again.
+    Then nobody knows which of them are on record. So letters say "not begun" for all of them once the store works
+    again.
     """
     journal = live.log.journal
     try:
@@ -195,7 +195,7 @@ async def _on_record(trials: Sequence[tuple[Entry, str]], live: LiveRun) -> None
 async def _told_meanwhile(trials: Sequence[tuple[Entry, str]], live: LiveRun) -> bool:
     """Return whether a letter came while the attempts were committed. If so, write that no attempt began.
 
-    Raises LeaseLost if another process holds the run now. Then letters for that process say that no attempt began.
+    If another process holds the run now, send letters to that process instead, and raise LeaseLost.
     """
     journal, run = live.log.journal, live.log.run
     why = Error(type=UNSTARTED, message="a letter came first, so it was not begun")
@@ -235,7 +235,6 @@ async def _transact(work: ReadyCall, live: LiveRun) -> None:
 
 
 def _write_attempt(work: ReadyCall, live: LiveRun) -> tuple[Entry, str]:
-    """Write the attempt of a call, and return its entry and the idempotency key."""
     call, tool, opened, journal = work.call, work.tool, live.state.opened, live.log.journal
     assert opened is not None
     key = idempotency_key(call, opened.record, live.log.run)
@@ -259,7 +258,7 @@ def _write_attempt(work: ReadyCall, live: LiveRun) -> tuple[Entry, str]:
 
 
 async def _try(work: ReadyCall, attempt: Entry, trial: Trial, live: LiveRun) -> None:
-    """Run the tool of a call once. Write its result, or a `fault` entry that says why the result is not known."""
+    """Run the tool of a call once. Write its result, or a `fault` entry if the result is not known."""
     tool, slot = work.tool, work.slot
     thread = ThreadCall(partial(_late_result, live, work, attempt), slot)
     returned, marks = None, [trial.mark]
@@ -310,7 +309,10 @@ async def _try(work: ReadyCall, attempt: Entry, trial: Trial, live: LiveRun) -> 
 
 
 def _stood_still(live: LiveRun, attempt: Entry, key: str) -> None:
-    """Write that an attempt did not begin, because this process was suspended. If the log fails, a letter says so."""
+    """Write that an attempt did not begin, because this process was suspended.
+
+    If the commit fails, a letter says so.
+    """
     error = Error(type=UNSTARTED, message="this process stood still, so it was not begun")
     fault = FaultContent(of=attempt.seq, error=error, over=True)
     live.write(fault, attempt.seq)
@@ -324,7 +326,7 @@ def _no_return(work: ReadyCall, *, late: bool) -> Error:
 
 
 def _told(live: LiveRun, work: ReadyCall, attempt: Entry, trial: Trial, returned: Returned) -> None:
-    """Write how a tool's function ended: its result, or a `fault` entry if nobody knows whether the effect happened."""
+    """Write the result of a tool's function, or a `fault` entry if nobody knows whether its effect happened."""
     over = not runs_subprocess(attempt_name(live, attempt.seq))
     content = _outcome(work, attempt.seq, returned, over=over)
     if isinstance(content, FaultContent):
@@ -337,9 +339,10 @@ def _told(live: LiveRun, work: ReadyCall, attempt: Entry, trial: Trial, returned
 
 
 def _outcome(work: ReadyCall, attempt: int, returned: Returned, *, over: bool) -> Any:
-    """Return the content to write for a function that has ended: its result, or a fault if the call is now in doubt.
+    """Return the result of a function that has ended, or a fault if nobody knows whether its effect happened.
 
-    `over` says whether all subprocesses of the attempt have ended too.
+    Args:
+        over: whether all subprocesses of the attempt have ended too.
     """
     failure, tool = returned.failure, work.tool
     if isinstance(failure, InDoubt) or (failure is not None and not isinstance(failure, GestaError)):
@@ -352,14 +355,14 @@ def _outcome(work: ReadyCall, attempt: int, returned: Returned, *, over: bool) -
 
 
 def _below(stop: BaseException) -> BaseException | None:
-    """Return the exception by which a tool says that it waits for a child run or person; `None` for any other one."""
+    """Return the exception that says that a tool waits for a child run or a person; `None` for other exceptions."""
     if isinstance(stop, BaseExceptionGroup):
         return next((found for each in stop.exceptions if (found := _below(each)) is not None), None)
     return stop if isinstance(stop, ChildWaits | NeedsAnswer | TurnLeft) else None
 
 
 def _wait_for(live: LiveRun, attempt: Entry, stop: BaseException) -> None:
-    """Write that a call waits for a child run or a person. The next attempt of the call continues from there."""
+    """Write that a call waits for a child run or a person. Its next attempt continues from there."""
     why = _below(stop)
     if isinstance(why, NeedsAnswer):
         error = Error(type=ASKS, message=f"a person has to answer: {why}")
@@ -377,10 +380,7 @@ def _wait_for(live: LiveRun, attempt: Entry, stop: BaseException) -> None:
 
 
 def _give_up(live: LiveRun, work: ReadyCall, attempt: Entry, thread: ThreadCall, error: Error) -> None:
-    """Stop waiting for a function.
-
-    If the function has returned, write its result. Otherwise write a `fault` entry about the attempt with `error`.
-    """
+    """Stop waiting for a function. Write its result if it has returned, else a `fault` entry with `error`."""
     returned = thread.leave() if thread.begun else None
     if returned is not None:
         assert isinstance(attempt.content, AttemptContent)
@@ -391,7 +391,7 @@ def _give_up(live: LiveRun, work: ReadyCall, attempt: Entry, thread: ThreadCall,
 
 
 def _late_result(live: LiveRun, work: ReadyCall, attempt: Entry, returned: Returned) -> None:
-    """Send to the inbox the result of a call that nobody waits for any more. Runs in the thread of the call."""
+    """Send the result of a call to the inbox, because nobody waits for it any more. Runs in the thread of the call."""
     content: Content = _outcome(work, attempt.seq, returned, over=True)
     assert isinstance(attempt.content, AttemptContent)
     live.host.save(late(live.log.run, attempt.seq, attempt.content.key, content))

@@ -1,9 +1,10 @@
 """Code that all stores share: checks of a batch before its commit, and the wait for new entries.
 
-A record is everything in one store. A run is the list of entries (events) of one conversation of an agent, and a row is
-an encoded entry. Its `seq` is its number in the run, from 1. Its `pos` is its number in the whole store. A lease is the
-right of one process to write a run. A letter is a message that waits in a run's inbox. A blob is a large value that is
-stored apart from its entry. A tombstone is an entry that says that a run was removed.
+A record is everything in one store. A run is the list of entries (events) of one conversation of an agent. A batch is
+the entries that one commit adds to a run. A row is an encoded entry: `row.seq` numbers the entries of its run from 1,
+and `row.pos` numbers all entries of the store. A lease is the right of one process to write a run. A letter is a
+message that waits in a run's inbox. A blob is a large value that is stored apart from its entry. A tombstone is an
+entry that says that a run was removed.
 """
 
 import os
@@ -70,8 +71,7 @@ def batches_of(batch: Batch) -> Sequence[Batch]:
 def forks(batch: Batch) -> bool:
     """Return whether a batch begins a fork: a new run that continues from an entry of another run.
 
-    The first row of a fork follows an entry that is not among the run's own. In any other batch, that would mean that
-    an entry was lost.
+    The numbers of a fork's rows continue from that entry, and do not begin at 1. So the store must not report a gap.
     """
     base = base_of(batch.rows[0]) if batch.rows else None
     return base is not None and base.seq == batch.head
@@ -97,7 +97,7 @@ def blob_of(address: str, run: str, name: str, rows: Sequence[tuple[Any, ...]]) 
 def letters_of(address: str, rows: Iterable[tuple[Any, ...]]) -> list[Letter]:
     """Return the letters that a query found, from the rows of its result.
 
-    Raises BrokenRecord if the key, content or time of a letter is not text.
+    Raises BrokenRecord if a letter's key, content or time is not text.
     """
     found = [Letter(*row) for row in rows]
     for each in found:
@@ -119,7 +119,7 @@ class News:
     def ring(self) -> None:
         """Wake the tasks that wait in this thread.
 
-        Tasks in other threads are not woken: they query the store when the time of their wait is over.
+        Tasks in other threads are not woken. They query the store again when their wait times out.
         """
         if self._bells:
             here = threading.get_ident()
@@ -146,11 +146,11 @@ class News:
 async def follow(page: Callable[[int, int], list[Row]], news: News, after: int) -> AsyncGenerator[list[Row], None]:
     """Yield pages of rows in the order of their pos, until the store is closed.
 
-    A commit through the same store ends the wait for the next page at once. Commits of other stores and processes are
-    found by queries, every 5 ms at first and every 200 ms at last, while no rows come.
+    A commit through the same store ends the wait for the next page at once. Commits by other processes are found by
+    polling: after 5 ms, and then at growing intervals of at most 200 ms.
 
     Args:
-        page: returns the rows after a pos, at most as many as its second argument says.
+        page: returns the rows after a pos. Its second argument is the greatest number of rows.
         after: the pos after which the first page begins.
     """
     wait_s = FIRST_S

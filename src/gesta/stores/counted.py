@@ -1,9 +1,8 @@
-"""SQL expressions that count the tokens of a model's reply.
+"""SQL expressions that count the tokens of a model's reply, from the provider's own report `usage`.
 
-These expressions and `model.usage.tokens`, which counts in Python, follow one table. The table says which members of a
-provider's `usage` to add. The expressions read a column `usage`, which holds the result of `USAGE`. Without that
-column, SQL would parse the whole reply for each count. A count that is no integer from 0 to `MAX_COUNT` is ignored, as
-in Python.
+The table `COUNTED` says which members of the report to add. `model.usage.tokens` does the same in Python. The
+expressions read a column `usage`, which holds the result of `USAGE`. Without that column, SQL would parse the whole
+reply for each count. A count that is no integer from 0 to `MAX_COUNT` is ignored, as in Python.
 """
 
 from gesta.model.usage import COUNTED, MAX_COUNT
@@ -17,7 +16,7 @@ def _count(name: str) -> str:
 
 
 def _all(names: tuple[str, ...], beside: tuple[str, ...]) -> str:
-    """Return an SQL expression for a sum: the first valid count among `names`, plus all valid counts among `beside`."""
+    """Return an SQL expression for the first valid count among `names`, plus all valid counts among `beside`."""
     counts = [_count(name) for name in names]
     first = counts[0] if len(counts) == 1 else f"coalesce({', '.join(counts)})" if counts else "0"
     return " + ".join([first, *(f"coalesce({_count(name)}, 0)" for name in beside)])
@@ -27,8 +26,8 @@ def _cases(sums: dict[str, str]) -> str:
     """Return an SQL expression that chooses one of several sums, by the members that the JSON object `usage` has.
 
     Args:
-        sums: SQL of each sum, by the member that chooses it. The first member that exists is used. If no member
-            exists, the sum under the empty key is chosen.
+        sums: the SQL of each sum, under the name of a member. The sum of the first member that exists is used. The sum
+            under the empty name is used if no member exists.
     """
     known = "\n    ".join(
         f"WHEN json_type(usage, '$.{name}') IS NOT NULL THEN {each}" for name, each in sums.items() if name

@@ -1,10 +1,11 @@
 """SQL that a transactional tool runs in the record's own database, so that its changes and its result commit together.
 
 A record is one file with all runs of agents, and the tool's tables are in the same file. While the tool runs, SQLite
-itself refuses statements that would break other commits: statements that end or nest transactions, attach files or set
-pragmas, make temporary objects (which would hide the record's tables of the same name), or change an object that has a
-name of Gesta's. A conflict clause or a trigger can still end the transaction. `Sql` checks after each statement whether
-the transaction has ended. If so, it refuses all further statements, and no change of the tool is kept.
+refuses statements that would break other commits. These are statements that end or nest transactions, attach files, set
+pragmas, make temporary objects, or change an object that has a name of Gesta's. (A temporary table would hide the
+record's table of the same name.) A conflict clause or a trigger can still end the transaction. So `Sql` checks after
+each statement whether the transaction has ended. If so, it refuses all further statements, and no change of the tool is
+kept.
 """
 
 import re

@@ -1,9 +1,8 @@
 """A store in memory: the contract of `Store` in plain Python. The record belongs to one process and ends with it.
 
-A record is the stored history of all runs (conversations of agents). This store accepts the same batches, letters and
-leases as a store on disk, so a program that runs on it also runs on a store on disk. Its coroutines never wait, except
-`tail`. It is used from one thread. SQL queries run on an SQLite database in memory; each query first copies the new
-entries into it.
+A record is the stored history of all runs (conversations of agents). This store accepts the same calls as a store on
+disk, so a program that runs on it also runs on a store on disk. It is used from one thread. Its coroutines never wait,
+except `tail`. Queries run on an SQLite database in memory, into which each query first copies the new entries.
 
 A row is an encoded entry (one event) of a run. `seq` numbers the rows of one run, `pos` all rows of the record. A lease
 is the right to write a run. A letter is a message in the inbox of a run. A mirror is a copy of a run that continues in
@@ -119,7 +118,7 @@ class MemoryStore:
         return last
 
     async def transact(self, effect: TransactionalEffect) -> None:
-        """Run `effect.work` on tables of a separate database. Append the entries it returns; see `Store.transact`."""
+        """Run `effect.work` on tables of a separate database, and append its entries; see `Store.transact`."""
         self._open(writing=True)
         if self._own is None:
             self._own = apsw.Connection(":memory:")
@@ -235,7 +234,7 @@ class MemoryStore:
     async def gone(self, process: str) -> bool | None:
         """Return whether a process has ended; `None` if that is not known.
 
-        Memory can know this only of the present process, and of processes that were passed to `declare_gone`.
+        It is known of the present process, and of processes that were passed to `declare_gone`.
         """
         return True if process in self._gone else False if process == self._owner else None
 
@@ -249,10 +248,7 @@ class MemoryStore:
         self._open(writing=True)
 
     def keep(self) -> Callable[[], None]:
-        """Return a function that does nothing.
-
-        Other stores count running threads, because other processes use the record too.
-        """
+        """Return a function that does nothing: no other process has to know that this one runs."""
         return lambda: None
 
     def descriptor(self) -> int | None:
@@ -290,7 +286,7 @@ class MemoryStore:
         return []
 
     async def foreign(self) -> Foreign:
-        """Return that nothing of other programs was found: memory holds only what Gesta made."""
+        """Return an empty `Foreign`: memory holds only objects that Gesta made."""
         return Foreign()
 
     async def close(self) -> None:
@@ -327,7 +323,7 @@ class MemoryStore:
             self._tables, self._filled = None, 0
 
     def _allow_prune(self, gone: Prune) -> None:
-        """Raise LeaseLost if the lease of a run to remove is no longer held, or the run has a new entry or letter."""
+        """Raise LeaseLost if a run to be removed got a new entry or letter, or if its lease is no longer held."""
         self._allow(Batch(gone.lease, gone.lease.head, ()))
         waiting = {letter.id for letter in self._inbox.get(gone.lease.run, ())}
         if waiting != set(gone.letters):

@@ -66,7 +66,9 @@ class InlinePostgresStore:
     """
 
     holdings: ClassVar[dict[tuple[int, str, str], Holding]] = {}
-    """The names and locks of this process, by process id (a process may be forked), server and record."""
+    """The name and lock of this process on each record, by process id, server and record.
+
+    The process id is part of the key because a forked process needs a name of its own."""
 
     def __init__(self, info: Info, writer: Writer | None, reader: Reader, holding: Holding) -> None:
         self.reader = reader
@@ -134,7 +136,7 @@ class InlinePostgresStore:
 
     @classmethod
     def holding(cls, connection: Connection, place: Place, info: Info) -> Holding:
-        """Return this process's `Holding` of one record, which all stores of the process on that record share."""
+        """Return the name and lock of this process on one record, which all its stores on that record share."""
         server, *rest = (server_of(connection, place) or f"{place.conninfo}/{place.schema}").split("/")
         where = "/".join([server, *rest[1:]])  # without the timeline, because a failover changes it
         return cls.holdings.setdefault((os.getpid(), where, info.id), Holding())
@@ -213,8 +215,7 @@ class InlinePostgresStore:
     async def lease(self, run: str, *, mirror: bool = False) -> Lease:
         """Acquire the lease of a run; see `Store.lease`.
 
-        The commit of the lease does not wait for the disk. The next commit of this store that waits saves the lease
-        too.
+        The lease is committed without waiting for the disk. It is on the disk with the next commit that waits.
         """
         lease: Lease = await self._write(Take(run, mirror), synced=False)
         return lease
@@ -249,7 +250,7 @@ class InlinePostgresStore:
         await self._write(Adopt(by), synced=True)
 
     def keep(self) -> Callable[[], None]:
-        """Show other processes that this one still runs, until the returned function is called; see `Store.keep`."""
+        """Keep the lock which shows that this process runs, until the returned function is called; see `Store.keep`."""
         return self._holding.keep()
 
     def descriptor(self) -> int | None:
@@ -285,7 +286,7 @@ class InlinePostgresStore:
         return self.reader.ask(self.reader.connect(), query, parameters, self.queries)
 
     async def shrink(self) -> int:
-        """Free the space of pruned (removed) runs, as far as other processes' use allows; see `Store.shrink`."""
+        """Free the space of pruned (removed) runs that no other process uses; see `Store.shrink`."""
         return await self._wait(self.writer.shrink)
 
     async def damage(self) -> list[str]:
@@ -293,7 +294,7 @@ class InlinePostgresStore:
         return await self._wait(self.reader.damage)
 
     async def foreign(self) -> Foreign:
-        """Return the tables, views and other objects in the schema that Gesta did not make; see `Store.foreign`."""
+        """Return the objects in the schema that Gesta did not make, such as tables and views; see `Store.foreign`."""
         return await self._wait(self.reader.foreign)
 
     async def close(self) -> None:
@@ -354,7 +355,8 @@ class PostgresStore(InlinePostgresStore):
 
         Raises:
             LeaseLost: as in `Store.append`, or a letter of this batch already became an entry.
-            WriteFailed: nothing was committed; or the connection was lost, and nobody knows whether it was committed.
+            WriteFailed: nothing was committed; or the connection was lost, and it is not known whether it was
+                committed.
             ValueError: the rows do not follow each other.
         """
         return int(await self._write(checked(batch), synced=True))
@@ -396,5 +398,5 @@ class PostgresStore(InlinePostgresStore):
         return await to_thread.run_sync(work, limiter=self._reading)
 
     async def _read(self, work: Callable[[], T]) -> T:
-        """Run a reading function in a thread, and return its result. A cancelled caller does not wait for it to end."""
+        """Run a reading function in a thread, and return its result. A cancelled caller does not wait for it."""
         return await to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._reading)

@@ -1,10 +1,10 @@
 """SQL that a transactional tool runs in the record's PostgreSQL database. Its changes commit with the tool's result.
 
 The record is Gesta's own schema, which stores all runs. The tool may use every table that is not Gesta's, in any
-schema. Each statement has a savepoint, so the transaction continues after a statement that fails. A statement may only
-read and change rows, and each call runs one statement. The server's plan shows which tables a statement would change.
-It does not show the effects of functions that the statement calls. Only a role for tools (`tool_role`), without rights
-on Gesta's schema, can limit these.
+schema. Each call runs one statement, which may only read and change rows. Each statement has a savepoint, so the
+transaction continues after a statement that fails. The server's plan shows which tables a statement would change. It
+does not show the effects of functions that the statement calls. Only a role for tools (`tool_role`) without rights on
+Gesta's schema can limit these.
 """
 
 import re

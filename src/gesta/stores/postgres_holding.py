@@ -1,14 +1,14 @@
 """The name of a process in a record on a PostgreSQL server, and the two locks that show that the process runs.
 
-A record is the stored history of all runs (conversations of agents). All stores of a process that write one record
-share the name and the locks. The first lock is held on the server, by a connection on which no tool's statement runs.
-While it is held, no other process may take this process's leases, which are its rights to write runs. The second lock
-is on one byte of a file on this machine. The second lock shows other processes on the machine whether this process has
-ended. The first lock cannot show that: a process may lose its connection and go on running tools.
+A record is the stored history of all runs (conversations of agents). A lease is the right of a process to write a run.
+All stores of a process that write one record share the name and the locks:
+- A lock on the server, held by a connection that runs no statement of a tool. While it is held, no other process may
+  take this process's leases.
+- A lock on one byte of a file on this machine. It shows other processes on the machine whether this process has ended.
+  The lock on the server cannot show that: a process may lose its connection and go on running tools.
 
-The file is named `processes`, is created once and never deleted. It is in the folder that `GESTA_STATE` names, else in
-the user's folder for state, else in a folder for temporary files. The file holds a random name, so that the files of
-two machines differ.
+The file is named `processes`. It is in the folder that `GESTA_STATE` names, else in the user's folder for state, else
+in a folder for temporary files. It holds a random name, so that the files of two machines differ.
 """
 
 import os
@@ -35,9 +35,9 @@ NAMED = 16  # number of hex digits in the file
 
 
 class Holding:
-    """The name under which one process takes leases in one record, and what shows that the process lives.
+    """The name of one process in one record, with the two locks which show that the process runs.
 
-    That is a locked byte of a file, and a connection to the server. The stores that use both are counted.
+    The locks are a byte of a file, and a connection to the server. They are freed when no store uses them any longer.
     """
 
     def __init__(self) -> None:
@@ -53,10 +53,7 @@ class Holding:
 
     @property
     def presence(self) -> Presence:
-        """The locked byte of this process in the file `processes`. The first access locks it.
-
-        Raises OSError if no folder allows that.
-        """
+        """The locked byte of this process in the file `processes`. The first access locks it, and may raise OSError."""
         with self._opening:
             if self._presence is None:
                 self._presence, self._origin = present()
@@ -69,10 +66,7 @@ class Holding:
 
     @property
     def process(self) -> str:
-        """The name of this process in the record.
-
-        The first access locks the byte of the process, and raises OSError if no folder allows that.
-        """
+        """The name of this process in the record. The first access locks its byte, and may raise OSError."""
         return f"{self.presence.process}.{self._origin}"
 
     def gone(self, process: str) -> bool | None:
@@ -91,8 +85,9 @@ class Holding:
     def hold(self, place: Place) -> None:
         """Lock the name of this process on the server, by a connection that stays open.
 
-        Does nothing if that connection is still open. The lock is shared: if the server has not yet noticed that an
-        earlier connection of this process was lost, this call does not wait for it.
+        If such a connection is open already, do nothing. Processes can share the lock. So this call does not wait until
+        the
+        server notices that an earlier connection of this process was lost.
 
         Raises:
             psycopg.Error: the server cannot be reached. OSError: the process has no name.
@@ -124,10 +119,9 @@ class Holding:
         return self._stores == 1
 
     def leave(self, *, writing: bool) -> None:
-        """Subtract one from the count of this process's open stores.
+        """Subtract one from the count of this process's open stores. In a forked child this does nothing.
 
-        After the last store that writes is closed, the connection that holds the lock on the server is closed. In a
-        forked child this does nothing.
+        After the last store that writes, the connection that holds the lock on the server is closed.
         """
         if os.getpid() != self._process:
             return
@@ -177,7 +171,7 @@ class Holding:
 def present() -> tuple[Presence, str]:
     """Lock a byte of the file `processes`, which shows other processes that this one runs.
 
-    Returns the lock, and the random name that the file holds. Raises OSError if no file can be opened and locked.
+    Returns the lock, and the random name in the file. Raises OSError if no file can be opened and locked.
     """
     failure = OSError("there is no folder for the file of processes")
     for folder in folders():
@@ -236,7 +230,7 @@ class Forgets(Protocol):
 
 
 def watch_forks(one: Forgets) -> None:
-    """Make every child that this process forks call `forget` on its copy of an object, as long as the object exists."""
+    """Make each forked child call `forget` on its copy of an object, as long as the object exists."""
     known = weakref.ref(one)
 
     def forget() -> None:

@@ -1,11 +1,11 @@
 """SQL statements about leases. A lease is the right of one process to write a run, until it releases it or ends.
 
-Each statement runs in a transaction that locks the record (the store of all runs), so nothing else changes a lease
-meanwhile.
+Each statement runs in a transaction that locks the record (the store of all runs). So no other process can change a
+lease at the same time.
 
-The row of a run names the process that may write the run, and the epoch, which grows each time the lease is taken. Each
-running process holds a lock on its name, by a connection to the server. If nobody holds that lock, the process has
-ended. Inside the process, a lease is in use while its run and epoch are in `Presence.using`.
+The table `leases` names for each run the process that may write it, and the lease's epoch. The epoch grows each time
+that the lease is taken. Each running process holds a lock on its name, by a connection to the server. If nobody holds
+that lock, the process has ended. A lease of this process is in use while `Presence.using` holds its run and epoch.
 """
 
 import os
@@ -67,12 +67,12 @@ def rows(connection: Connection, query: str, *values: Any) -> list[Any]:
 
 
 def dead(connection: Connection, owner: str) -> bool:
-    """Return whether a process has ended, which is so if no connection to the server holds the lock on its name."""
+    """Return whether a process has ended. It has if no connection to the server holds the lock on its name."""
     return bool(rows(connection, "SELECT pg_try_advisory_xact_lock($1)", number(owner))[0][0])
 
 
 def clean(connection: Connection, me: str) -> None:
-    """Delete the rows of other processes that have ended and own no lease.
+    """Delete other processes from the table `owners` if they have ended and have no lease.
 
     Args:
         me: the name of this process.
@@ -83,9 +83,12 @@ def clean(connection: Connection, me: str) -> None:
 
 
 def mirror(connection: Connection, lease: Lease, of: str | None) -> None:
-    """Mark a run as a mirror of its original in the record with the id `of`; with `None`, mark it as an ordinary run.
+    """Mark a run as a mirror of its original, or as an ordinary run again.
 
     A mirror is a copy of a run that continues in another record. Raises LeaseLost if the lease is no longer held.
+
+    Args:
+        of: the id of the record of the original; `None` for an ordinary run.
     """
     if not rows(connection, MIRROR, lease.run, lease.owner, lease.epoch, of):
         raise LeaseLost(lease.run, f"the lease of epoch {lease.epoch}", "that it is no longer held")

@@ -1,10 +1,13 @@
 """Opens a record in PostgreSQL: its address, its connections, and the server's errors as errors of Gesta.
 
-A record (the stored history of all runs) has a schema of its own: `gesta`, or the one that `?schema=NAME` in the
-address names. So a database can hold other tables and other records too. The schema is made in one transaction.
+A record (the stored history of all runs) has a schema of its own: `gesta`, or NAME if the address has `?schema=NAME`.
+So a database can hold other tables and other records too.
 
-If a process is cut off (a cut cable, a frozen machine), its transaction is undone after `STALLED_S` seconds, and its
-leases (its rights to write runs) are free after `EXPIRY_S` seconds. If a process ends or is killed, both happen at
+A restored backup, or a copy on another server, is a copy of a record. The `mark` of a copy is the pos (number) of its
+last entry. The mark is removed when a person adopts the copy, that is, decides that it replaces the original.
+
+A process can be cut off by a cut cable or a frozen machine. Then its transaction is undone after `STALLED_S` seconds,
+and its leases (rights to write runs) are free after `EXPIRY_S` seconds. If a process ends or is killed, both happen at
 once.
 """
 
@@ -230,7 +233,7 @@ def there(connection: Connection, place: Place) -> bool:
 
 
 def make(connection: Connection, place: Place, info: Info) -> None:
-    """Create the schema and tables of a record in one transaction, unless another process has just created them.
+    """Create the schema and tables of a record in one transaction. If another process has made them, do nothing.
 
     Raises psycopg.Error.
     """
@@ -254,12 +257,12 @@ def put_views(connection: Connection) -> None:
 
 
 class Found(Struct, frozen=True):
-    """The identity of a record as read from its tables, with its format and the server where it was made or adopted."""
+    """The identity of a record, the version of its tables, and the server where it was made or adopted."""
 
     info: Info
     format: int
     server: str | None
-    """The server and table, as `server_of` returns them, where the record was made, marked as a copy, or adopted."""
+    """Where the record was made, adopted, or marked as a copy, as `server_of` returns it."""
     current: bool
     """Whether the record has the views of this release."""
 
@@ -306,12 +309,12 @@ def server_of(connection: Connection, place: Place) -> str | None:
 
 
 def copied(here: str | None, known: str | None, *, failover: bool) -> bool:
-    """Return whether a record is a copy: its present place differs from where it was made or adopted for use.
+    """Return whether a record is a copy: its present place differs from the place where it was made or adopted.
 
     Args:
         here: the present place, as `server_of` returns it; `None` if it is not known, and then the result is `False`.
-        known: the place that the record names.
-        failover: whether the record on another server, or on another timeline of a server, is still the original.
+        known: the place that is stored in the record.
+        failover: whether a change of the server, or of its timeline, does not make the record a copy.
     """
     if here is None or known is None:
         return False
@@ -319,12 +322,10 @@ def copied(here: str | None, known: str | None, *, failover: bool) -> bool:
 
 
 def marked(connection: Connection, place: Place, *, failover: bool, found: Found | None = None) -> Info:
-    """Return the identity of a record.
-
-    If the record was copied to this place, the pos of its last entry is first stored as its `mark`.
+    """Return the identity of a record. If the record was copied to this place, its `mark` is stored first.
 
     Args:
-        found: what `identity` has just returned on this connection; `None` to ask the server.
+        found: the result of `identity` on this connection; `None` to ask the server.
 
     Raises:
         psycopg.Error, NoRecord, BrokenRecord, NewerRecord: as `identity`.
@@ -344,7 +345,7 @@ def marked(connection: Connection, place: Place, *, failover: bool, found: Found
 def seen(connection: Connection, place: Place) -> Info:
     """Return the identity of a record for a process that only reads.
 
-    For a copy, the result has a `mark`, but nothing is written to the server.
+    For a copy, the result has a `mark`, which is not written to the server.
 
     Raises the errors of `identity`.
     """

@@ -1,8 +1,8 @@
 """The connections of a store that read: one for its own queries, one for each user's query, and one for each `tail`.
 
-A record is the stored history of all runs (conversations of agents). The methods are synchronous and use a lock, so any
-thread may call them. A lost connection is opened again until a timeout is over, and its query is repeated, because
-reading changes nothing. A user's query is one statement in a transaction that can only read, so no query can write.
+A record is the stored history of all runs (conversations of agents). Any thread may call the methods. A lost connection
+is opened again and its query is repeated until a timeout, because reading changes nothing. A user's query is one
+statement in a read-only transaction, so it cannot write.
 
 A row is an encoded entry (one event) of a run. `seq` numbers the rows of one run, `pos` all rows of the record. A
 letter is a message in the inbox of a run, and a lease is the right of one process to write a run.
@@ -113,7 +113,7 @@ class Reader:
         return found
 
     def foreign(self) -> Foreign:
-        """Return the tables, views and other objects in the schema that Gesta did not make; see `Store.foreign`."""
+        """Return the objects in the schema that Gesta did not make, such as tables and views; see `Store.foreign`."""
         rows = self._all(BESIDE, self._place.schema, TABLES, VIEWS)
         return Foreign(beside=tuple(str(one) for (one,) in rows))
 
@@ -127,9 +127,10 @@ class Reader:
     def ask(
         self, connection: Connection, query: str, parameters: Sequence[Any], bounds: QueryBounds = UNBOUND
     ) -> Table:
-        """Run a user's query on a connection that `connect` returned, close the connection, and return the rows.
+        """Run a user's query, return its rows, and close the connection.
 
         Args:
+            connection: a result of `connect`.
             query: one statement; its parameters are `?`, or `$1`, `$2`.
 
         Raises:
@@ -207,9 +208,9 @@ class Reader:
         return connection
 
     def _patiently(self, work: Callable[[], T]) -> T:
-        """Call a function, and call it again while the server cannot be reached, until a timeout.
+        """Call a function, and call it again while the server cannot be reached, for at most `busy_s` seconds.
 
-        The timeout is the store's `busy_s`. Raises RecordError.
+        Raises RecordError.
         """
         until = 0.0
         while True:
@@ -258,7 +259,7 @@ def sayable(text: str) -> bool:
 
 
 def plain(cell: Any) -> Any:
-    """Return a cell of a result as the type that SQLite would return: text, a number, bytes or `None`."""
+    """Return a cell of a result in the type that SQLite would return: text, a number, bytes or `None`."""
     if isinstance(cell, Decimal):
         return int(cell) if cell.is_finite() and cell == cell.to_integral_value() else float(cell)
     return cell if isinstance(cell, str | int | float | bytes | None) else str(cell)

@@ -1,8 +1,8 @@
-"""The tables of a record in PostgreSQL. Their SQL is made from the SQL for SQLite by a list of replacements.
+"""The SQL of a record in PostgreSQL: its tables, views and statements.
 
-A record is the stored history of all runs (conversations of agents). The SQL in the module `tables` is the only source.
-A call of a function that PostgreSQL lacks, or has in another form, is replaced by an expression of PostgreSQL. JSON is
-stored as text in both, and built by joining texts, so rows have the same bytes.
+A record is the stored history of all runs (conversations of agents). The SQL is made from the SQL for SQLite in the
+module `tables`, by a list of replacements. A call of a function that PostgreSQL lacks is replaced by an expression of
+PostgreSQL. Both databases store JSON as text and build it by joining texts, so that their rows have the same bytes.
 """
 
 import re
@@ -59,7 +59,7 @@ LIST = re.compile(r"( FILTER \([^)]*\))?( OVER \w+)?")
 
 
 def quoted(value: str) -> str:
-    """Return an SQL expression for the JSON text of a value. The JSON text of NULL is `null`.
+    """Return an SQL expression that turns a value into JSON text. It turns NULL into `null`.
 
     Args:
         value: an SQL expression.
@@ -82,7 +82,7 @@ def joined(given: Sequence[str]) -> str:
     """Return PostgreSQL's expression for a call of `json_object`, which builds the JSON text by joining texts.
 
     Args:
-        given: the arguments of the call, as SQL: names and values in turn.
+        given: the arguments of the call, as SQL: a name, its value, the next name, and so on.
     """
     pairs = zip(given[::2], given[1::2], strict=True)
     members = [f"""'"{name.strip("'")}":' || {quoted(value)}""" for name, value in pairs]
@@ -103,8 +103,9 @@ FUNCTIONS: dict[str, Callable[[Sequence[str]], str]] = {
     "json_each": lambda given: f"json_each(({given[0]})::json)",
     "json": lambda given: given[0],
 }
-"""For each function of SQLite, a function that turns the arguments of a call into PostgreSQL's expression. Outer
-functions come first."""
+"""For each function of SQLite, a function that turns the arguments of a call into PostgreSQL's expression.
+
+The order matters: a function that stands around another one in a statement comes first."""
 
 
 def arguments(text: str, start: int) -> tuple[list[str], int]:

@@ -1,7 +1,8 @@
-"""One transaction of a writer: it locks the record, reads the state of the runs in its operations, and writes.
+"""One transaction of a writer: it locks the record, reads who may write the runs, and carries out operations.
 
-A record is the stored history of all runs (conversations of agents). The state of the runs is read by one query at the
-beginning. Rows are collected until another statement has to run, so that the rows of many batches are sent together.
+A record is the stored history of all runs (conversations of agents). One query at the beginning reads the state of all
+runs that the operations write. Rows are collected until another statement has to run, so that the rows of many batches
+are sent together.
 
 A batch holds rows (encoded entries) of one run. `seq` numbers the rows of a run, and the head is the last seq. `pos`
 numbers all rows of the record. A lease is the right of one process to write a run, and its epoch grows each time that
@@ -69,10 +70,12 @@ class Transaction:
     def happened(self, works: Sequence[Work], outcomes: Sequence[Any]) -> bool:
         """Return whether an earlier transaction was committed, although its connection was lost during the commit.
 
+        One row, lease or letter of the transaction is searched for, since all of them are committed together or not at
+        all.
+
         Args:
             works: the operations of that transaction.
-            outcomes: their results. This call searches for one row, lease or letter among them, since a transaction is
-                committed whole or not at all.
+            outcomes: the results of these operations.
         """
         for work, outcome in zip(works, outcomes, strict=True):
             if isinstance(work, Batch) and work.rows and isinstance(outcome, int):
@@ -88,7 +91,7 @@ class Transaction:
     def carry_out(self, work: Work) -> Any:
         """Carry out one operation, and return its result.
 
-        If only this operation is refused, its GestaError is returned and not raised.
+        If the operation is refused, its GestaError is returned and not raised.
         """
         try:
             if isinstance(work, Batch):
@@ -115,7 +118,7 @@ class Transaction:
         return lease
 
     def give_back(self) -> dict[str, int]:
-        """Free the leases that this process released, for other processes. Return their epochs by run."""
+        """Free for other processes the leases that this process released. Return the epoch of each lease by run."""
         if not self._holding.holds:
             return {}
         presence = self._holding.presence
@@ -154,7 +157,7 @@ class Transaction:
             self._rows = []
 
     def _allow_prune(self, gone: Prune) -> None:
-        """Raise LeaseLost if a run to remove has a new entry or letter, or if its lease is no longer held."""
+        """Raise LeaseLost if a run to be removed got a new entry or letter, or if its lease is no longer held."""
         self._allow(Batch(gone.lease, gone.lease.head, ()))
         waiting = {one for (one,) in self._all("SELECT id FROM inbox WHERE run = $1", gone.lease.run)}
         if waiting != set(gone.letters):
@@ -197,5 +200,5 @@ class Transaction:
 
 
 def channel(info: Info) -> str:
-    """Return the name of the notification channel on which the server reports commits to a record."""
+    """Return the name of the PostgreSQL channel on which the server reports commits to a record."""
     return f"gesta_{info.id}"

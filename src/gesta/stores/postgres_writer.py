@@ -2,13 +2,12 @@
 
 A record is the stored history of all runs (conversations of agents). An operation is a batch of entries, a message, or
 a request for a lease (the right to write a run). Each transaction first takes the record's lock, and holds it until its
-rows are visible. So the order of `pos`, the number of a row in the record, is the order of the commits: a reader never
-sees a smaller pos after a greater one.
+rows are visible. So the rows are committed in the order of `pos`, their number in the record: a reader never sees a
+smaller pos after a greater one.
 
-A transaction in which the connection is lost is repeated on a new connection, until a timeout is over. If the
-connection was lost during the commit, the new transaction first looks for the rows of the old one, which has ended once
-the lock is free. Each append checks the epoch of its lease, which grows each time that the lease is taken. So if
-another process has taken the lease, the append is refused.
+If the connection is lost, the transaction is repeated on a new connection, until a timeout. If it was lost during the
+commit, the new transaction first looks for the rows of the old one. Each append checks the epoch of its lease, a number
+that grows each time that the lease is taken. So an append is refused if another process has taken the lease.
 """
 
 import os
@@ -53,7 +52,7 @@ class Options(Struct, frozen=True):
 
 
 class Trial(Struct):
-    """Operations for one transaction, and how far it got. If the connection is lost, the writer runs them again."""
+    """Operations for one transaction, and how far it got. It is repeated if it lost its connection."""
 
     works: Sequence[Work]
     outcomes: list[Any] = field(default_factory=list)
@@ -90,7 +89,7 @@ class Writer:
         watch_forks(self)
 
     def commit(self, works: Sequence[Work], *, synced: bool = True) -> list[Any]:
-        """Carry out operations in their order, in one transaction, and return a result or GestaError for each.
+        """Carry out operations in their order, in one transaction. Return a result or a GestaError for each operation.
 
         The results are those of `sqlite_writer.Writer.commit`.
 
@@ -108,7 +107,7 @@ class Writer:
             return self._commit(works, synced=waits or (synced and self.synced))
 
     def leave(self, lease: Lease) -> None:
-        """Mark a lease as no longer used here. After the next commit, other processes can take it."""
+        """Note that this process no longer uses a lease. The next commit frees it for other processes."""
         if self._taken.get(lease.run) == lease.epoch:
             del self._taken[lease.run]
         if self.holding.holds:
@@ -124,7 +123,7 @@ class Writer:
             self._turn.release()
 
     def shrink(self) -> int:
-        """Make the server reuse or free the space of pruned runs, and return the number of freed bytes."""
+        """Free the space of pruned (removed) runs on the server, and return the number of freed bytes."""
         with self._turn:
             try:
                 self._reach(Trial(()))
@@ -184,10 +183,11 @@ class Writer:
         return outcomes
 
     def _again(self, trial: Trial) -> bool:
-        """Return whether to run a transaction again whose connection was lost. May wait a short time before.
+        """Return whether to repeat a transaction that lost its connection. May wait a short time before it returns.
 
-        A transaction that only releases leases is run again once, because the next commit releases them too. A
-        transaction in which a tool has run is tried again only if its commit was sent: it may have succeeded.
+        A transaction that only releases leases is repeated once, because the next commit releases them too. A
+        transaction in
+        which a tool has run is repeated only if its commit was sent, to find out whether it succeeded.
         """
         if trial.played and not trial.asked:
             return False
@@ -212,7 +212,7 @@ class Writer:
     def _try(self, trial: Trial, *, synced: bool) -> list[Any]:
         """Run a transaction once, and return the results of its operations.
 
-        If an earlier try was committed, the results of that try are returned, and no operation is carried out again.
+        If an earlier try turns out to be committed, its results are returned, and no operation is carried out again.
         """
         works, connection = trial.works, self._reach(trial)
         runs = [each.lease.run for work in works if isinstance(work, Batch) for each in batches_of(work)]
@@ -298,10 +298,7 @@ class Writer:
         return lost
 
     def _farewell(self) -> None:
-        """Release this store's leases before it closes.
-
-        The last store of the process also deletes the row that describes the process.
-        """
+        """Release this store's leases before it closes. The last store also deletes this process from `owners`."""
         transaction = Transaction(self._connection, self.info, self.holding, self._server)
         transaction.begin()
         given = transaction.give_back()
@@ -315,7 +312,7 @@ class Writer:
     def _transact(self, effect: TransactionalEffect, trial: Trial) -> Batch:
         """Call the `work` of an effect, and return the batch of entries that `work` returns.
 
-        The tool's changes are undone if `work` returns that they must not be kept.
+        If `work` returns `False` as its second value, the tool's changes are undone.
         """
         trial.played = True
         tables = PostgresSql(self._connection, self._place.schema, self._options.tool_role, effect.timeout_s)

@@ -1,11 +1,10 @@
-"""Shows whether a process has ended: each process that writes a record locks one byte of a file.
+"""Shows whether a process has ended: each process that writes a record locks one byte of the record's file.
 
-A record is the stored history of all runs (conversations of agents). The byte is far beyond the end of the file, and
-its place is computed from the random name of the process. The lock belongs to the open file description: the kernel
-releases it when the last copy of the descriptor is closed. That is when the process, and every subprocess that
-inherited the descriptor, have ended. Deleting the file does not release the lock. A new file has another inode, and its
-locks show nothing about processes that locked the old file. The name does not contain the process id, because ids are
-used again.
+A record is the stored history of all runs (conversations of agents). The byte is far beyond the end of the file. Its
+place is computed from the process's name, which is random: the operating system uses process ids again. The kernel
+releases the lock when the last copy of the file descriptor is closed. That is when the process has ended, and every
+subprocess that inherited the descriptor. Deleting the file does not release the lock. But a new file at the same path
+is another file, and shows nothing about processes that locked the old file.
 
 Windows and macOS need other calls, which are written below and have not been tried.
 """
@@ -84,7 +83,7 @@ else:
 
 
 class Presence:
-    """The locked byte by which other processes see that this process runs, and the leases that this process has.
+    """The locked byte by which other processes see that this process runs, and the leases of this process.
 
     A lease is the right to write one run. Its epoch is a number that grows each time that the lease is taken.
     """
@@ -100,9 +99,9 @@ class Presence:
         """Name of this process: 16 random hex digits, then the inode and the id of the file system of the file, in
         hex."""
         self.using: dict[str, int] = {}
-        """Epochs of the leases that this process is using, by run."""
+        """By run, the epoch of the lease that this process is using."""
         self.back: dict[str, int] = {}
-        """Epochs of the leases that this process has released and that no commit has freed yet, by run."""
+        """By run, the epoch of a lease that this process has released. The next commit frees it for other processes."""
         self.lock = threading.Lock()
         """Held while `using` and `back` change together."""
         if not taken(descriptor, byte_of(self.process)):
@@ -115,20 +114,17 @@ class Presence:
             self.back.pop(run, None)
 
     def leave(self, run: str, epoch: int) -> None:
-        """Note that this process no longer needs its lease on a run.
-
-        Other processes cannot take the run until a later commit gives the lease back.
-        """
+        """Note that this process no longer needs its lease on a run. The next commit frees it for other processes."""
         with self.lock:
             if self.using.get(run) == epoch:
                 del self.using[run]
                 self.back[run] = epoch
 
     def returned(self, given: dict[str, int]) -> None:
-        """Note that a commit has made released leases free for other processes, so that no later commit does it again.
+        """Note that a commit has freed released leases for other processes. Later commits then need not free them.
 
         Args:
-            given: the epochs of the freed leases, by run.
+            given: by run, the epoch of the freed lease.
         """
         with self.lock:
             for run, epoch in given.items():

@@ -1,10 +1,12 @@
 """Pruning removes whole runs (conversations of an agent), never part of one. A plan first lists the runs.
 
 A record is the store of all runs; `pos` numbers its entries. A lease is the right of one process to write a run. A
-run that stays also keeps the runs that it refers to: its parent and children, the base of a fork (a run that continues
-another), and the runs of its causes. Runs that refer to each other are removed in one commit, under all their leases.
-Each leaves a tombstone, an entry that says what was removed. If one of them is being written, all stay. A run stays
-also if a turn of it is open, if a person wrote a hold for it (an entry against removal), or if `Choice.keep` keeps it.
+tombstone is an entry that says that a run was removed. A hold is an entry in which a person forbids to remove a run.
+
+A run stays if a turn of it is open, if it has a hold, or if `Choice.keep` keeps it. Then the runs that it refers to
+stay too: its parent and children, the base of a fork (the run that the fork continues), and the runs of its causes.
+Runs that refer to each other are removed in one commit, under all their leases. If one of them is being written, all
+stay.
 """
 
 import json
@@ -41,15 +43,15 @@ NAMED = 5  # greatest number of runs that the reason for a staying run names
 
 
 class Choice(Struct, frozen=True, kw_only=True):
-    """The conditions for runs to prune. A run is chosen if it meets all conditions."""
+    """The conditions for runs to prune. A run is chosen if it meets all of them."""
 
     runs: Sequence[str] = ()
     """Ids of runs; their child runs are chosen too."""
     session: str | None = None
     before: str | None = None
-    """A time in UTC, in the form of a row's `at`. A run is chosen if its last entry and its last letter are older."""
+    """A time in UTC, in the form of a row's `at`. The last entry and the last letter of a chosen run are older."""
     keep: int = 0
-    """Number of root runs that stay, with all runs below them: those with the latest entries or letters."""
+    """Number of root runs that stay, with all runs below them. Those with the latest entries or letters stay."""
 
 
 class Staying(Struct, frozen=True):
@@ -68,7 +70,7 @@ class Plan(Struct, frozen=True):
     letters: dict[str, int]
     """The number of letters (waiting messages) in the inbox of each run; runs without letters are left out."""
     kept: int = 0
-    """The number of chosen runs that stay for no other reason than `Choice.keep`."""
+    """The number of chosen runs that stay only because of `Choice.keep`."""
     pos: int = 0
     """The pos of the last entry when the plan was made."""
 
@@ -88,7 +90,10 @@ class Gone(Struct):
 
 
 async def plan(store: Store, choice: Choice) -> Plan:
-    """Return a plan: the runs to remove, and the chosen runs that stay. Cost: reads kind and causes of all entries."""
+    """Return a plan: the runs to remove, and the chosen runs that stay, with reasons.
+
+    Cost: reads kind and causes of all entries.
+    """
     ((pos,),) = (await store.sql(LAST)).rows
     rows = {row.run: row for row in await store.runs() if (row.session, row.name) != (SESSION, NAME)}
     letters = {str(run): (str(at), int(count)) for run, at, count in (await store.sql(LETTERS)).rows}
@@ -123,7 +128,7 @@ def _held(hold: Hold) -> str:
 
 
 def _below(runs: Iterable[str], rows: dict[str, RunRow]) -> set[str]:
-    """Return some runs and all runs below them: their children, the children of these, and so on."""
+    """Return the ids of some runs and of all runs below them: their children, the children of these, and so on."""
     found, children = set[str](), defaultdict[str | None, list[str]](list)
     for row in rows.values():
         children[row.parent_run].append(row.run)
@@ -175,7 +180,7 @@ def _based(content: Any) -> set[str]:
 
 
 async def _open(store: Store) -> set[str]:
-    """Return the runs with a turn that has no `end` entry; a fork may end a turn that began in its base run."""
+    """Return the runs with a turn that has no `end` entry. A fork may end a turn that began in its base run."""
     begun = defaultdict[str, set[int]](set)
     ended = {(run, span): seq for run, span, seq in (await store.sql(ENDS)).rows if isinstance(seq, int)}
     for run, seq in (await store.sql(TURNS)).rows:
@@ -195,7 +200,7 @@ async def _open(store: Store) -> set[str]:
 
 
 def _spread(stays: dict[str, str], refers: dict[str, set[str]]) -> None:
-    """Add to `stays` all runs to which a staying run refers, each with the reason why it stays."""
+    """Add to `stays` all runs to which a staying run refers, each with the reason."""
     waiting, kept, users = list(stays), dict[str, str](), defaultdict[str, set[str]](set)
     for run in waiting:  # the list grows meanwhile
         for other in refers.get(run, ()):
@@ -210,7 +215,7 @@ def _spread(stays: dict[str, str], refers: dict[str, set[str]]) -> None:
 
 
 def _chain(run: str, kept: dict[str, str]) -> Iterator[str]:
-    """Yield a run, the run that refers to it and so keeps it, the run that keeps that run, and so on."""
+    """Yield a run, then the run because of which it stays, then the run because of which that run stays, and so on."""
     yield run
     while run in kept:
         run = kept[run]
@@ -310,7 +315,7 @@ async def _ours(store: Store, group: list[RunRow], what: Plan, gone: Gone, stack
 
 
 async def _still(store: Store, groups: list[list[_Going]], what: Plan, gone: Gone) -> list[list[_Going]]:
-    """Return the groups to which no run refers that is new since the plan, such as a fork."""
+    """Return the groups that may still be removed. A group stays if a run that is newer than the plan refers to it."""
     asked = {each.row.run for group in groups for each in group}
     named = defaultdict[str, set[str]](set)
     for run, causes, content in (await store.sql(NEWS, (what.pos,))).rows:
@@ -379,13 +384,16 @@ async def hold(store: Store, value: Hold, clock: Clock = utc_now) -> None:
 
 
 async def _desk(store: Store) -> str:
-    """Return the id of the run for tombstones and holds. Such a run that was copied from another record is not used."""
+    """Return the id of the run in which this record keeps its tombstones and holds."""
     own = [row.run for row in await store.runs(SESSION, NAME) if row.record == store.info.id]
     return own[-1] if own else run_id(store.info.id, SESSION, NAME)
 
 
 async def _note(store: Store, key: str, value: Hold | Pruned, clock: Clock, prunes: list[Prune]) -> None:
-    """Write an entry into the run that `_desk` returns, and prune runs. Raises RunHeld, LeaseLost, WriteFailed."""
+    """Write an entry about pruning, such as a tombstone, and prune runs in the same commit.
+
+    Raises RunHeld, LeaseLost, WriteFailed.
+    """
     lease = await store.lease(await _desk(store))
     try:
         journal = Journal(store, lease, clock)

@@ -1,9 +1,9 @@
-"""An index of the runs and sessions of a record, for lists of them: counts, tokens, cost, outcome and tools of each.
+"""An index of the runs and sessions of a record, for lists that show counts, tokens, cost, outcome and tools of each.
 
 A record is the store of all runs of agents, and a session is the runs of one conversation. The `pos` of an entry is its
-number in the record. The index is made by SQL in the store. An update reads only the entries after the last pos in the
-index, so its cost depends only on what is new. It is a database of this process, on disk if it does not fit in memory.
-The record does not keep it, and no text of a message is in it. Pruned runs leave it with the next update.
+number in the record. The index is a database of this process, on disk if it does not fit in memory. The record does not
+keep it, and no text of a message is in it. An update reads only the entries after the last pos in the index. It also
+removes pruned runs.
 """
 
 import time
@@ -171,17 +171,16 @@ class RunIndex:
             return self.pos / last if last else 1.0
 
     async def take(self, runs: Collection[str]) -> None:
-        """Add all entries of some runs, for an index of only these runs. Such an index must never be updated."""
+        """Add all entries of some runs, instead of `update`, to make an index of only these runs."""
         some = [*runs]
         for start in range(0, len(some), 200):
             part = some[start : start + 200]
             await self._add(f"run IN ({', '.join('?' * len(part))})", part)
 
     async def _read(self, after: int, until: int) -> bool:
-        """Add the entries after the pos `after` up to `until`. Return whether one of them reports a pruned run.
+        """Add the entries after the pos `after` up to `until`. Return whether one of them reports a removed run.
 
-        A content that is no JSON makes a query fail. Then the range is halved again and again, until only that entry is
-        left out.
+        An entry that is not valid JSON makes a query fail. Then the range is halved until only that entry is left out.
         """
         try:
             pruned = await self._add(BETWEEN.format(int(after), int(until)))

@@ -1,10 +1,11 @@
 """Lists of sessions, from the index of runs: a page of the sessions that fit a filter, and sums over all of them.
 
-A record is the store of all runs of agents. A root run is one that no other run started. A fork is a run that begins
-with the entries of another run. A session is the runs of one conversation, and a turn is one message with
-all that follows until its answer. A lease is the right of one process to write a run. Only the sessions on the page are
-read from the record itself: their titles, and what their open turns wait for. A filter by "waiting" or "open" also
-reads each session whose open turn may wait, once after each change of the session.
+A record is the store of all runs of agents. A session is the runs of one conversation, and a turn is one message with
+all that follows until its answer. A root run is one that no other run started. A fork is a run that begins with the
+entries of another run. A lease is the right of one process to write a run.
+
+Only the sessions on the page are read from the record itself: their titles, and what their open turns wait for. A
+filter by "waiting" or "open" also reads each session whose open turn may wait, once after each change of the session.
 """
 
 from collections.abc import Collection, Sequence
@@ -127,7 +128,7 @@ def _tests(index: RunIndex, wanted: SessionFilter, chosen: Collection[str] | Non
 
 
 async def _look(index: RunIndex, now: datetime) -> None:
-    """Store in the index which sessions wait, for example for an approval. Only sessions with new entries are read."""
+    """Update in the index which sessions wait, for example for an approval. Only sessions with new entries are read."""
     asked = index.all("SELECT session, last_pos FROM sessions WHERE open AND asks AND looked < last_pos")
     for (session, last), run in zip(asked, await _open(index, [session for session, _ in asked]), strict=True):
         waits = [each for root in run for each in await _waits(index.store, root, now)]
@@ -135,13 +136,16 @@ async def _look(index: RunIndex, now: datetime) -> None:
 
 
 async def _open(index: RunIndex, names: Sequence[str]) -> list[list[str]]:
-    """Return for each session the ids of its root runs (those that no other run started) whose turn has not ended."""
+    """Return for each session the ids of its root runs whose turn has not ended."""
     query = f"SELECT run FROM runs WHERE session = ? AND root AND {OPEN} ORDER BY last_at, pos"  # noqa: S608
     return [[run for (run,) in index.all(query, (name,))] for name in names]
 
 
 async def _waits(store: Store, run: str, now: datetime) -> list[Waiting]:
-    """Return what the open turn of a run waits for, except running calls; an empty list if the run cannot be read."""
+    """Return the things, such as approvals, that the open turn of a run waits for. Running calls are left out.
+
+    If the run cannot be read, the list is empty.
+    """
     try:
         return [each for each in await waits_of(store, run, now) if each.what != "running"]
     except BrokenRecord:
@@ -149,7 +153,7 @@ async def _waits(store: Store, run: str, now: datetime) -> list[Waiting]:
 
 
 async def _enliven(index: RunIndex) -> None:
-    """Mark in the index each session with an open turn for whose run a living process holds the lease."""
+    """Mark in the index each session in which a running process holds the lease of a run with an open turn."""
     runs = dict(
         index.all(f"SELECT run, session FROM runs WHERE {OPEN} ORDER BY last_pos DESC LIMIT 1000")  # noqa: S608
     )
@@ -212,7 +216,7 @@ def _tree(runs: Sequence[tuple[Any, ...]]) -> tuple[RunOf, ...]:
 
 
 async def _titles(store: Store, runs: Sequence[str]) -> dict[str, str]:
-    """Return the beginning of the first message of each run, which is its title, by run."""
+    """Return the title of each run, by run: the beginning of its first message."""
     found = dict[str, str]()
     for start in range(0, len(runs), 100):
         some = runs[start : start + 100]
@@ -227,10 +231,9 @@ async def _titles(store: Store, runs: Sequence[str]) -> dict[str, str]:
 
 
 async def _title(store: Store, run: str) -> str:
-    """Return the first message of a run by reading its first entries.
+    """Return the title of a run by reading its first entries.
 
-    This function finds two kinds of message that the query of `_titles` does not find: a large value, and a message
-    that a fork shares with the run from which it was forked.
+    The query of `_titles` misses a message that is a large value, or that a fork shares with another run.
     """
     try:
         first = await read(store, run, 0, FIRST)

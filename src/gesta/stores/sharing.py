@@ -1,11 +1,12 @@
 """Shared commits: operations that come together from one event loop are carried out in one transaction.
 
 An operation is a batch of entries, a message, or a request for a lease (the right to write a run). A record is the
-store of all runs. The first task of a group leads: it yields once so that others can join, and commits for all of them.
-While a commit runs in a thread, the next group gathers. If only one run writes, its commits are made at once, for a
-short time. If a write is cancelled before its commit has begun, nothing is committed, and the cancellation is raised.
-If it is cancelled later, it completes and returns, and the cancellation is raised where the task waits next. The
-release of a lease always completes.
+store of all runs. The first task of a group leads: it yields once so that other tasks can join, and commits for all of
+them. While a commit runs in a thread, the next group gathers. A run that writes alone commits at once, without a group.
+
+If a write is cancelled before its commit has begun, nothing is committed, and the cancellation is raised. If it is
+cancelled later, it completes and returns, and the cancellation is raised where the task waits next. The release of a
+lease always completes.
 """
 
 import sys
@@ -41,7 +42,7 @@ class Take(Struct, frozen=True):
 class Mirror(Struct, frozen=True):
     """A request to make a run a mirror: a copy of a run that continues only in the record with the id `of`.
 
-    With `None`, a request to make the run an ordinary run again.
+    If `of` is `None`, the run becomes an ordinary run again.
     """
 
     lease: Lease
@@ -64,8 +65,7 @@ class Adopt(Struct, frozen=True):
 Work = Batch | Letter | Take | Lease | TransactionalEffect | Mirror | Declare | Adopt
 """The operations of a commit. A `Lease` means that this lease is released."""
 AtOnce = Callable[[Sequence[Work], bool], list[Any] | None]
-"""Carries out operations as `Commits.commit` does. Its second argument is `synced`. It returns `None` and does nothing
-if it would have to wait."""
+"""A function like `Commits.commit` that never waits: it returns `None` and does nothing if it would have to wait."""
 
 
 class Commits(Protocol):
@@ -84,7 +84,7 @@ class Commits(Protocol):
 
 
 class Ticket:
-    """An operation that waits in the queue for its commit, with its outcome once there is one."""
+    """An operation that waits in the queue for its commit. After the commit, it holds the outcome."""
 
     __slots__ = ("bell", "outcome", "settled", "synced", "work")
 
@@ -96,11 +96,11 @@ class Ticket:
         self.bell: anyio.Event | None = None
 
     def settle(self, outcome: Any) -> None:
-        """Set the result or error of the operation, and wake its task. May be called from any thread."""
+        """Set the result or error of the operation. May be called from any thread; `ring` then wakes the task."""
         self.outcome, self.settled = outcome, True
 
     async def wait(self) -> None:
-        """Wait until the outcome is set, or until the task of this ticket has to commit for the next group."""
+        """Wait until `ring` is called. Then the outcome is set, or the waiting task has to commit the next group."""
         self.bell = anyio.Event()
         await self.bell.wait()
 
@@ -165,8 +165,9 @@ class Sharing:
     def _alone(self, batch: Batch, *, synced: bool) -> list[Any] | None:
         """Commit at once in this thread, if the same run committed last and no other task waits for a commit.
 
-        No other task of the loop runs during these commits, so after `YIELD_S` seconds the next commit is an ordinary
-        one. Returns `None`, and does nothing, if other tasks wait, or if the commit would have to wait.
+        Such commits let no other task of the loop run. So after `YIELD_S` seconds the next commit is an ordinary one.
+
+        Returns `None`, and does nothing, if other tasks wait, or if the commit would have to wait.
         """
         last, self._last = self._last, batch.lease.run
         if last != self._last or self._queue or self._leading or self._remote or self._at_once is None:
@@ -190,7 +191,7 @@ class Sharing:
             await (ticket.wait() if self._leading else self._lead(commits))
 
     async def _lead(self, commits: Commits) -> None:
-        """Commit for the tasks in the queue. Then wake the first task that joined since, which leads the next group."""
+        """Commit for the tasks in the queue. Then wake the first task that has joined since, to lead the next group."""
         self._leading = True
         group: list[Ticket] = []
         try:
@@ -252,11 +253,7 @@ class Sharing:
 
         Runs in the thread of the loop or in another one.
 
-        Args:
-            waiting: whether the commit may wait.
-
-        Returns:
-            `False` if the commit would have to wait although `waiting` is not set; then nothing was done.
+        Returns `False`, and does nothing, if the commit would have to wait and `waiting` is `False`.
         """
         with self._carrying:
             if not group or group[-1].settled:
@@ -291,8 +288,7 @@ class Look(Struct):
     runs: list[str]
     done: anyio.Event
     found: dict[str, list[Letter]] | None = None
-    """The letters by run; `None` if the task that ran the query was cancelled or failed. The other tasks then query
-    again."""
+    """The letters by run; `None` if the query was cancelled or failed. Then the other tasks query again."""
 
 
 class Looks:
@@ -323,7 +319,7 @@ class Looks:
 
 
 def cancel_again(error: BaseException) -> None:
-    """Cancel this asyncio task once more, so that the cancellation is raised at its next wait.
+    """Cancel this asyncio task once more, so that a cancellation that was caught is raised at its next wait.
 
     A cancel scope cancels its task again by itself; a cancellation by asyncio is raised only once.
 

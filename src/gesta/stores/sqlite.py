@@ -184,7 +184,7 @@ class InlineSqliteStore:
     async def lease(self, run: str, *, mirror: bool = False) -> Lease:
         """Acquire the lease of a run; see `Store.lease`.
 
-        The commit of the lease does not wait for the disk. The next commit that waits for the disk saves the lease too.
+        The lease is committed without waiting for the disk. It is on the disk with the next commit that waits.
         """
         lease: Lease = await self._write(Take(run, mirror), synced=False)
         return lease
@@ -192,7 +192,7 @@ class InlineSqliteStore:
     async def release(self, lease: Lease) -> None:
         """Release the lease of a run; see `Store.release`.
 
-        If the commit fails, it is tried again later; no error is raised.
+        If the commit fails, no error is raised, and a thread tries again.
         """
         if self._writer is None or not self._writer.leave(lease):
             return
@@ -231,7 +231,7 @@ class InlineSqliteStore:
         self._info = replace(self._info, mark=None)
 
     def keep(self) -> Callable[[], None]:
-        """Show other processes that this one still runs, until the returned function is called; see `Store.keep`."""
+        """Keep the lock which shows that this process runs, until the returned function is called; see `Store.keep`."""
         return self._writer.keep() if self._writer is not None else lambda: None
 
     def descriptor(self) -> int | None:
@@ -261,7 +261,7 @@ class InlineSqliteStore:
         return self.reader.damage()
 
     async def foreign(self) -> Foreign:
-        """Return the tables, views and other objects in the file that Gesta did not make; see `Store.foreign`."""
+        """Return the objects in the file that Gesta did not make, such as tables and views; see `Store.foreign`."""
         return self.reader.foreign()
 
     async def close(self) -> None:
@@ -348,9 +348,10 @@ class SqliteStore(InlineSqliteStore):
 def opened(path: Path, terms: Terms, *, new: bool) -> tuple[Info, Writer, Reader]:
     """Open a file for writing, and return the identity, the writer and the reader of its record.
 
-    An empty file becomes a record, and an older format is migrated to this one. During all of this the process holds
-    the right to write the file, as for a commit. So no process finds a file that another process is just opening or
-    closing. Raises the errors of `InlineSqliteStore.open`.
+    An empty file becomes a record, and an older format is migrated to the present one. Meanwhile this process holds the
+    right to write the file. So no process finds a file that another process is just opening or closing. Raises the
+    errors
+    of `InlineSqliteStore.open`.
 
     Args:
         new: whether the file is empty or does not exist.

@@ -2,9 +2,9 @@
 
 A record is the stored history of all runs (conversations of agents). SQLite's online backup copies it in one
 transaction, so the copy has no half of a commit and no writer waits. The copy has a temporary name until it is complete
-and on the disk: a process that is killed meanwhile leaves no file that looks like a record. A copy does not show
-whether the original record continues its open turns. So each copy is marked with the `pos` (number in the record) of
-its last entry, and a person decides which of the two goes on; see `Store.adopt`.
+and on the disk. So a killed process leaves no file that looks like a record. A copy cannot know whether the original
+goes on. So each copy is marked with the `pos` (number in the record) of its last entry, and a person decides which of
+the two goes on; see `Store.adopt`.
 """
 
 import os
@@ -76,7 +76,10 @@ def _copy(reading: apsw.Connection, writing: apsw.Connection, progress: Callable
 
 
 def mark(copy: apsw.Connection, path: Path) -> None:
-    """Mark a copy of a record with the pos of its last entry, free its leases, remove its log. Raises apsw.Error."""
+    """Mark a file as a copy of a record: store the pos of its last entry, free its leases, and remove its log.
+
+    Raises apsw.Error.
+    """
     harden(copy)  # the record may hold triggers of other programs
     free(copy)
     if copy.pragma("user_version") < FORMAT:

@@ -1,12 +1,13 @@
 """The check before a record's file is opened: its schema is checked before any code in it can run.
 
-A record is the stored history of all runs (conversations of agents). SQLite runs code that is in a file: triggers and
-foreign keys when rows change, views when they are read, checks, generated columns and indexes at both. So each
-connection to a record reads the schema first, which runs no such code. An object on Gesta's tables, or with a name of
-Gesta's, must have the text that a release of Gesta gave it. Other triggers and views on these tables are set aside:
-Gesta's connections run triggers only for a transactional tool, under its guard, and read no view but Gesta's own.
-Objects that would run whenever a table of Gesta is used are refused. Objects that do not belong to Gesta's tables are
-left alone, and `verify` names them.
+A record is the stored history of all runs (conversations of agents). A file can hold code that SQLite runs by itself:
+triggers, views, foreign keys, checks, generated columns and indexes. So each connection to a record first reads the
+schema, which runs no code. An object on Gesta's tables, or with a name of Gesta's, must have the text that a release of
+Gesta gave it. Other objects are treated in three ways:
+- Objects that would run whenever a table of Gesta is used are refused.
+- Triggers and views on Gesta's tables are set aside. Gesta reads no foreign view, and runs triggers only for a
+  transactional tool, under its guard.
+- Objects that do not belong to Gesta's tables are left alone, and `verify` names them.
 """
 
 import re
@@ -47,7 +48,7 @@ class Object(Struct, frozen=True):
     sql: str
 
     def __str__(self) -> str:
-        """Return the type and name of the object for messages, and the table that it is on."""
+        """Return type and name of the object for messages. For an index or trigger, its table is added."""
         return f"{self.type} {self.name!r}" + (f" on {self.table!r}" if self.table != self.name else "")
 
 
@@ -123,7 +124,7 @@ def examined(objects: Iterable[Object]) -> Schema:
 
 
 def _sorted(each: Object) -> str:
-    """Return the field of `Schema` in which an object is listed; `known` if Gesta or SQLite made it."""
+    """Return the field of `Schema` that lists an object; `known` for an object that Gesta or SQLite made."""
     name = _lower(each.name)
     if each in KNOWN.get(name, ()) or _of_sqlite(each):
         return "known"
@@ -188,12 +189,12 @@ def _tokens(sql: str) -> Iterator[tuple[str, bool]]:
 
 
 def _misnamed(each: Object, head: Object) -> bool:
-    """Return whether type, name or table in a schema row differ from those in its SQL text, which SQLite uses."""
+    """Return whether type, name or table of a schema row differ from those in its SQL text. SQLite uses the text."""
     return (head.type, head.name, _lower(head.table)) != (each.type, each.name, _lower(each.table))
 
 
 def _of_sqlite(each: Object) -> bool:
-    """Return whether SQLite itself made an object: a system table, or the index of a constraint, which has no text."""
+    """Return whether SQLite itself made an object: a system table, or the index of a constraint."""
     if each.type == "index" and not each.sql:
         return each.name.startswith("sqlite_autoindex_")
     return each.type == "table" and SYSTEM.get(each.name) == each.sql

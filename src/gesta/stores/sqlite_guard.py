@@ -1,13 +1,13 @@
 """Protects a record, the file with all runs, when other code in this process opens or removes the file.
 
 POSIX drops all locks of a process on a file when any descriptor of it is closed. So a tool that copies the record drops
-its locks. Another process that then closes the record deletes SQLite's write-ahead log, to which this process commits.
-A second copy of SQLite in this process, such as that of the module sqlite3, truncates the index of the log that the
-first copy uses. See sqlite.org/howtocorrupt.html, sections 2.2 and 2.2.1. So each commit locks the file again and
-checks that the log is the same, and a second copy of SQLite is refused. Windows has other locks.
+SQLite's locks. Then another process that closes the record deletes the write-ahead log to which this process commits.
+A second copy of SQLite in this process, such as that of the module sqlite3, truncates the index of the log. See
+sqlite.org/howtocorrupt.html, sections 2.2 and 2.2.1. So each commit locks the file again and checks that the log is the
+same, and a second copy of SQLite is refused. Windows has other locks.
 
-Each process that writes also shares a lock on the byte LOG of the file, which it loses only when it ends. So a process
-that opens the file notices that another process writes to a log that is no longer beside the file, and raises an error.
+Each process that writes also has a shared lock on the byte LOG of the file until it ends. So a process that opens the
+file notices that another one writes to a log that was removed, and raises an error.
 
 All stores of this process that write one file share a `Hold`: two descriptors, which are closed last. Their locks show
 other processes that this process runs, and decide who writes next.
@@ -62,7 +62,7 @@ class Hold:
         self.logs = 0
         """The number of stores of this process that write to the log."""
         self.log: File | None = None
-        """Device and inode of the log that they write to."""
+        """Device and inode of the log that these stores write to."""
         self.kept = 0
         """The number of running threads that `Store.keep` counts."""
         self.left = (0, 0)
@@ -78,11 +78,7 @@ class Hold:
             raise
 
     def idle(self) -> bool:
-        """Return whether nothing in this process uses the file.
-
-        The result is `True` if no store writes the file, no running thread is counted, and no connection to the file is
-        open.
-        """
+        """Return whether nothing in this process uses the file: no store, no running thread, and no connection."""
         return not self.stores and not self.kept and not opened_here(self.path)
 
     def keep(self) -> Callable[[], None]:
@@ -106,11 +102,11 @@ class Hold:
 
 
 def indexed(path: Path) -> tuple[int, int] | None:
-    """Return how many frames the write-ahead log of a file has, and how many of them were copied into the file.
+    """Return the number of frames in a file's log, and how many of them were copied into the file.
 
-    `None` means that the log has no index.
-
-    No connection in this process may have the index open, because this call would drop its locks.
+    `None` means that the log has no index. No connection in this process may have the index open, because reading it
+    here
+    would drop the connection's locks.
     """
     try:
         with path.with_name(f"{path.name}-shm").open("rb") as file:
@@ -124,12 +120,12 @@ _HOLDS: dict[File, Hold] = {}
 
 
 class Guard:
-    """Watches the file and the log of one store that writes, and holds the file open for that store."""
+    """Watches the file and the log that one store writes, and keeps the file open for that store."""
 
     def __init__(self, path: Path) -> None:
         """Open the file or share its `Hold`, and create the file if it does not exist.
 
-        Raises OSError, and as `refuse_first`.
+        Raises OSError, and RecordError if another copy of SQLite in this process has the file open.
         """
         watch()
         self._path, self._name, self._log = path, str(path), f"{path}-wal"
@@ -144,7 +140,10 @@ class Guard:
             self.hold.stores += 1
 
     def begin(self) -> None:
-        """Begin to watch the log that SQLite has opened, and show other processes that it is used. Raises OSError."""
+        """Begin to watch the log that SQLite has opened, and show other processes that it is used.
+
+        Raises OSError.
+        """
         self._ours = self.hold.log = identified(self._log)
         with OPENING:
             share(self.hold.descriptor, LOG)
@@ -156,10 +155,12 @@ class Guard:
         return free(self.hold.descriptor, LOG)
 
     def beside(self) -> bool:
-        """Return `False` if the log was removed while the file still needs it, because the log holds newer entries.
+        """Return `False` if the log was removed although it has entries that the file lacks.
 
-        Called while this process has the right to write, before SQLite opens the file. If no process uses the index of
-        the log, the index may date from before a loss of power. Then an empty log is accepted, but not a missing one.
+        The caller has the right to write, and SQLite has not opened the file yet. After a loss of power, the log may be
+        empty
+        although its index lists entries. So if no process uses the index, an empty log is accepted, but not a missing
+        log.
         """
         try:
             log = Path(self._log).stat()
@@ -173,7 +174,7 @@ class Guard:
         return log is not None or index is None or index[0] <= index[1]
 
     def stands(self) -> bool:
-        """Lock the file again, and return whether file and log are still those that this store opened. Cost: 10 us."""
+        """Lock the file again, and return whether file and log are the ones that this store opened. Cost: 10 us."""
         try:
             relock(self.hold.descriptor)
             log, file = os.stat(self._log), os.stat(self._name)  # noqa: PTH116 - as `identified`, at each commit
@@ -206,9 +207,9 @@ class Guard:
             return ours
 
     def clear(self) -> None:
-        """Remove the log to which this store wrote, and the log's index, after all entries were saved elsewhere.
+        """Remove the log to which this store wrote, and the log's index. All its entries were saved elsewhere before.
 
-        If another log is at that path, it is not removed.
+        Another log at the same path is not removed.
         """
         with suppress(OSError):
             if identified(self._log) != self._ours:
@@ -217,7 +218,7 @@ class Guard:
             Path(name).unlink(missing_ok=True)
 
     def end(self) -> None:
-        """Stop watching the log, before SQLite closes the file and may remove the log. A second call does nothing."""
+        """Stop watching the log. This must be called before SQLite closes the file. A second call does nothing."""
         with OPENING:
             if self._ours is not None:
                 self._ours = None
@@ -226,10 +227,7 @@ class Guard:
                     unlock(self.hold.descriptor, LOG)
 
     def release(self) -> None:
-        """Stop using the file, after SQLite has closed it.
-
-        The `Hold` is closed once nothing in this process uses the file.
-        """
+        """Stop using the file, after SQLite has closed it. The last user in this process closes the `Hold`."""
         with OPENING:
             self.hold.stores -= 1
             sweep()
@@ -287,14 +285,14 @@ def identified(path: str | Path) -> File:
 
 
 def held(path: Path) -> Hold | None:
-    """Return the `Hold` that the stores of this process share on a file; `None` if no store writes it."""
+    """Return the `Hold` that this process's stores of a file share; `None` if no store writes the file."""
     with suppress(OSError):
         return _HOLDS.get(identified(path))
     return None
 
 
 def sweep() -> None:
-    """Close each `Hold` of a file that this process no longer uses. The caller has locked `OPENING`."""
+    """Close each `Hold` whose file this process no longer uses. The caller has locked `OPENING`."""
     for file, hold in list(_HOLDS.items()):
         if hold.idle():
             del _HOLDS[file]
@@ -314,10 +312,7 @@ def forget() -> None:
 
 
 def opened_here(path: Path) -> bool:
-    """Return whether this process has a file open through apsw.
-
-    While another thread uses a connection, its file cannot be asked for, and the result is `True`.
-    """
+    """Return whether this process has a file open through apsw. While a connection is in use, return `True`."""
     for connection in apsw.connections():
         with suppress(apsw.ConnectionClosedError):
             try:
@@ -355,7 +350,7 @@ def refuse_second(event: str, values: tuple[Any, ...]) -> None:
 
 
 def _in_use(file: File) -> bool:
-    """Return whether a store of this process writes a file. If a thread is just ending, waits a short time for it."""
+    """Return whether a store of this process writes a file. Wait a short time for a thread that is just ending."""
     for wait_s in ENDING_S:
         with OPENING:
             sweep()
@@ -372,8 +367,7 @@ def _in_use(file: File) -> bool:
 def refuse_first(path: Path) -> None:
     """Raise RecordError if another copy of SQLite in this process has a file open. Works on Linux only.
 
-    The caller has locked `OPENING`, so that no connection of apsw is half open: it would already have the file open,
-    but not yet the log's index.
+    The caller has locked `OPENING`, so that no thread is just opening the file through apsw.
     """
     if opened_here(path):
         return  # this process has it open through apsw, and has refused a second copy since

@@ -1,9 +1,9 @@
 """The leases on the runs of a file. A lease is the right of one process to write one run.
 
-The row of a run names the process that has its lease. Other processes ask the kernel whether that process still runs.
-Inside the process, `Presence` lists the leases in use. A released lease leaves that list at once, and the next commit
-of this process changes the row. All statements run in a transaction of the only writer, so nothing else changes a
-lease.
+The table `leases` names for each run the process that has its lease. The kernel shows whether that process still runs;
+see `presence`. Inside the process, `Presence` lists the leases in use. A released lease leaves that list at once, and
+the next commit of this process changes the table. All statements run in a transaction of the only writer, so nothing
+else changes a lease.
 
 The epoch of a lease is a number that grows each time that the lease is taken. A mirror is a copy of a run that
 continues in another record.
@@ -44,7 +44,7 @@ class Leases:
         self._shown = False
 
     def leave(self, lease: Lease) -> bool:
-        """Note that a lease is no longer used here. Return whether a commit has to free it for other processes."""
+        """Note that this process no longer uses a lease. Return whether a commit has to free it for other processes."""
         if lease.owner != self.presence.process:
             return False
         if self._mine.get(lease.run) == lease.epoch:
@@ -59,9 +59,9 @@ class Leases:
         self._mine = {}
 
     def give_back(self) -> dict[str, int]:
-        """Free the leases that this process has released, for other processes. Each transaction calls this.
+        """Free for other processes the leases that this process has released. Each transaction calls this.
 
-        Returns the epochs of these leases by run. After the commit, the caller passes them to `committed`.
+        Returns the epoch of each lease by run. After the commit, the caller passes them to `committed`.
         """
         given = dict(self.presence.back)
         for run, epoch in given.items():
@@ -69,10 +69,10 @@ class Leases:
         return given
 
     def committed(self, given: dict[str, int]) -> None:
-        """Note the effect of a commit: the leases that it took are in use now, those that it freed belong to nobody.
+        """Note that a transaction was committed, with the leases that it took and the leases that it freed.
 
         Args:
-            given: what `give_back` returned.
+            given: the result of `give_back` in that transaction.
         """
         if given:
             self.presence.returned(given)
@@ -91,7 +91,7 @@ class Leases:
 
         Raises:
             RunHeld: the lease is in use in this process, or in a process that is not known to have ended.
-            RunMirrored: the run is a mirror, and the request is not for a mirror.
+            RunMirrored: the run is a mirror, and `wish.mirror` is `False`.
             BrokenRecord: a column of the run's last entry or of its lease holds another type.
         """
         run, process = wish.run, self.presence.process
@@ -133,15 +133,11 @@ class Leases:
         return self.presence.gone(process)
 
     def _told(self, process: str) -> str:
-        """Return words that describe a process for people, such as `process 17 on HOST`."""
         number, host = self._first("SELECT process, host FROM main.owners WHERE owner = ?", process) or (0, "")
         return f"process {number} on {host}" if number else f"process {process!r}"
 
     def _show(self, now: str) -> None:
-        """Write the row that describes this process for people.
-
-        The first call also deletes the rows of ended processes.
-        """
+        """Write the row that describes this process for people. The first call also deletes the rows of ended ones."""
         if not self._shown:
             known: Sequence[Any] = self._cursor.execute(
                 "SELECT owner FROM main.owners WHERE gone_by IS NULL"

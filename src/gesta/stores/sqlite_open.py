@@ -1,9 +1,9 @@
-"""Opens a record's file. Its first bytes are checked before SQLite opens it. SQLite's errors become errors of Gesta.
+"""Opens a record's file, after a check of its first bytes, and turns SQLite's errors into errors of Gesta.
 
 A record is the stored history of all runs (conversations of agents). A file that is no record is never changed. A
 record is made in one transaction, so that no crash leaves half of one. The header (the file's first 100 bytes) is read
-through SQLite's own file layer: POSIX drops all locks of a process on a file, SQLite's included, when any descriptor of
-it is closed.
+through SQLite's own file layer: if Python opened and closed the file, POSIX would drop all locks of this process on it,
+SQLite's included.
 """
 
 import os
@@ -127,8 +127,8 @@ def connect_reading(path: Path, *, still: bool) -> apsw.Connection:
     """Open a file for reading only. Raises apsw.Error, BrokenRecord.
 
     Args:
-        still: whether no process writes the file, so that it is read without locks or files beside it. The
-            caller then uses `steady`, which notices a write.
+        still: whether no process writes the file. Then it is read without locks, and no files are made beside it. The
+            caller has to use `steady`, which notices a write.
     """
     flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
     with OPENING:
@@ -139,7 +139,7 @@ def connect_reading(path: Path, *, still: bool) -> apsw.Connection:
 
 
 def enter(connection: apsw.Connection, path: Path) -> None:
-    """Set a new connection to run no code of its file, and check the file's schema. A refused connection is closed.
+    """Prepare a new connection: forbid code in the file to run, and check the schema. A refused connection is closed.
 
     Raises:
         apsw.Error: the file cannot be read. BrokenRecord: the file holds code that is refused.
@@ -164,7 +164,7 @@ def disconnect(connection: apsw.Connection) -> None:
 
 
 def make(connection: apsw.Connection, info: Info) -> None:
-    """Create the tables in one transaction, unless another process has just created them. Raises apsw.Error."""
+    """Create the tables in one transaction. If another process has made them, do nothing. Raises apsw.Error."""
     connection.execute("BEGIN EXCLUSIVE")
     if not connection.execute("SELECT 1 FROM sqlite_schema").fetchall():
         connection.execute(TABLES)
@@ -174,10 +174,10 @@ def make(connection: apsw.Connection, info: Info) -> None:
 
 
 def migrate(connection: apsw.Connection, path: Path) -> None:
-    """Change a record of an older format to this format, in one transaction. No other process may have it open.
+    """Change a record of an older format to this format, in one transaction.
 
-    After that, an older release refuses to write the record, because it could not see which process has the lease of a
-    run (the right to write the run).
+    After that, an older release refuses to write the record. It could not see which process has the lease of a run (the
+    right to write the run).
 
     Raises:
         RecordBusy: another process has it open. apsw.Error: the file cannot be written.
@@ -206,8 +206,8 @@ def migrate(connection: apsw.Connection, path: Path) -> None:
 def turn_on_log(connection: apsw.Connection, path: Path) -> None:
     """Turn SQLite's write-ahead log on, also in a copy that another tool made. Raises apsw.Error.
 
-    In a new record this comes last: until then a crash leaves an empty file, or a whole record. If another
-    process is turning the log on too, SQLite fails at once, so this function waits and tries again.
+    In a new record this comes last: until then a crash leaves an empty file, or a whole record. If another process is
+    turning the log on at the same time, SQLite fails at once. So this function waits and tries again.
     """
     until = time.monotonic() + BUSY_MS / 1000
     while True:
@@ -243,7 +243,7 @@ def identity(connection: apsw.Connection, path: Path) -> Info:
 
 
 def located(address: str | os.PathLike[str], *, readonly: bool) -> Path:
-    """Return the absolute path of a file with all links resolved, so that every user of the file gets the same path.
+    """Return the absolute path of a file. All links are resolved, so that every user of the file gets the same path.
 
     Raises:
         BadAddress: no file can have that name, or the name is no UTF-8.

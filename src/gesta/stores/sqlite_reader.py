@@ -1,9 +1,9 @@
 """The connections of a store that read: one for its own queries, and one for each user's query.
 
-A record is the stored history of all runs (conversations of agents). The methods are synchronous and use a lock, so any
-thread may call them. Readers never wait for a writer. A record that no process writes is read without locks, so that no
-file is made beside it. This also works in a folder that cannot be written. If a process begins to write the record, the
-reader notices that, and uses SQLite's locks from then on.
+A record is the stored history of all runs (conversations of agents). Any thread may call the methods. Readers never
+wait for a writer. A record that no process writes is read without locks. So no file is made beside it, and the folder
+need not be writable. If a process begins to write the record, the reader notices that, and uses SQLite's locks from
+then on.
 
 A row is an encoded entry (one event) of a run. `seq` numbers the rows of one run, `pos` all rows of the record. A
 letter is a message in the inbox of a run.
@@ -40,7 +40,8 @@ class Reader:
         """Open the connection. Raises apsw.Error.
 
         Args:
-            still: whether the file is read without locks while no process writes it. `False` if the same store also
+            still: whether to read the file without locks while no process writes it. It must be `False` if the same
+                store also
                 writes the file.
         """
         self._path = path
@@ -115,7 +116,7 @@ class Reader:
         return [str(line) for line in lines if line != "ok"][:20]
 
     def foreign(self) -> Foreign:
-        """Return the tables, views and other objects in the file that Gesta did not make; see `Store.foreign`."""
+        """Return the objects in the file that Gesta did not make, such as tables and views; see `Store.foreign`."""
         found = self.schema()
         listed = self._all("SELECT 1 FROM main.sqlite_master WHERE name = 'gesta_tables'", ())
         names = {name for (name,) in self._all("SELECT name FROM main.gesta_tables", ())} if listed else set()
@@ -149,7 +150,10 @@ class Reader:
     def ask(
         self, connection: apsw.Connection, query: str, parameters: Sequence[Any], bounds: QueryBounds = UNBOUND
     ) -> Table:
-        """Run a user's query on a connection that `connect` returned, close the connection, and return the rows.
+        """Run a user's query, return its rows, and close the connection.
+
+        Args:
+            connection: a result of `connect`.
 
         Raises:
             RecordError: the query would write, goes beyond a bound, was refused by SQLite, or was interrupted.
@@ -194,7 +198,7 @@ class Reader:
                 raise told(error, str(self._path), writing=False) from error
 
     def _all_escaped(self, query: str, values: tuple[Any, ...], odd: UnicodeDecodeError) -> list[Any]:
-        """Return the rows of a query that finds texts which are no UTF-8. Each wrong byte becomes a lone surrogate.
+        """Return the rows of a query that finds texts which are no valid UTF-8. Wrong bytes become lone surrogates.
 
         Args:
             odd: the error that the query raised at first.
@@ -232,7 +236,7 @@ def _run(*row: Any) -> RunRow:
 def _shared(path: Path) -> tuple[str, ...]:
     """Return a text for each file of a record that other users may read or write: its name and its mode.
 
-    Such a file may be the record itself, its log, or a file into which entries of the record were saved.
+    The files are the record itself, its log, and the files into which entries of the record were saved.
     """
     files = [path, *sorted(path.parent.glob(f"{escape(path.stem)}{SAVED}*{escape(path.suffix)}"))]
     modes = {}

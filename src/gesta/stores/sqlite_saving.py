@@ -1,13 +1,13 @@
-"""Saves committed entries when the file or its log was removed while this process wrote it.
+"""Saves committed entries if the file or its log was removed while this process wrote the record.
 
-A record is the stored history of all runs (conversations of agents). The kernel keeps a deleted file as long as a
-process has it open. So only this process can still read the entries that it committed, until it ends. If only the log
-was deleted, its entries are moved into the file. If the file itself was replaced, or was written since, all entries are
-saved into a new file beside it.
+A record is the stored history of all runs (conversations of agents). SQLite keeps the newest commits in a log beside
+the file, named `NAME-wal`. The kernel keeps a deleted file until the last process closes it. So only this process can
+still read what it committed. If only the log was deleted, its entries are moved into the file. If the file itself was
+replaced, or was written since, all entries are saved into a new file beside it.
 
-Until the entries are saved, no other process may continue the record. The file lacks the last attempts to call a tool,
-so the tool would be called a second time. Opening a record for writing checks that its log is beside it, and that it
-has all entries of a saved file. If not, the error says what a person has to do.
+Until then, no other process may continue the record: the file lacks the last tool calls, which would be made a second
+time. So opening a record for writing checks that its log is there, and that it has all entries of a saved file. If not,
+an error says what a person has to do.
 """
 
 import os
@@ -69,7 +69,7 @@ def save(connection: apsw.Connection, guard: Guard, path: Path) -> tuple[WriteFa
 
 
 def refuse_lost(path: Path, guard: Guard) -> None:
-    """Raise WriteFailed if the log of a file was removed. Called before SQLite opens the file."""
+    """Raise WriteFailed if the log of a file was removed. This must be called before SQLite opens the file."""
     if guard.beside():
         return
     log, name = f"{path}-wal", shlex.quote(str(path))
@@ -88,7 +88,7 @@ def refuse_lost(path: Path, guard: Guard) -> None:
 
 
 def refuse_missing(path: Path) -> None:
-    """Raise WriteFailed if the record at this path was removed while a process was writing it."""
+    """Raise WriteFailed if the file at this path was removed while a process was writing it."""
     saved = next((each for each in saved_beside(path) if read_saved(each) is not None), None)
     if saved is not None:
         found = f"it was taken away while it was written, and saved into {str(saved)!r}"
@@ -140,7 +140,7 @@ def saved_in_place(connection: apsw.Connection, guard: Guard) -> bool:
 
 
 def saved_beside(path: Path) -> Iterator[Path]:
-    """Yield the files beside a record into which its entries were saved. Cost: 20 us."""
+    """Yield the files beside a record into which entries of the record were saved. Cost: 20 us."""
     return (Path(each) for each in islice(_names(path), SAVES) if os.path.exists(each))  # noqa: PTH110 - see `_names`
 
 
@@ -164,8 +164,7 @@ def spare(path: Path) -> Path:
 def _names(path: Path) -> Iterator[str]:
     """Yield the possible names of saved files of a record.
 
-    The names are texts, because files of these names are looked for at each opening, and making a `Path` takes as long
-    as looking.
+    The names are texts, because making a `Path` would take as long as looking for the file.
     """
     start, end = str(path.with_name(path.stem + SAVED)), path.suffix
     return (f"{start}{number or ''}{end}" for number in count())

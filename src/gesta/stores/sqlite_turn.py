@@ -1,14 +1,12 @@
 """The order in which processes write one file: each waits behind the processes that already wait.
 
-SQLite has no queue: when its lock is free, any process that tries gets it. So a process that writes first locks the
-byte TURN of the file, and then takes SQLite's own lock. A process that has to wait for TURN first locks the byte NEXT,
-and keeps it until it has TURN. A process that has just written finds NEXT locked, and waits behind the process that
-locked it.
+SQLite has no queue: when its lock is free, any process that tries gets it. So Gesta uses two more locks, on the bytes
+TURN and NEXT beyond the end of the file. A process that writes first locks TURN, and then takes SQLite's own lock. A
+process that has to wait first locks NEXT, and keeps it until it has TURN. So a process that wants to write again finds
+NEXT locked, and waits behind the process that locked it.
 
-So a process that has TURN finds SQLite's own lock free, unless a program holds it that does not lock these bytes. Both
-bytes are beyond the end of any file, and the kernel unlocks them when the process ends.
-
-Within a process all stores of one file share one open file, so there a Python lock keeps the order.
+Only a program that does not lock these bytes can still have SQLite's lock. The kernel unlocks the bytes when the
+process ends. Within a process all stores of one file share one open file, so there a Python lock keeps the order.
 """
 
 import random
@@ -22,7 +20,7 @@ from gesta.stores.presence import START, free, taken, unlock
 
 TURN, NEXT = START - 1, START - 2
 FIRST_S, BEHIND_S = 0.0003, 0.003
-"""Mean seconds between two tries of the process that waits for TURN, and of the processes that wait for NEXT."""
+"""Mean seconds between two tries: `FIRST_S` for the process that waits for TURN, `BEHIND_S` for those behind it."""
 
 
 class Turn:
@@ -97,7 +95,7 @@ class Turn:
 
 
 def left(until: float) -> float:
-    """Return the number of seconds until a time by `time.monotonic`, at most the longest timeout of a Python lock."""
+    """Return the seconds until a time by `time.monotonic`, at most as many as a Python lock can wait."""
     return min(max(0.0, until - time.monotonic()), threading.TIMEOUT_MAX)
 
 

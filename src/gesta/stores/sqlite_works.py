@@ -1,8 +1,8 @@
 """The operations on the tables of a record in SQLite, each inside the writer's transaction.
 
-Each operation checks the database before it writes, so a refused operation fails alone. The head (last seq) of each run
-after the last commit of this store is remembered. The remembered head is used as
-long as SQLite's data version shows that no other connection has written since.
+Each operation checks the database before it writes. So a refused operation fails alone, and the others are committed.
+The store remembers the head (last seq) of each run that it wrote, which saves a query. It forgets the heads when
+SQLite's data version shows that another connection has written.
 
 A record is the store of all runs. A batch holds rows (encoded entries) of one run. `seq` numbers the rows of a run,
 `pos` all rows of the record. A lease is the right of one process to write a run, and its epoch grows each time that the
@@ -47,7 +47,7 @@ class Works:
         self._many = connection.cursor()
 
     def begin(self) -> dict[str, int]:
-        """Free the leases that this process released, for other processes. Return their epochs by run."""
+        """Free for other processes the leases that this process released. Return the epoch of each lease by run."""
         given = self.leases.give_back()
         for run in given:
             self._heads.pop(run, None)
@@ -62,8 +62,9 @@ class Works:
     def carry_out(self, work: Work) -> Any:
         """Carry out an operation, and return its result, or a GestaError if the operation was refused.
 
-        A refused operation has written nothing. A `TransactionalEffect` may have written before it fails, so the errors
-        of such an effect are raised and not returned.
+        A refused operation has written nothing. But a `TransactionalEffect` may have written before it fails, so its
+        errors are
+        raised and not returned.
         """
         if isinstance(work, TransactionalEffect):
             return self._transact(work)
@@ -117,8 +118,9 @@ class Works:
     def _transact(self, effect: TransactionalEffect) -> int:
         """Call the `work` of an effect, and append the entries that `work` returns.
 
-        The tool's changes are undone if `work` returns that they must not be kept. If a statement of the tool has
-        ended the whole transaction, a new transaction writes the entries.
+        If `work` returns `False` as its second value, the tool's changes are undone. If a statement of the tool has
+        ended the
+        whole transaction, a new transaction writes the entries.
         """
         sql, before = Sql(self._connection), self._tables()
         self._one.execute("SAVEPOINT effect")
@@ -156,7 +158,7 @@ class Works:
         self._many.executemany(UNLIST_TOOL, [(name,) for name in sorted(before - now)])
 
     def _allow_prune(self, gone: Prune) -> None:
-        """Raise LeaseLost if a run to remove has a new entry or letter, or if its lease is no longer held."""
+        """Raise LeaseLost if a run to be removed got a new entry or letter, or if its lease is no longer held."""
         self._allow_batch(Batch(gone.lease, gone.lease.head, ()))
         waiting = {one for (one,) in self._one.execute("SELECT id FROM main.inbox WHERE run = ?", (gone.lease.run,))}
         if waiting != set(gone.letters):

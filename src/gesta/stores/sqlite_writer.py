@@ -1,9 +1,9 @@
 """The one writing connection of a store. Operations that come together are carried out in one transaction.
 
 A record is the stored history of all runs (conversations of agents). An operation is a batch of entries, a message, or
-a request for a lease (the right to write a run). The writer is synchronous and uses a lock: any thread may call it, and
-waits for the thread that is writing. Then it waits for the turn, the right to write next among all processes. See
-`sqlite_works` for the operations, `sqlite_leases` for the leases, and `sqlite_turn` for the turn.
+a request for a lease (the right to write a run). Any thread may call the writer, and waits for the thread that is
+writing. Then the writer waits for the turn, which is the right to write next among all processes. See `sqlite_works`
+for the operations, `sqlite_leases` for the leases, and `sqlite_turn` for the turn.
 
 Inside this process, a released lease is free at once. For other processes it is free after the next commit here. If
 that commit fails, a thread tries again until a commit succeeds.
@@ -145,11 +145,11 @@ class Writer:
             self._one.execute("ROLLBACK")
 
     def leave(self, lease: Lease) -> bool:
-        """Note that a lease is no longer used here. Return whether a commit has to free it for other processes."""
+        """Note that this process no longer uses a lease. Return whether a commit has to free it for other processes."""
         return not self._closed and self._leases.leave(lease)
 
     def keep(self) -> Callable[[], None]:
-        """Show other processes that this one still runs, until the returned function is called; see `Store.keep`."""
+        """Keep the lock which shows that this process runs, until the returned function is called; see `Store.keep`."""
         return self._guard.hold.keep()
 
     def descriptor(self) -> int | None:
@@ -157,7 +157,10 @@ class Writer:
         return None if self._closed or os.getpid() != self._process else self._leases.presence.descriptor
 
     def give_back(self, lease: Lease) -> None:
-        """Try again, in a thread, to commit the release of a lease. If such a thread runs already, do nothing."""
+        """Start a thread that commits the release of a lease, and tries again until it succeeds.
+
+        If such a thread runs already, do nothing.
+        """
         with self._giving:
             if self._leases.presence.back.get(lease.run) == lease.epoch and self._returning is None:
                 self._returning = threading.Thread(target=self._give_back, name="gesta leases", daemon=True)
@@ -243,7 +246,7 @@ class Writer:
 
     @contextmanager
     def _waited(self, until: float) -> Iterator[None]:
-        """Wait until no other thread of this store and no other process writes. None of them writes inside the block.
+        """Wait until no other thread or process writes, and keep them from writing inside the block.
 
         Raises RecordBusy, WriteFailed.
         """
@@ -273,7 +276,6 @@ class Writer:
             raise WriteFailed(str(self._path), "it was opened before this process was forked; open it again here")
 
     def _full_for(self, works: Sequence[Work], synced: bool) -> bool:  # noqa: FBT001
-        """Return whether a commit of these operations waits for the disk."""
         if synced and self.synced:
             return True
         for work in works:  # noqa: SIM110 - at each commit: a generator takes longer
@@ -312,10 +314,7 @@ class Writer:
         return outcomes
 
     def _begin(self, *, synced: bool) -> None:
-        """Begin a transaction as the only writer.
-
-        If another connection has written, the remembered heads (last seq of each run) are forgotten.
-        """
+        """Begin a transaction as the only writer. If another connection has written, forget the remembered heads."""
         if self._lost is not None or not self._guard.stands():
             raise self._gone()  # a commit would reach neither the file nor any other process
         try:
@@ -342,9 +341,9 @@ class Writer:
         return failure
 
     def _put_away(self, patience_s: float) -> WriteFailed | None:
-        """Commit the release of the leases, and move the log into the file. Raises apsw.Error.
+        """Commit the release of the leases, and move the log into the file.
 
-        Returns an error if the file was removed or replaced and no error was raised for that yet, else `None`.
+        Returns an error if the file was removed or replaced, and no error has said so yet. Raises apsw.Error.
         """
         if self._lost is not None or not self._guard.stands():
             self._connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)  # keep the entries of another process

@@ -112,8 +112,7 @@ CREATE TABLE leases(
     mirror_of TEXT
 ) STRICT;
 """
-"""The SQL of the tables. The lease of a run, the right to write it, is held while its owner is a running process that
-has the lease in use."""
+"""The SQL of the tables. `leases` names for each run the process that has the right to write it."""
 
 MIGRATIONS = (
     "ALTER TABLE record ADD COLUMN mark INTEGER",
@@ -121,8 +120,7 @@ MIGRATIONS = (
     "ALTER TABLE owners ADD COLUMN gone_by TEXT",
     "ALTER TABLE leases ADD COLUMN mirror_of TEXT",
 )
-"""Statements that change the tables of format 1 to format 2. Then the format number is set, after which 0.1.0 cannot
-write the record."""
+"""Statements that change the tables of format 1 to format 2. Gesta 0.1.0 cannot write a record of format 2."""
 
 
 def _first(text: str) -> str:
@@ -223,9 +221,8 @@ def gather(found: Iterable[Any], rows: list[Any], bounds: QueryBounds, query: st
     """Add the rows of a result to a list. Raises RecordError if the rows exceed a bound.
 
     Args:
-        found: the rows of the result.
-        rows: the list to add to. Between two rows, `found` may empty this list; the bound applies to the rows that the
-            list has at one time.
+        found: the rows of the result. It may empty the list between two rows, when the next statement begins.
+        rows: the list to add to. The bounds apply to the rows that are in it at one time.
         query: the text of the query, for the error.
     """
     size = 0
@@ -268,9 +265,9 @@ def put_views(connection: apsw.Connection) -> None:
 def escaped(
     connection: apsw.Connection, query: str, parameters: Sequence[Any], found: UnicodeDecodeError
 ) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows of one SELECT that finds texts which are no UTF-8. Each wrong byte becomes a lone surrogate.
+    """Yield the rows of a SELECT that finds texts which are not valid UTF-8. Each wrong byte becomes a lone surrogate.
 
-    SQLite accepts any bytes as text, and a reader that decodes such texts would lose the whole result.
+    SQLite accepts any bytes as text. A reader that decodes such texts would lose the whole result.
 
     Args:
         found: the error that the query raised at first.
@@ -304,7 +301,7 @@ COMMENT = re.compile(r"--[^\n]*|/\*.*?(\*/|$)", re.DOTALL)
 def ask(
     connection: apsw.Connection, query: str, parameters: Sequence[Any] = (), bounds: QueryBounds = UNBOUND
 ) -> Table:
-    """Return the rows and columns that a query finds. Of several statements, the last one makes the result.
+    """Run a read-only query, and return its columns and rows. If it has several statements, return the last result.
 
     Raises:
         RecordError: the query would change something, goes beyond a bound, or is refused by SQLite.

@@ -16,8 +16,8 @@ _MERGED = """CASE WHEN {own} IS NULL THEN {over} WHEN {over} IS NULL THEN {own} 
         FROM (SELECT key, type, value FROM json_each({over})
             WHERE NOT EXISTS (SELECT 1 FROM json_each({own}) AS mine WHERE mine.key = json_each.key)
             UNION ALL SELECT key, type, value FROM json_each({own}))) END"""
-"""SQL for the annotations of an entry (`own`) merged over those of its span (`over`). If both have a member, the
-entry's own value is kept."""
+"""SQL for the annotations of an entry (`own`) together with those of its span (`over`). If both have a value for a key,
+the entry's own value is kept."""
 
 _NOTES = _MERGED.format(own="{e}.annotations", over="{s}.annotations")
 _WHOLE = f"""json_object('identifier', {{e}}.run || '.' || {{e}}.seq,

@@ -1,9 +1,8 @@
 """Finds words in a record (the store of all runs) by a full-text index, which is updated only by a search.
 
-A search first adds all new entries to the index. No digest covers the index. The index holds no text, only the places
-of each word. A large record in a file keeps its index in the file. For a small record, a record that cannot be written,
-or another store, the index is made in memory for each search. Pruning deletes the index from the file, and the next
-search makes it again.
+A search first adds all new entries to the index. The index holds no text, only the places of each word. A large record
+in a file keeps its index in the file. For all other records, each search makes the index again in memory. Pruning
+(removing runs) deletes the index from the file, and the next search makes it again.
 
 `seq` numbers the entries of one run (a conversation of an agent), `pos` all entries of the record.
 """
@@ -60,8 +59,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
     """What to search for: the words, the conditions for entries, and the number of results."""
 
     words: str
-    """Words that an entry must all have. Also accepted: `"words in quotes"` for this order, `begin*`, `one OR
-    other`."""
+    """An entry must contain all these words. Also accepted: `"words in this order"`, `begin*`, `one OR other`."""
     run: str | None = None
     session: str | None = None
     agent: str | None = None
@@ -69,7 +67,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
     since: str | None = None
     """The earliest time of an entry, in UTC, in the form of a row's `at`."""
     until: str | None = None
-    """The time, in the same form, before which an entry must be."""
+    """Only entries before this time are found. It has the form of a row's `at`."""
     best: bool = False
     """Whether the best matches come first; with `False` the newest entries come first."""
     limit: int = 20
@@ -89,7 +87,7 @@ class Hit(Struct, frozen=True, kw_only=True):
 
 
 async def find(store: Store, wanted: Wanted, *, keep_from: int | None = SMALL) -> list[Hit]:
-    """Return the entries of a record that contain some words.
+    """Return the entries of a record that contain all words of a search.
 
     Args:
         keep_from: a record in a file with more entries than this keeps its index in the file; `None` to keep no index.
@@ -97,8 +95,9 @@ async def find(store: Store, wanted: Wanted, *, keep_from: int | None = SMALL) -
     Raises:
         GestaError: there is no word to look for.
 
-    Cost: some milliseconds, and 20 us for each entry that is not in the index yet. Without a kept index, no entry is in
-    the index when a search begins.
+    Cost: some milliseconds, and 20 us for each entry that is not in the index yet. An index in memory has no entry when
+    a
+    search begins.
     """
     asked = compiled(wanted.words)
     runs = {row.run: row for row in await store.runs(wanted.session, wanted.agent)}
@@ -158,7 +157,6 @@ class WordIndex:
         return self._open
 
     async def _more(self, connection: apsw.Connection, until: float | None) -> None:
-        """Add new entries of the store to an index of this process, until the time `until` by `time.monotonic`."""
         last = await self._store.last()
         while self._pos < last and (until is None or time.monotonic() < until):
             self._pos = await _added(self._store, connection, self._pos) or last
@@ -186,7 +184,7 @@ class WordIndex:
             raise GestaError(f"Cannot look for {words!r}: {error}.") from error
 
     async def snippet(self, run: str, seq: int, words: str) -> tuple[str, str]:
-        """Return the kind of an entry, and the words around the first match; empty texts if there is no entry."""
+        """Return the kind of an entry, and the words around the first match; empty texts if there is no such entry."""
         rows = await self._store.read(run, seq - 1, seq)
         entry = await entry_of(self._store, rows[0]) if rows else None
         return (str(entry.kind), shown(text_of(entry.content), compiled(words))) if entry is not None else ("", "")
@@ -242,7 +240,7 @@ def told(value: Any) -> str:
 
 
 def shown(text: str, asked: str) -> str:
-    """Return a snippet of a text: the words around the first match, with the matches marked.
+    """Return the words of a text around the first match, with a mark before and after each match.
 
     Args:
         asked: an FTS5 query, as `compiled` returns it.
@@ -290,7 +288,8 @@ def _places(
 def _kept(path: Path, keep_from: int, until: float | None) -> tuple[apsw.Connection, float] | None:
     """Add entries to the index that a record keeps in its file.
 
-    Returns a connection, and which part of the entries the index has, from 0 to 1; `None` if the record is too small
+    Returns a connection, and the share of the entries that are in the index, from 0 to 1; `None` if the record is too
+    small
     to keep an index.
 
     Raises:
@@ -317,7 +316,7 @@ def _kept(path: Path, keep_from: int, until: float | None) -> tuple[apsw.Connect
 def _filled(connection: apsw.Connection) -> int:
     """Add the next entries to the index in a file, in one commit.
 
-    Returns by how much the pos of the last indexed entry grew; 0 if the index is up to date.
+    Returns the number of positions that the index advanced; 0 if the index is up to date.
     """
     with suppress(apsw.SQLError):  # raised if there is no index yet
         query = """SELECT known.pos, (SELECT coalesce(max(pos), 0) FROM entries)

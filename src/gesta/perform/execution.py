@@ -267,7 +267,7 @@ class LiveRun:
             self.broadcast.tell(event, self.log.journal.durable_head)
 
     def take_back(self, message: int) -> None:
-        """Tell listeners that the words streamed for a request are not the answer.
+        """Report to listeners that the words streamed for a request are not the answer.
 
         If no words were streamed, do nothing.
         """

@@ -71,10 +71,9 @@ def mark_of(attempt: str, keep: Callable[[], Callable[[], None]]) -> Mark:
 
 
 def unmarked(start: Callable[..., object], *args: Any) -> None:
-    """Call `start` to start something that outlives an attempt, such as a connection that later attempts use too.
+    """Call `start` without the mark of the present attempt. Things that it starts then do not prolong the attempt.
 
-    `start` runs with the present context variables, but without a reference to the attempt's mark. So what it starts
-    does not keep the attempt running.
+    An example is a connection that later attempts use too. The other context variables are kept.
     """
 
     def begin() -> None:

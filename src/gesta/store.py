@@ -1,12 +1,12 @@
 """A store keeps rows (encoded entries) and blobs (large values), and grants the leases that allow writing to a run.
 
 A *record* is everything in one store. A *run* is one conversation or task of an agent. Its entries are the stored facts
-about it, numbered from 1 by `seq`. The number `pos` counts the entries of all runs, in commit order. A *letter* is a
-message or an answer that waits in the inbox of a run until it becomes an entry. A *lease* is the right of one process
-to write a run.
+about it, numbered from 1 by `seq`. The number `pos` counts the entries of all runs, in commit order. A *digest* is a
+hash of an entry and of all entries before it. A *letter* is a message or an answer that waits in the inbox of a run. A
+*lease* is the right of one process to write a run.
 
 A store does not read contents: rows come encoded, and are returned unchanged. Everything else in a store (indexes,
-inboxes of runs, leases) is derived or temporary, and no digest covers it. Every implementation must pass the tests of
+inboxes, leases) is derived or temporary, and no digest covers it. Every implementation must pass the tests of
 `gesta.testing.StoreContract`.
 """
 
@@ -88,7 +88,7 @@ class Prune(Struct, frozen=True):
 
 
 class Batch(Struct, frozen=True):
-    """The entries and changes that one commit writes, all together or not at all."""
+    """The entries and changes that one commit writes into a run, all together or not at all."""
 
     lease: Lease
     head: int
@@ -280,7 +280,7 @@ class Store(Protocol):
         """
 
     async def holds(self, lease: Lease) -> bool:
-        """Return whether a lease is still held.
+        """Return whether this process still holds a lease.
 
         A process that was suspended may have lost its lease without noticing.
         """

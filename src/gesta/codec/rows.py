@@ -75,7 +75,7 @@ _MARKS: Mapping[str, Callable[[Any], Any]] = {
 
 
 def to_row(entry: Entry, prev: bytes, salt: bytes, keep: Keep) -> tuple[Entry, Row]:
-    """Return the row of an entry, preceded by the entry as it will be read back.
+    """Return two values: the entry as it will be read back, and its row.
 
     Args:
         prev: digest of the previous entry.
@@ -278,7 +278,10 @@ _PLAIN: tuple[tuple[Any, str, Callable[[Any], Any]], ...] = (
 def _plain(value: Any, *, deep: bool) -> tuple[str, Any]:
     """Return the mark for a value that JSON cannot hold, and the value in JSON types.
 
-    No other function calls methods of the value. `deep` says that the value is nested too deeply for JSON.
+    Methods of the value are called only here, because they may raise.
+
+    Args:
+        deep: whether the value is nested too deeply for JSON.
     """
     with suppress(Exception):
         if deep:

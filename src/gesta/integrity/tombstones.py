@@ -134,7 +134,10 @@ def _without(gap: tuple[int, int], start: int, end: int) -> Places:
 
 
 async def _values(store: Store, key: str, shape: type[T]) -> list[tuple[Row, T]]:
-    """Return the rows and values with a key from the special runs about the record, if they are of a type."""
+    """Return the rows and decoded values with a key, from the special runs about the record.
+
+    Values that are not of the type `shape` are skipped.
+    """
     found = list[tuple[Row, T]]()
     for run in await store.runs(SESSION, NAME):
         for row in await store.read(run.run):

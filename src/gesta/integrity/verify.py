@@ -207,7 +207,7 @@ async def check_run(
 
 
 async def _blob(store: Store, row: Row, named: set[str]) -> tuple[str, How] | None:
-    """Return the flaw in the blobs of an entry; `None` if there is none. Add the names of intact blobs to `named`."""
+    """Return what is wrong with the blobs of an entry; `None` if they are intact. Add the intact ones to `named`."""
     for name in set(blob_names(row)) - named:
         if not await _holds(store, row.run, name):
             return f"blob {name} of entry {row.seq} ({row.kind}) is missing or was changed", "blob"
@@ -216,7 +216,7 @@ async def _blob(store: Store, row: Row, named: set[str]) -> tuple[str, How] | No
 
 
 def _flaw(row: Row, seq: int, before: bytes, pos: int) -> tuple[str, How] | None:
-    """Return the flaw of a row; `None` if it has none.
+    """Return what is wrong with a row, as a text and a kind; `None` if it is intact.
 
     Args:
         seq: the seq that the row should have.
@@ -281,7 +281,7 @@ async def _lost(store: Store, head: Head) -> Flaw | None:
 
 
 async def _explained(store: Store, head: Head, since: list[PruningNote]) -> bool:
-    """Return whether a tombstone shows that the run of a head was pruned with the head's entry.
+    """Return whether a tombstone explains why the entry of a saved head is missing: its run was pruned.
 
     If a run with the same id exists now, its entries must be later than the tombstone.
     """
@@ -300,10 +300,7 @@ async def _explained(store: Store, head: Head, since: list[PruningNote]) -> bool
 
 
 async def _backwards(store: Store) -> list[Back]:
-    """Return the entries that are dated before the previous entry of their run.
-
-    Cost: reads the times of all entries.
-    """
+    """Return the entries that are dated before the previous entry of their run. Cost: reads all times."""
     found = (await store.sql(TIMES)).rows
     return [Back(str(run), seq, str(at), str(last)) for run, seq, at, last in found if isinstance(seq, int)]
 

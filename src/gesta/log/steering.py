@@ -45,13 +45,10 @@ def own_fields(content: Content) -> list[str]:
 
 
 def refuse_own(content: Content, door: str) -> None:
-    """Raise AgentError if a program may not write this content.
+    """Raise AgentError if only the run itself may write this kind of content, or one of the fields that are set.
 
     Args:
         door: name of the called method, for the error.
-
-    Raises:
-        AgentError: only the run itself may write this kind, or one of the fields that are set.
     """
     name = type(content).__name__
     if content.kind in OWN:

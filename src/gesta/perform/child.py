@@ -237,8 +237,7 @@ class ChildTask(Struct, frozen=True):
 async def hand_over(live: LiveRun, agent: Agent, task: ChildTask) -> Outcome:
     """Run another agent for a task, in a child run, and return its outcome.
 
-    An `edge` entry that names the child run is written before. The tokens and dollars that it spent are recorded
-    afterwards.
+    An `edge` entry that names the child run is written before. The amounts that the child run spent are recorded after.
 
     Raises:
         ChildWaits: the child run cannot continue now, or waits for somebody.

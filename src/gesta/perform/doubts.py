@@ -77,7 +77,7 @@ def _resolve(tool: Tool | None, call: OpenCall, live: LiveRun) -> None:
 
 
 async def _look(call: OpenCall, live: LiveRun) -> bool:
-    """Return whether the last attempt has certainly ended, and write that, unless it is on record already."""
+    """Return whether the call's last attempt has certainly ended, and write an entry about it if that is new."""
     last, journal = call.last, live.log.journal
     assert last is not None
     if last.process == journal.lease.owner:

@@ -208,7 +208,7 @@ class LiveRun:
         return TraceContext(trace, span_id(self.log.run, seq), above is None or above.sampled)
 
     def absorb(self) -> list[Entry]:
-        """Fold the entries written since the last call into the state and the prompt, and return them."""
+        """Add the entries written since the last call to the state and the prompt, and return them."""
         journal = self.log.journal
         if not journal.fresh:
             return []

@@ -72,7 +72,7 @@ class Coming(Struct):
 
 
 async def ask(agent: Agent, live: LiveRun, *, smaller: bool = False) -> None:
-    """Send one request to the model. Write the request before it, and then the reply or a `fault` entry.
+    """Send one request to the model. The request is recorded before, and the reply or a `fault` entry after.
 
     Args:
         smaller: whether the prompt is too large. If a part of it can be left out, the model is not asked this time.

@@ -163,7 +163,7 @@ async def attended(stop: Stop, work: Callable[[], Awaitable[T]]) -> T:
 
     If the caller is cancelled, the work is asked to stop, and the caller waits for it. A second cancellation of the
     caller
-    ends the grace.
+    cancels the work at once, without the grace.
     """
     given: list[T] = []
     failures: list[BaseException] = []

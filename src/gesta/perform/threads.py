@@ -84,7 +84,7 @@ def unmarked(start: Callable[..., object], *args: Any) -> None:
 
 
 class NotBegun(Exception):
-    """Raised instead of a late call, because another process may have continued the run."""
+    """Raised when a tool would be called too late, because another process may have continued the run."""
 
 
 def unless_stale(checked: float, call: ThreadFunction) -> Any:

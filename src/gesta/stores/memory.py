@@ -148,7 +148,7 @@ class MemoryStore:
         return rows[start : stop if limit is None else min(stop, start + limit)]
 
     async def head(self, run: str) -> tuple[int, bytes]:
-        """Return the seq and the digest of a run's last entry; 0 and 32 zero bytes if there is no such run."""
+        """Return the seq and the digest (hash) of a run's last entry; 0 and 32 zero bytes if there is no such run."""
         self._open()
         return self._head(run)
 
@@ -193,7 +193,7 @@ class MemoryStore:
         return True
 
     async def holds(self, lease: Lease) -> bool:
-        """Return whether a lease is still held."""
+        """Return whether this process still holds a lease."""
         return lease.run in self._held and self._leases.get(lease.run, (0, ""))[0] == lease.epoch
 
     async def inbox(self, run: str) -> list[Letter]:
@@ -219,7 +219,7 @@ class MemoryStore:
         return Lease(run, self._owner, epoch + 1, head, digest)
 
     async def release(self, lease: Lease) -> None:
-        """Release the lease of a run. A lease that is no longer held is ignored."""
+        """Release the lease of a run. If the lease is no longer held, do nothing."""
         if self._leases.get(lease.run, (0, ""))[0] == lease.epoch and lease.owner == self._owner:
             self._held.discard(lease.run)
 

@@ -66,9 +66,7 @@ class InlinePostgresStore:
     """
 
     holdings: ClassVar[dict[tuple[int, str, str], Holding]] = {}
-    """The name and lock of this process on each record, by process id, server and record.
-
-    The process id is part of the key because a forked process needs a name of its own."""
+    """The name and lock of this process on each record, by process id (a process may fork), server and record id."""
 
     def __init__(self, info: Info, writer: Writer | None, reader: Reader, holding: Holding) -> None:
         self.reader = reader
@@ -173,7 +171,7 @@ class InlinePostgresStore:
         return await self._read(partial(self.reader.read, run, after, until, limit))
 
     async def head(self, run: str) -> tuple[int, bytes]:
-        """Return the seq and the digest of the last entry of a run; see `Store.head`."""
+        """Return the seq and the digest (hash) of the last entry of a run; see `Store.head`."""
         return await self._read(partial(self.reader.head, run))
 
     async def last(self) -> int:
@@ -227,7 +225,7 @@ class InlinePostgresStore:
             await self._write(lease, synced=False)
 
     async def holds(self, lease: Lease) -> bool:
-        """Return whether a lease is still held; see `Store.holds`. Cost: one exchange with the server."""
+        """Return whether this process still holds a lease; see `Store.holds`. Cost: one exchange with the server."""
         return await self._read(partial(self.reader.holds, lease))
 
     async def mirror(self, lease: Lease, of: str | None) -> None:

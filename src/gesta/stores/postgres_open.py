@@ -221,7 +221,7 @@ def standing(connection: Connection) -> bool:
 
 
 def number(name: str) -> int:
-    """Return the key of a PostgreSQL advisory lock for a name that begins with 16 random hex digits."""
+    """Return the number of the server's lock for a name. The name begins with 16 random hex digits."""
     return int.from_bytes(bytes.fromhex(name[:16]), "big", signed=True)
 
 
@@ -314,7 +314,7 @@ def copied(here: str | None, known: str | None, *, failover: bool) -> bool:
     Args:
         here: the present place, as `server_of` returns it; `None` if it is not known, and then the result is `False`.
         known: the place that is stored in the record.
-        failover: whether a change of the server, or of its timeline, does not make the record a copy.
+        failover: whether the record stays the original when its server, or the server's timeline, changes.
     """
     if here is None or known is None:
         return False

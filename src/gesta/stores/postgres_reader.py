@@ -62,7 +62,7 @@ class Reader:
         return [Row(*row) for row in self._all(query, after, limit)]
 
     def head(self, run: str) -> tuple[int, bytes]:
-        """Return the seq and the digest of the last entry of a run; see `Store.head`."""
+        """Return the seq and the digest (hash) of the last entry of a run; see `Store.head`."""
         rows = self._all("SELECT seq, digest FROM entries WHERE run = $1 ORDER BY seq DESC LIMIT 1", run)
         return rows[0] if rows else (0, GENESIS)
 
@@ -88,7 +88,7 @@ class Reader:
         return blob_of(self._place.address, run, name, rows)
 
     def holds(self, lease: Lease) -> bool:
-        """Return whether a lease is still held; see `Store.holds`."""
+        """Return whether the process of a lease still holds it; see `Store.holds`."""
         query = "SELECT 1 FROM leases WHERE run = $1 AND owner = $2 AND epoch = $3"
         return bool(self._all(query, lease.run, lease.owner, lease.epoch))
 
@@ -158,7 +158,7 @@ class Reader:
             connection.close()
 
     def listen(self) -> Connection:
-        """Open a connection that the server notifies of each commit to the record.
+        """Open a connection on which the server reports each commit to the record.
 
         Raises RecordError if the server cannot be reached; this call does not try again.
         """

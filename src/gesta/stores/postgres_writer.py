@@ -52,7 +52,7 @@ class Options(Struct, frozen=True):
 
 
 class Trial(Struct):
-    """Operations for one transaction, and how far it got. It is repeated if it lost its connection."""
+    """Operations for one transaction, and how far the transaction got before its connection was lost."""
 
     works: Sequence[Work]
     outcomes: list[Any] = field(default_factory=list)

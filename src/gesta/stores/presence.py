@@ -1,10 +1,10 @@
 """Shows whether a process has ended: each process that writes a record locks one byte of the record's file.
 
 A record is the stored history of all runs (conversations of agents). The byte is far beyond the end of the file. Its
-place is computed from the process's name, which is random: the operating system uses process ids again. The kernel
-releases the lock when the last copy of the file descriptor is closed. That is when the process has ended, and every
-subprocess that inherited the descriptor. Deleting the file does not release the lock. But a new file at the same path
-is another file, and shows nothing about processes that locked the old file.
+place is computed from the process's name. The name is random and not the process id, because the operating system uses
+ids again. The kernel releases the lock when the last copy of the file descriptor is closed: when the process and every
+subprocess that inherited the descriptor have ended. Deleting the file does not release the lock. But a new file at the
+same path is another file, and shows nothing about processes that locked the old file.
 
 Windows and macOS need other calls, which are written below and have not been tried.
 """

@@ -1,12 +1,12 @@
 """Pruning removes whole runs (conversations of an agent), never part of one. A plan first lists the runs.
 
 A record is the store of all runs; `pos` numbers its entries. A lease is the right of one process to write a run. A
-tombstone is an entry that says that a run was removed. A hold is an entry in which a person forbids to remove a run.
+tombstone is an entry that says that a run was removed. A hold is an entry in which a person forbids to remove a run. A
+cause is an entry that another entry was made from.
 
-A run stays if a turn of it is open, if it has a hold, or if `Choice.keep` keeps it. Then the runs that it refers to
-stay too: its parent and children, the base of a fork (the run that the fork continues), and the runs of its causes.
-Runs that refer to each other are removed in one commit, under all their leases. If one of them is being written, all
-stay.
+A run stays if a turn of it is open, if it has a hold, or if `Choice.keep` keeps it. Then the runs to which it refers
+stay too: its parent and children, the runs of its causes, and the base of a fork (the run that the fork continues).
+Runs that refer to each other are removed in one commit, or all of them stay.
 """
 
 import json
@@ -90,10 +90,7 @@ class Gone(Struct):
 
 
 async def plan(store: Store, choice: Choice) -> Plan:
-    """Return a plan: the runs to remove, and the chosen runs that stay, with reasons.
-
-    Cost: reads kind and causes of all entries.
-    """
+    """Return the runs to remove, and the chosen runs that stay. Cost: reads kind and causes of all entries."""
     ((pos,),) = (await store.sql(LAST)).rows
     rows = {row.run: row for row in await store.runs() if (row.session, row.name) != (SESSION, NAME)}
     letters = {str(run): (str(at), int(count)) for run, at, count in (await store.sql(LETTERS)).rows}
@@ -164,7 +161,6 @@ def _read(store: Store, run: str, text: str) -> Any:
 
 
 def _caused(causes: Any) -> set[str]:
-    """Return the ids of other runs in the causes of an entry, given the value of the column `causes`."""
     return {str(each[0]) for each in causes if isinstance(each, list) and each} if isinstance(causes, list) else set()
 
 
@@ -223,7 +219,6 @@ def _chain(run: str, kept: dict[str, str]) -> Iterator[str]:
 
 
 def _named(runs: Sequence[str]) -> str:
-    """Return a text that names runs: at most `NAMED` of them, and the number of runs that are not named."""
     if len(runs) == 1:
         return f"run {runs[0]}"
     shown, last = (runs[:-1], runs[-1]) if len(runs) <= NAMED else (runs[:NAMED], f"{len(runs) - NAMED} more")
@@ -390,10 +385,7 @@ async def _desk(store: Store) -> str:
 
 
 async def _note(store: Store, key: str, value: Hold | Pruned, clock: Clock, prunes: list[Prune]) -> None:
-    """Write an entry about pruning, such as a tombstone, and prune runs in the same commit.
-
-    Raises RunHeld, LeaseLost, WriteFailed.
-    """
+    """Write an entry about pruning, and prune runs in the same commit. Raises RunHeld, LeaseLost, WriteFailed."""
     lease = await store.lease(await _desk(store))
     try:
         journal = Journal(store, lease, clock)

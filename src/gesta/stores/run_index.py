@@ -2,7 +2,7 @@
 
 A record is the store of all runs of agents, and a session is the runs of one conversation. The `pos` of an entry is its
 number in the record. The index is a database of this process, on disk if it does not fit in memory. The record does not
-keep it, and no text of a message is in it. An update reads only the entries after the last pos in the index. It also
+keep it, and no text of a message is in it. An update reads only the entries after the last pos in the index, and
 removes pruned runs.
 """
 

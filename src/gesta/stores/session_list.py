@@ -153,7 +153,7 @@ async def _waits(store: Store, run: str, now: datetime) -> list[Waiting]:
 
 
 async def _enliven(index: RunIndex) -> None:
-    """Mark in the index each session in which a running process holds the lease of a run with an open turn."""
+    """Mark the sessions on which a running process works: it holds the lease of a run with an open turn."""
     runs = dict(
         index.all(f"SELECT run, session FROM runs WHERE {OPEN} ORDER BY last_pos DESC LIMIT 1000")  # noqa: S608
     )

@@ -165,7 +165,8 @@ class Sharing:
     def _alone(self, batch: Batch, *, synced: bool) -> list[Any] | None:
         """Commit at once in this thread, if the same run committed last and no other task waits for a commit.
 
-        Such commits let no other task of the loop run. So after `YIELD_S` seconds the next commit is an ordinary one.
+        Such commits let no other task of the loop run. So after `YIELD_S` seconds the next commit goes through the
+        queue.
 
         Returns `None`, and does nothing, if other tasks wait, or if the commit would have to wait.
         """
@@ -233,7 +234,7 @@ class Sharing:
             self._queue[0].ring()
 
     async def _see_through(self, commits: Commits, ticket: Ticket, error: BaseException) -> None:
-        """Wait for a commit although this task is cancelled. The cancellation is raised when the task waits next."""
+        """Wait for a commit that can no longer be cancelled. The cancellation is raised when the task waits next."""
         with anyio.CancelScope(shield=True):
             while not ticket.settled:
                 try:

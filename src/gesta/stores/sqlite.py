@@ -142,7 +142,7 @@ class InlineSqliteStore:
         return self.reader.read(run, after, until, limit)
 
     async def head(self, run: str) -> tuple[int, bytes]:
-        """Return the seq and the digest of the last entry of a run; see `Store.head`."""
+        """Return the seq and the digest (hash) of the last entry of a run; see `Store.head`."""
         return self.reader.head(run)
 
     async def last(self) -> int:

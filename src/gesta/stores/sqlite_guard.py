@@ -312,7 +312,10 @@ def forget() -> None:
 
 
 def opened_here(path: Path) -> bool:
-    """Return whether this process has a file open through apsw. While a connection is in use, return `True`."""
+    """Return whether this process has a file open through apsw.
+
+    If another thread is using a connection, the connection's file is unknown, and the result is `True`.
+    """
     for connection in apsw.connections():
         with suppress(apsw.ConnectionClosedError):
             try:

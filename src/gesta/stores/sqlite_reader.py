@@ -77,7 +77,7 @@ class Reader:
         return [Row(*row) for row in self._all(query, (after, limit))]
 
     def head(self, run: str) -> tuple[int, bytes]:
-        """Return the seq and the digest of the last entry of a run; see `Store.head`."""
+        """Return the seq and the digest (hash) of the last entry of a run; see `Store.head`."""
         rows = self._all("SELECT seq, digest FROM main.entries WHERE run = ? ORDER BY seq DESC LIMIT 1", (run,))
         if rows and not (isinstance(rows[0][0], int) and isinstance(rows[0][1], bytes)):
             raise BrokenRecord(str(self._path), f"entry {run}.{rows[0][0]}: column seq or digest holds another type")

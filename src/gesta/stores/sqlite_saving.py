@@ -129,7 +129,7 @@ def in_file(connection: apsw.Connection, guard: Guard, path: Path) -> bool:
 def saved_in_place(connection: apsw.Connection, guard: Guard) -> bool:
     """Move the entries of a deleted log into the file, and return whether that was done.
 
-    The entries are not moved if another process has written the file since then.
+    If the file was written since this store's last commit, nothing is moved.
     """
     if not guard.untouched():
         return False

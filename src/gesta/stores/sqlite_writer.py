@@ -94,9 +94,11 @@ class Writer:
             synced: with `False` the commit does not wait for the disk; a later commit then saves this one too.
 
         Returns:
-            For each operation its result, or a GestaError if that operation alone was refused. A batch has as its
-                result the pos of its last row, a letter whether its key was new, a `Take` the lease. The result of a
-                released lease is `None`.
+            For each operation its result, or a GestaError if that operation alone was refused. The result is the pos of
+            the
+                last row for a batch, whether the key was new for a letter, the lease for a `Take`, and `None` for a
+                released
+                lease.
 
         Raises:
             RecordBusy: others wrote for `busy_s` seconds; nothing was committed. BrokenRecord: the file is damaged.

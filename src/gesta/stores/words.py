@@ -316,7 +316,7 @@ def _kept(path: Path, keep_from: int, until: float | None) -> tuple[apsw.Connect
 def _filled(connection: apsw.Connection) -> int:
     """Add the next entries to the index in a file, in one commit.
 
-    Returns the number of positions that the index advanced; 0 if the index is up to date.
+    Returns how far the index advanced, as a difference of pos; 0 if it is up to date.
     """
     with suppress(apsw.SQLError):  # raised if there is no index yet
         query = """SELECT known.pos, (SELECT coalesce(max(pos), 0) FROM entries)

@@ -42,7 +42,7 @@ The `meta` of a request header is compared nevertheless.
 
 
 class Step(Struct, frozen=True, kw_only=True):
-    """One place at which two runs differ: a pair of entries of one kind, or an entry that only one of the runs has."""
+    """One place at which two runs differ. It has two entries of one kind, or an entry that only one run has."""
 
     before: Entry | None
     after: Entry | None
@@ -160,7 +160,7 @@ def _shown(entry: Entry) -> bool:
 
 
 def said(entry: Entry) -> dict[str, Any]:
-    """Return the members of an entry's content that are compared, without links to other entries."""
+    """Return an entry's content as JSON, with only the members that `compare` looks at."""
     found = counted(entry)
     kept = "meta" if entry.kind is Kind.RequestHeader else ""
     return {name: value for name, value in found.items() if name == kept or name not in LINKS}

@@ -179,8 +179,8 @@ def recorded_model(entries: Sequence[Entry], agent: Agent) -> Agent:
 def asked_otherwise(base: Sequence[Entry], fork: Sequence[Entry]) -> list[int]:
     """Return the seqs of a fork's requests that the fork's base did not send.
 
-    To such a request, a recorded model returned the answer to another request. The list is empty if the base has no
-    requests.
+    For these requests, a recorded model had no answer of their own and returned another one. The list is empty if the
+    base has no requests.
     """
     known = {each.content.body_digest for each in base if isinstance(each.content, RequestContent)}
     asked = [(each.seq, each.content) for each in fork if known and isinstance(each.content, RequestContent)]
@@ -200,10 +200,12 @@ async def _session(record: Record, base: RunRow) -> str:
 
 
 def _parts(entries: Sequence[Entry], how: Fork) -> tuple[int, list[Entry]]:
-    """Return how many entries the fork shares with its base, and the entries that the fork writes after those.
+    """Return the number of entries that the fork shares with its base, and the entries to write to the fork.
 
-    The fork writes the changed entry and, if that entry is part of a model's reply, the rest of the reply. Raises
-    AgentError if the entry to change does not exist, or its kind cannot be changed.
+    These are the changed entry and, if it is part of a model's reply, the rest of the reply.
+
+    Raises:
+        AgentError: the entry to change does not exist, or its kind cannot be changed.
     """
     seqs = sorted({each.seq for each in how.changes})
     if len(seqs) > 1:
@@ -273,7 +275,7 @@ def _together(entries: Sequence[Entry], at: int) -> int:
 
 
 def _end_of_reply(entries: Sequence[Entry], at: int) -> int:
-    """Return the seq of the last entry of a model's reply, if entry `at` is part of the reply; else `at`."""
+    """Return the seq of the last entry of the model's reply to which entry `at` belongs; `at` outside a reply."""
     while 0 < at < len(entries) and entries[at].kind in REPLY and entries[at - 1].kind in (*REPLY, Kind.ChatCompletion):
         at += 1
     return at

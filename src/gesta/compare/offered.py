@@ -162,7 +162,7 @@ class Offered:
         return self._calls.get(of or 0)
 
     def _next(self, at: int, end: int) -> list[Entry]:
-        """Return the next entries about calls that have one kind: attempts, requests for approval, or results.
+        """Return the next entries about calls that are of one kind: attempts, requests for approval, or results.
 
         Entries that came from outside the agent's code are skipped.
         """

@@ -145,8 +145,8 @@ def _in_turn(entries: Sequence[Entry], entry: Entry) -> bool:
 def _while_tried(entries: Sequence[Entry], entry: Entry) -> bool:
     """Return whether a running tool wrote this entry.
 
-    Then the first cause of the entry is the attempt of the tool, or an `edge` entry (a task for another agent) whose
-    own first cause is that attempt.
+    This is so if the entry's first cause is an attempt. It may also be an `edge` entry (a task for another agent) that
+    a running tool wrote.
     """
     own = [cause for cause in entry.causes if isinstance(cause, int)]
     first = entries[own[0] - 1] if own else None

@@ -52,7 +52,7 @@ class PlayedModel:
 
     @property
     def encoder(self) -> str:
-        """Name of the encoder with which the real model turns messages into blocks."""
+        """Name of the real model's encoder, which turns messages into JSON."""
         return self._model.encoder
 
     def encode(self, message: Message) -> bytes:
@@ -197,11 +197,11 @@ def _giving(stage: Stage) -> Callable[P, Any]:
 
 
 async def nobody(*_: Any) -> None:
-    """Do nothing. An agent of which only the name is on record runs this function in place of a model."""
+    """Do nothing. In a replay, this is the program of a called agent, because only the agent's name is recorded."""
 
 
 def _attempt(context: Context) -> int:
-    """Return the seq of the attempt in which a tool was called with this context."""
+    """Return the seq of the attempt to which a context belongs."""
     return int(context.explain_id.rpartition(".")[2])
 
 

@@ -303,7 +303,7 @@ class Rehearsal:
         Args:
             failure: the exception that ended the last process.
             before: the difference that stopped the previous process. It is returned if the last process stopped at the
-                same entry, unless the last process wrote an entry of the recorded kind there.
+                same entry, and wrote no entry of the recorded kind there.
         """
         entry, found, run = self.stage.next, self.stage.found, self.stage.run
         if before is not None and entry is not None and before[0].seq == entry.seq:
@@ -361,9 +361,9 @@ class Understudy(Turns):
         """Do nothing: a replay cancels no child run, because the ends of child runs are recorded entries."""
 
     async def _note_change(self, agent: Agent, live: LiveRun) -> None:
-        """Copy the letters of the inbox into the log.
+        """Write the messages of the run's inbox to the log.
 
-        Unlike the real method, do not note that the agent was changed.
+        Unlike the method of `Turns`, this one does not record that the agent was changed.
         """
         await take_in(live)
 
@@ -383,7 +383,7 @@ def _is_child(entries: Sequence[Entry], parent: str, name: str) -> bool:
 
 
 def _children(runs: Runs, parent: str) -> dict[int, str]:
-    """Return the names of the child runs of `parent`, by the seq of the `edge` entry that gave the task."""
+    """Return the names of the child runs of `parent`, by the seq of the `edge` entry with the child run's task."""
     found = dict[int, str]()
     for entries in runs.values():
         opened = _opened(entries)

@@ -103,8 +103,8 @@ def difference(before: Entry, after: Entry, *, prompts: bool = True) -> Differen
     """Return the first difference between two entries at the same place; `None` if they are the same.
 
     Args:
-        prompts: whether the contents of requests and of request headers (entries that state instructions and tools) are
-            compared, and not only their kinds.
+        prompts: whether the contents of requests and request headers are compared, too. A request header is an entry
+            that states instructions and tools.
     """
     if before.kind != after.kind:
         return Difference("$.kind", str(before.kind), str(after.kind))

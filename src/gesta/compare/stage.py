@@ -159,7 +159,7 @@ class Stage:
         return rows[:limit]
 
     async def runs(self, session: str | None = None, name: str | None = None) -> list[RunRow]:
-        """Return the row of the replayed run in the table of runs, as the only element of a list.
+        """Return a list with the row of the replayed run in the table of runs. It is empty if the row does not match.
 
         The row exists before the run's first entry, because the code looks the run up by id.
         """

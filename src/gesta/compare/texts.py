@@ -44,7 +44,7 @@ def changed(text: str, steps: Sequence[str], value: Any) -> str:
         steps: the keys and list indexes that lead to the value. If the last step is a missing key, that key is added.
 
     Raises:
-        LookupError: there is no such value; the message shows the value in which it was looked for.
+        LookupError: there is no such value. The message shows the deepest value that was found.
     """
     try:
         json.loads(text)

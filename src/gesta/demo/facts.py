@@ -13,7 +13,7 @@ from gesta.model.usage import tokens
 
 
 class Usage(Struct):
-    """The numbers of requests to a model, of its answers, and of tokens."""
+    """Counts of requests to a model, of its answers, and of tokens."""
 
     asked: int = 0
     answered: int = 0

@@ -136,10 +136,10 @@ def order(shop: Path, order_id: int) -> dict[str, Any]:
 
 
 def book(shop: Path, refund: Refund, commit: Commit = sqlite3.Connection.commit) -> dict[str, Any]:
-    """Book a refund, and return what a customer may be told about it.
+    """Book a refund, and return the facts that a customer may know.
 
-    Before the booking, a line is written to a file beside the shop and synced. So the lines also count a booking whose
-    transaction was never committed.
+    Before the booking, a line is written to a file beside the shop and synced. So the lines also count a booking that
+    was never committed.
 
     Args:
         commit: commits the transaction. The demo passes a function that kills the process instead.
@@ -187,7 +187,7 @@ def count(shop: Path) -> Count:
 
 
 def _paid(connection: sqlite3.Connection, order_id: int) -> tuple[int, str]:
-    """Return what was paid for an order, in cents, and how it was paid."""
+    """Return the amount paid for an order, in cents, and the method of payment."""
     payments = connection.execute("SELECT amount_cents, method FROM payments WHERE order_id = ?", [order_id]).fetchall()
     return sum(payment["amount_cents"] for payment in payments), payments[0]["method"] if payments else "nothing"
 

@@ -67,7 +67,7 @@ class Voice:
         self._put(text, style)
 
     def note(self, text: str) -> None:
-        """Print a note as one dim line. What does not fit is cut off."""
+        """Print a note as one dim line. A text that does not fit is cut off."""
         if not self._muted:
             self._put(" " * INDENT + self._cut(text), "dim")
 

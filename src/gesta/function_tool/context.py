@@ -56,8 +56,8 @@ class NeedsAnswer(BaseException):
     The turn waits for the answer; then the tool is called again, in a new attempt.
 
     The new attempt finds the answers in `Context.answers`, and the given `state` in `Context.state`. The tool must not
-    have had an effect before it raises this, or the state must tell the next attempt what has happened. This exception
-    is no error; do not catch it.
+    have had an effect before it raises this. Otherwise the state must tell the next attempt of the effect. This
+    exception is no error; do not catch it.
     """
 
     def __init__(self, questions: Mapping[str, ToolQuestion], state: Any = None) -> None:
@@ -142,7 +142,8 @@ class Context(Struct, Generic[D], frozen=True, kw_only=True):
 def secret(name: str, value: str) -> str:
     """Declare a secret of this process, and return it. From then on no record, message or export contains the secret.
 
-    Environment variables whose names end in KEY, TOKEN, SECRET or PASSWORD, and keys of models, need no declaration.
+    Keys of models need no declaration. Neither do environment variables whose names end in KEY, TOKEN, SECRET or
+    PASSWORD.
 
     Args:
         name: is written in place of the secret, as `<secret NAME>`.

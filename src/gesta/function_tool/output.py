@@ -130,7 +130,7 @@ class Output(Struct, Generic[T], frozen=True, eq=False):
         return given["value"] if self.wrapped else given
 
     def tool(self) -> dict[str, Any]:
-        """Return the description of the tool with which a model answers, for the `tools` of a recorded request."""
+        """Return the description of the tool with which a model answers, as a request describes its tools."""
         return {"name": ANSWER, "description": "Give the answer.", "args_schema": self.schema}
 
     def asked(self) -> str:

@@ -53,7 +53,7 @@ class Signature(Struct, frozen=True):
 
 
 def read_signature(function: Any, name: str, hide: type) -> Signature:
-    """Return the signature of a function. Raises BadTool if it cannot be described to a model.
+    """Return the signature of a function. Raises BadTool if a parameter cannot be described to a model.
 
     Args:
         name: name of the tool, for errors.
@@ -107,7 +107,7 @@ def _needed(arg: Any) -> bool:
 
 
 def named(function: Any) -> str:
-    """Return the name of a function, or of the class of a callable object."""
+    """Return the name of a function; for a callable object, the name of its class."""
     inner, _ = unwrapped(function)
     return str(getattr(inner, "__name__", type(inner).__name__))
 

@@ -1,7 +1,7 @@
 """A tool is a typed function that a model may call. Its signature gives the schema and the check of arguments.
 
 The tool state of a run is a word that decides which tools the run may use; tools can change it. The schema is made
-once, with the tool. `arguments` converts the arguments that a model wrote to keyword arguments, or raises
+once, with the tool. `arguments` converts a model's arguments to keyword arguments. If some are wrong, it raises
 `BadArguments` with every wrong path, so that the model can correct them all at once. Types are as strict as JSON (`"5"`
 is no integer), except that 5.0 is accepted as 5. A tool whose author declares no effect has the effect `once`, with
 `declared` False. The docstring is the description for the model; `with_texts` replaces it.
@@ -376,7 +376,7 @@ def _problems(exc: Exception, name: str, schema: dict[str, Any]) -> list[str]:
 
 
 def _allowed(node: dict[str, Any], path: list[str], parts: dict[str, Any]) -> list[Any]:
-    """Return the values that `enum` lists in a schema for the value at a path; an empty list without `enum`."""
+    """Return the values that a JSON Schema lists (`enum`) for the value at a path; an empty list if it lists none."""
     node = parts.get(node.get("$ref", "").removeprefix("#/$defs/"), node)
     found = [value for option in node.get("anyOf", ()) for value in _allowed(option, path, parts)]
     if not path:
@@ -386,7 +386,7 @@ def _allowed(node: dict[str, Any], path: list[str], parts: dict[str, Any]) -> li
 
 
 def _integral(value: Any) -> Any:
-    """Return a value in which integers replace numbers such as 5.0, because JSON does not distinguish 5.0 from 5."""
+    """Return a JSON value in which 5.0 and the like are integers, because JSON does not distinguish 5.0 from 5."""
     return json.loads(
         json.dumps(value), parse_float=lambda text: int(float(text)) if float(text).is_integer() else float(text)
     )

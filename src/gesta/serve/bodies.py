@@ -60,7 +60,11 @@ Failed = TypeVar("Failed", bound=msgspec.Struct)
 
 
 def shown(value: Failed) -> Failed:
-    """Return a copy of an outcome or of an entry's content for a client, without the traceback of its error."""
+    """Return a copy of a value without the traceback of its error. The copy is sent to a client.
+
+    Args:
+        value: an outcome, or the content of an entry.
+    """
     error = getattr(value, "error", None)
     if not isinstance(error, Error) or error.traceback is None:
         return value
@@ -180,7 +184,7 @@ class Answer(Received, frozen=True, kw_only=True):
 
 
 class Resolution(Received, frozen=True, kw_only=True):
-    """Body of a request in which a person says what became of a tool call whose outcome is unknown."""
+    """Body of a request in which a person decides about a tool call whose outcome is unknown."""
 
     verdict: str
     """`done`, `failed` or `retry`; see `Record.resolve`."""

@@ -36,7 +36,7 @@ ANY_OBJECT: dict[str, Any] = {"type": "object"}
 
 
 async def models(_request: Request, service: Service) -> Response:
-    """List the agents, in the form in which OpenAI's API lists models."""
+    """List the agents as OpenAI's API lists models."""
     listed = [{"id": name, "object": "model", "created": 0, "owned_by": "gesta"} for name in service.agents]
     return answered({"object": "list", "data": listed})
 

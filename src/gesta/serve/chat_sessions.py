@@ -166,8 +166,8 @@ def spoken(entries: Iterable[Entry]) -> list[tuple[str, str]]:
 def alike(said: Iterable[tuple[str, str]], shown: Iterable[tuple[str, str]]) -> bool:
     """Return whether a conversation that a client sends (`shown`) is the recorded conversation (`said`).
 
-    An answer in `shown` need only end with the recorded answer, because the client may show earlier text of the model
-    before it. A text that begins with `WAITS` matches any recorded answer or none.
+    An answer in `shown` may have further text before the recorded answer: the client also shows earlier text of the
+    model. A text that begins with `WAITS` matches any recorded answer or none.
     """
     left = list(said)
     for role, text in shown:

@@ -56,7 +56,7 @@ async def answer(request: Request, service: Service) -> Response:
 
 
 async def resolve(request: Request, service: Service) -> Response:
-    """Record what became of a tool call whose outcome is unknown, and continue the run."""
+    """Record a person's decision about a tool call whose outcome is unknown, and continue the run."""
     said, run = await read(request, Resolution), await found(request, service)
     if said.verdict not in VERDICTS:
         raise Refused(400, "BadRequest", f"verdict is {said.verdict!r:.40}, expected one of {', '.join(VERDICTS)}.")

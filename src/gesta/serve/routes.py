@@ -31,7 +31,7 @@ class Place(Struct, frozen=True):
 
     @property
     def summary(self) -> str:
-        """What a request for this path does, in one sentence: the first line of the function's docstring."""
+        """One sentence about the requests for this path: the first line of the function's docstring."""
         return (self.answers.__doc__ or "").partition("\n")[0].rstrip(".")
 
 

@@ -77,7 +77,7 @@ async def sessions(request: Request, service: Service) -> Response:
 
 
 async def session(request: Request, service: Service) -> Response:
-    """Show the messages of a session and what it waits for; with `calls=1` also its tool calls."""
+    """Show the messages of a session and the things it waits for; with `calls=1` also its tool calls."""
     record, name = service.record, request.path_params["session"]
     said = await record.history(name, calls=request.query_params.get("calls") in ("1", "true"))
     run = (await record.find(name)).run
@@ -85,7 +85,7 @@ async def session(request: Request, service: Service) -> Response:
 
 
 async def run(request: Request, service: Service) -> Response:
-    """Show the state of a run: its session, parent run and turns, whether a turn is open, and what it waits for."""
+    """Show the state of a run: its session, parent run and turns, whether a turn is open, and the waits of the run."""
     record, name = service.record, await found(request, service)
     row, state = await record.find(name), await record.state(name)
     turn = state.turn
@@ -104,7 +104,7 @@ async def run(request: Request, service: Service) -> Response:
 
 
 async def waiting(_request: Request, service: Service) -> Response:
-    """List what the unfinished turns of all sessions wait for, such as a person's approval."""
+    """List the approvals, answers and other things that the unfinished turns of all sessions wait for."""
     return answered([wait for each in await service.record.sessions() for wait in each.waiting])
 
 

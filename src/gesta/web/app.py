@@ -150,7 +150,7 @@ async def _page(_request: Request) -> Response:
 def _index() -> str:
     """Return the HTML page.
 
-    The address of the script in the page contains the script's digest, so that a browser can cache the script for ever.
+    The address of the script contains the script's digest. So a browser can cache the script for ever.
     """
     page = (STATIC / "index.html").read_text(encoding="utf-8")
     version = hashlib.sha256(_script()).hexdigest()[:16]

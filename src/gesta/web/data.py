@@ -57,12 +57,12 @@ class Pages:
         self.evidence = Evidence(record, address)
 
     async def about(self) -> dict[str, Any]:
-        """Return what every page shows about the record: its name, id, address and the position of its last entry."""
+        """Return facts about the record for every page: its name, id, address and the position of its last entry."""
         info = self.record.info
         return {"name": self.name, "id": info.id, "address": info.address, "last": await self.record.store.last()}
 
     async def run(self, name: str) -> dict[str, Any]:
-        """Return the overview of a run: its turns, times and totals, the runs around it, and what it waits for."""
+        """Return the overview of a run: its turns, times and totals, the runs around it, and the waits of the run."""
         row = await self.record.find(name)
         glance = await self.glances.of(row.run)
         overview, rows = glance.overview, await self.record.store.runs(row.session)
@@ -118,7 +118,7 @@ class Pages:
         return [fell(each, deaths[each.seq]) if each.seq in deaths else each for each in made]
 
     async def why(self, run: str, seq: int | None) -> dict[str, Any]:
-        """Return the explanation of an entry: the entries from which it was made, and their passages that it repeats.
+        """Return the explanation of an entry: the entries from which it was made, and the passages that it repeats.
 
         Args:
             seq: seq of the entry; `None` for the last answer of the run.

@@ -144,7 +144,7 @@ class Evidence:
         """Check one run, and return its flaws.
 
         A run of more than `large` entries is not checked, because that takes long. Its flaws come from the last check
-        of the whole record, and `checked` is false if there was no such check.
+        of the whole record. If the whole record was not checked yet, `checked` is false.
         """
         store, own = self._record.store, [head for each in self.heads for head in each if head.run == row.run]
         flaws, checked, last = list[Flaw](), row.head <= self.large, self._last()

@@ -51,7 +51,7 @@ TOKEN = "the-token-of-a-viewer-that-listens-nowhere"  # noqa: S105 - it opens no
 
 
 class Copied(Struct):
-    """The result of a copy: the folder, and counts of what was written and of what was left out."""
+    """The result of a copy: the folder, and counts of copied things and of things left out."""
 
     folder: str
     runs: int = 0
@@ -77,7 +77,7 @@ class FolderCopy:
         pages.evidence.large = sys.maxsize  # runs of any length are checked, because no person waits for the answer
 
     async def write(self, folder: Path) -> Copied:
-        """Write the folder, and return what was written. If a file cannot be written, the folder stays as it was.
+        """Write the folder, and return counts of its content. If a file cannot be written, the folder stays as it was.
 
         Raises:
             Stop: the folder contains something other than an earlier copy, or it cannot be written.
@@ -91,7 +91,7 @@ class FolderCopy:
         return done
 
     async def _files(self, done: Copied) -> AsyncIterator[tuple[str, bytes]]:
-        """Yield the name and the bytes of each file of the copy, and count in `done` what was copied or left out."""
+        """Yield the name and the bytes of each file of the copy. Count in `done` the things copied and left out."""
         heads, answers, room = list[int](), list[tuple[int, list[int]]](), Room()
         for place, row in enumerate(self._rows):
             glance = await self._said(row.run, "")
@@ -171,7 +171,7 @@ class FolderCopy:
         return _json({"waiting": own, "by": ""})
 
     async def _facts(self, heads: list[int]) -> dict[str, Any]:
-        """Return what the page's script needs to know about the copy: its time, the record, the runs, their lengths."""
+        """Return facts about the copy for the page's script: its time, the record, the runs and their lengths."""
         about = await self._pages.about()
         kept = {"name": about["name"], "id": about["id"], "runs": len(self._rows), "agents": []}
         runs = [row.run for row in self._rows]

@@ -46,9 +46,9 @@ class FormPages:
         self._lock = Lock()
 
     async def rows(self, name: str, form: str, asked: "Asked") -> dict[str, Any]:
-        """Return a page of rows with long cells cut, and the number of all rows.
+        """Return some rows of a run's table, with long cells cut, and the number of all its rows.
 
-        The notes of a row are the annotations of its entry that differ from those of the row before.
+        The notes of a row are annotations of its entry. Those that the row before has, too, are left out.
         """
         made = await self._form(name, form, asked.entry)
         shown = made.rows[asked.after : asked.after + asked.limit]

@@ -83,7 +83,7 @@ class Glances:
         }
 
     async def children(self, run: str, after: int = 0) -> dict[str, Any]:
-        """Return facts about the child runs of a run in the order in which they began, and their number.
+        """Return facts about the child runs of a run, in the order of their beginnings, and the number of them all.
 
         Args:
             after: number of child runs to skip.

@@ -1,8 +1,8 @@
 """The lineage of an answer as a picture: nodes (the entries it was made from), edges between them, and their places.
 
 A run is a list of entries; a turn is the work on one message. Each turn of a run is a group; the turns of a sub-agent
-are inside the turn that called it. In a picture with more than `FOLDED` nodes, long turns are split into parts, and
-each group except the answer's is folded into one card.
+are inside the turn that called it. A picture with more than `FOLDED` nodes is large. In it, long turns are split into
+parts, and each group except the answer's is folded into one card.
 """
 
 from bisect import bisect_right
@@ -40,7 +40,7 @@ class RunFacts(Struct):
 
 
 class Shown(Struct):
-    """A person's choice of what the picture shows."""
+    """A person's choice of nodes and open groups in the picture."""
 
     all: bool = False
     """Whether all nodes are shown; otherwise only those that the answer drew on."""
@@ -111,8 +111,11 @@ def pictured(
 def _near(found: Explanation, kept: Collection[str], repeated: Collection[str]) -> list[Node]:
     """Return the nodes that an answer drew on, without nodes of the types in `BETWEEN`.
 
-    Instructions are returned only if their run has other such nodes, or if the answer repeats words of the
-    instructions.
+    A node of instructions is left out if no other returned node is of its run, unless the answer repeats its words.
+
+    Args:
+        kept: ids of the nodes that the answer drew on.
+        repeated: ids of the nodes whose words the answer repeats.
     """
     target = found.nodes[-1]
     near = [node for node in found.nodes if node is target or (node.id in kept and node.type not in BETWEEN)]
@@ -235,7 +238,7 @@ def _visible(tops: Iterable[Group]) -> dict[str, str]:
 
 
 def _box(group: Group) -> Box:
-    """Return the box of a group for the layout. It contains the boxes of its nodes and of its inner groups."""
+    """Return the box of a group for the layout. It contains the nodes and inner groups, unless the group is folded."""
     if group.folded:
         return Box(group.id, WIDTH, HEIGHT)
     nodes = [Box(node.id, WIDTH, HEIGHT) for node in group.nodes]

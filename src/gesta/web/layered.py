@@ -1,8 +1,8 @@
 """Places boxes in layers from top to bottom: each box is below the boxes it was made from. A box may contain boxes.
 
-An edge to the next layer is a straight line. Any other edge runs in a lane (a vertical track) at the right side of the
-box that contains both of its ends, so that no box hides it. Edges with a common end share a lane. The same input always
-gives the same picture.
+An edge to the next layer is a straight line. Any other edge runs in a lane, so that no box hides it. A lane is a
+vertical track at the right side of the box that contains both ends of the edge. Edges with a common end share a lane.
+The same input always gives the same picture.
 """
 
 from collections import defaultdict
@@ -68,8 +68,8 @@ class Link(Struct):
 def lay_out(root: Box, edges: Iterable[Edge]) -> None:
     """Place all boxes inside a box, and set the corners of the edges between them.
 
-    An edge gets no corners if an end is not a box of the picture, or if one end contains the other.
-    Cost: near linear in the number of boxes and edges.
+    An edge gets no corners if an end is not in the picture, or if one end contains the other. Cost: near linear in the
+    number of boxes and edges.
     """
     ways = {root.id: [root]}
     left = [root]
@@ -172,7 +172,7 @@ def _mean(numbers: Iterable[float], otherwise: float) -> float:
 
 
 def _across(rows: list[list[Box]], links: list[Link]) -> None:
-    """Place the boxes of each row from left to right around 0, as close as possible to the boxes they are linked to."""
+    """Place the boxes of each row from left to right, as close as possible to the boxes they are linked to."""
     near = [link for link in links if link.below.layer == link.above.layer + 1]
     above, below = _neighbours(near)
     for row in rows:

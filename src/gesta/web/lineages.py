@@ -35,7 +35,7 @@ class Explained(Struct, frozen=True):
 
 
 class Lineages:
-    """Makes the explanations of entries of one record, and keeps in memory what it has read for them."""
+    """Makes the explanations of entries of one record. The entries that were read for them stay in memory."""
 
     def __init__(self, record: Record) -> None:
         self.record = record
@@ -66,7 +66,7 @@ class Lineages:
             return self._last[1]
 
     async def _read(self, run: str) -> None:
-        """Read the new entries of a run and of the runs that it was made from, and add them to the state in memory.
+        """Add the new entries of a run to the state in memory, and those of the runs that it was made from.
 
         If one of these runs was pruned, the state in memory is discarded and read again.
         """

@@ -125,7 +125,7 @@ class Listing:
         return self.index
 
     async def _read(self, wanted: Asked) -> tuple[float, RunIndex | None]:
-        """Return the share of entries read so far (0 to 1), and the index from which to make the list.
+        """Return the share of entries read so far (0 to 1), and an index for the list.
 
         If the index of all runs is not complete, an index of the newest runs is returned instead. If filters, order or
         words need all runs, `None` is returned in its place.

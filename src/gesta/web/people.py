@@ -2,8 +2,8 @@
 
 Each request opens the record for writing, puts one message into the inbox of a run, and closes the record. The server
 or worker that drives the run reads the message and continues the run. A wait is one thing that an open turn needs
-before it can go on, such as an approval, an answer to a question, or a decision about a doubt (a tool call that may or
-may not have had its effect). A session is a group of runs.
+before it can go on, such as an approval or an answer to a question. A doubt is a tool call that may or may not have had
+its effect; a turn also waits for a decision about it. A session is a group of runs.
 """
 
 from typing import Any, Literal, assert_never
@@ -55,7 +55,7 @@ class Shown(Struct, frozen=True):
 
 
 async def waiting(_request: Request, pages: Pages) -> Response:
-    """Answer with what the unfinished turns of all sessions wait for, and the name of the user of this machine."""
+    """Return the waits of all sessions, for the page, and the name of the user of this machine."""
     index, wanted = await pages.listing.whole(), SessionFilter(stands="waiting", limit=None)
     found = await listed(index, wanted, pages.record.now())
     waits = list[Shown]()
@@ -82,7 +82,7 @@ def shown(wait: Waiting, said: str) -> Shown:
 
 
 def until(wait: Waiting) -> str:
-    """Return a sentence about what makes a turn go on; empty for a wait that a person can answer on the page."""
+    """Return a sentence about how a turn can go on; empty for a wait that a person can answer on the page."""
     match wait.what:
         case "approval" | "question" | "budget" | "doubt":
             return ""

@@ -25,7 +25,7 @@ NEVER = datetime.fromtimestamp(0, UTC)
 async def read(
     store: Store, run: str, after: int = 0, until: int | None = None, limit: int | None = None
 ) -> list[Entry]:
-    """Return entries of a run, in order. In place of an entry that cannot be read, a substitute is returned.
+    """Return entries of a run, in order. An entry that cannot be read is replaced by a substitute.
 
     Args:
         after: seq before the first entry to read.
@@ -75,7 +75,7 @@ def fitting(entry: Entry) -> Entry:
 
 
 async def misfits(store: Store, run: str) -> BrokenRecord | None:
-    """Return an error about the first entry of a run that has a member of a wrong type, or is not readable.
+    """Return an error about the first entry of a run that cannot be read, or that has a member of a wrong type.
 
     Returns `None` if there is no such entry.
     """

@@ -78,7 +78,7 @@ class SentPages:
         self._lock = Lock()
 
     async def requests(self, name: str, after: int, limit: int) -> dict[str, Any]:
-        """Return a part of the list of a run's requests, and the number of all its requests.
+        """Return some requests of a run, in order, and the number of all its requests.
 
         Args:
             after: number of requests to skip.

@@ -95,7 +95,7 @@ def _text(agent: Agent[Any]) -> str:
 
 
 def effects(agent: Agent[Any]) -> set[str]:
-    """Return the kinds of effect of an agent's tools, such as `pure` or `once`, also of tools of agents that it calls.
+    """Return the effects of an agent's tools, such as `pure` or `once`. Tools of agents that it calls are included.
 
     `once` means that the effect must not be repeated. It is assumed for an agent that is a program.
     """

@@ -75,7 +75,7 @@ class Endpoint:
             await self._made.running.none.wait()  # they end by themselves, because their turns were asked to stop
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request. A session can be used only with the token with which it began."""
+        """Answer a request. A session accepts only the token with which it was begun."""
         try:
             self._served.check()
             await self._ready.wait()

@@ -268,7 +268,7 @@ def connection_of(ctx: Context) -> str:
 
 
 def place_of(ctx: Context) -> Place:
-    """Return the pair of HTTP session and request id, by which a later cancellation finds this call.
+    """Return the HTTP session and the request's id of a call, so that a later cancellation finds the call.
 
     If the client cannot send a cancellation, the pair is unique: no cancellation matches it.
     """

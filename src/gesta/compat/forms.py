@@ -150,7 +150,7 @@ def _shapes(turn: int, found: list[AgentStep | AgentFinish]) -> Iterator[FormRow
 
 
 def _said(item: Round, number: int) -> str | None:
-    """Return the text of the reply from which a group of actions was parsed; `None` if the reply has no text."""
+    """Return the text of the model's reply that asked for these actions; `None` if it has no text."""
     if not isinstance(item.first, AgentActionMessageLog):
         return item.first.log
     text = "\n".join(observation_text(message.content) for message in item.first.messages).strip()

@@ -27,7 +27,7 @@ class BadContent(GestaError, ValueError):
 
 
 class Field(NamedTuple):
-    """The type and the default of one field, as a value of `model_fields`."""
+    """The type and the default of one field of a content."""
 
     annotation: Any
     default: Any
@@ -89,7 +89,7 @@ class Checked(msgspec.StructMeta):
 
 
 class Model(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
-    """Base class with the methods of pydantic's models that programs call on contents."""
+    """Base class with those methods of pydantic models that programs call on contents."""
 
     @classmethod
     def model_validate(cls, obj: Any) -> Self:
@@ -180,12 +180,12 @@ class BaseContent(Model, kinds.Base, frozen=True, kw_only=True):
 
     @staticmethod
     def _safe_serialize(obj: Any) -> Any:
-        """Return a value in a form that JSON can hold, as `plain` in the module `export` does."""
+        """Return a value in a form that JSON can hold."""
         return KeyValueContent(key="", value=obj).model_dump(mode="json")["value"]
 
     @classmethod
     def __get_pydantic_core_schema__(cls, _source: Any, _handler: Any) -> dict[str, Any]:
-        """Return the schema with which pydantic, if installed, validates and serializes fields of this class."""
+        """Return the schema with which pydantic, if installed, checks and writes fields of this type."""
         written = {"type": "function-plain", "function": lambda one: one.model_dump(mode="json"), "when_used": "json"}
         checks = {"type": "no-info", "function": cls.model_validate}
         return {"type": "function-plain", "function": checks, "serialization": written}

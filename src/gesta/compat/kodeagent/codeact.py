@@ -17,7 +17,7 @@ __all__ = ["CODE_ACT_PSEUDO_TOOL_NAME", "CodeActHistoryFormatter"]
 
 
 class CodeActHistoryFormatter(HistoryFormatter):
-    """A formatter of CodeAct histories. A call of a real tool is shown as Python code that calls the tool."""
+    """Makes the messages for the model of a CodeAct agent. Calls of real tools are shown as Python code."""
 
     def should_format_as_tool_call(self, msg: ChatMessage) -> bool:
         """Return whether an assistant message has code and no answer. An empty answer counts as an answer."""
@@ -27,7 +27,7 @@ class CodeActHistoryFormatter(HistoryFormatter):
     def format_tool_call(self, msg: ChatMessage, state: dict[str, Any]) -> dict[str, Any]:
         """Return a message that calls the pseudo tool with the code, and store the call's id in `state`.
 
-        As in KodeAgent, the key `pending_tool_call` of `state` stays unchanged.
+        The key `pending_tool_call` of `state` stays unchanged.
         """
         arguments = json.dumps({"code": getattr(msg, "code", None) or ""})
         return self._tool_call(msg, state, CODE_ACT_PSEUDO_TOOL_NAME, arguments)

@@ -187,7 +187,7 @@ def _lines(said: dict[str, str | None]) -> str:
 
 
 def _repaired(args: str) -> dict[str, Any] | None:
-    """Return the object in a text that is malformed JSON; `None` if the text is ambiguous.
+    """Return the object that a malformed JSON text means; `None` if that is ambiguous.
 
     Raises MissingExtra if the package `json-repair` is not installed.
     """

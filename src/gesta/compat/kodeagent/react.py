@@ -11,7 +11,7 @@ from gesta.compat.kodeagent.models import FINISH, ChatMessage
 
 
 class ReActHistoryFormatter(HistoryFormatter):
-    """A formatter of ReAct histories."""
+    """Makes the messages for the model of a ReAct agent."""
 
     def should_format_as_tool_call(self, msg: ChatMessage) -> bool:
         """Return whether an assistant message has an action and no answer. An empty answer counts as an answer."""

@@ -145,7 +145,7 @@ def said(action: AgentAction) -> list[BaseMessage]:
 
 
 def expected(value: Any, shape: type[T]) -> T:
-    """Return a value as an instance of a class: unchanged, or converted from LangChain's object or a dict of fields.
+    """Return a value as an instance of `shape`. LangChain's objects and dicts of fields are converted.
 
     Raises:
         TypeError: the value cannot be converted.

@@ -29,7 +29,7 @@ __all__ = ["ChatAgent", "ChatAgentConfig", "ChatDocument", "Entity"]
 
 
 class ChatAgent(Agent):
-    """An agent whose model is shown the history of the agent's run."""
+    """An agent that remembers its conversation: its model is shown all earlier messages that are not hidden."""
 
     def __init__(
         self,

@@ -143,11 +143,11 @@ class Histories(Working):
             self._write(context, AssistantContent(value=response, history=True), said.seq)
 
     def update_last_message(self, message: str, role: str = Role.USER) -> None:
-        """Replace the last message of a role, for instance a long prompt by the question that it contains."""
+        """Replace the last message that has this role, for example to shorten a long prompt."""
         self.wait_for(lambda: self.update_last_message_async(message, role), "update_last_message_async")
 
     async def update_last_message_async(self, message: str, role: str = Role.USER) -> None:
-        """Replace the last message of a role; see `update_last_message`."""
+        """Replace the last message that has this role; see `update_last_message`."""
         async with self.working() as context:
             hidden = await self._hide_last(context, role)
             if hidden is None:
@@ -159,16 +159,16 @@ class Histories(Working):
             self._write(context, made.get(role, SystemContent(value=message, history=True)), hidden.seq)
 
     def delete_last_message(self, role: str = "user") -> None:
-        """Hide the last message of a role, together with the tool results that the model has not seen yet."""
+        """Hide the last message that has this role, and the tool results that the model has not seen yet."""
         self.wait_for(lambda: self.delete_last_message_async(role), "delete_last_message_async")
 
     async def delete_last_message_async(self, role: str = "user") -> None:
-        """Hide the last message of a role; see `delete_last_message`."""
+        """Hide the last message that has this role; see `delete_last_message`."""
         async with self.working() as context:
             await self._hide_last(context, role)
 
     async def _hide_last(self, context: RunContext, role: str) -> Entry | None:
-        """Hide the last message of a role. Return the entry that hides it; `None` if no message has this role."""
+        """Hide the last message that has this role. Return the entry that hides it; `None` if there is no message."""
         history, fresh = await self._history()
         found = [one for one in history if one.role == role and one.sources]
         if not found:
@@ -178,11 +178,14 @@ class Histories(Working):
         return self._write(context, CompactionContent(from_seq=min(seqs), to_seq=max(seqs)))
 
     def last_message_with_role(self, role: str) -> Message | None:
-        """Return the last message of a role; `None` if there is none."""
+        """Return the last message that has this role; `None` if there is none."""
         return next((one for one in reversed(self.message_history) if one.role == role), None)
 
     def nth_message_idx_with_role(self, role: str, n: int) -> int:
-        """Return the index, counted from 0, of the n-th message of a role, counted from 1; -1 if there are fewer."""
+        """Return the index of the `n`-th message that has this role; -1 if there are fewer.
+
+        `n` counts from 1, the index from 0.
+        """
         places = [place for place, one in enumerate(self.message_history) if one.role == role]
         return places[n - 1] if 0 < n <= len(places) else -1
 

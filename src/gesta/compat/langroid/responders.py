@@ -126,9 +126,9 @@ class Agent(Messages):
             return None if responding.open_calls(context, mine=mine) else await self._unhandled(doc)
 
     async def _unhandled(self, doc: ChatDocument) -> ChatDocument | None:
-        """Return what is wrong with invalid tool messages, as text for the model.
+        """Return a text that tells the model which of its tool messages are invalid, and why.
 
-        If no tool message is invalid, return the answer of `handle_message_fallback`.
+        If none is invalid, return the answer of `handle_message_fallback`.
         """
         wrong = attempts(doc.content, self.llm_tools_map) if doc.metadata.sender == Entity.LLM else []
         problems = [str(each.problem) for each in wrong if each.name in self.llm_tools_map and each.problem]
@@ -176,7 +176,7 @@ class Agent(Messages):
             return None if empty and not doc.content else doc
 
     def _render_llm_response(self, response: ChatDocument, citation_only: bool = False) -> None:  # noqa: FBT001, FBT002
-        """Call `show_llm_response` with an answer that a program's own method gave instead of the model."""
+        """Pass an answer to the callback `show_llm_response`. With `citation_only`, do nothing."""
         if not citation_only:
             is_tool = self.has_tool_message_attempt(response)
             told(self.callbacks.show_llm_response, response.content, is_tool=is_tool)

@@ -217,7 +217,7 @@ def _end(state: State, entry: Entry, content: kinds.EndContent) -> None:
 
 
 def _elsewhere(entry: Entry) -> set[Key]:
-    """Return the causes of an entry that are entries of other runs."""
+    """Return those causes of an entry that belong to other runs."""
     return {cause for cause in entry.causes if isinstance(cause, tuple) and cause[0] != entry.run}
 
 

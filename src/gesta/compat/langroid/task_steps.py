@@ -278,7 +278,7 @@ class Steps(TaskRules, eq=False):
         return pending is None or bool(sub.chat.can_respond(pending))
 
     def _idle(self) -> bool:
-        """Return whether the agent's own methods have nothing to do for the waiting document."""
+        """Return whether no method of the agent can answer the waiting document."""
         chat = self.chat
         methods = ("agent_response", "handle_message", "entity_responders")
         if overrides(

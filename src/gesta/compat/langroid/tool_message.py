@@ -122,7 +122,7 @@ class ToolForm:
 
     @classmethod
     def llm_function_schema(cls, request: bool = False, defaults: bool = True) -> LLMFunctionSpec:  # noqa: FBT001, FBT002
-        """Return the description for a provider.
+        """Return the description of the tool for a provider's tool-calling interface.
 
         Args:
             request: whether to include the field `request`.

@@ -134,7 +134,7 @@ class Working(Toolset):
 
     @contextmanager
     def at(self, context: RunContext) -> Iterator[None]:
-        """Make a live run the agent's current run during the block.
+        """Make the agent work in the run of `context` while the `with` block runs.
 
         Raises:
             GestaError: the agent already works in another run.

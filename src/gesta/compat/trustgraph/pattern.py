@@ -1,7 +1,8 @@
-"""A pattern and its turn in one object, which has the methods of `PatternBase` and those of a workflow.
+"""A pattern and its turn in one object, so that a pattern can write `await self.emit_iteration(1, act)`.
 
-The `emit_` methods of this object need no flow and no URIs: `await self.emit_iteration(1, act)`. New code does not need
-this class: a workflow, an async function that gets the same methods as an argument, does the same.
+A pattern is a class whose method `iterate` runs one step of an agent; a turn is the work on one question. In this
+class, the `emit_` methods need no flow and no URIs. New programs do not need the class: a workflow (an async function
+that gets `Verbs`) can do the same.
 """
 
 from typing import Any
@@ -13,7 +14,7 @@ from gesta.workflow.verbs import Verbs
 
 
 class Pattern(PatternTurn, PatternBase):
-    """A pattern that also offers the services which other patterns get as their argument `flow`."""
+    """A pattern that has the methods of its turn, too. Other patterns get the turn as the argument `flow`."""
 
     def __init__(self, verbs: Verbs) -> None:
         cls = type(self)
@@ -23,7 +24,7 @@ class Pattern(PatternTurn, PatternBase):
 
     @property
     def flow(self) -> PatternTurn:
-        """This object, which offers the services of the turn."""
+        """This object, for code that expects the turn as `flow`."""
         return self
 
     @classmethod

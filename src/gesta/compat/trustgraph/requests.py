@@ -207,7 +207,7 @@ def request_of(
 
 
 def history_step(step: AgentStep) -> HistoryStep:
-    """Return a step of a run as an item of a request's history."""
+    """Return a step, with its action and observation, as an item of a request's history."""
     action, observation = step.action, observation_text(step.observation)
     arguments = action.tool_input if isinstance(action.tool_input, dict) else {"input": action.tool_input}
     thought = next((said.content for said in action.messages if isinstance(said.content, str)), "")

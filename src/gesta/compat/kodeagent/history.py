@@ -242,7 +242,7 @@ class HistoryFormatter(ABC):
         return made, Message(role="user", text=text, sources=sources)
 
     def _own(self, call: Call, msg: ChatMessage, state: State) -> Call:
-        """Return the call with an id that no other call has. If a hook chose a valid, unused id, the call keeps it."""
+        """Return the call with an id that is unique in the run. A valid, unused id that a hook chose is kept."""
         own = [call.id, msg.tool_call_id or ""]
         long = hashlib.sha256(f"{own}|{len(state.used)}".encode()).hexdigest()
         own += [f"call_{long[:end]}" for end in range(8, 36)]

@@ -224,7 +224,7 @@ class Histories(Working):
         return ToolForm.json_group_instructions().replace("{json_instructions}", told)
 
     def tool_instructions(self) -> str:
-        """Return the own `instructions` of the tools that the model may use, as one text."""
+        """Return the texts of `instructions()` of all tools that the model may use."""
         usable = [cls for name, cls in self.llm_tools_map.items() if name in self.llm_tools_usable]
         told = [f"{facts_of(cls).name}: {cls.instructions()}" for cls in usable if cls.instructions()]
         return "\n".join(told)

@@ -56,7 +56,7 @@ class Effect(Struct, frozen=True, kw_only=True):
 
 
 class Open(ToolMeta):
-    """A metaclass for classes that accept any keyword. Keywords that are no fields become attributes."""
+    """A metaclass whose classes accept any keywords. Keywords that are no fields become attributes."""
 
     def __call__(cls, /, **fields: Any) -> Any:  # noqa: N805, D102 - of a metaclass
         known = set(cls.__struct_fields__)

@@ -50,7 +50,7 @@ REASONS: dict[StatusCode, Reason] = {
 
 
 class Task(Steps, eq=False):
-    """An agent with a goal, and the sub-tasks to which it may hand work."""
+    """Runs an agent on a message until the work is done. The agent may hand messages on to sub-tasks."""
 
     def __post_init__(self) -> None:
         """Set defaults: a new agent if there is none, and the agent's name as the name of the task.

@@ -297,7 +297,7 @@ class TaskRules(Struct, eq=False, metaclass=Spelled):
         )
 
     def sequence_done(self) -> DoneSequence | None:
-        """Return the first of the task's done sequences that the newest responses match; `None` if none matches."""
+        """Return the done sequence that ends the task now, because the newest responses match it; else `None`."""
         return matched(self.sequences, self.responses)
 
     def loops(self) -> bool:

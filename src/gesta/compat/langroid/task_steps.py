@@ -219,7 +219,7 @@ class Steps(TaskRules, eq=False):
                 doc.metadata.tools_from_agent = True
 
     async def _accept(self, r: Responder, result: ChatDocument | None) -> None:
-        """Make an answer the new waiting document, which the next step has to answer."""
+        """Make an answer the document that the next step has to answer."""
         assert result is not None
         routing = self._routing(result)
         if routing.recipient:

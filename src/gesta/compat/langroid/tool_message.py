@@ -290,7 +290,10 @@ def _is_context(hint: Any) -> bool:
 
 
 def as_tool(cls: type, handler: Callable[..., Any], effect: Effect | None = None) -> Tool:
-    """Return a tool that calls `handler`, which may be async, with each message. Raises BadTool without a tool name."""
+    """Return a Gesta tool that calls `handler` with each message of class `cls`.
+
+    `handler` may be async. Raises BadTool if the class has no tool name.
+    """
     known = as_tool_class(cls)
     facts = facts_of(known)
     if not facts.name:

@@ -318,7 +318,7 @@ def _state(content: Content) -> str:
 
 
 def _planned(turn: Iterable[Entry]) -> list[HistoryStep]:
-    """Return a history of one item: the turn's last plan, with the results of its steps. Empty without a plan.
+    """Return the turn's last plan and its results as the only item of a history; empty without a plan.
 
     If the question was divided into goals instead, the item contains the answers by goal.
     """

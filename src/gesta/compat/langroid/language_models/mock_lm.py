@@ -30,10 +30,7 @@ class Free:
 
 
 class MockLMConfig(LLMConfig, kw_only=True):
-    """The description of a mock model.
-
-    It looks its answer up in a dict, else asks a function, else uses a fixed text.
-    """
+    """A mock model: it looks its answer up in a dict, else asks a function, else answers with a fixed text."""
 
     response_dict: dict[str, Any] = field(default_factory=dict)
     """Answers by the exact text of the last message."""

@@ -183,7 +183,7 @@ class PatternTurn:
         self.verbs.aloud(RetractEvent())
 
     def __call__(self, service_name: str) -> Any:
-        """Return the service `prompt` or `explainability`. This object is both services.
+        """Return the service with this name, `prompt` or `explainability`. This object offers both.
 
         Raises:
             LookupError: the service is unknown. For other services, pass a flow of your own to `make_context`.
@@ -352,7 +352,7 @@ class PatternTurn:
         return await self._gave("step", f"step {index}", (goal, answer_text), causes or self._since("plan"))
 
     async def emit_synthesis(self, answer_text: str, causes: Sequence[Cause] = ()) -> int:
-        """Record the answer made from all sub-agents' results, unless a child run has it. Return its entry's seq."""
+        """Record the answer made from all sub-agents' results, unless the record has it. Return its entry's seq."""
         named = causes or [*self._parts, *([self.last] if self.last not in self._parts else [])]
         seq = await self._gave("synthesis", "synthesis", ("", answer_text), named)
         self.verbs.sources = (seq,)

@@ -39,7 +39,7 @@ class Field(NamedTuple):
 
 
 class Checked(msgspec.StructMeta):
-    """Metaclass whose classes check new instances as pydantic does, and also accept the keyword `kind`."""
+    """Metaclass that checks the fields of new instances, as pydantic does. The keyword `kind` is accepted, too."""
 
     @property
     def model_fields(self) -> dict[str, Field]:

@@ -90,7 +90,7 @@ class Catalog:
         annotations: Mapping[str, str] | None = None,
         limit: int | None = 1,
     ) -> Any:
-        """Return the item called `name`, or, if no name is passed, a list of the items that a search for `query` finds.
+        """Return the item called `name`. Without a name, return a list of the items that a search for `query` finds.
 
         Args:
             kind: `tool` or `prompt`, also in the plural. Tools are returned as `Tool`, prompts as `Item`.

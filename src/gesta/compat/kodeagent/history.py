@@ -99,7 +99,7 @@ class HistoryFormatter(ABC):
         return None
 
     def format(self, entries: Sequence[Entry], state: State) -> list[Message]:
-        """Return the messages for the model that are made from one segment of a run, and update `state`."""
+        """Return the model's messages for one segment of a run, and update `state`."""
         return [message for _, message in self._sent(entries, state)]
 
     def history(self, entries: Sequence[Entry]) -> list[LLMMessage]:

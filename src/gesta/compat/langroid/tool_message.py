@@ -290,10 +290,7 @@ def _is_context(hint: Any) -> bool:
 
 
 def as_tool(cls: type, handler: Callable[..., Any], effect: Effect | None = None) -> Tool:
-    """Return a Gesta tool that calls `handler` with each message of class `cls`.
-
-    `handler` may be async. Raises BadTool if the class has no tool name.
-    """
+    """Return a tool that calls `handler` with each message of class `cls`. Raises BadTool if `cls` has no tool name."""
     known = as_tool_class(cls)
     facts = facts_of(known)
     if not facts.name:

@@ -8,6 +8,7 @@ from tests.browsing import CHROMIUM, NEEDED, NO_CHROMIUM, aside, said
 from tests.viewing import TOKEN, viewed
 
 import gesta
+from gesta.decide.waiting import SENT
 
 pytest.importorskip("playwright.sync_api", reason=NEEDED)
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason=NO_CHROMIUM)
@@ -91,7 +92,11 @@ def test_an_approval_given_on_the_page_lets_a_waiting_run_finish(page: Any, tmp_
         asked.get_by_label("Other arguments, as JSON").fill('{"order": 8, "note": "plain"}')
         asked.get_by_role("button", name="Approve").click()
         page.get_by_text("Written down: approved, by Ann").wait_for()
+        page.goto(f"{address}/r/0")
+        page.locator(".side .chip", has_text=SENT).wait_for()
         page.goto(f"{address}/r/0/run/{run}")
+        page.locator("header .chip", has_text=SENT).wait_for()
+        page.locator(".asks.idle", has_text=f"{SENT.capitalize()}.").wait_for()
         page.get_by_text("Pay order 7").wait_for()
         aside(lambda: go_on(agent, path, run))
         page.get_by_text("It is done.").wait_for()

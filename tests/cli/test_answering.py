@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from tests.cli.conftest import Gesta
 
+from gesta.decide.waiting import SENT
+
 Find = Callable[[str], str]
 
 
@@ -43,7 +45,7 @@ def test_a_second_answer_is_refused_before_and_after_it_was_taken_in(gesta: Gest
     run = run_id("desk")
     done = gesta("approve", "last", "--deny")
     assert done.exit_code == 1
-    assert f"error: Run {run} has its answer, but nobody went on with it. Next: gesta resume {run}" in done.stderr
+    assert f"error: Run {run}: answer sent, waits for a program to go on. Next: gesta resume {run}" in done.stderr
     assert gesta("resume", run, "agent.py:desk").exit_code == 0
     done = gesta("approve", "last", "--deny")
     assert done.exit_code == 1
@@ -279,3 +281,42 @@ def test_a_word_about_what_may_still_be_at_work_is_told_to_be_early_and_is_asked
 def test_a_run_that_waits_for_an_answer_says_so_in_the_list_of_runs(gesta: Gesta):
     gesta("run", "agent.py:asker", "go")
     assert gesta("runs").stdout.splitlines()[1].endswith("waits for an answer")
+
+
+@pytest.mark.parametrize(
+    ("agent", "waits", "words"),
+    [
+        ("desk", "waits for approval: refund", ["approve", "last"]),
+        ("asker", "waits for an answer", ["answer", "last", "This one."]),
+        ("sender", "in doubt: send", ["resolve", "last", "done"]),
+    ],
+)
+def test_an_answer_that_no_program_took_in_yet_is_told_in_every_list(
+    gesta: Gesta, agent: str, waits: str, words: list[str]
+):
+    def stands() -> tuple[str, bool, str, bool]:
+        (run,), (session,) = (
+            map(json.loads, gesta(name, "--json").stdout.splitlines()) for name in ("runs", "sessions")
+        )
+        _, table = gesta("sessions").stdout.splitlines()
+        (wait,) = session["waiting"]
+        assert gesta("runs").stdout.splitlines()[1].endswith(run["stands"])
+        return run["stands"], bool(run["answer_sent_at"]), table, bool(wait["answer_sent_at"])
+
+    gesta("run", f"agent.py:{agent}", "go")
+    stood, sent, table, wait = stands()
+    assert (stood, sent, SENT in table, wait) == (waits, False, False, False)
+    assert gesta(*words).exit_code == 0
+    stood, sent, table, wait = stands()
+    assert (stood, sent, SENT in table, wait) == (SENT, True, True, True)
+    assert gesta("resume", "last", f"agent.py:{agent}").exit_code == 0
+    (run,) = map(json.loads, gesta("runs", "--json").stdout.splitlines())
+    assert (run["stands"], run["answer_sent_at"]) == ("answered", None)
+
+
+def test_of_two_calls_the_one_without_an_answer_is_told(gesta: Gesta):
+    gesta("run", "agent.py:pair", "pay")
+    gesta("approve", "last", "--call", "6")
+    assert gesta("runs").stdout.splitlines()[1].endswith("waits for approval: refund")
+    gesta("approve", "last")  # the other one
+    assert gesta("runs").stdout.splitlines()[1].endswith(SENT)

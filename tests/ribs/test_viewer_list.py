@@ -4,6 +4,7 @@ import json
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, get_args
 
@@ -16,7 +17,7 @@ from tests.ribs.test_views_on_stores import USAGE, desk
 
 import gesta
 from gesta import kinds
-from gesta.decide.waiting import BEGUN_BY, PERSON, Waiting, What
+from gesta.decide.waiting import BEGUN_BY, PERSON, SENT, Waiting, What
 from gesta.entry import run_id
 from gesta.importers.file import import_file
 from gesta.kinds import AgentRef, BeginContent, Content
@@ -28,7 +29,7 @@ from gesta.stores.run_index import ASKS, RunIndex
 from gesta.stores.session_list import listed
 from gesta.views.sessions import SessionFilter
 from gesta.web.listing import Asked, Listing, asked, everywhere
-from gesta.web.people import until
+from gesta.web.people import shown, until
 
 pytestmark = pytest.mark.anyio
 USAGES: tuple[Any, ...] = (
@@ -170,6 +171,8 @@ def test_every_kind_of_wait_says_with_which_entry_it_begins() -> None:
 
 def test_a_wait_on_a_page_has_a_form_or_says_how_the_turn_goes_on() -> None:
     assert {what for what in get_args(What) if not until(Waiting(what))} == PERSON
+    answered = Waiting("approval", run="r", answer_sent_at=datetime.now(UTC))
+    assert (shown(answered, "").answerable, shown(answered, "").until) == (False, f"{SENT.capitalize()}.")
 
 
 async def test_an_imported_run_stands_as_its_last_turn_in_every_list(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from tests.postgres import Server
 
 import gesta
 from gesta.compare.forks import Change, Fork, fork, go_on
+from gesta.decide.waiting import SENT, in_words
 from gesta.entry import Row
 from gesta.errors import NoRun
 from gesta.kinds import (
@@ -27,7 +29,7 @@ from gesta.kinds import (
 from gesta.log.journal import Journal, open_root
 from gesta.message import attached
 from gesta.model.usage import tokens
-from gesta.store import Table
+from gesta.store import Letter, Table
 from gesta.stores.memory import MemoryStore
 from gesta.stores.views import OLDER
 
@@ -167,6 +169,42 @@ async def test_costs_have_the_tokens_of_every_dialect(store: str, tmp_path: Path
     for usage, (read, wrote) in zip(USAGES, found, strict=True):
         counts = tokens(usage)
         assert (read, wrote) == (counts.input, counts.output) if counts is not None else None in (read, wrote), usage
+
+
+@pytest.mark.parametrize("store", ["memory", "sqlite", "postgres"])
+async def test_a_list_tells_by_one_query_which_answers_were_sent(
+    store: str, tmp_path: Path, postgres: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = {"memory": ":memory:", "sqlite": str(tmp_path / "a.gesta"), "postgres": postgres.address()}[store]
+    async with gesta.open(address) as record:
+        runs = [(await record.run(agent, "Pay.", session=f"s{n}")).run for n, agent in enumerate((PAY, BOSS, PAY))]
+        for run in runs[:2]:
+            await record.approve(run, by="ann")
+        reading = gesta.open(address, readonly=True) if store != "memory" else nullcontext(record)
+        async with reading as elsewhere:
+            asked = list[str]()
+            sql, inbox = elsewhere.store.sql, elsewhere.store.inbox
+
+            async def counted(query: str, *values: Any) -> Table:
+                asked.extend(["inbox"] * ("FROM inbox" in query))
+                return await sql(query, *values)
+
+            async def read(run: str) -> list[Letter]:
+                asked.append(run)
+                return await inbox(run)
+
+            monkeypatch.setattr(elsewhere.store, "sql", counted)
+            monkeypatch.setattr(elsewhere.store, "inbox", read)
+            found = {each.name: in_words(each.waiting) for each in await elsewhere.sessions()}
+            assert found == {"s0": SENT, "s1": SENT, "s2": "waits: approval of pay"}
+            assert asked == ["inbox"]
+            ((wait,), (below,), (none,)) = [await elsewhere.waiting(run) for run in runs]
+        assert none.answer_sent_at is None
+        assert wait.answer_sent_at is not None
+        assert below.run != runs[1]
+        assert below.answer_sent_at is not None
+        await record.resume(runs[0], PAY)
+        assert await record.waiting(runs[0]) == []
 
 
 async def test_a_record_of_0_1_0_is_asked_through_the_views_of_this_release(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from gesta.cli.approving import Verdict, give, signing_key, who
 from gesta.cli.options import AnswerOptions, ApproveOptions, CancelOptions, OnRecord, ResolveOptions, quoted
 from gesta.cli.talk import FAILED, RED, Stop, count, json_line, put, say, short
 from gesta.cli.waits import MOST, Found, find, shown
-from gesta.decide.waiting import Waiting
+from gesta.decide.waiting import SENT, Waiting
 from gesta.entry import utc_text
 from gesta.errors import SaidBefore
 from gesta.record.inbox import misfit
@@ -36,22 +36,19 @@ def approve(options: ApproveOptions) -> None:
         verdict, signed = _verdict(options), signing_key() is not None
         waiting = found.waiting("approval")
         proven = signed or verdict.token is not None
-        open_ = [each for each in waiting if proven or not await found.answered(each)]
+        open_ = [each for each in waiting if proven or each.answer_sent_at is None]
         if waiting and not open_:
-            raise Stop(
-                f"Run {waiting[0].run} has its answer, but nobody went on with it. {_next(options, found)}", FAILED
-            )
+            raise Stop(f"Run {waiting[0].run}: {SENT}. {_next(options, found)}", FAILED)
         open_ = _in_time(open_, options, found)
         calls = open_ if options.all and open_ else [_one(open_, options.call, found, "approval")]
         if verdict.token is not None and len(calls) > 1:
             raise Stop(f"A token fits one call, and --all means {len(calls)}. Name the call with --call N.")
         how = ", with a token" if verdict.token is not None else f", signed as {verdict.by}" if signed else ""
         for each in calls:
-            before = await found.answered(each)
             if (await give(found.record, each, verdict)).again:
                 raise Stop(f"This answer to call {each.call} was sent before. {_next(options, found)}", FAILED)
             _told(options, verdict.verdict, each, how=how, args=verdict.args)
-            if before:
+            if each.answer_sent_at is not None:
                 say("Another answer to it waits already; the first one that counts decides.")
         left = len(open_) - len(calls)
         say(f"{count(left, 'call')} still to be answered." if left else _next(options, found))

@@ -6,7 +6,8 @@ A record is the store of all entries. A run is the list of entries of one conver
 import csv
 import json
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from datetime import datetime
 from typing import Any, TypeVar
 
 import anyio
@@ -35,12 +36,14 @@ from gesta.cli.talk import (
 from gesta.cli.transcript import Transcript
 from gesta.codec.fitting import unfit
 from gesta.codec.rows import encode_content
+from gesta.decide.waiting import SENT
 from gesta.entry import Entry, Row, utc_text
 from gesta.errors import BrokenRecord, nearest
 from gesta.kinds import ChatCompletionContent, Kind
 from gesta.log.journal import entry_of, in_record
 from gesta.log.shared import rows_of
 from gesta.model.usage import tokens
+from gesta.record.waits import answers_sent
 from gesta.state.run import UNFIT, RunState, RunView
 from gesta.state.turn import Turn
 from gesta.store import QueryBounds, RunRow, Table
@@ -131,15 +134,23 @@ async def newest(record: Record, limit: int, *, size: bool = False) -> list[dict
         size: whether the facts include the sizes in bytes.
     """
     rows = sorted(await record.store.runs(), key=lambda row: (row.last_at, row.pos), reverse=True)
-    return [await _known(record, row) | (await _size(record, row.run) if size else {}) for row in rows[:limit]]
+    sent = await answers_sent(record.store, [row.run for row in rows[:limit]])
+    return [
+        await _known(record, row, sent.get(row.run, {})) | (await _size(record, row.run) if size else {})
+        for row in rows[:limit]
+    ]
 
 
-async def _known(record: Record, row: RunRow) -> dict[str, Any]:
-    """Return the facts about a run for the list. If the run cannot be read, its member `stands` contains the reason."""
+async def _known(record: Record, row: RunRow, sent: Mapping[int, datetime]) -> dict[str, Any]:
+    """Return the facts about a run for the list. If the run cannot be read, its member `stands` contains the reason.
+
+    Args:
+        sent: times of the answers in the inbox of the run, by the seq of the entry that each of them answers.
+    """
     try:
-        return _facts(row, await record.read(row.run))
+        return _facts(row, await record.read(row.run), sent)
     except BrokenRecord as error:
-        return _facts(row, []) | {"stands": f"cannot be read: {error.found}"}
+        return _facts(row, [], sent) | {"stands": f"cannot be read: {error.found}"}
 
 
 async def _size(record: Record, run: str) -> dict[str, int]:
@@ -149,7 +160,7 @@ async def _size(record: Record, run: str) -> dict[str, int]:
     return {"entry_bytes": int(rows or 0), "blob_bytes": int(blobs or 0)}
 
 
-def _facts(row: RunRow, entries: list[Entry]) -> dict[str, Any]:
+def _facts(row: RunRow, entries: list[Entry], sent: Mapping[int, datetime]) -> dict[str, Any]:
     counts = [tokens(each.content.usage) for each in entries if isinstance(each.content, ChatCompletionContent)]
     state, turns = RunState(), dict[int, Turn]()
     for entry in entries:
@@ -173,29 +184,46 @@ def _facts(row: RunRow, entries: list[Entry]) -> dict[str, Any]:
         "unknown_usage": sum(each is None for each in counts),
         "usd": round(sum(known), 9) if known and len(known) == len(spent) else None,
         "counted_usd": round(sum(each.counted_usd for each in kept), 9) if kept else None,
-        "stands": standing(state),
+        "stands": standing(state, sent),
+        "answer_sent_at": max((utc_text(sent[of]) for of in _asked(state) if of in sent), default=None),
     }
 
 
-def standing(state: RunState) -> str:
+def _asked(state: RunState) -> list[int]:
+    """Return the seqs of the entries of an open turn that a person can answer: requests, questions and attempts."""
+    calls = state.current() if state.open else []
+    asked = [call.asked for call in calls if call.asked is not None and call.approval is None]
+    tried = [call.last.seq for call in calls if call.last is not None and call.last.verdict is None]
+    return [*asked, *state.questions, *tried] if state.open else []
+
+
+def standing(state: RunState, sent: Collection[int] = ()) -> str:
     """Return the state of a run in a few words, such as `answered` or `waits for approval: refund`.
 
     Whether a process is working on the run is not known here. A call is in doubt (it may or may not have happened) if
     the record says that its attempt has ended, and has no result.
+
+    Args:
+        sent: seqs of the entries to which an answer is in the run's inbox.
     """
     turn = state.turn
     if turn is None:
         return "recorded"
     if turn.reason is not None:
         return f"{turn.reason} ({turn.error.type})" if turn.error is not None else turn.reason
+    waits = _asked(state)
+    if waits and all(of in sent for of in waits):
+        return SENT
     calls = state.current()
-    asked = [call for call in calls if call.asked is not None and call.approval is None]
+    asked = [call for call in calls if call.asked is not None and call.approval is None and call.asked not in sent]
     started = [call for call in calls if call.last is not None and call.last.verdict is None]
     if asked:
         return f"waits for approval: {', '.join(call.name for call in asked)}"
-    if state.questions:
+    if any(of not in sent for of in state.questions):
         return "waits for an answer"
-    doubts = [call.name for call in started if call.last is not None and call.last.doubtful]
+    doubts = [
+        call.name for call in started if call.last is not None and call.last.doubtful and call.last.seq not in sent
+    ]
     if doubts:
         return f"in doubt: {', '.join(doubts)}"
     return f"open: no result of {', '.join(call.name for call in started)}" if started else "open"

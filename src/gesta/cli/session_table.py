@@ -11,6 +11,8 @@ from gesta.cli.pages import reading
 from gesta.cli.record_options import SessionsOptions
 from gesta.cli.talk import BOLD, json_line, put, put_all, say, short, styled
 from gesta.cli.times import point
+from gesta.decide.waiting import in_words
+from gesta.perform.result import plain
 from gesta.record.record import Record
 from gesta.stores.run_index import RunIndex
 from gesta.stores.session_list import listed
@@ -48,7 +50,7 @@ def sessions(options: SessionsOptions) -> None:
 
     answer = reading(options, found)
     if options.json:
-        put_all(json_line(facts(each)) for each in answer.sessions)
+        put_all(json_line(plain(facts(each))) for each in answer.sessions)
         return
     right = ("runs", "entries", "tokens", "cost", "errors")
     heading, *lines = table(HEADINGS, [_row(each) for each in answer.sessions], right=right)
@@ -71,8 +73,7 @@ def facts(session: Session) -> dict[str, Any]:
 
 def _row(each: Session) -> tuple[str, ...]:
     tokens = each.tokens_in + each.tokens_out
-    waits = ", ".join(wait.text for wait in each.waiting)
-    stands = f"waits: {waits}" if waits else "running" if each.running else each.reason or each.stands
+    stands = in_words(each.waiting) or ("running" if each.running else each.reason or each.stands)
     return (
         short(each.name, 40),
         short(", ".join(each.agents), 24),

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from gesta.cli.talk import FAILED, Stop, short
-from gesta.decide.waiting import Waiting, doubts
+from gesta.decide.waiting import SENT, Waiting, doubts
 from gesta.entry import Entry, utc_text
 from gesta.kinds import BeginContent
-from gesta.record.answers import said
 from gesta.record.record import Record
+from gesta.record.waits import answers_sent, with_sent
 from gesta.state.run import RunState
 from gesta.store import RunRow
 from gesta.text.visible import call_text, remarks, visible
@@ -64,10 +64,6 @@ class Found:
             raise Stop(f"Something waits in {len(runs)} runs below {self.row.run}. Name one:{named}", FAILED)
         return found
 
-    async def answered(self, waiting: Waiting) -> bool:
-        """Return whether a letter (message) in the inbox of the run answers the wait already."""
-        return await said(self.record.store, waiting.run, waiting.of) is not None
-
 
 async def find(record: Record, name: str) -> Found:
     """Return a run by its name, with its state and its waits. Raises NoRun.
@@ -82,7 +78,10 @@ async def find(record: Record, name: str) -> Found:
         met.add(root.run)
         root = above[root.parent_run]
     state = await record.state(row.run)
-    waits = await record.waiting(row.run) if state.open else doubts(row.run, state)
+    if state.open:
+        waits = await record.waiting(row.run)
+    else:
+        waits = with_sent(doubts(row.run, state), await answers_sent(record.store, [row.run]))
     return Found(record, row, state, tuple(waits), root.run, _hint(await record.read(root.run)))
 
 
@@ -107,6 +106,7 @@ def settling(waits: Sequence[Waiting], named: str) -> list[str]:
     Args:
         named: the end of each command line: ` --record FILE`, or an empty text.
     """
+    waits = [each for each in waits if each.answer_sent_at is None]
     doubts = [each for each in waits if each.what == "doubt"]
     approvals = [each for each in waits if each.what == "approval"]
     questions = [each for each in waits if each.what in ("question", "budget")]
@@ -118,8 +118,14 @@ def settling(waits: Sequence[Waiting], named: str) -> list[str]:
     return [f"gesta {verb} {each.run}{rest}{named}" for each, verb, rest in found]
 
 
-def why(each: Waiting) -> str:  # mypy reports a kind of wait that is missing here
+def why(each: Waiting) -> str:
     """Return the reason why a turn does not continue, as a sentence for a person."""
+    if each.answer_sent_at is not None:
+        return f"{_why(each)}\n{SENT.capitalize()}."
+    return _why(each)
+
+
+def _why(each: Waiting) -> str:  # mypy reports a kind of wait that is missing here
     match each.what:
         case "resume" | "deaths" | "copy" | "child":
             return STANDING[each.what]

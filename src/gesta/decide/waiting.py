@@ -5,7 +5,7 @@ An attempt is one execution of a tool for a call. A call is in doubt if nobody k
 of an entry is its number in its run.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Any, Literal
 
@@ -36,6 +36,8 @@ BEGUN_BY: dict[What, Kind | None] = {
 waits only in turns with such an entry."""
 PERSON = frozenset({"approval", "question", "budget", "doubt"})
 """Kinds of waits that only a person can end."""
+SENT = "answer sent, waits for a program to go on"
+"""The words for a wait whose answer is in the inbox of the run. A program that continues the run reads the inbox."""
 
 
 class Waiting(Struct, frozen=True):
@@ -95,11 +97,21 @@ class Waiting(Struct, frozen=True):
     """Why a hook wants a person to be asked; empty if the tool itself needs the approval."""
     refused: str = ""
     """Why the last answer about the call was rejected; empty if none was rejected."""
+    answer_sent_at: datetime | None = None
+    """Time at which the store received an answer to this wait, which is in the run's inbox until a program continues
+    the run; `None` if no answer is there. Known only to who reads the record: `None` in the outcome of a run itself."""
 
     @property
     def text(self) -> str:
         """The wait in a few words: its kind, and the name of the tool or step."""
         return f"{self.what} of {self.tool}" if self.tool else self.what
+
+
+def in_words(waits: Iterable[Waiting]) -> str:
+    """Return in a few words what a run waits for. Waits whose answer was sent are left out, unless all of them are."""
+    waits = [*waits]
+    left = [each.text for each in waits if each.answer_sent_at is None]
+    return f"waits: {', '.join(left)}" if left else SENT if waits else ""
 
 
 def described(waiting: Waiting, run: str, state: RunState) -> Waiting:

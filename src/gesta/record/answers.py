@@ -22,13 +22,12 @@ from gesta.entry import utc_text
 from gesta.errors import Expired, NoRun, NotWaiting, RunHeld, SaidBefore
 from gesta.kinds import AnswerContent, ApprovalContent, ResolutionContent
 from gesta.log.journal import read
-from gesta.record.waits import state_of, waits_of
+from gesta.record.waits import WORDS, answers_sent, state_of, waits_of
 from gesta.state.opening import check_here
 from gesta.state.run import RunState, RunView
 from gesta.store import Store
 
 Word = ApprovalContent | AnswerContent | ResolutionContent
-WORDS = (ApprovalContent, AnswerContent, ResolutionContent)
 APPROVAL, QUESTION, DOUBT = ("approval",), ("question", "budget"), ("doubt", "running")
 
 
@@ -95,7 +94,8 @@ async def meant(store: Store, waiting: Waiting | str, kinds: Sequence[str], want
     if wanted is None:
         fit = [each for each in fit if not _expired_by(each, now)] or fit
         if len(fit) > 1:
-            fit = [each for each in fit if await said(store, each.run, each.of) is None] or fit[:1]
+            sent = await answers_sent(store, {each.run for each in fit})
+            fit = [each for each in fit if each.of not in sent.get(each.run, {})] or fit[:1]
     if len(fit) == 1:
         (one,) = fit
         if _expired_by(one, now):
@@ -107,15 +107,6 @@ async def meant(store: Store, waiting: Waiting | str, kinds: Sequence[str], want
     rest = [each for each in found if each.what in kinds]
     others = [each.text for each in found if each.what not in kinds]
     raise NotWaiting(run, kinds[0], _named(fit or rest, run), wanted=wanted, others=others, missed=not fit)
-
-
-async def said(store: Store, run: str, of: int | None) -> Word | None:
-    """Return a person's answer to the entry `of` that is still in the run's inbox; `None` if there is none."""
-    for letter in await store.inbox(run):
-        content = decode_content(letter.content, {})
-        if isinstance(content, WORDS) and content.of == of:
-            return content
-    return None
 
 
 async def sent_as(store: Store, about: Waiting, key: str) -> Word | None:

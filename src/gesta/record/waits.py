@@ -1,31 +1,76 @@
 """Reads what an open turn waits for.
 
 A wait is one thing that an open turn cannot go on without, such as an approval. A turn is one message to an agent and
-all the work up to its answer. The waits of a turn include the waits of its child runs, where a person must answer.
+all the work up to its answer. The waits of a turn include the waits of its child runs, where a person must answer. The
+answer of a person is a letter in the inbox of the run, until a program that continues the run writes it as an entry.
 """
 
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from datetime import datetime
 
 from msgspec.structs import replace
 
 from gesta.codec.rows import decode_content
 from gesta.decide.waiting import Waiting, described, waits
-from gesta.entry import fold
-from gesta.errors import GestaError
+from gesta.entry import fold, utc_time
+from gesta.errors import BrokenRecord, GestaError
 from gesta.events import Outcome
-from gesta.kinds import BeginContent, Kind
+from gesta.kinds import AnswerContent, ApprovalContent, BeginContent, Kind, ResolutionContent
 from gesta.log.journal import read
 from gesta.loop import outcome_of
 from gesta.state.opening import Opening, check_same
 from gesta.state.run import RunState, RunView
-from gesta.store import RunRow, Store
+from gesta.store import Letter, RunRow, Store
+
+WORDS = (ApprovalContent, AnswerContent, ResolutionContent)
+"""Contents by which a person answers what a run waits for."""
+Sent = Mapping[str, Mapping[int, datetime]]
+"""By run: the times at which the answers in its inbox came, by the seq of the entry that each of them answers."""
+IN_INBOXES = "SELECT run, key, content, at, id FROM inbox WHERE run IN ({}) ORDER BY id"
+AT_ONCE = 500
+"""Number of runs whose inboxes one query reads."""
 
 
 async def waits_of(store: Store, run: str, now: datetime) -> list[Waiting]:
     """Return the waits of the open turn of a run and of the runs below it. The list is empty if no turn is open.
 
-    Cost: reads those runs.
+    Cost: reads those runs, and the inboxes of those that wait.
     """
+    found = await waits_on_record(store, run, now)
+    return with_sent(found, await answers_sent(store, {each.run for each in found}))
+
+
+async def answers_sent(store: Store, runs: Collection[str]) -> Sent:
+    """Return the times of the answers in the inboxes of some runs. Letters that cannot be read are left out.
+
+    Cost: one query, however many runs there are (one for each 500).
+    """
+    names, letters = [run for run in runs if run.isascii()], list[Letter]()
+    if len(names) == 1:
+        letters = await store.inbox(names[0])
+    else:
+        for start in range(0, len(names), AT_ONCE):
+            some = names[start : start + AT_ONCE]
+            rows = (await store.sql(IN_INBOXES.format(", ".join("?" * len(some))), some)).rows
+            letters += [Letter(*row) for row in rows]
+    found = dict[str, dict[int, datetime]]()
+    for letter in letters:
+        with suppress(BrokenRecord, ValueError, TypeError):
+            content, at = decode_content(letter.content, {}), utc_time(letter.at)
+            if isinstance(content, WORDS):
+                found.setdefault(letter.run, {}).setdefault(content.of, at)
+    return found
+
+
+def with_sent(waits: Iterable[Waiting], sent: Sent) -> list[Waiting]:
+    """Return copies of waits with the times at which their answers were sent; see `Waiting.answer_sent_at`."""
+    times = [(each, sent.get(each.run, {}).get(each.of or 0)) for each in waits]
+    return [each if at is None else replace(each, answer_sent_at=at) for each, at in times]
+
+
+async def waits_on_record(store: Store, run: str, now: datetime) -> list[Waiting]:
+    """Return the same waits as `waits_of`, read from the entries alone: the inboxes are not read."""
     state = await state_of(store, run)
     if state.opened is None or not state.open:
         return []

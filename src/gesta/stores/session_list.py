@@ -19,7 +19,7 @@ from gesta.errors import BrokenRecord
 from gesta.integrity.tombstones import SESSION
 from gesta.kinds import UserContent
 from gesta.log.journal import read
-from gesta.record.waits import waits_of
+from gesta.record.waits import answers_sent, waits_on_record, with_sent
 from gesta.store import Store
 from gesta.stores.run_index import OPEN, RunIndex, sayable
 from gesta.views.sessions import TITLE, RunOf, Session, SessionFilter, SessionList, Standing, Totals
@@ -147,7 +147,7 @@ async def _waits(store: Store, run: str, now: datetime) -> list[Waiting]:
     If the run cannot be read, the list is empty.
     """
     try:
-        return [each for each in await waits_of(store, run, now) if each.what != "running"]
+        return [each for each in await waits_on_record(store, run, now) if each.what != "running"]
     except BrokenRecord:
         return []
 
@@ -174,10 +174,15 @@ async def _sessions(index: RunIndex, rows: Sequence[tuple[Any, ...]], now: datet
             runs.setdefault(session, []).append(tuple(run))
     roots = {session: [run for run in of if run[3]] for session, of in runs.items()}
     titles = await _titles(index.store, [of[0][0] for of in roots.values()])
+    waits = {
+        row[0]: [each for run in roots[row[0]] if row[17] and run[4] for each in await _waits(index.store, run[0], now)]
+        for row in rows
+    }
+    sent = await answers_sent(index.store, {each.run for several in waits.values() for each in several})
     found = []
     for row in rows:
         name, of = row[0], roots[row[0]]
-        waiting = [each for run in of if row[17] and run[4] for each in await _waits(index.store, run[0], now)]
+        waiting = with_sent(waits[name], sent)
         stands, reason = _standing("waiting" if waiting else row[1] if row[1] != "waiting" else "open")
         found.append(
             Session(

@@ -320,6 +320,13 @@ class StoreContract(LeaseSentences):
         assert (await store.sql("SELECT seq, kind FROM entries WHERE seq > 99")).columns == ("seq", "kind")
         assert (await store.sql("SELECT id FROM record")).rows == [(store.info.id,)]
 
+    async def test_the_inboxes_of_several_runs_are_read_by_one_query(self, store: Store) -> None:
+        for run in ("r", "q", "other"):
+            await store.send(Letter(run, "key", "{}", AT))
+        query = "SELECT run, key, content, at, id FROM inbox WHERE run IN (?, ?) ORDER BY id"
+        found = [Letter(*row) for row in (await store.sql(query, ["q", "r"])).rows]
+        assert found == [*await store.inbox("r"), *await store.inbox("q")]
+
     async def test_sql_never_writes(self, store: Store) -> None:
         await store.append(make_batch(await store.lease("r"), 0, 2))
         for query in (*WRITING, "SELECT nothing FROM nowhere", "no sql at all", "SELECT ?"):

@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from gesta.address import open_record
 from gesta.cli.approving import Verdict, give, who
-from gesta.decide.waiting import PERSON, Waiting
+from gesta.decide.waiting import PERSON, SENT, Waiting
 from gesta.errors import AgentError, BrokenRecord, NotWaiting
 from gesta.record.answers import Receipt
 from gesta.record.record import Record
@@ -78,11 +78,13 @@ def shown(wait: Waiting, said: str) -> Shown:
     """Return a wait with the facts that the person needs for the answer."""
     asks = wait.what == "question" or wait.args is None
     words = visible(wait.question) if asks else visible_value(msgspec.to_builtins(wait.args))
-    return Shown(wait, words, wait.what in PERSON, until(wait), said)
+    return Shown(wait, words, wait.what in PERSON and wait.answer_sent_at is None, until(wait), said)
 
 
 def until(wait: Waiting) -> str:
     """Return a sentence about how a turn can go on; empty for a wait that a person can answer on the page."""
+    if wait.answer_sent_at is not None:
+        return f"{SENT.capitalize()}."
     match wait.what:
         case "approval" | "question" | "budget" | "doubt":
             return ""

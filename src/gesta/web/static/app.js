@@ -1,6 +1,6 @@
 // Shows the page that an address names, and the line at the top that all pages share.
 import * as api from "./api.js";
-import { el, STATES, when } from "./dom.js";
+import { el, inWords, STATES, when } from "./dom.js";
 import { evidence } from "./evidence.js";
 import { form } from "./forms.js";
 import { keys } from "./keys.js";
@@ -52,7 +52,7 @@ function decoded(part) {
 function head(records, record, about, facts) {
   const run_ = facts.session ? facts : null;
   document.title = run_ ? `${run_.agent} · ${run_.session} · Gesta` : `${about.name} · Gesta`;
-  const last = run_?.turns.at(-1), state = run_?.waiting.length ? `waits: ${run_.waiting.map((each) => each.tool ? `${each.what} of ${each.tool}` : each.what).join(", ")}` : last ? last.reason ?? "running" : "";
+  const last = run_?.turns.at(-1), state = inWords(run_?.waiting ?? []) || (last ? last.reason ?? "running" : "");
   const tone = run_?.waiting.length ? "waiting" : { failed: "fault", limit: "fault", budget: "fault", running: "open" }[state] ?? state;
   const words = el("input", { type: "search", name: "words", placeholder: "Find words, tools  /", "aria-label": "Find", value: new URLSearchParams(location.search).get("words") ?? "" });
   const form = el("form", { role: "search", onsubmit: (event) => { event.preventDefault(); location.assign(`/r/${record}?${new URLSearchParams({ words: words.value })}`); } }, words);

@@ -33,6 +33,12 @@ export function took(ms) {
 /** Words for the end of a turn, where the name of the reason alone is not clear. */
 export const STATES = { limit: "reached a limit", budget: "reached its budget", recorded: "recorded only" };
 
+/** Return what a run waits for in a few words, as `gesta sessions` does; empty if it waits for nothing. */
+export function inWords(waits) {
+  const left = waits.filter((each) => !each.answer_sent_at).map((each) => (each.tool ? `${each.what} of ${each.tool}` : each.what));
+  return left.length ? `waits: ${left.join(", ")}` : waits.length ? "answer sent, waits for a program to go on" : "";
+}
+
 export const time = (at) => new Date(at).toLocaleTimeString("en-GB");
 
 /** Return a time in everyday words, with the exact time as its title. */

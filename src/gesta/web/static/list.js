@@ -3,7 +3,7 @@
 import * as api from "./api.js";
 import { filters } from "./filters.js";
 import { plain } from "./why.js";
-import { announce, connection, count, el, STATES, took, when } from "./dom.js";
+import { announce, connection, count, el, inWords, STATES, took, when } from "./dom.js";
 
 const PAGE = 50, READS = 80, LIVE = 400; // ms before an incomplete list is loaded again, and between live updates
 const money = (usd) => usd >= 0.01 || usd === 0 ? `$${usd.toFixed(2)}` : `$${usd.toPrecision(2)}`;
@@ -101,7 +101,6 @@ class List {
 
   row(session, old) {
     const record = session.record ?? this.record, hit = session.hit, at = (run, seq) => `/r/${record}/run/${encodeURIComponent(run)}${seq ? `#${seq}` : ""}`;
-    const waits = session.waiting.map((wait) => wait.tool ? `${wait.what} of ${wait.tool}` : wait.what).join(", ");
     const tokens = session.tokens_in + session.tokens_out, ms = Date.parse(session.last_at) - Date.parse(session.first_at);
     const facts = [
       this.record === "all" && this.records.length > 1 ? this.records[record]?.name : "", session.agents.join(", "), el("span", { class: "name", title: session.name }, session.name),
@@ -111,7 +110,7 @@ class List {
     ];
     const item = el("li", {}, el("a", { class: "row", href: at(hit?.run ?? session.runs[0], hit?.seq) },
       el("span", { class: "title" }, session.title || el("span", { class: "quiet" }, "no message")),
-      el("span", { class: "side" }, chip(session, waits), when(session.last_at)),
+      el("span", { class: "side" }, chip(session, inWords(session.waiting)), when(session.last_at)),
       el("span", { class: "facts" }, facts.filter(Boolean).map((fact) => (typeof fact === "string" ? el("span", {}, fact) : fact))),
       hit ? el("span", { class: "found" }, readable(hit.parts).map((part, place) => place % 2 ? el("mark", {}, part) : part)) : ""));
     if (session.tree.length > 1) item.append(this.tree(session, at, old));
@@ -140,6 +139,6 @@ function readable(parts) {
 function chip(facts, waits) {
   const state = facts.stands === "ended" ? facts.reason : facts.stands;
   const tone = { waiting: "waiting", open: "open", failed: "fault", limit: "fault", budget: "fault" }[state] ?? state;
-  const words = waits ? `waits: ${waits}` : facts.running ? "running" : state === "waiting" ? "waits" : STATES[state] ?? state;
+  const words = waits || (facts.running ? "running" : state === "waiting" ? "waits" : STATES[state] ?? state);
   return el("span", { class: `chip ${tone}${facts.running ? " running" : ""}` }, words);
 }

@@ -301,7 +301,7 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
         )
 
     def answers_by(self) -> str | None:
-        """Return how the model is made to answer with the output type, see `Output.by`; `None` without such a type."""
+        """Return how the model is asked for the output type: `native`, `tool` or `prompt`; `None` for plain text."""
         if self.answer_type is None:
             return None
         in_words = self.formats().reader() is not None  # calls in plain text: no provider can enforce a schema

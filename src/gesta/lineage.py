@@ -167,7 +167,7 @@ class Origin(Struct, weakref=True):
         return 0 if seq in self.calling or seq in self.longer else self.spoken.get(seq, 0)
 
     def undecided(self, seq: int) -> bool:
-        """Return whether an entry is the last completion, and no call and no answer has been made from it."""
+        """Return whether an entry is the last completion, and neither a call nor an answer was made from it so far."""
         return not self.spoken.get(seq, 1) and seq not in self.calling and seq == next(reversed(self.spoken))
 
     def concludes(self, entry: Entry) -> bool:

@@ -139,7 +139,7 @@ def sign(approval: ApprovalContent, asked: Asked, key: bytes) -> ApprovalContent
 def _token(approval: ApprovalContent, about: Asked, key: bytes) -> str:
     """Return the signature of an approval, in hex.
 
-    The signature covers the approval-request, and every field of the answer that has an effect.
+    The signature covers the approval-request, and all that the person answered.
     """
     expires = utc_text(about.expires) if about.expires is not None else None
     call = [about.record, about.run, about.request, about.call, about.tool, about.args_digest, expires]

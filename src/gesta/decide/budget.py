@@ -89,7 +89,7 @@ def _least(own: float | None, allowed: Any) -> float | None:
 
 
 def need(agent: Agent, budget: Budget, state: RunState) -> Amount:
-    """Return the greatest possible cost of the next request: the tokens of the prompt and of the longest reply."""
+    """Return the greatest possible cost of the next request: the cost of its prompt and of the longest reply."""
     prompt = state.weight.tokens
     if not state.weight.counted:
         header = agent.offering(state.tool_state).header()

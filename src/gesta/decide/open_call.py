@@ -164,8 +164,8 @@ def _placeholder(agent: Agent, call: OpenCall) -> tuple[str, Literal["error", "d
 def only_reads(tool: Tool) -> bool:
     """Return whether a tool only reads, so that its call can safely be made again.
 
-    A tool that runs an agent only reads if the agent has no program and all its tools only read. Any other tool only
-    reads if it is `pure`.
+    For a tool that runs an agent: whether the agent has no program, and all its tools only read. For any other tool:
+    whether its effect is `pure`.
     """
     if tool.agent is not None:
         return tool.agent.program is None and all(map(only_reads, tool.agent.tools))

@@ -177,7 +177,7 @@ async def check_home(store: Store, run: str, state: RunState | None) -> None:
 
 
 async def _before(store: Store, run: str, kinds: Sequence[str], wanted: int) -> Meant | None:
-    """Return the wait that was answered before, together with its recorded answer; `None` if there is none.
+    """Find the wait `wanted` that was answered before. Return it with its recorded answer; `None` if there is none.
 
     Cost: reads the run.
     """

@@ -122,7 +122,7 @@ class EntryEvents:
     def _explain(self, entry: Entry, run: Followed, told: list[Event]) -> bool:
         """Append the entry's `explain` event, if it has one, to the list `told`.
 
-        Return `False` if this depends on later entries.
+        Return `False` if only later entries can show whether the entry has such an event.
         """
         key, origin = (entry.run, entry.seq), run.origin
         if any(origin.undecided(seq) for other, seq in (key, *origin.links[entry.seq]) if other == entry.run):

@@ -246,14 +246,14 @@ class Follower:
                 await _advance(order, run, source)
 
     async def _missed(self, before: Entry) -> list[Event]:
-        """Return the events of the entries that the watch skipped before `before`, except those that a fork shares."""
+        """Return the events of the entries that the watch skipped before `before`."""
         told: list[Event] = []
         async for page in pages(self._watch.store, before.run, self.runs[before.run]):
             for entry in page:
                 if entry.seq >= before.seq:
                     return told
                 events = self._take_entry(entry)
-                told += events if entry.shared_from is None else []
+                told += events if entry.shared_from is None else []  # not those that a fork shares
         return told
 
     def _take_entry(self, entry: Entry) -> list[Event]:

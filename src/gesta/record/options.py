@@ -56,7 +56,7 @@ def of_turn(agent: Agent[T], options: TurnOptions) -> Agent[T]:
 
 
 async def supplied(agent: Agent[Any]) -> Any:
-    """Return the deps that the agent's own `deps` function makes; `None` if it has none. The caller passed no deps.
+    """Return the deps that the agent's own `deps` function makes; `None` if it has no such function.
 
     Raises:
         NoDeps: there are none, but a tool, a hook or the function of the instructions needs deps.

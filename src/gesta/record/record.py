@@ -82,7 +82,7 @@ class Record(Inbox):
 
     @property
     def info(self) -> Info:
-        """Id, address and creation time of the store. A copy also has the pos of its last copied entry."""
+        """Id, address and creation time of the store; for a copied record also the pos of the last copied entry."""
         return self.store.info
 
     async def run(
@@ -163,7 +163,7 @@ class Record(Inbox):
         """Return a function that runs the turn of a message, and a function that returns the follower of that turn.
 
         Args:
-            joins: whether a turn with the same key that another process is running may be followed.
+            joins: whether to follow the turn of the message if another process is running it.
         """
         opened = OpenedTurn(opening.key)
 

@@ -167,10 +167,7 @@ async def followed(follower: Follower, listener: Listener) -> None:
 
 
 def breaks_off(left: BaseException) -> bool:
-    """Return whether an exception is a cancellation of this task or Ctrl-C.
-
-    Any other exception is a failure of the turn.
-    """
+    """Return whether an exception is a cancellation of this task, or Ctrl-C, and not a failure of the turn."""
     if isinstance(left, BaseExceptionGroup):
         return any(map(breaks_off, left.exceptions))
     cancelled = isinstance(left, anyio.get_cancelled_exc_class()) and not strayed(left)

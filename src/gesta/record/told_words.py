@@ -23,7 +23,7 @@ class Words(Struct):
 
 
 class ToldWords:
-    """The words that one listener was sent and that are not on record yet, for each run and type of event."""
+    """Remembers the words that one listener was sent, for each run and type of event, until they are on record."""
 
     def __init__(self) -> None:
         self._said: dict[tuple[str, str], Words] = {}

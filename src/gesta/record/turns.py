@@ -90,7 +90,7 @@ class Turns:
     async def take(
         self, agent: Agent[Any], opening: Opening, broadcast: Broadcast | None = None, above: Stop | None = None
     ) -> Outcome:
-        """Run the turn that `opening` describes, see `Record.run`. If `above` is asked to stop, the turn stops too."""
+        """Run the turn that `opening` describes; see `Record.run`. If the parent turn (`above`) stops, this turn stops too."""
         run = opening.run or await self.run_of(opening.session, opening.name, opening.parent_run)
         given = (broadcast or self.broadcast(run), opening.deps, opening.trace)
         return await self._leaving(agent, lambda told: self._take(agent, run, opening, told), given, above)
@@ -200,7 +200,7 @@ class Turns:
             return await self._served(bound, live, ended)
 
     async def _behind(self, agent: Agent, opening: Opening, live: LiveRun) -> Outcome | None:
-        """Finish all earlier turns. If one of them waits, queue the new message, and return the waiting outcome."""
+        """Finish all earlier turns. If one waits, queue the new message, and return the outcome of the waiting turn."""
         check_here(live.log.run, live.state, self.store)
         turn, policy = live.state.turn, agent.policy.when_busy
         if live.state.open:

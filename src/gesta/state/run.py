@@ -110,7 +110,7 @@ class RunState(Struct):
         return self.calls.get(seq) if seq is not None else None
 
     def current(self) -> list[OpenCall]:
-        """Return the calls to act on, by seq: open calls of this turn, and attempted open calls of earlier turns."""
+        """Return the calls to act on, in order: open calls of this turn, and attempted open calls of earlier turns."""
         assert self.turn is not None
         return [call for call in self.calls.values() if call.seq > self.turn.begin or call.last is not None]
 
@@ -160,7 +160,7 @@ def _fold_begin(state: RunState, entry: Entry, content: BeginContent) -> None:
 
 
 def _fork(state: RunState) -> None:
-    """Remove from a fork's state all that would let it repeat an effect of its base run, such as approvals."""
+    """Remove approvals and the like, so that a fork repeats no effect of the run that it was made from."""
     state.moved = ""
     for call in state.calls.values():
         for seq in call.forked():

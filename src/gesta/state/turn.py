@@ -140,7 +140,7 @@ class Turn(Struct):
 
     @property
     def request_mark(self) -> int:
-        """The number that stands for the next request in `checked`: a negative one, as the request has no seq yet."""
+        """The negative number that stands for the next request in `checked`, because the request has no seq yet."""
         return -1 - self.requests
 
     def stopped(self, seq: int, content: FaultContent) -> None:

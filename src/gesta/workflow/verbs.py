@@ -191,7 +191,7 @@ class Verbs(ProgramTurn):
         return Result(name=name, text=text, value=end.state, reason=reason, error=end.error, seq=step.end_seq)
 
     def note(self, name: str, content: C, causes: Sequence[Cause] = ()) -> tuple[C, Entry]:
-        """Write a content once, under a name. Return the content that is on record, with its entry.
+        """Write a content (what an entry says) once, under a name. Return the content on record, and its entry.
 
         Raises:
             OtherProgram: the name was used before in this pass, or is on record with another kind.

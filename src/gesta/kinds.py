@@ -113,7 +113,7 @@ class RequestContent(Base, frozen=True, kw_only=True, tag="request"):
 
 
 class ChatCompletionContent(Base, frozen=True, kw_only=True, tag="chat-completion"):
-    """A reply of a model. The only cause of its entry is the entry of the request that it answers."""
+    """A reply of a model. Its entry has one cause: the entry of the request."""
 
     kind: ClassVar[Kind] = Kind.ChatCompletion
     output: str

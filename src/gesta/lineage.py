@@ -130,7 +130,7 @@ class Origin(Struct, weakref=True):
     """Causes in other runs. The value is the seq of the first entry of this run that has the cause."""
 
     def add(self, entry: Entry) -> None:
-        """Add one entry. Cost: proportional to its causes, and to the nodes since the oldest of these causes."""
+        """Add one entry. Cost: grows with the number of its causes, and of the nodes since the oldest cause."""
         seq, content = entry.seq, entry.content
         if isinstance(content, kinds.BeginContent):
             self.spans[seq] = content.parent or 0, content.role or ""
@@ -171,7 +171,7 @@ class Origin(Struct, weakref=True):
         return not self.spoken.get(seq, 1) and seq not in self.calling and seq == next(reversed(self.spoken))
 
     def concludes(self, entry: Entry) -> bool:
-        """Return whether an entry ends a turn that has no `assistant` entry: a failed turn, or one of a child run."""
+        """Return whether an entry ends a turn that has no answer entry. Then the end itself is the conclusion."""
         role, content = self.spans.get(entry.span, (0, ""))[1], entry.content
         ended = isinstance(content, kinds.EndContent) and (self.child or content.status == "error")
         return ended and role == "turn" and entry.span not in self.answered

@@ -80,6 +80,9 @@ def _worth(rule: Compact, state: RunState, prompt: Prompt, places: Sequence[int]
 
 
 def _tokens(state: RunState, prompt: Prompt, places: Sequence[int]) -> int:
-    """Return the estimated number of tokens of the messages at these places, computed from their share of all bytes."""
+    """Return the estimated number of tokens of the messages at these places.
+
+    The tokens of the whole prompt are divided in proportion to the bytes of its messages.
+    """
     sizes = [len(block) for block in prompt.blocks]
     return state.weight.tokens * sum(sizes[place] for place in places) // max(1, sum(sizes))

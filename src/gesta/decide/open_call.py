@@ -78,7 +78,10 @@ def _alone(agent: Agent, call: OpenCall, state: RunState) -> Course:
 
 
 def effect_of(tool: Tool | None, last: Try) -> str:
-    """Return the `effect` to assume for a call in doubt: the stricter of the tool's effect at the attempt and now."""
+    """Return the `effect` to assume for a call in doubt.
+
+    A tool may have had another effect at the time of the attempt. Then the stricter one is assumed.
+    """
     if last.effect in EFFECTS or (tool is None and last.effect != "pure"):
         return "once"
     if tool is None:

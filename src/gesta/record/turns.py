@@ -90,7 +90,7 @@ class Turns:
     async def take(
         self, agent: Agent[Any], opening: Opening, broadcast: Broadcast | None = None, above: Stop | None = None
     ) -> Outcome:
-        """Run the turn that `opening` describes; see `Record.run`. If the parent turn (`above`) stops, this turn stops too."""
+        """Run the turn that `opening` describes; see `Record.run`. It also stops if `above`, its parent turn, stops."""
         run = opening.run or await self.run_of(opening.session, opening.name, opening.parent_run)
         given = (broadcast or self.broadcast(run), opening.deps, opening.trace)
         return await self._leaving(agent, lambda told: self._take(agent, run, opening, told), given, above)
@@ -169,9 +169,9 @@ class Turns:
                     wait_s = min(wait_s * 1.5, LAST_WAIT_S)
 
     async def _busy(self, run: str, opening: Opening, name: str) -> Outcome | None:
-        """Return the outcome of the message's turn, or `None` if it has not ended. May cancel an open turn."""
+        """Return the outcome of the turn that this message opened before; `None` if that turn has not ended."""
         before = await opened_before(self.store, run, opening)
-        if before is None and name:  # the message replaces the open turn
+        if before is None and name:  # the message replaces the open turn, which is cancelled
             cancel = encode_content(SignalContent(name="cancel", by="a new message"), None)
             await self.store.send(Letter(run, f"replaced-{name}", cancel))
         return before if before is not None and before.end is not None else None

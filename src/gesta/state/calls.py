@@ -168,7 +168,7 @@ class OpenCall(Struct):
 
     @property
     def said(self) -> list[int]:
-        """Seqs of the call's check, answers and approval. Attempts and result of the call have these as causes."""
+        """Seqs of the call's check, answers and approval. They are causes of the call's attempts and result."""
         check = [self.checked, *self.heard] if self.check is not None else self.heard
         return check if self.approved is None else [*check, self.approved]
 

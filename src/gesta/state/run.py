@@ -1,6 +1,6 @@
-"""Computes the state of a run (one conversation of an agent) from its entries (stored facts). It is never stored.
+"""Computes the state of a run from its entries. The state itself is never stored.
 
-`decide` chooses the next move from a `RunState`. The seq of an entry is its number in the run.
+A run is one conversation of an agent. An entry is one stored fact of a run, and its seq is its number there.
 """
 
 from collections.abc import Callable
@@ -116,7 +116,7 @@ class RunState(Struct):
 
 
 class RunView:
-    """The fold that computes a `RunState` from entries."""
+    """Computes a `RunState` by adding the entries of a run one by one."""
 
     def start(self) -> RunState:
         """Return the state of a run without entries."""

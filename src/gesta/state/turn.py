@@ -120,7 +120,7 @@ class Turn(Struct):
     spending: Spending = field(default_factory=Spending)
 
     def returned(self, entry: Entry) -> None:
-        """Subtract from `handed` the number of child runs whose `end` entries are causes of this entry.
+        """Subtract from `handed` the child runs whose end this entry reports: their `end` entries are its causes.
 
         Entries of workflow steps are ignored.
         """

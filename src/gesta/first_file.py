@@ -1,8 +1,8 @@
-"""Prints a hint about keeping the record in a file, at most once per process, if a program named no file for it.
+"""Prints a hint about keeping the record in a file, if a program named no file for it.
 
 The record is the stored history of all that the agents did. Without a file, it exists only in memory. The hint is
-printed only for a program that a person started as a file. A library that calls `run_sync`, a test and the interactive
-prompt get no hint. Nor does a program that names any record, even `:memory:`.
+printed at most once per process, and only for a program that a person started as a file. A library that calls
+`run_sync`, a test and the interactive prompt get no hint. Nor does a program that names any record, even `:memory:`.
 """
 
 import os

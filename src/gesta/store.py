@@ -248,7 +248,7 @@ class Store(Protocol):
         """
 
     def deliver(self, letter: Letter) -> bool:
-        """Put a letter into a run's inbox and commit it, from any thread, even after the event loop or the store ended.
+        """Put a letter into a run's inbox and commit it. Works in any thread, and after the event loop or store ended.
 
         Returns the same as `send`. Raises the errors of `send`, and NoRecord if the record was deleted or existed in
         memory

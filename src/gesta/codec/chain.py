@@ -1,6 +1,6 @@
-"""The digest of a row (a stored entry) covers the row's bytes and the previous row's digest, and so all earlier rows.
+"""The digest of a row (a stored entry) covers the row's bytes and the previous row's digest.
 
-So nobody can change an old entry unnoticed. How the digest is computed never changes.
+So it covers all earlier rows, and nobody can change an old entry unnoticed. How the digest is computed never changes.
 """
 
 from hashlib import sha256

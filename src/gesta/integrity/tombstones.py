@@ -1,8 +1,8 @@
 """A pruned (removed) run leaves a tombstone, an entry that says which entries were removed, by whom and why.
 
 A record is the store of all runs; a run is the list of an agent's entries. Tombstones are entries of a special run
-about the record itself, and are written in the commit that removes the runs. The special run also contains holds, which
-protect runs from being pruned.
+about the record itself. They are written in the commit that removes the runs. The special run also contains holds,
+which protect runs from being pruned.
 
 A pos is the number of an entry in the whole store. Each pos is used once, in order, without a gap. So if a pos is
 missing and no tombstone names it, entries were removed by hand.

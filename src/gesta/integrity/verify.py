@@ -90,7 +90,7 @@ class Back(Struct, frozen=True):
 
 
 class Head(Struct, frozen=True):
-    """The seq (number) and digest of a run's last entry, to be saved where no writer of the record can change it."""
+    """The seq (number) and digest of a run's last entry. It is saved where no writer of the record can change it."""
 
     run: str
     seq: int
@@ -306,7 +306,7 @@ async def _backwards(store: Store) -> list[Back]:
 
 
 def _late(backwards: list[Back], kept: list[Head], known: set[str]) -> list[Flaw]:
-    """Return a flaw for each entry after the saved heads that is dated before the previous entry of its run."""
+    """Return a flaw for each entry that follows a saved head, but is dated before the previous entry of its run."""
     until = {head.run: head.seq for head in sorted(kept, key=lambda head: head.seq) if head.run not in known}
     late = [each for each in backwards if each.seq > until.get(each.run, each.seq)]
     words = "the clock was set back, or somebody added it by hand"

@@ -72,7 +72,7 @@ def in_record(store: Store, error: BrokenRecord) -> BrokenRecord:
 
 
 async def pages(store: Store, run: str, seq: int = 0) -> AsyncGenerator[list[Entry], None]:
-    """Yield a run's entries after `seq` in lists of at most `PAGE`, so that a long run is not in memory at once."""
+    """Yield a run's entries after `seq` in lists of at most `PAGE`. So a long run is not in memory at once."""
     while entries := await read(store, run, seq, limit=PAGE):
         yield entries
         seq = entries[-1].seq
@@ -351,7 +351,7 @@ class Log:
 
 
 def refuse_misspelt(annotations: Iterable[str]) -> None:
-    """Raise TypeError for an annotation that is nearly the name of a parameter of a span, such as `skp` for `skip`.
+    """Raise TypeError for an annotation that looks like a misspelt parameter of a span, such as `skp` for `skip`.
 
     Otherwise a misspelt `skip=` would silently record the contents that it was meant to leave out.
     """

@@ -1,6 +1,6 @@
 """The kinds and fields of entries that decide how a run continues. A program may not write them.
 
-If it could write an approval or a tool's state, then a value that it passes on from a stranger could allow a payment.
+A program may pass on a value from a stranger. If it could write an approval, that value could allow a payment.
 """
 
 from collections.abc import Mapping
@@ -39,7 +39,7 @@ FIELDS: Mapping[Kind, tuple[str, ...]] = {
 
 
 def own_fields(content: Content) -> list[str]:
-    """Return the names of the fields of a content that are set, but that only the run itself may set."""
+    """Return the names of those fields that are set in a content although only the run itself may set them."""
     given = ((name, getattr(content, name)) for name in FIELDS.get(content.kind, ()))
     return [name for name, value in given if value is not None and value is not False]
 

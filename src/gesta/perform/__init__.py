@@ -1,7 +1,7 @@
 """Carries out the moves that `decide` chooses, and records what happened: asks models, calls tools, runs child runs.
 
-A move is the next thing that a run does, such as `Ask` (send a request to the model) or `Use` (run tools). A child run
-is the run of another agent that a turn calls.
+A move is the next thing that a run does. Examples are `Ask` (send a request to the model) and `Use` (run tools). A
+child run is the run of another agent that a turn calls.
 """
 
 ORDER = (

@@ -1,8 +1,8 @@
 """Makes the context of a tool call: facts about the call, and functions that send words to listeners or call an agent.
 
 An entry is one recorded fact of a run; its seq is its number there. A child run is the run of an agent that a tool of
-another run calls. An attempt is one execution of a tool call. The idempotency key of a call is a random text, by which
-a service can recognise a second attempt and refuse to do the same thing twice.
+another run calls. An attempt is one execution of a tool call. The idempotency key of a call is a random text. By this
+key, a service can recognise a second attempt and refuse to do the same thing twice.
 """
 
 import hashlib
@@ -60,7 +60,7 @@ def idempotency_key(call: OpenCall, record: str, run: str) -> str:
 
     The key is random for the first attempt, and later attempts use it again. A new key is made if the tool's
     `reconcile`
-    has said that the old key can no longer have an effect.
+    found the old key void: it can no longer have an effect.
 
     Args:
         call: the open call.

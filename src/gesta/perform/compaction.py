@@ -1,8 +1,8 @@
 """Makes a prompt that has grown too large smaller before it is sent.
 
 An entry is one recorded fact of a run; its seq is its number there. A `compaction` entry names the entries that the
-model is no longer shown; `decide` chooses them. Nothing is deleted. If the agent's policy names an agent to summarise
-them, that agent is asked once, in a child run (a run of its own).
+model is no longer shown; `decide` chooses them. Nothing is deleted. The agent's policy may name another agent that
+summarises them. That agent is asked once, in a child run (a run of its own).
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ TASK = "The conversation so far:\n\n"
 
 
 async def compact(agent: Agent, live: LiveRun) -> bool:
-    """Leave out old tool results of a prompt that is too large, or old turns if there are no such results.
+    """Leave out old tool results from a prompt that is too large. If there are none, leave out old turns.
 
     Return whether anything was left out.
     """

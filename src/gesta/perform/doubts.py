@@ -165,7 +165,7 @@ async def settle_idle(agent: Agent, live: LiveRun) -> None:
 
 
 async def _did_nothing(store: Store, run: str, agent: Agent) -> bool:
-    """Return whether a child run has ended, and neither it nor a run below it tried to have an effect."""
+    """Return whether a child run has ended, and neither it nor the runs below it tried to have an effect."""
     entries = await read(store, run)
     state = fold(RunView(), entries)
     if state.open or state.opened is None or agent.program is not None:

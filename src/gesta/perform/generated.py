@@ -70,7 +70,7 @@ def _object(text: str) -> tuple[dict[str, Any] | None, str]:
 
 
 def _lenient_json(text: str) -> Any:
-    """Return the value of a JSON text, also of a text that msgspec refuses because of half a surrogate pair."""
+    """Return the value of a JSON text. A text with half a surrogate pair, which msgspec refuses, is accepted."""
     try:
         return msgspec.json.decode(text.encode("utf-8", "surrogatepass"))
     except (msgspec.DecodeError, ValueError):

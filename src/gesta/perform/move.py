@@ -2,9 +2,9 @@
 
 A move is the next thing that a run does, such as `Ask` (send a request to the model). `decide` chooses it. An entry is
 one recorded fact of a run. Each effect is announced by an entry before it begins: by a `request` before a model is
-asked, by an `attempt` before a tool runs. So after a crash, the record says of each effect whether it did not begin, is
-done, or is in doubt (may have happened or not). A failure of a model or a tool becomes an entry, and is never raised
-out of the run.
+asked, by an `attempt` before a tool runs. So after a crash, the record shows of each effect whether it did not begin,
+is done, or is in doubt. (In doubt means that nobody knows whether it happened.) A failure of a model or a tool becomes
+an entry, and is never raised out of the run.
 """
 
 from datetime import datetime, timedelta

@@ -1,4 +1,4 @@
-"""Turns the value or exception of a tool's function into the content of a `tool-result` entry, which the model reads.
+"""Turns the value or exception of a tool's function into a `tool-result` entry, which the model reads.
 
 The tool state is a word that decides which tools a run may use. A tool can change it.
 """

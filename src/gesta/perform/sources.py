@@ -1,8 +1,8 @@
 """Opens each tool source of the agents once, and asks it for its tools at every turn.
 
 A tool source offers tools that are not written in the program. An example is an MCP server. The tasks of a source run
-in a task group that ends after the record's turns and before its store. If each call has an event loop of its own, as
-with `gesta.open_sync`, the sources are opened again for each call.
+in a task group. It ends after the record's turns and before its store. With `gesta.open_sync`, each call has an event
+loop of its own, so the sources are opened again for each call.
 """
 
 from collections.abc import Callable, Coroutine, Hashable

@@ -253,7 +253,7 @@ async def caught(work: Awaitable[Any], marks: Sequence[Mark | None] = ()) -> Ret
 
 
 def _meant(failure: BaseException) -> bool:
-    """Return whether an exception is meant for this task and not for the tool, as a cancellation or Ctrl-C is."""
+    """Return whether an exception, such as a cancellation or Ctrl-C, is meant for this task and not for the tool."""
     if isinstance(failure, BaseExceptionGroup):
         return any(map(_meant, failure.exceptions))
     if isinstance(failure, get_cancelled_exc_class()):
@@ -270,7 +270,7 @@ def outside_of_loops() -> Context:
 
 
 def strayed(stop: BaseException) -> bool:
-    """Return whether a cancellation came from a future that a tool awaited, and not from a cancellation of this task.
+    """Return whether a cancellation came from a future that a tool awaited. If so, this task itself is not cancelled.
 
     This can happen only with asyncio.
     """

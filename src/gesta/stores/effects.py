@@ -1,11 +1,13 @@
-"""SQL that a transactional tool runs in the record's own database, so that its changes and its result commit together.
+"""SQL that a transactional tool runs in the record's own database. Its changes and its result commit together.
 
 A record is one file with all runs of agents, and the tool's tables are in the same file. While the tool runs, SQLite
-refuses statements that would break other commits. These are statements that end or nest transactions, attach files, set
-pragmas, make temporary objects, or change an object that has a name of Gesta's. (A temporary table would hide the
-record's table of the same name.) A conflict clause or a trigger can still end the transaction. So `Sql` checks after
-each statement whether the transaction has ended. If so, it refuses all further statements, and no change of the tool is
-kept.
+refuses statements that would break other commits:
+- statements that end or nest transactions, attach files, or set pragmas,
+- statements that change objects of Gesta,
+- statements that make temporary objects, because a temporary table would hide the record's table of the same name.
+
+A conflict clause or a trigger can still end the transaction. So `Sql` checks after each statement whether it has ended.
+If so, `Sql` refuses all further statements, and no change of the tool is kept.
 """
 
 import re
@@ -56,7 +58,7 @@ class Refused(GestaError):
 
 
 class Sql:
-    """Runs the SQL of a transactional tool in SQLite, and refuses changes of tables that are not the tool's own."""
+    """Runs the SQL of a transactional tool in SQLite. It refuses changes of tables that are not the tool's own."""
 
     def __init__(self, connection: apsw.Connection) -> None:
         self._connection = connection
@@ -92,8 +94,8 @@ class Sql:
     def check(self) -> None:
         """Raise Refused if the changes so far cannot be committed.
 
-        The changes cannot be committed if a statement ended the transaction, made an object on Gesta's own tables, or
-        broke a deferred foreign key.
+        A statement may have ended the transaction, made an object on Gesta's own tables, or broken a deferred foreign
+        key.
         """
         if not self._connection.in_transaction:
             raise Refused(f"{ENDED}.")

@@ -1,8 +1,8 @@
 """A store in memory: the contract of `Store` in plain Python. The record belongs to one process and ends with it.
 
 A record is the stored history of all runs (conversations of agents). This store accepts the same calls as a store on
-disk, so a program that runs on it also runs on a store on disk. It is used from one thread. Its coroutines never wait,
-except `tail`. Queries run on an SQLite database in memory, into which each query first copies the new entries.
+disk, so programs run on both. It is used from one thread. Its coroutines never wait, except `tail`. Queries run on an
+SQLite database in memory, into which each query first copies the new entries.
 
 A row is an encoded entry (one event) of a run. `seq` numbers the rows of one run, `pos` all rows of the record. A lease
 is the right to write a run. A letter is a message in the inbox of a run. A mirror is a copy of a run that continues in
@@ -224,7 +224,10 @@ class MemoryStore:
             self._held.discard(lease.run)
 
     async def mirror(self, lease: Lease, of: str | None) -> None:
-        """Mark a run as a mirror of its original in the record with id `of`; `None` unmarks it. Raises LeaseLost."""
+        """Mark a run as a mirror of its original in the record with id `of`; `None` unmarks it.
+
+        Raises LeaseLost.
+        """
         self._open(writing=True)
         self._allow(Batch(lease, self._head(lease.run)[0], ()))
         self._mirrors.pop(lease.run, None)
@@ -323,7 +326,7 @@ class MemoryStore:
             self._tables, self._filled = None, 0
 
     def _allow_prune(self, gone: Prune) -> None:
-        """Raise LeaseLost if a run to be removed got a new entry or letter, or if its lease is no longer held."""
+        """Raise LeaseLost if a run to be removed has changed (a new entry or letter), or if its lease is not held."""
         self._allow(Batch(gone.lease, gone.lease.head, ()))
         waiting = {letter.id for letter in self._inbox.get(gone.lease.run, ())}
         if waiting != set(gone.letters):

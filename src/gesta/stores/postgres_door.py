@@ -1,9 +1,9 @@
 """The check before a record in PostgreSQL is opened: nothing that Gesta did not make may run when its tables are used.
 
-A record is the stored history of all runs (conversations of agents), in a schema of its own. The server runs rules,
-triggers, defaults, generated columns, policies, and functions of the schema by itself, and a client cannot switch them
-off. So a record is opened only if its tables are plain tables without any of these. Its views are not compared: a user
-who can change them owns the schema, and can change the rows as well.
+A record is the stored history of all runs (conversations of agents), in a schema of its own. The server itself runs
+rules, triggers, defaults, generated columns, policies, and functions of the schema. A client cannot switch them off. So
+a record is opened only if its tables are plain tables without any of these. Its views are not compared: a user who can
+change them owns the schema, and can change the rows as well.
 """
 
 from typing import Any
@@ -54,7 +54,7 @@ BESIDE = f"""SELECT format('%s %L', {KIND}, relname) FROM pg_catalog.pg_class
 
 
 def admit(connection: psycopg.Connection[tuple[Any, ...]], schema: str, address: str) -> None:
-    """Check that no rule, trigger, function or similar object was added to a record, before any of its tables is read.
+    """Check that a record has no foreign rule, trigger, function or similar object, before its tables are read.
 
     Raises:
         ForeignObjects: an object that Gesta did not make would run. psycopg.Error: the check is not possible.

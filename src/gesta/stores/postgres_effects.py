@@ -111,7 +111,7 @@ class PostgresSql:
 
 
 def changed(plan: Any) -> Iterator[tuple[str, str]]:
-    """Yield the schema and name of each table that a statement changes, given the JSON form of the server's plan."""
+    """Yield schema and name of each table that a statement changes, according to the server's plan in JSON."""
     if isinstance(plan, list | tuple):
         for each in plan:
             yield from changed(each)

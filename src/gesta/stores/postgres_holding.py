@@ -1,4 +1,4 @@
-"""The name of a process in a record on a PostgreSQL server, and the two locks that show that the process runs.
+"""The name of a process in a record on a PostgreSQL server, and two locks which show that the process runs.
 
 A record is the stored history of all runs (conversations of agents). A lease is the right of a process to write a run.
 All stores of a process that write one record share the name and the locks:
@@ -7,8 +7,8 @@ All stores of a process that write one record share the name and the locks:
 - A lock on one byte of a file on this machine. It shows other processes on the machine whether this process has ended.
   The lock on the server cannot show that: a process may lose its connection and go on running tools.
 
-The file is named `processes`. It is in the folder that `GESTA_STATE` names, else in the user's folder for state, else
-in a folder for temporary files. It holds a random name, so that the files of two machines differ.
+The file is named `processes`. It is in the folder `GESTA_STATE`, or in the user's folder for state, or in a folder for
+temporary files. It holds a random name, so that the files of two machines differ.
 """
 
 import os
@@ -223,7 +223,7 @@ def folders() -> Iterator[Path]:
 
 
 class Forgets(Protocol):
-    """An object, such as a lock or a connection, whose copy in a forked child has to be closed there."""
+    """An object, such as a lock or a connection, that a forked child has to close."""
 
     def forget(self) -> None:
         """Close this copy of the object. Called in a forked child."""

@@ -192,7 +192,7 @@ def connect(place: Place, *, readonly: bool) -> Connection:
 
 
 def allow_role(connection: Connection, place: Place, role: str) -> None:
-    """Check that the statements of tools can run under a role, and that the role may not change Gesta's own tables.
+    """Check that the statements of tools can run under a role, which must not be able to change Gesta's tables.
 
     Raises:
         psycopg.Error: there is no such role, or this user may not use it.

@@ -57,7 +57,7 @@ class Reader:
         return [Row(*row) for row in self._all(query, run, after, EVERY if until is None else until, limit)]
 
     def page(self, after: int, limit: int) -> list[Row]:
-        """Return the rows of all runs with a pos greater than `after`, in the order of pos, at most `limit` rows."""
+        """Return at most `limit` rows, of all runs, with a pos greater than `after`, in the order of pos."""
         query = f"SELECT {ROW}, pos FROM entries WHERE pos > $1 ORDER BY pos LIMIT $2"  # noqa: S608 - constants
         return [Row(*row) for row in self._all(query, after, limit)]
 

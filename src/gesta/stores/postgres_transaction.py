@@ -70,8 +70,7 @@ class Transaction:
     def happened(self, works: Sequence[Work], outcomes: Sequence[Any]) -> bool:
         """Return whether an earlier transaction was committed, although its connection was lost during the commit.
 
-        One row, lease or letter of the transaction is searched for, since all of them are committed together or not at
-        all.
+        It is enough to find one of its rows, leases or letters: they are committed together or not at all.
 
         Args:
             works: the operations of that transaction.
@@ -157,7 +156,7 @@ class Transaction:
             self._rows = []
 
     def _allow_prune(self, gone: Prune) -> None:
-        """Raise LeaseLost if a run to be removed got a new entry or letter, or if its lease is no longer held."""
+        """Raise LeaseLost if a run to be removed has changed (a new entry or letter), or if its lease is not held."""
         self._allow(Batch(gone.lease, gone.lease.head, ()))
         waiting = {one for (one,) in self._all("SELECT id FROM inbox WHERE run = $1", gone.lease.run)}
         if waiting != set(gone.letters):
@@ -170,7 +169,7 @@ class Transaction:
             self._connection.execute(statement, (run,))
 
     def _allow(self, batch: Batch) -> None:
-        """Raise LeaseLost if a batch lacks the current lease of its run, or does not follow the run's last entry."""
+        """Raise LeaseLost if a batch lacks the current lease of its run, or if the run has newer entries."""
         lease, run = batch.lease, batch.lease.run
         owner, epoch, last = self._known.get(run, (None, 0, 0))
         if owner in (None, lease.owner) and epoch < lease.epoch:  # a crash of the server may lose the newest leases

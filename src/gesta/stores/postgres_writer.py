@@ -187,7 +187,8 @@ class Writer:
 
         A transaction that only releases leases is repeated once, because the next commit releases them too. A
         transaction in
-        which a tool has run is repeated only if its commit was sent, to find out whether it succeeded.
+        which a tool has run is repeated only if its commit was sent. Then the repetition finds out whether it
+        succeeded.
         """
         if trial.played and not trial.asked:
             return False
@@ -212,7 +213,7 @@ class Writer:
     def _try(self, trial: Trial, *, synced: bool) -> list[Any]:
         """Run a transaction once, and return the results of its operations.
 
-        If an earlier try turns out to be committed, its results are returned, and no operation is carried out again.
+        If an earlier try was committed after all, its results are returned, and nothing is carried out again.
         """
         works, connection = trial.works, self._reach(trial)
         runs = [each.lease.run for work in works if isinstance(work, Batch) for each in batches_of(work)]

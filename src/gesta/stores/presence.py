@@ -108,7 +108,7 @@ class Presence:
             raise OSError("this file system cannot lock a byte of a file")
 
     def take(self, run: str, epoch: int) -> None:
-        """Note that this process is using the lease of a run, so that no other task of the process takes it."""
+        """Note that this process is using the lease of a run. Then no other task of the process takes the lease."""
         with self.lock:
             self.using[run] = epoch
             self.back.pop(run, None)

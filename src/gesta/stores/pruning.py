@@ -211,7 +211,7 @@ def _spread(stays: dict[str, str], refers: dict[str, set[str]]) -> None:
 
 
 def _chain(run: str, kept: dict[str, str]) -> Iterator[str]:
-    """Yield a run, then the run because of which it stays, then the run because of which that run stays, and so on."""
+    """Yield a run, the run that keeps it from being removed, the run that keeps that one, and so on."""
     yield run
     while run in kept:
         run = kept[run]
@@ -280,7 +280,7 @@ async def prune(store: Store, what: Plan, pruner: Pruner, progress: Callable[[in
 
 
 class _Going(Struct, frozen=True):
-    """A run that is about to be pruned, with its lease, which this process holds, and the digest of its last entry."""
+    """A run that is about to be pruned. This process holds its lease."""
 
     row: RunRow
     prune: Prune

@@ -1,4 +1,4 @@
-"""An index of the runs and sessions of a record, for lists that show counts, tokens, cost, outcome and tools of each.
+"""An index of the runs and sessions of a record, for lists with counts, tokens, cost, outcome and tools.
 
 A record is the store of all runs of agents, and a session is the runs of one conversation. The `pos` of an entry is its
 number in the record. The index is a database of this process, on disk if it does not fit in memory. The record does not
@@ -151,7 +151,7 @@ class RunIndex:
         self.database.executemany("INSERT OR IGNORE INTO chosen VALUES(?)", [(each,) for each in sessions])
 
     async def update(self, seconds: float | None = None) -> float:
-        """Add new entries to the index, and return the share of the record's entries that it now contains, from 0 to 1.
+        """Add new entries to the index. Return the share of the record's entries that it now contains, from 0 to 1.
 
         Args:
             seconds: time after which no more entries are added; `None` adds all.

@@ -1,11 +1,11 @@
 """Lists of sessions, from the index of runs: a page of the sessions that fit a filter, and sums over all of them.
 
-A record is the store of all runs of agents. A session is the runs of one conversation, and a turn is one message with
-all that follows until its answer. A root run is one that no other run started. A fork is a run that begins with the
-entries of another run. A lease is the right of one process to write a run.
+A record is the store of all runs of agents. A session is the runs of one conversation. A turn is one message with all
+that follows until its answer. A root run is one that no other run started. A fork is a run that begins with the entries
+of another run. A lease is the right of one process to write a run.
 
 Only the sessions on the page are read from the record itself: their titles, and what their open turns wait for. A
-filter by "waiting" or "open" also reads each session whose open turn may wait, once after each change of the session.
+filter by "waiting" or "open" also reads each session whose open turn may wait, if the session has changed.
 """
 
 from collections.abc import Collection, Sequence
@@ -238,7 +238,7 @@ async def _titles(store: Store, runs: Sequence[str]) -> dict[str, str]:
 async def _title(store: Store, run: str) -> str:
     """Return the title of a run by reading its first entries.
 
-    The query of `_titles` misses a message that is a large value, or that a fork shares with another run.
+    The query of `_titles` does not find a message that is a large value, or that a fork shares with another run.
     """
     try:
         first = await read(store, run, 0, FIRST)

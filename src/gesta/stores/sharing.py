@@ -50,14 +50,14 @@ class Mirror(Struct, frozen=True):
 
 
 class Declare(Struct, frozen=True):
-    """A request to store a person's statement that a process has ended, so that other processes may take its leases."""
+    """A request to store a person's statement that a process has ended. Then other processes may take its leases."""
 
     process: str
     by: str
 
 
 class Adopt(Struct, frozen=True):
-    """A request to store a person's decision that a copy of a record (the store of all runs) replaces the original."""
+    """A request to store a person's decision that a copy of a record replaces the original."""
 
     by: str
 
@@ -245,7 +245,7 @@ class Sharing:
             cancel_again(error)
 
     def _slow(self, group: list[Ticket]) -> bool:
-        """Return whether to commit in a thread, because the store is remote, the disk is slow or the group is large."""
+        """Return whether to commit in a thread: the store is remote, the disk is slow, or the group is large."""
         disk = any(ticket.synced for ticket in group) and (len(group) > HASTY or self._slowest_s > QUICK_S)
         return self._remote or disk
 

@@ -52,11 +52,11 @@ entry waits for the disk."""
 
 
 class InlineSqliteStore:
-    """A record in one SQLite file whose coroutines never wait for another task, so they need no event loop.
+    """A record in one SQLite file whose coroutines never wait for another task, so that they need no event loop.
 
-    Each append is committed before it returns. With `synced`, an append with an entry of kind `end`, `request`,
-    `attempt` or `assistant` also waits until this and all earlier commits are on disk. Several threads may use one
-    store.
+    Each append is committed before it returns. With `synced`, an append with an `end`, `request`, `attempt` or
+    `assistant`
+    entry also waits until all commits so far are on disk. Several threads may use one store.
     """
 
     def __init__(self, path: Path, info: Info, writer: Writer | None, reader: Reader) -> None:

@@ -1,10 +1,11 @@
 """Copies a record's file as it is at one moment, while other processes write it.
 
 A record is the stored history of all runs (conversations of agents). SQLite's online backup copies it in one
-transaction, so the copy has no half of a commit and no writer waits. The copy has a temporary name until it is complete
-and on the disk. So a killed process leaves no file that looks like a record. A copy cannot know whether the original
-goes on. So each copy is marked with the `pos` (number in the record) of its last entry, and a person decides which of
-the two goes on; see `Store.adopt`.
+transaction. So the copy has no half of a commit, and no writer waits. The copy has a temporary name until it is
+complete and on the disk. So a killed process leaves no file that looks like a record.
+
+A copy cannot know whether the original goes on. So each copy is marked with the `pos` (number in the record) of its
+last entry. Then a person decides whether the copy goes on in place of the original; see `Store.adopt`.
 """
 
 import os

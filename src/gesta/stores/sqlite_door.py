@@ -53,7 +53,7 @@ class Object(Struct, frozen=True):
 
 
 class Schema(Struct, frozen=True):
-    """The objects in a file that no release of Gesta made, and the objects of Gesta that the file lacks."""
+    """The objects in a file that no release of Gesta made, and the names of Gesta's objects that the file lacks."""
 
     refused: tuple[Object, ...] = ()
     """Objects that would run when Gesta's tables are used, or that have the name of one of these tables."""

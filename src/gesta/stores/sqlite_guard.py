@@ -2,12 +2,12 @@
 
 POSIX drops all locks of a process on a file when any descriptor of it is closed. So a tool that copies the record drops
 SQLite's locks. Then another process that closes the record deletes the write-ahead log to which this process commits.
-A second copy of SQLite in this process, such as that of the module sqlite3, truncates the index of the log. See
+Also, a second copy of SQLite in this process, such as the module sqlite3, truncates the index of the log. See
 sqlite.org/howtocorrupt.html, sections 2.2 and 2.2.1. So each commit locks the file again and checks that the log is the
-same, and a second copy of SQLite is refused. Windows has other locks.
+same. A second copy of SQLite is refused. Windows has other locks.
 
 Each process that writes also has a shared lock on the byte LOG of the file until it ends. So a process that opens the
-file notices that another one writes to a log that was removed, and raises an error.
+file can find out whether another one writes to a log that was removed.
 
 All stores of this process that write one file share a `Hold`: two descriptors, which are closed last. Their locks show
 other processes that this process runs, and decide who writes next.

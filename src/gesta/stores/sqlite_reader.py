@@ -72,7 +72,7 @@ class Reader:
         return [Row(*row) for row in self._all(query, values)]
 
     def page(self, after: int, limit: int) -> list[Row]:
-        """Return the rows of all runs with a pos greater than `after`, in the order of pos, at most `limit` rows."""
+        """Return at most `limit` rows, of all runs, with a pos greater than `after`, in the order of pos."""
         query = f"SELECT {ROW}, pos FROM main.entries WHERE pos > ? ORDER BY pos LIMIT ?"  # noqa: S608 - constants
         return [Row(*row) for row in self._all(query, (after, limit))]
 
@@ -225,7 +225,7 @@ class Reader:
 def _run(*row: Any) -> RunRow:
     """Return the row of a run from the columns of the view `runs`.
 
-    A column that holds a value of a wrong type becomes its text, or 0 if it should hold a number.
+    A value of a wrong type becomes its text, or 0 in a column of numbers.
     """
     texts = [cell if isinstance(cell, str | None) else str(cell) for cell in row]
     run, session, name, record, parent, at, _, last_at, _ = [*texts]

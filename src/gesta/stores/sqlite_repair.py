@@ -1,8 +1,8 @@
 """Removes foreign triggers, views and indexes from a record's file, after showing them to a person.
 
 A record is the stored history of all runs (conversations of agents). An object is foreign if no release of Gesta made
-it. The removal runs no code of these objects. A table that another program changed is left as it is, because the values
-that were written into it cannot be known: the table may compute them itself.
+it. The removal runs no code of these objects. A table that another program changed is left as it is: the table may
+compute its values itself, so nobody knows what was written into it.
 """
 
 from pathlib import Path

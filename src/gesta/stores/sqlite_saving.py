@@ -3,11 +3,11 @@
 A record is the stored history of all runs (conversations of agents). SQLite keeps the newest commits in a log beside
 the file, named `NAME-wal`. The kernel keeps a deleted file until the last process closes it. So only this process can
 still read what it committed. If only the log was deleted, its entries are moved into the file. If the file itself was
-replaced, or was written since, all entries are saved into a new file beside it.
+replaced or written, all entries are saved into a new file beside it.
 
 Until then, no other process may continue the record: the file lacks the last tool calls, which would be made a second
-time. So opening a record for writing checks that its log is there, and that it has all entries of a saved file. If not,
-an error says what a person has to do.
+time. So opening a record for writing checks that its log is there, and that no saved file has more entries. If one of
+these checks fails, an error says what a person has to do.
 """
 
 import os

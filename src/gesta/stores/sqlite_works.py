@@ -158,7 +158,7 @@ class Works:
         self._many.executemany(UNLIST_TOOL, [(name,) for name in sorted(before - now)])
 
     def _allow_prune(self, gone: Prune) -> None:
-        """Raise LeaseLost if a run to be removed got a new entry or letter, or if its lease is no longer held."""
+        """Raise LeaseLost if a run to be removed has changed (a new entry or letter), or if its lease is not held."""
         self._allow_batch(Batch(gone.lease, gone.lease.head, ()))
         waiting = {one for (one,) in self._one.execute("SELECT id FROM main.inbox WHERE run = ?", (gone.lease.run,))}
         if waiting != set(gone.letters):
@@ -172,7 +172,7 @@ class Works:
             self._one.execute(statement, (run,))
 
     def _allow_batch(self, batch: Batch) -> None:
-        """Raise LeaseLost if a batch lacks the current lease of its run, or does not follow the run's last entry."""
+        """Raise LeaseLost if a batch lacks the current lease of its run, or if the run has newer entries."""
         last = self._allow(batch.lease)
         forking = last is None and forks(batch)
         if (last or 0) != batch.head and not forking:

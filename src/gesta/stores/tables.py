@@ -1,9 +1,9 @@
 """The tables of a record, and the function that runs read-only queries on them.
 
-A record is the stored history of all runs (conversations of agents). Text columns hold text that a person can read, so
-any SQLite of 3.38 or later shows a record with plain SQL. `runs` is a view: its rows are read from the entries, so they
-cannot disagree with them. A partial index finds the `begin` entries that opened runs without reading any other entry.
-The other views are in `views`.
+A record is the stored history of all runs (conversations of agents). Its text columns are readable: any SQLite of 3.38
+or later shows a record with plain SQL. `runs` is a view: its rows are read from the entries, so they cannot disagree
+with them. A partial index finds the `begin` entries that opened runs without reading any other entry. The other views
+are in `views`.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Finds words in a record (the store of all runs) by a full-text index, which is updated only by a search.
+"""Finds words in a record (the store of all runs) by a full-text index. Only a search updates the index.
 
 A search first adds all new entries to the index. The index holds no text, only the places of each word. A large record
 in a file keeps its index in the file. For all other records, each search makes the index again in memory. Pruning

@@ -87,7 +87,7 @@ def parts_of(content: Sequence[Any], files: Any) -> tuple[str, tuple[Part, ...]]
 
 
 def object_of(text: Any) -> dict[str, Any] | None:
-    """Return the dict for the text of a JSON object; `None` if the text is no JSON object. A dict is copied."""
+    """Return the dict that a JSON text contains; `None` if the text is no JSON object. A dict is copied."""
     try:
         found = json.loads(text) if isinstance(text, str) else text
     except (ValueError, RecursionError):
@@ -106,7 +106,7 @@ def args_text(args: Mapping[str, Any]) -> str:
 
 
 def sound_args(text: Any) -> str:
-    """Return arguments as the text of a valid JSON object: `text` unchanged if it is one, else a corrected text.
+    """Return the text of a valid JSON object: `text` itself if it is valid, else a corrected text.
 
     Values that JSON lacks, such as NaN, become texts. A text that is no JSON object becomes `{}`.
     """

@@ -31,10 +31,7 @@ NUDGES = (
     "You have made the same call {count} times in a row: {call}. Its result will not change. Try something else.",
     "STOP: {call} again, {count} times in a row. Answer with what you know, or act in another way.",
 )
-"""Warnings to an agent that has made `threshold` equal calls in a row, and to one that makes one more.
-
-If the agent makes the same call yet again, the task ends.
-"""
+"""Warnings after `threshold` equal calls in a row, and after one more. Yet another equal call ends the task."""
 PROMPTS = {
     "work": "You solve a task step by step. Each time, think first, then call one tool, or give the final answer. You "
     "may be told how far the plan is, and what to do otherwise.",

@@ -134,13 +134,16 @@ SHAPES: dict[str, type[Serializable]] = {
 
 
 def taken(value: Any) -> Any:
-    """Return an object of a LangChain class as this package's class of the same name; other values unchanged."""
+    """Convert an object of a LangChain class to this package's class of the same name.
+
+    Return other values unchanged.
+    """
     names = foreign_names(value) or ()
     return next((SHAPES[name].taken(value) for name in names if name in SHAPES), value)
 
 
 def said(action: AgentAction) -> list[BaseMessage]:
-    """Return an action's message log with all messages converted to this package's classes; empty without a log."""
+    """Return an action's message log, with all messages as objects of this package. Empty without a log."""
     return [taken(each) for each in action.messages] if isinstance(action, AgentActionMessageLog) else []
 
 

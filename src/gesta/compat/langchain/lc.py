@@ -31,7 +31,7 @@ def to_lc(value: Any, *, pretty: bool = False) -> str:
 
 
 def from_lc(text: str | bytes) -> Any:
-    """Return the value in a text of lc JSON. A `not_implemented` stub is returned as `gesta.codec.rows.PythonValue`.
+    """Return the value that an lc JSON text describes. A stub becomes a `gesta.codec.rows.PythonValue`.
 
     Raises:
         ValueError: the text is not JSON, is nested too deeply, or contains an object of an unknown class, a secret, or

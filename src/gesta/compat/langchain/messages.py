@@ -232,7 +232,7 @@ TYPES = {made: made.__name__.removesuffix("Message").lower() for made in MESSAGE
 
 
 def foreign_names(value: Any) -> tuple[str, ...] | None:
-    """Return the names of the LangChain classes of an object, most specific first; `None` if it has none."""
+    """Return the names of an object's LangChain classes, most specific first; `None` for any other object."""
     if isinstance(value, Serializable):
         return None
     theirs = [base.__name__ for base in type(value).__mro__ if base.__module__.partition(".")[0] in LIBRARIES]

@@ -157,7 +157,7 @@ def _call(state: State, entry: Entry, content: ToolCallContent) -> None:
 def _call_id(state: State, run: str, own: str | None) -> str:
     """Return the provider's id of a call, or a new id if the provider's is missing, invalid or already used.
 
-    A new id is made by the same rule as in the formatters.
+    The formatters make new ids by the same rule.
     """
     if not (own and ID.fullmatch(own) and own not in state.used):
         digest = hashlib.sha256(f"{run}|{len(state.calls) + 1}".encode()).hexdigest()
@@ -236,7 +236,7 @@ class Round(Struct):
 
 
 def rounds(steps: Iterable[AgentStep | AgentFinish]) -> list[Round | AgentStep | AgentFinish]:
-    """Return the steps, grouped into one `Round` for each reply. Finishes and late results are in no group."""
+    """Return the steps, with those of one model reply grouped into a `Round`. Finishes and late results stay single."""
     found: list[Round | AgentStep | AgentFinish] = []
     for step in map(taken, steps):
         if not isinstance(step, AgentStep | AgentFinish):

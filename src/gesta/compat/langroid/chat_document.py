@@ -141,7 +141,7 @@ class ChatDocument(Struct, kw_only=True, metaclass=Spelled):
 
     @staticmethod
     def deepcopy(doc: "ChatDocument") -> "ChatDocument":
-        """Return a deep copy of a document with the same parent. The copy has no id, because it is not recorded."""
+        """Return a deep copy of a document. The copy has no id, because it is not recorded."""
         copied = copy.deepcopy(doc)
         copied.metadata.id = ""
         return copied
@@ -161,7 +161,10 @@ class ChatDocument(Struct, kw_only=True, metaclass=Spelled):
         *,
         recognize_recipient_in_content: bool = True,
     ) -> "ChatDocument":
-        """Return a document for a model's reply. Its recipient is never taken from a tool's own field `recipient`."""
+        """Return a document for a model's reply. The recipient comes from a tool call or from the text.
+
+        A field `recipient` that a tool itself defines does not count.
+        """
         content = response.text.strip()
         content = "" if content in ('""', "''") else content
         calls = [OpenAIToolCall(id=call.id, function=_function(call.name, call.args)) for call in response.calls]
@@ -264,8 +267,8 @@ def process_tool_results(
 ) -> tuple[str, dict[str, str] | None, str | None]:
     """Pair tool results with the calls of a model that wait for them. Each call gets one result.
 
-    Results are paired by call id. If no id matches, because another agent's model made the ids, and there are as many
-    results as calls, results and calls are paired in order. All other results are added to the text.
+    Results are paired by call id. If no id matches and the numbers are equal, they are paired in order: the ids may
+    come from another agent's model. Results without a call are added to the text.
 
     Returns:
         The text; the results by call id if there are several calls; the id of the call if there is only one.

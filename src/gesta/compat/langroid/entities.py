@@ -54,7 +54,7 @@ class Role(enum.StrEnum):
 
 
 class StreamEventType(enum.StrEnum):
-    """What a piece of a model's streamed answer contains: text of the answer, or reasoning."""
+    """The kinds of pieces in a model's streamed answer: text of the answer, or reasoning."""
 
     TEXT = "text"
     REASONING = "reasoning"

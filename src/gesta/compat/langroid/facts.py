@@ -28,7 +28,7 @@ AGAIN = "Correct every field named here and send the whole {name!r} message agai
 
 
 class Facts(Struct, frozen=True, kw_only=True):
-    """What is known of one class of tool messages: its name, purpose, fields, defaults, schema and check."""
+    """The name, purpose, fields, defaults, schema and check of one class of tool messages."""
 
     name: str
     purpose: str

@@ -230,7 +230,7 @@ class Histories(Working):
         return "\n".join(told)
 
     def sample_multi_round_dialog(self) -> str:
-        """Return a sample dialogue, made from the examples of at most two usable tools."""
+        """Return a sample dialogue, made from the examples of at most two tools that the model may use."""
         usable = [cls for name, cls in self.llm_tools_map.items() if name in self.llm_tools_usable]
         pairs = [(cls.usage_examples(random=True), facts_of(cls).name) for cls in usable[:2]]
         return "\n\n".join(f"Assistant: {example}\nUser: Result from {name}" for example, name in pairs)
@@ -291,7 +291,7 @@ def _unseen(entry: Entry, entries: Mapping[int, Entry]) -> bool:
     """Return whether the model is shown an entry only with the next request.
 
     Such an entry is a tool call that the model wrote, the result of that call, or an answer of the task. Entries that a
-    program wrote into the history are no such entries.
+    program wrote into the history count as shown at once.
     """
     match entry.content:
         case AssistantContent(history=given):

@@ -185,10 +185,7 @@ class ChatDocument(Struct, kw_only=True, metaclass=Spelled):
 
     @staticmethod
     def from_LLMMessage(message: Message, sender_name: str = "", recipient: str = "") -> "ChatDocument":  # noqa: N802
-        """Return a document for a message of a history.
-
-        As in Langroid, the sender of a tool result is the model.
-        """
+        """Return a document for a message of a history. The sender of a tool result is the model, as in Langroid."""
         sender = {"user": Entity.USER, "system": Entity.SYSTEM}.get(message.role, Entity.LLM)
         calls = [OpenAIToolCall(id=c.id, function=LLMFunctionCall(c.name, dict(c.args))) for c in message.calls]
         meta = ChatDocMetaData(

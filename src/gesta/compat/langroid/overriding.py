@@ -50,7 +50,7 @@ def overrides(agent: object, *names: str) -> bool:
 
 
 def nearest_twin(agent: object, name: str) -> str:
-    """Return `name`, or `name` with `_async`: whichever of the two methods the most specific class defines."""
+    """Return `name` or its `_async` twin, whichever the most specific class defines."""
     return min(f"{name}_async", name, key=lambda each: _place(agent, each))
 
 
@@ -68,6 +68,6 @@ def is_ours(cls: type) -> bool:
 
 
 def _place(agent: object, name: str) -> int:
-    """Return the index, in the agent's class order, of the class that defines a method; -1 for the agent itself."""
+    """Return how far away a method is defined: -1 for the agent itself, 0 for its class, 1 for its first base class."""
     classes = type(agent).__mro__
     return -1 if name in vars(agent) else next((n for n, cls in enumerate(classes) if name in vars(cls)), len(classes))

@@ -138,7 +138,7 @@ class Agent(Messages):
         return self.to_ChatDocument(await called(method, doc) if own else method(doc), chat_doc=doc)
 
     def llm_response(self, msg: Said = None) -> ChatDocument | None:
-        """Return the model's answer to a message, or `None`. Both are then hidden from the history."""
+        """Return the model's answer to a message, if any. Message and answer are then hidden from the history."""
         return self.wait_for(lambda: self.llm_response_async(msg), "llm_response_async")
 
     async def llm_response_async(self, msg: Said = None) -> ChatDocument | None:
@@ -240,7 +240,9 @@ class Agent(Messages):
     # handling
 
     def handle_message(self, msg: str | ChatDocument) -> Any:
-        """Run the tools in a message. Return a text, the results by call id, a document, or `None` without tools.
+        """Run the tools in a message, and return the result; `None` without tools.
+
+        The result is a text, a document, or a dict from call id to text.
 
         Args:
             msg: a text is trusted like the program itself, so it may call any tool that the agent handles, not only
@@ -317,7 +319,7 @@ class Agent(Messages):
         return None if answer is None or answer.content == no_answer else answer.content
 
     def clone(self, i: int = 0) -> Self:
-        """Return a copy of the agent, named `name-i`, whose enabled tools and history are separate from the agent's."""
+        """Return a copy of the agent named `name-i`, with a set of tools and a history of its own."""
         other = copy.copy(self)
         other.config = msgspec.structs.replace(self.config, name=f"{self.name}-{i}")
         other.own_tools()

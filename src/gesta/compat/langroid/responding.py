@@ -54,7 +54,7 @@ def id_of(text: str) -> tuple[str, int] | None:
 
 
 def cause_of(id: str, run: str) -> tuple[Cause, ...]:
-    """Return the causes of a new entry in `run` that is made from entry `id`; empty if `id` is not an entry's id."""
+    """Return entry `id` as the causes of a new entry in `run`; empty if `id` is not an entry's id."""
     key = id_of(id)
     return () if key is None else ((key[1] if key[0] == run else key),)
 
@@ -236,8 +236,7 @@ def open_calls(context: RunContext, *, mine: bool) -> list[OpenCall]:
     """Return the calls without a result that this response has to handle.
 
     Args:
-        mine: true for all of them; false for only the calls that this response made from a document, because the
-            model's own calls are older than the document and are handled elsewhere.
+        mine: whether to include the model's own calls, besides those that this response made from a document.
     """
     made = {each.seq for each in context.done if isinstance(each.content, ToolCallContent)}
     return [call for call in context.live.state.calls.values() if mine or call.seq in made]

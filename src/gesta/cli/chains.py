@@ -76,7 +76,6 @@ def nodes(found: Explanation) -> list[dict[str, Any]]:
 
 
 def _drawn(node: Node, passages: Sequence[Drawn]) -> dict[str, Any]:
-    """Return, as `drawn`, the passages of a node that the answer repeats: positions in the node and in the answer."""
     return {"drawn": [[each.start, each.end, each.at, each.to] for each in passages if each.id == node.id]}
 
 
@@ -189,7 +188,6 @@ class Page:
         return None
 
     def _host(self, run: str) -> str | None:
-        """Return the id of a shown node of another run that was made from a node of `run`; `None` without one."""
         ids = {node.id for node in self._nodes.values() if node.run == run}
         return next((node.id for node in self._kept.values() if node.run != run and ids & set(node.derived_from)), None)
 

@@ -167,7 +167,6 @@ def _usage(read: Any, text: str) -> Any:
 
 
 async def _acting(record: Record, base: RunRow, agent: Agent, options: ForkOptions) -> Agent:
-    """Return the agent for the fork, with the model that the options name."""
     if options.model == "recorded":
         return forks.recorded_model(await record.read(base.run), agent)
     return with_model(agent, options.model, options.base_url)

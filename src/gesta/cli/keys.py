@@ -51,7 +51,6 @@ def models(options: ModelsOptions) -> None:
 
 
 def _key(row: Mapping[str, Any]) -> str:
-    """Return a text about a provider's key: the variable that holds the key, and whether it is set and needed."""
     variable = row["variable"]
     if variable is None:
         return "needs no key"
@@ -61,7 +60,6 @@ def _key(row: Mapping[str, Any]) -> str:
 
 
 def _address(row: Mapping[str, Any]) -> str:
-    """Return the address to which a provider's requests go, and the variable that sets it, if there is one."""
     if row["url"] is None:
         return f"{row['url_variable']} is not set"
     return f"{row['url']}, from {row['url_variable']}" if row["url_found"] else str(row["url"])

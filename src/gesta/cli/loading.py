@@ -143,7 +143,6 @@ def _is_file(place: str) -> bool:
 
 
 def _no_name(address: str) -> str:
-    """Return the message for an address without the name of an agent. The text lists the agents in the file."""
     if not _is_file(address):
         return f"{address!r} names no agent. {FORM}"
     return f"{address!r} names a file, but no agent in it. {_listed(_agents(_file(address)), address)}"

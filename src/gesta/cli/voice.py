@@ -130,7 +130,6 @@ class Voice:
 
 
 def _beyond(entry: Entry, event: Event) -> bool:
-    """Return whether an entry comes after the entry of an event, and is not a call from the same reply."""
     if event.seq is None or entry.seq <= event.seq:
         return False
     return not (isinstance(entry.content, ToolCallContent) and event.seq in entry.causes)

@@ -250,7 +250,6 @@ def _content(members: Any) -> Content | None:
 
 
 def _line(data: bytes) -> Line:
-    """Return a line as a dict, which is empty if the line is not a JSON object."""
     try:
         found = DECODER.decode(data.decode("utf-8", "surrogateescape").lstrip("\ufeff"))
     except (ValueError, RecursionError):

@@ -298,7 +298,6 @@ def _called(members: Members, oddities: Oddities) -> tuple[list[Made], Any]:
 
 
 def _answer(members: Members) -> Said:
-    """Read the result of a tool in any of the known forms."""
     call_id, result = first(members, IDS), None
     for key in OUTCOMES:
         result = members.take(key, object) if result is None else result

@@ -123,7 +123,6 @@ def _unpacked(source: Source, names: list[str], summaries: dict[str, list[Object
 
 
 def _key(sample: Any) -> str:
-    """Return a key for the id and the epoch, which a sample and its summaries share."""
     return digest_json([dig(sample, "id"), dig(sample, "epoch")])
 
 

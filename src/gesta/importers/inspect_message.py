@@ -191,7 +191,6 @@ class Hearing(Struct, frozen=True):
         return text, reasoning
 
     def _made(self, call: Any) -> tuple[Made, str | None]:
-        """Return a call, and the reason why Inspect could not read it; `None` if Inspect could read it."""
         one = made(call, self.oddities, FORM)
         rest = dict(one.extra or {})
         error = rest.pop("parse_error", None)

@@ -180,7 +180,6 @@ class Sample:
         return {"event": "model", "output": output} if same(made, {"message": place}) else None
 
     def _first_request(self) -> Any:
-        """Return the first model event that made a message; `None` if no model event did."""
         events = (self._events[index] for index in sorted(self._made))
         return next((event for event in events if dig(event, "event") == "model"), None)
 
@@ -324,7 +323,6 @@ def _marks(event: Any, told: Told) -> Iterator[tuple[str, str]]:
 
 
 def _calls(messages: list[Any]) -> dict[str, dict[str, Any]]:
-    """Return the calls of all messages by their id."""
     lists = (dig(message, "tool_calls") for message in messages)
     calls = (call for each in lists if isinstance(each, list) for call in each)
     return {call["id"]: call for call in calls if isinstance(dig(call, "id"), str)}
@@ -353,5 +351,4 @@ def _answers(entry: ForeignEntry) -> bool:
 
 
 def _time(event: Any) -> When:
-    """Return the time of an event, and whether that time is certain."""
     return Members(event, Counter()).time("timestamp") if isinstance(event, dict) else (None, False)

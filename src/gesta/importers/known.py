@@ -77,7 +77,6 @@ def named(source: Source, name: str) -> Format:
 
 
 def _own(name: str) -> tuple[Format, ...]:
-    """Load one of Gesta's own importers, and return its formats."""
     found: tuple[Format, ...] = EntryPoint(name, f"{OWN[name]}:FORMATS", GROUP).load()
     return found
 
@@ -97,7 +96,6 @@ def _installed(_places: tuple[tuple[str, int], ...]) -> list[EntryPoint]:
 
 
 def _changed_at(place: str) -> int:
-    """Return the time of the last change in a folder, in nanoseconds; 0 if the folder cannot be read."""
     try:
         return os.stat(place or ".").st_mtime_ns  # noqa: PTH116 - called for each folder of the path and each file
     except OSError:

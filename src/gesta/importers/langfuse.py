@@ -209,7 +209,6 @@ class _Run:
 
 
 def _named(each: Observation) -> dict[str, Any] | None:
-    """Return the annotation with the id of an observation; `None` if it has no id."""
     return {"observation": each.id} if each.id else None
 
 
@@ -221,7 +220,6 @@ def _failure(each: Observation) -> Error | None:
 
 
 def _told(members: dict[str, Any]) -> dict[str, Any]:
-    """Return the members that are not null and not empty."""
     return {key: value for key, value in members.items() if value is not None and value not in ("", [], {})}
 
 

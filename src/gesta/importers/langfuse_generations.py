@@ -191,7 +191,6 @@ class Generations:
         return {name: value for name, value in more if not any(same(decoded(value), held) for held in known)}
 
     def _calls_for(self, due: Due, each: Observation) -> bool:
-        """Return whether a tool or a span runs one of the calls of a reply that is not written yet."""
         made = (Waits(one.id, one.name, args_digest(one.args)) for said in due.gave.said for one in said.calls)
         return fits(dict(enumerate(made)), *_carried(each), loose=each.role == TOOL) is not None
 
@@ -241,7 +240,6 @@ class Generations:
 
 
 def _carried(each: Observation) -> tuple[str | None, str, Any]:
-    """Return the id, name and arguments that a tool or a span states for the call that it runs."""
     call_id = next((text for key in CALL_IDS if isinstance(text := each.attributes.get(key), str)), None)
     names = [text for key in TOOL_NAMES if isinstance(text := each.attributes.get(key), str)]
     return call_id, [*names, each.name][0], each.input
@@ -305,7 +303,6 @@ def _model(each: Observation) -> str | None:
 
 
 def _number(value: Any) -> float | None:
-    """Return a number as a finite float; `None` for any other value."""
     try:
         number = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
     except OverflowError:

@@ -130,7 +130,6 @@ def _put(tree: dict[str, Any], path: list[str], value: Any) -> None:
 
 
 def _in_order(tree: Any) -> list[Any]:
-    """Return the values of those members whose names are numbers, in the order of the numbers."""
     numbers = [name for name in tree if name.isdecimal() and len(name) < 10] if isinstance(tree, dict) else []
     return [tree[name] for name in sorted(numbers, key=int)]
 

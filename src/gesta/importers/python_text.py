@@ -72,7 +72,6 @@ def fields(text: str) -> dict[str, Any]:
 
 
 def _quoted(shown: str) -> str:
-    """Return a quoted Python text as a JSON text."""
     return json.dumps(ESCAPE.sub(_character, shown[1:-1]))
 
 

@@ -230,7 +230,6 @@ class Retold:
             self._spans.change(completion, replace(content, extra={**extra, FURTHER: further}))
 
     def _completion(self, seq: int) -> int:
-        """Return the seq of the completion that a call or thought belongs to. Other seqs are returned unchanged."""
         entry = self._spans.entries[seq - 1]
         return entry.causes[0] if isinstance(entry.content, ToolCallContent | ThoughtContent) else seq
 

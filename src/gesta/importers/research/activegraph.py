@@ -374,7 +374,6 @@ def _single(raw: Any) -> list[Any]:
 
 
 def _first(events: list[Owned], key: str) -> Any:
-    """Return the value of a member in the first event where it is not null; `None` if no event has it."""
     return next(
         (value for each in events if isinstance(each.event, dict) and (value := each.event.get(key)) is not None), None
     )

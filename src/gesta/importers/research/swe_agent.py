@@ -220,7 +220,7 @@ class _History:
 
 
 def _last(chat: Chat) -> int:
-    """Return the seq of the last completion, call or result. A thought may have been written after that entry."""
+    # The chat may end with another kind of entry, such as a thought.
     return next(at for at in range(len(chat.entries), 0, -1) if chat.entries[at - 1].content.kind in MADE)
 
 

@@ -361,7 +361,6 @@ class _Thread:
         return Held(digests={digest}, call_id=call_id, seqs=self._made(first))
 
     def _made(self, first: int) -> tuple[int, ...]:
-        """Return the seqs of the entries that a model is shown as messages, from the seq `first` on."""
         every = enumerate(self._chat.entries[first - 1 :], first)
         return tuple(seq for seq, entry in every if entry.content.kind in SHOWN)
 

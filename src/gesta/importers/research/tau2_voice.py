@@ -94,7 +94,6 @@ def _speaks(tick: dict[str, Any], key: str) -> bool:
 
 
 def _sides(tick: dict[str, Any]) -> dict[str, Any]:
-    """Return a copy of a tick, without null members in its sides, and without roles that the sides imply."""
     told = dict(tick)
     for key, role in SIDES.items():
         chunk = told.get(key)

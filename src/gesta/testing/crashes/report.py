@@ -134,7 +134,6 @@ async def judge(record: Record, lines: Sequence[Line], session: str) -> Report:
 
 
 def _committed(lines: Iterable[Line]) -> set[tuple[int, str, int]]:
-    """Return the entries whose commit returned, each as the number of its life, its run and its seq."""
     seen = [line for line in lines if line.what == "committed"]
     return {(line.life, line.run, entry.seq) for line in seen for entry in line.entries}
 
@@ -162,7 +161,6 @@ def _fired(lines: Sequence[Line], entries: Entries) -> Fired:
 
 
 def _there(entries: Entries, run: str, one: Written) -> bool:
-    """Return whether the record holds the entry `one`: an entry of `run` with the same seq and digest."""
     found = entries.get((run, one.seq))
     return found is not None and found.digest.hex() == one.digest
 

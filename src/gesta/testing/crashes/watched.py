@@ -206,7 +206,6 @@ class Watched:
 
 
 def _kinds(entries: Sequence[Written]) -> str:
-    """Return the kinds of some entries as text, each kind once."""
     return ", ".join(dict.fromkeys(entry.kind for entry in entries)) or "nothing"
 
 

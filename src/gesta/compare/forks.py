@@ -244,7 +244,7 @@ def _parts(entries: Sequence[Entry], how: Fork) -> tuple[int, list[Entry]]:
 def _allow(entries: Sequence[Entry], entry: Entry, made: Content, how: Fork) -> None:
     """Raise AgentError if a changed approval or resolution would make a tool run that `live` does not name.
 
-    A resolution is a person's statement whether a tool call had its effect, or that it shall be tried again.
+    A resolution is a person's decision about a tool call that may or may not have had its effect.
     """
     if isinstance(made, ApprovalContent) and made.verdict == "approved":
         said = "approve"

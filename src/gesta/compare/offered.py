@@ -99,8 +99,8 @@ class Offered:
         """Return the tools that the servers offered at the place that the replay has reached.
 
         Raises:
-            AgentError: a tool is to really run, but no server offers it now.
-            GestaError: the server of a tool that is to really run cannot be reached.
+            AgentError: no server offers a tool now that the replay must really run.
+            GestaError: the server of such a tool cannot be reached.
         """
         del source
         found, live = self._present(), dict[str, Tool]()
@@ -162,7 +162,7 @@ class Offered:
         return self._calls.get(of or 0)
 
     def _next(self, at: int, end: int) -> list[Entry]:
-        """Return the next entries about calls that are of one kind: attempts, requests for approval, or results.
+        """Return the next entries about calls. All are of one kind: attempts, requests for approval, or results.
 
         Entries that came from outside the agent's code are skipped.
         """
@@ -256,5 +256,5 @@ def _told(content: Content) -> list[str]:
 
 
 async def nowhere() -> None:
-    """Raise AssertionError. A server's tool has this function in a replay, which must never call it."""
+    """Raise AssertionError. In a replay, this is the function of a server's tool, and it is never called."""
     raise AssertionError("a replay calls no server")

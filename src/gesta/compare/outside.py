@@ -129,7 +129,7 @@ def begins_turn(entry: Entry) -> bool:
 
 
 def _in_turn(entries: Sequence[Entry], entry: Entry) -> bool:
-    """Return whether an entry is inside an agent's turn, at any depth of spans."""
+    """Return whether an entry is inside an agent's turn, directly or in a nested span (a named part of the run)."""
     seen: Mapping[int, Entry] = {each.seq: each for each in (entry,)}
     span = entry.span
     while True:

@@ -1,7 +1,8 @@
 """A model, tools, instructions and hooks that repeat what is on record. A replay uses them in place of the real ones.
 
 The stage is the store to which the replay writes; it knows which recorded entry comes next. An attempt is the entry
-that says that a tool is about to run. A live tool is one that the replay really runs.
+that says that a tool is about to run. A live tool is one that the replay really runs. A verdict is the decision of a
+hook (a function of the program), such as to deny a call.
 """
 
 import functools
@@ -69,7 +70,7 @@ class PlayedModel:
     async def send(self, request: Request) -> AsyncGenerator[Piece, None]:
         """Yield the recorded bytes of the next reply.
 
-        If the record lacks these bytes, yield bytes made from the entries of the reply.
+        If the record lacks these bytes, yield a reply that was made from the entries.
         """
         answer, content = self._stage.answer()
         native = (content.meta or {}).get("native")
@@ -84,7 +85,7 @@ class PlayedModel:
         )
 
     def parser(self) -> Parser:
-        """Return a parser for one reply, which also accepts a reply that was made from entries."""
+        """Return a parser for one reply. In place of bytes, it also accepts a reply that was made from entries."""
         return Given(self._model.parser)
 
 
@@ -97,7 +98,7 @@ class PlayedTool(Tool, frozen=True, kw_only=True, eq=False):
     async def invoke(
         self, arguments: dict[str, Any], context: Context | None, in_thread: InThread | None = None
     ) -> Any:
-        """Return the recorded result; for a tool named in `live`, the result of a real call."""
+        """Return the recorded result. For a live tool, return the result of a real call."""
         assert context is not None, "a played tool takes a context"
         if self.agent is not None:
             return await self.real.invoke(arguments, context, in_thread)

@@ -265,7 +265,7 @@ class Rehearsal:
         )
 
     async def child(self, agent: Agent, task: Task) -> Outcome | None:
-        """Return the recorded outcome of a child run, after the replay has written the entries before it.
+        """Wait until the replay has written the entries before the end of a child run, and return the recorded outcome.
 
         Return `None` if the record does not contain the child run's end, or if the replay cannot get that far.
         """
@@ -321,10 +321,7 @@ class Rehearsal:
 
 
 class Understudy(Turns):
-    """The driver of turns in a replay.
-
-    This driver runs the turns of the replayed run, and returns recorded outcomes for child runs.
-    """
+    """Runs the turns of the replayed run, and returns the recorded outcomes of child runs instead of running them."""
 
     def __init__(self, rehearsal: Rehearsal) -> None:
         super().__init__(rehearsal.stage, lambda agent: agent, rehearsal.stage.now)

@@ -78,7 +78,7 @@ def _sent(entries: Sequence[Entry], seq: int, wanted: Wanted) -> Sent[HttpModel]
 
 
 def _recorded(name: str) -> Formatter[Any]:
-    """Return the formatter whose name is on record.
+    """Return the formatter with which a request was made, by its recorded name.
 
     Raises BadAddress if the formatter belongs to the user's own program.
     """

@@ -150,10 +150,7 @@ def differences(before: Any, after: Any, path: str = "$") -> Iterator[Difference
 
 
 def _parsed(before: Any, after: Any) -> tuple[Any, Any]:
-    """Return two strings parsed as JSON if both contain an object or both contain a list.
-
-    Otherwise, return a pair of `None`.
-    """
+    """Return the parsed JSON of two strings, if both contain an object or both a list; else a pair of `None`."""
     try:
         one, other = json_of(before), json_of(after)
     except (TypeError, ValueError, RecursionError):

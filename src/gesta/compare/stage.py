@@ -93,10 +93,7 @@ class Stage:
         return self.recorded[self.done] if self.done < len(self.recorded) else None
 
     def now(self) -> datetime:
-        """Return the time of the next recorded entry; at the end of the record, the time of the last entry.
-
-        This time is the clock of the replay.
-        """
+        """Return the time of the replay, which is the time of the next recorded entry, or else of the last entry."""
         return (self.next or self.recorded[-1]).at
 
     def copy(self, entry: Entry) -> None:
@@ -159,9 +156,10 @@ class Stage:
         return rows[:limit]
 
     async def runs(self, session: str | None = None, name: str | None = None) -> list[RunRow]:
-        """Return a list with the row of the replayed run in the table of runs. It is empty if the row does not match.
+        """Return a list with the row of the replayed run in the table of runs.
 
-        The row exists before the run's first entry, because the code looks the run up by id.
+        The list is empty if `session` or `name` belongs to another run. The row exists before the run's first entry,
+        because the code looks the run up by id.
         """
         opened, at = self.opened, utc_text(self.recorded[0].at)
         row = RunRow(self.run, opened.session, opened.name, opened.record, opened.parent_run, at, self.done, at, 1)
@@ -185,22 +183,22 @@ class Stage:
         """Do nothing: the next lease replaces this one."""
 
     async def holds(self, lease: Lease) -> bool:
-        """Return whether a lease is still valid: no later one was given out."""
+        """Return whether a lease is still valid, because there is no later lease."""
         return lease.epoch == self._epoch
 
     async def mirror(self, lease: Lease, of: str | None) -> None:
         """Do nothing: a replayed run is never a mirror of another record."""
 
     async def gone(self, process: str) -> bool | None:
-        """Return whether a process had ended, as the next recorded entry says; `None` if that entry does not say it."""
+        """Return whether a process had ended, as the next recorded entry says; `None` if it does not say this."""
         content = self.coming()
         return content.over if isinstance(content, FaultContent) else None
 
     async def declare_gone(self, process: str, by: str) -> None:
-        """Do nothing: the recorded entries say which processes have ended, so nobody has to declare it."""
+        """Do nothing: the record already says which processes have ended."""
 
     async def adopt(self, by: str) -> None:
-        """Do nothing: this store is no copy of a record, so nobody has to release it for use."""
+        """Do nothing: only the copy of a record must be adopted before it is used."""
 
     def keep(self) -> Callable[[], None]:
         """Return a function that does nothing: no other process asks whether this process is still running."""

@@ -42,7 +42,7 @@ def awaits_approval(outcome: gesta.Outcome) -> bool:
 
 
 async def answer(record: gesta.Record, outcome: gesta.Outcome, verdict: Literal["approved", "denied"], by: str) -> None:
-    """Approve or deny every call that waits for approval, in the name of `by`.
+    """Approve or deny every call that waits for approval, as the person `by`.
 
     The answers go to the inbox of the run.
     """
@@ -54,7 +54,7 @@ async def answer(record: gesta.Record, outcome: gesta.Outcome, verdict: Literal[
 
 
 async def drive(record: gesta.Record, agent: gesta.Agent, session: str, by: str) -> gesta.Outcome:
-    """Send every message under its key, and approve each call that waits, in the name of `by`.
+    """Send every message under its key, and approve each call that waits, as the person `by`.
 
     Return the outcome of the last turn.
     """

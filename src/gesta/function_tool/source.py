@@ -2,7 +2,8 @@
 
 An agent has sources among its tools. At the beginning of a turn (from a message to the answer), each source is replaced
 by the tools that it offers. If the source reports later that its tools have changed, they are read again before the
-next request. All other modules see ordinary tools only. A record is the store of all runs of agents.
+next request. All other modules see ordinary tools only. A record is the store of all runs of agents. The digest of an
+agent is a hash of its description, which shows whether the agent was changed.
 """
 
 from collections.abc import Callable, Coroutine, Hashable, Sequence
@@ -48,7 +49,7 @@ class OpenSource(Protocol):
 
 @runtime_checkable
 class ToolSource(Protocol):
-    """A description of a source, as agents have it among their tools. The description is frozen and does no I/O."""
+    """A description of a source, which an agent has in its list of tools. It is frozen and does no I/O."""
 
     @property
     def shared_by(self) -> Hashable:

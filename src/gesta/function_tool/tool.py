@@ -344,7 +344,7 @@ class _Foreign(ValueError):
 
 
 def _foreign(type_: Any, value: Any) -> Any:
-    """Return a value converted to a type that msgspec does not know: a pydantic model, in strict mode.
+    """Return a value converted to a pydantic model, in strict mode. msgspec calls this for types that it does not know.
 
     Raises _Foreign.
     """

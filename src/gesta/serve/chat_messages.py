@@ -158,7 +158,7 @@ def _part(given: dict[str, Any]) -> str | Part:
 
 
 def chat_request(raw: bytes) -> ChatRequest:
-    """Return the parsed body of a request for a chat completion. Raises Refused if `raw` has another form."""
+    """Return the parsed body of a request for a chat completion. Raises Refused if `raw` is no such body."""
     try:
         return msgspec.json.decode(raw, type=ChatRequest)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as wrong:

@@ -114,7 +114,7 @@ def _text(form: str, entries: list[Entry]) -> str:
 
 
 def _node(node: Node, run: str) -> FormRow:
-    """Return one entry of an explanation as a row. An entry of the same run is named by its number alone."""
+    """Return one entry of an explanation as a row. An entry of the run `run` is named by its number alone."""
     sources = ", ".join(each.removeprefix(f"{run}.") for each in node.derived_from)
     what = node.type if node.status is None else f"{node.type}, {node.status}"
     made_from = f"{sources} (inferred)" if node.inferred and sources else sources
@@ -122,7 +122,7 @@ def _node(node: Node, run: str) -> FormRow:
 
 
 def _row(row: FormRow, notes: str) -> dict[str, Any]:
-    """Return a row as JSON for the page. If a cell was cut, `characters` is the length of the longest one."""
+    """Return a row as JSON for the page. If a cell was cut, `characters` is the length of the longest uncut cell."""
     cut = tuple(cell[:TEXT] for cell in row.cells)
     more = max((len(cell) for cell in row.cells), default=0)
     found = {"cells": cut, "run": row.run, "seq": row.seq, "notes": notes[:TEXT]}

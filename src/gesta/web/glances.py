@@ -52,7 +52,7 @@ class Glances:
         self._facts: OrderedDict[str, ChildFacts] = OrderedDict()
 
     async def of(self, run: str) -> Glance:
-        """Return the overview and the timeline of a run, brought up to its last entry. Only new entries are read."""
+        """Return the overview and the timeline of a run, after reading the entries that are new since the last call."""
         glance = self._kept.setdefault(run, Glance())
         self._kept.move_to_end(run)
         while len(self._kept) > KEPT:

@@ -111,7 +111,7 @@ def pictured(
 def _near(found: Explanation, kept: Collection[str], repeated: Collection[str]) -> list[Node]:
     """Return the nodes that an answer drew on, without nodes of the types in `BETWEEN`.
 
-    A node of instructions is left out if no other returned node is of its run, unless the answer repeats its words.
+    A node of instructions is returned only if its run has other such nodes, or if the answer repeats its words.
 
     Args:
         kept: ids of the nodes that the answer drew on.
@@ -124,7 +124,7 @@ def _near(found: Explanation, kept: Collection[str], repeated: Collection[str]) 
 
 
 def _causes(nodes: Iterable[Node], shown: Collection[str]) -> dict[tuple[str, str], str]:
-    """Return the edges between the shown nodes, each with "cause" or "inferred".
+    """Return the kind of each edge between two shown nodes: "cause" or "inferred".
 
     A path through hidden nodes becomes one edge.
     """

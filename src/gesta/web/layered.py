@@ -68,8 +68,9 @@ class Link(Struct):
 def lay_out(root: Box, edges: Iterable[Edge]) -> None:
     """Place all boxes inside a box, and set the corners of the edges between them.
 
-    An edge gets no corners if an end is not in the picture, or if one end contains the other. Cost: near linear in the
-    number of boxes and edges.
+    An edge gets no corners if an end is not in the picture, or if one end contains the other.
+
+    Cost: near linear in the number of boxes and edges.
     """
     ways = {root.id: [root]}
     left = [root]

@@ -85,12 +85,12 @@ class Lineages:
         self._run, self._state, self._texts, self._last = run, State(), Texts(), None
 
     def _known(self, run: str) -> int:
-        """Return the seq of the last entry of a run that is in the state in memory; 0 if no entry is."""
+        """Return how far a run was read: the seq of its last entry in memory; 0 if no entry is there."""
         origin = self._state.origins.get(run)
         return max(origin.links, default=0) if origin is not None else 0
 
     async def _rest(self, run: str) -> list[Entry]:
-        """Return the entries of a run that are not in the state in memory yet."""
+        """Return the entries of a run that were not read yet."""
         return await read(self.record.store, run, self._known(run))
 
     def _compared(self, found: Explanation) -> Explained:

@@ -47,7 +47,7 @@ async def readable(store: Store, row: Row, run: str = "", last: datetime = NEVER
     """Return the entry of a stored row; if it cannot be read, a substitute that says why.
 
     Args:
-        run: the run that is read, which may share the entry with another run; by default the run that the row names.
+        run: the run that is read; by default the run that the row names. A fork also reads rows of another run.
         last: time of the entry before this row, used if the time of the row cannot be read.
     """
     try:
@@ -67,7 +67,7 @@ async def readable(store: Store, row: Row, run: str = "", last: datetime = NEVER
 
 
 def fitting(entry: Entry) -> Entry:
-    """Return the entry unchanged or, if a member of its content has a wrong type, a substitute that says so."""
+    """Return the entry or, if a member of its content has a wrong type, a substitute that says what is wrong."""
     wrong = unfit(entry.content)
     if wrong is None:
         return entry

@@ -88,7 +88,7 @@ class SentPages:
         return {"requests": every[after : after + limit], "total": len(every)}
 
     async def _exchanges(self, run: str) -> Exchanges:
-        """Return the list of a run's requests, brought up to its last entry. Only new entries are read."""
+        """Return the list of a run's requests, after reading the entries that are new since the last call."""
         listed = self._lists.setdefault(run, Listed())
         self._lists.move_to_end(run)
         while len(self._lists) > KEPT_LISTS:
@@ -231,7 +231,7 @@ def _indented(made: Made) -> tuple[dict[str, Any], str]:
 
 
 def _step(step: dict[str, Any], found: Difference) -> dict[str, Any]:
-    """Return one difference between two requests as JSON: the message and, if changed or removed, its earlier form."""
+    """Return one difference between two requests as JSON: a message and, if it was changed, its earlier form."""
     place, was = step.get("place"), step.get("was")
     told = dict(step)
     if place is not None:

@@ -96,7 +96,7 @@ class Bounds(Struct, frozen=True, kw_only=True):
 
     @property
     def queries(self) -> QueryBounds:
-        """The same limits in the form that the store uses for SQL queries."""
+        """The limits of an SQL query, as the store needs them."""
         return QueryBounds(seconds=self.seconds, rows=self.rows, size_bytes=self.read_bytes)
 
 

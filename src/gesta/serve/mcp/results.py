@@ -46,7 +46,7 @@ def cleaned(value: Any) -> Any:
 def sendable(value: Any) -> Any:
     """Return a JSON value in which control characters and invalid Unicode are escaped.
 
-    An unpaired surrogate would break the connection for all requests.
+    Invalid Unicode, such as half of a surrogate pair, would break the connection for all requests.
     """
     if isinstance(value, str):
         return harmless(value)

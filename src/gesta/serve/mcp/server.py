@@ -165,7 +165,7 @@ class AgentServer:
                 call.leave()
 
     async def _take_in(self, call: Call, given: Mapping[str, Any], by: str) -> bool:
-        """Record the answers that a person gave in the forms of an earlier result. Return whether there were any."""
+        """Record a person's answers to the forms of an earlier result. Return whether there was an answer."""
         record, took = call.record, False
         with suppress(NoRun):
             run = await record.turns.run_of(call.session, call.agent.name)
@@ -277,7 +277,7 @@ def place_of(ctx: Context) -> Place:
 
 
 def person(ctx: Context) -> str:
-    """Return the name to record for the person at a client: the client's own name, and the name of its token."""
+    """Return the name to record for the user of a client: the client's own name, and the name of its token."""
     about = ctx.session.client_params
     name = short(about.client_info.name, 80) if about is not None else "mcp"
     client = client_of(ctx)

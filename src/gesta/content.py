@@ -107,8 +107,8 @@ class Opened(Struct, frozen=True, kw_only=True, omit_defaults=True):
     depth: int = 0
     """Number of runs above this run; 0 for a root run."""
     doubts: list[str] | None = None
-    """Names of tools that a run above this one called with unknown outcome. Calls of these tools need an approval
-    here."""
+    """Names of tools that a run above this one called with unknown outcome. In this run, calls of these tools need an
+    approval."""
 
 
 class AgentRef(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -19,7 +19,7 @@ Point = Literal["message", "request", "call", "answer"]
 
 
 class Refuse(Struct, frozen=True):
-    """The verdict of a hook that refuses the message, request, call or answer which the hook was asked about.
+    """The verdict that refuses the message, the request, the call or the answer.
 
     If a call is refused, the model reads `words` as the result of the call. In all other cases the turn ends with
     reason `failed` and `words` as its error message.
@@ -35,20 +35,23 @@ class Change(Struct, frozen=True):
 
 
 class AskAgain(Struct, frozen=True):
-    """For an answer: the model reads `words` and answers again, at most `Retry.corrections` times."""
+    """The verdict that sends an answer back: the model reads `words` and answers again.
+
+    This happens at most `Retry.corrections` times in a turn.
+    """
 
     words: str
 
 
 class AskPerson(Struct, frozen=True):
-    """For a call: a person is asked first, as for a tool with `approval=True`."""
+    """The verdict that asks a person before a call runs, as for a tool with `approval=True`."""
 
     words: str = ""
     """Why a person is asked; the `check` entry stores it."""
 
 
 class Add(Struct, frozen=True):
-    """For a request: the model also reads `words`, after all other messages."""
+    """The verdict that adds `words` to a request, after all other messages."""
 
     words: str
 

@@ -5,9 +5,9 @@
     {"run", "blob", "salt", "text" or "base64"}             a large value, before the entry that needs it
     {"run", "seq", "kind", "at", "span", "causes", "version", "content", "annotations", "salt", "digest"}
 
-`causes`, `content` and `annotations` are written byte for byte as they are stored; they are JSON, so people and jq can
-read them, and the digests stay valid. A program that reformats the lines breaks the digests. Only the id of the record
-in the first line is covered by no digest: it names the record that was exported, and nothing depends on it.
+`causes`, `content` and `annotations` are written byte for byte as they are stored. They are JSON, so people and jq can
+read them, and the digests stay valid. A program that reformats the lines breaks the digests. No digest covers the id in
+the first line; it only names the exported record.
 """
 
 from base64 import b64decode, b64encode
@@ -95,7 +95,7 @@ class Checked(Struct, frozen=True):
 
 
 class _Probe(Struct):
-    """The members that show which kind of line a line is."""
+    """The members by which the kind of a line is recognised."""
 
     gesta: int | None = None
     head: int | None = None

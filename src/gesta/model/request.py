@@ -36,7 +36,13 @@ class Envelope(Struct, frozen=True):
     user's message."""
 
     def add(self, before: bytes | None, block: bytes) -> bytes:
-        """Return the bytes that a block adds to a body after the block `before`, without the block's last `seam`."""
+        """Return the bytes that a block adds to a body.
+
+        The block's own `seam` is not among them: the next block or `end` adds it.
+
+        Args:
+            before: the block before this block; `None` for the first block.
+        """
         inner = block[: -len(self.seam)] if self.seam else block
         if before is None:
             if not self.lead or _same_role(block, self.lead):

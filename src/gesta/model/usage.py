@@ -22,16 +22,14 @@ class Counted(Struct, frozen=True, kw_only=True):
     """The rules to read a usage of some providers: the names of the members to add up for input and output tokens."""
 
     known_by: str = ""
-    """A member that shows that a usage is of these providers; empty for the rules that are used if no other rules fit.
-    """
+    """A member by which a usage of these providers is recognised; empty for the last rules, which fit any usage."""
     read: tuple[str, ...]
-    """Names of members. The first one in a usage that is a valid count is the main part of the tokens that the model
-    read."""
+    """Members that may hold the number of tokens that the model read. The first valid count is used."""
     read_beside: tuple[str, ...] = ()
-    """Names of members that are added to the main part of the tokens that the model read."""
+    """Members whose counts are added to that number."""
     wrote: tuple[str, ...] = ()
-    """Like `read`, for the tokens that the model wrote. If empty, only the members in `wrote_beside` are added up, and
-    missing ones are 0."""
+    """Members that may hold the number of tokens that the model wrote. If empty, only the counts in `wrote_beside` are
+    added up."""
     wrote_beside: tuple[str, ...] = ()
 
 

@@ -114,10 +114,10 @@ class AnthropicDialect(Struct, frozen=True):
         return AnthropicParser()
 
     def _kept(self, message: Message) -> list[dict[str, Any]]:
-        """Return the recorded content blocks of a reply, including thinking and the results of server tools.
+        """Return the recorded content blocks of the reply that a message was made from, or an empty list.
 
-        Return an empty list if the reply's content was not recorded, if another model sent the reply, or if the
-        recorded content has another number of calls than `message`.
+        The blocks include thinking and the results of server tools. The list is empty if another model sent the reply,
+        or if the number of its calls differs.
         """
         native = message.native
         if native is None or native.by != f"{self.encoder} {self.model}" or not isinstance(native.items, list):
@@ -141,16 +141,16 @@ class AnthropicDialect(Struct, frozen=True):
 
 
 def _hold(wanted: dict[str, Any], members: dict[str, Any]) -> list[dict[str, Any]]:
-    """Add the schema of the answer to the body, or return a text that asks for the schema if Claude cannot enforce it.
+    """Ask for an answer that fits a schema: in the body, or in words if Claude cannot enforce the schema.
 
-    If the user's settings already determine the form of the answer, nothing is added.
+    If the user's settings already determine the form of the answer, nothing is done.
 
     Args:
         wanted: the schema of the answer.
         members: the members of the body, which are changed.
 
     Returns:
-        Blocks for the system prompt; an empty list if the body enforces the schema.
+        Blocks for the system prompt, with the words; an empty list if there are none.
     """
     config = members.get("output_config", {})
     if "output_format" in members or not isinstance(config, dict) or "format" in config:

@@ -78,8 +78,8 @@ class Block:
     def kept(self) -> dict[str, Any] | None:
         """Return the part of the block that later requests send back; `None` if nothing is sent back.
 
-        Citations are left out, and so is thinking without a signature. Of a tool call only its place among the blocks
-        is kept: later requests take its name and arguments from the record, the store of all runs.
+        Citations are left out, and so is thinking without a signature. A tool call is left without its name and
+        arguments, because later requests take them from the recorded call.
         """
         made = self.whole()
         if self.kind == "tool_use":
@@ -142,7 +142,7 @@ class AnthropicParser(Incoming):
         return self._event(event, failed=name == b"error")
 
     def check_end(self) -> None:
-        """Raise ModelFault if the stream ended without a stop reason and without `message_stop`, or has no message."""
+        """Raise ModelFault if the stream ended early, or if it contains no message."""
         if self._said.finish is None and not self._done:
             found = "The stream ended without a reason to stop and without `message_stop`."
             raise self.lost(found, begun=self._begun)

@@ -72,7 +72,7 @@ def bounds_of(text: str) -> Bounds:
 
 
 class Inflow:
-    """The bytes of one reply, which are decompressed and counted as they arrive.
+    """A counter for the bytes of one reply, which it decompresses as they arrive.
 
     Raises:
         ModelFault: type `bad-reply`: the reply has a compression other than gzip.

@@ -59,7 +59,7 @@ class ChatDialect(Struct, frozen=True):
     def encode(self, message: Message) -> bytes:
         """Return one message as a block, which is one JSON object.
 
-        Notes name the images and files that cannot be sent.
+        A short text replaces each image or file that cannot be sent.
         """
         block: dict[str, Any] = {"role": message.role, "content": _content(message)}
         if message.calls:
@@ -132,7 +132,7 @@ def _content(message: Message) -> Any:
 def part_of(part: Part) -> dict[str, Any] | None:
     """Return an image, a sound or a file in the API's form; `None` if the API has no form for it.
 
-    The API has no form here for a text, for a part without bytes and address, and for bytes without a media type.
+    For example, the API has no form for bytes without a media type.
     """
     url = part.url or (data_url(part) if isinstance(part.data, bytes) and part.media_type else None)
     if part.type == "text" or url is None:
@@ -189,7 +189,7 @@ class ChatParser(Incoming):
         return self._chunk(event, failed=name == b"error")
 
     def check_end(self) -> None:
-        """Raise ModelFault if the stream ended without a finish reason and without `[DONE]`, or has no choice."""
+        """Raise ModelFault if the stream ended early, or if it contains no choice."""
         if self._gathered.finish is None and not self.marked:
             raise self.lost("The stream ended without a reason to stop and without [DONE].", begun=self._chosen)
         if not self._chosen:

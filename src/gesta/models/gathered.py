@@ -43,10 +43,9 @@ class _Slot:
         return True
 
     def begins_another(self, id: str | None, name: str, args: str) -> bool:
-        """Return whether a piece begins another tool call, although the piece has the index of this tool call.
+        """Return whether a piece begins another tool call, although it has the same index as this one.
 
-        Some servers number all parallel calls 0. Others repeat the id or the name on every piece, or send a new id each
-        time.
+        Some servers number all parallel calls 0. Others repeat the id or the name on every piece.
         """
         if not name or not self.name:
             return False
@@ -114,7 +113,7 @@ class Gathered:
         return deltas
 
     def end(self, finish: str) -> list[Delta]:
-        """Store the reason why the model stopped, and return the half characters that were held back, as deltas."""
+        """Store the reason why the model stopped, and return text that was held back, as deltas."""
         self.finish = finish
         return self._flush() if self._held else []
 

@@ -139,10 +139,10 @@ class GeminiDialect(Struct, frozen=True):
         return GeminiParser()
 
     def _kept(self, message: Message) -> list[dict[str, Any]]:
-        """Return the recorded parts of a reply, including signatures and the code that the provider ran.
+        """Return the recorded parts of the reply that a message was made from, or an empty list.
 
-        Return an empty list if the reply's parts were not recorded, if another model sent the reply, or if the recorded
-        parts have another number of calls than `message`.
+        The parts include signatures and the code that the provider ran. The list is empty if another model sent the
+        reply, or if the number of its calls differs.
         """
         native = message.native
         if native is None or native.by != f"{self.encoder} {self.model}" or not isinstance(native.items, list):
@@ -220,9 +220,9 @@ def _set(members: dict[str, Any]) -> dict[str, Any]:
 
 
 def _hold(wanted: dict[str, Any], config: dict[str, Any], *, native: bool) -> list[dict[str, Any]]:
-    """Add the schema of the answer to the body, or return a text that asks for the schema if Gemini cannot enforce it.
+    """Ask for an answer that fits a schema: in the body, or in words if Gemini cannot enforce the schema.
 
-    If the user's settings already determine the form of the answer, nothing is added.
+    If the user's settings already determine the form of the answer, nothing is done.
 
     Args:
         wanted: the schema of the answer.
@@ -230,7 +230,7 @@ def _hold(wanted: dict[str, Any], config: dict[str, Any], *, native: bool) -> li
         native: whether the model can enforce a schema in this request.
 
     Returns:
-        Parts for the system instruction; an empty list if the body enforces the schema.
+        Parts for the system instruction, with the words; an empty list if there are none.
     """
     if not config.keys().isdisjoint({"responseMimeType", "responseSchema", "responseJsonSchema", "responseFormat"}):
         return []

@@ -260,7 +260,7 @@ class HttpModel:
         return key.strip()
 
     def _sendable(self, key: str) -> str | None:
-        """Return a key that an HTTP header can hold; `None` for an empty key. Later texts never show the key.
+        """Return a key that an HTTP header can hold; `None` for an empty key. Gesta shows the key in no text.
 
         Raises NoKey if the provider needs a key, and AgentError for characters that an HTTP header cannot hold.
         """

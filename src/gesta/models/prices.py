@@ -1,8 +1,8 @@
 """Prices of tokens from the list in the package genai-prices.
 
 The package is imported when a price is first needed, because its list is large and takes half a second to load. A model
-of a provider that the list does not know has no price, which does not mean that it is free. Each price names the
-release of the list. Prices are estimates: only the provider's bill is exact.
+that the list does not know has no price. That does not mean that it is free. Each price names the release of the list.
+Prices are estimates: only the provider's bill is exact.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from gesta.model.usage import tokens
 from gesta.models.providers import PROVIDERS
 
 FLAVOURS = ("chat", "default")
-"""The list's names for the ways in which providers report tokens: that of Chat Completions, and the provider's own."""
+"""The formats of usage to try, by their names in genai-prices: that of Chat Completions, and the provider's own."""
 
 
 UNKNOWN = (LookupError, ValueError, TypeError)

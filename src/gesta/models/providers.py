@@ -39,7 +39,8 @@ class Provider(Struct, frozen=True):
     url_path: str = ""
     """The end of the base address. It is added to an address that a variable or the user gives without it."""
     header_variables: dict[str, str] = {}
-    """Names of HTTP headers, each with the environment variable that holds its value. Unset ones are not sent."""
+    """Names of HTTP headers, each with the environment variable that holds its value. A header without a value is not
+    sent."""
     settings: dict[str, Any] = {}
     """Members of the request body that every model of the provider needs; `None` leaves a member out."""
     speaks: Speaks = "chat-completions"

@@ -175,10 +175,7 @@ def _checked(entries: Iterable[Entry]) -> list[Entry]:
 
 
 def _name(entries: list[Entry]) -> str | None:
-    """Return the model's name from the first request header (the entry that states a model) with a name.
-
-    Return `None` if no header has a name.
-    """
+    """Return the name of the model that answered in a run; `None` if no entry names it."""
     for entry in entries:
         if isinstance(entry.content, RequestHeaderContent):
             name = (entry.content.meta or {}).get("model")

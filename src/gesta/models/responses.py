@@ -2,10 +2,9 @@
 
 A block is one message as JSON bytes, and the envelope is the body without its blocks. A request header is the recorded
 entry that states settings, tools and instructions, not an HTTP header. The provider stores nothing unless the setting
-`store` is set, so each request holds the whole conversation: `input` is a list of items and comes last in the body. A
-message must give the same bytes in every release of `responses/1`, and members have a fixed order, because prompt
-caches need equal prefixes. Every text can be sent: lone surrogates become U+FFFD. Only the model's own setting `store`
-decides whether ids of items are sent, because a message is encoded before the settings of a request are known.
+`store` is set, so each request holds the whole conversation. A message must give the same bytes in every release of
+`responses/1`, because prompt caches need equal beginnings. Lone surrogates become U+FFFD. The model's setting `store`
+decides whether ids of items are sent. A request's setting cannot, because messages are encoded before it is known.
 
 Source: OpenAI API reference, "Responses", "Create", and guides "Function calling", "File inputs", "Images and vision",
 "Structured outputs", read 2026-11. Encrypted reasoning refused by models without any: NousResearch/hermes-agent#24234,

@@ -1,9 +1,9 @@
 """Parses a reply of OpenAI's Responses API, which is one JSON object or a stream of events about its items.
 
 A delta is a piece of text or thought that listeners get while the reply arrives. At the end of a stream the API sends
-the whole response once more: the closing response, which is normally used. If its `output` is empty or contradicts the
-deltas, the events before it are used instead. The joined deltas are always the beginning of the reply's text and
-thought. A blank line separates the messages of one reply, and the parts of a summary.
+the whole response once more (the closing response), and the parser uses that. If the `output` of the closing response
+is empty or contradicts the deltas, the parser uses the earlier events. So the joined deltas are always the beginning of
+the reply's text and thought. A blank line separates the messages of one reply, and the parts of a summary.
 
 Source: OpenAI API reference, "Responses", "Create" and "Streaming", read 2026-11; recorded traffic of OpenAI; empty
 `output`: open-webui/open-webui#27800, 2026-07-31; another id in every event: Copilot, vercel/ai#18548, 2026-08-06.

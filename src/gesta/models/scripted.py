@@ -248,8 +248,8 @@ class Keyless(LocalModel):
     async def answer(self, request: Request) -> Reply | AsyncGenerator[Piece, None]:
         """Return the chosen reply as a whole. Gesta calls `answer` instead of `send` if the pieces need not be shown.
 
-        If the model pauses between pieces, the reply is recorded bytes, or this try must fail, return instead the
-        generator that `send` returns. Raises as `send`.
+        Return the generator of `send` instead if the model pauses between pieces, if the reply is recorded bytes, or if
+        this try must fail. Raises as `send`.
         """
         item = await self._settled(self._choose, request)
         if self._pause_s or isinstance(item, bytes | Fault):

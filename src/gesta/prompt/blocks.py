@@ -80,8 +80,8 @@ class Prompt:
         self.shown: list[Shown] = []
         """The facts about each block, in the same order as `blocks`."""
         self._gaps: dict[int, int] = {}
-        """For each compaction since the last request: the place where it removed blocks. The compaction's summary and
-        other messages made from the compaction are inserted there."""
+        """For each compaction since the last request, by its seq: the place where it removed blocks. Messages made from
+        the compaction, such as its summary, are inserted there."""
         self.encoder = f"{formatter.name}+{model.encoder}"
         self.way = way(formatter, model)
         self._envelope: Envelope | None = None

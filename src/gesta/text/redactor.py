@@ -291,7 +291,7 @@ def _tail(value: str, least: int) -> str:
 
 
 def _character(sign: str) -> str:
-    """Return a pattern that matches one character, plain or escaped; any number of backslashes is matched as one."""
+    """Return a pattern that matches one character, plain or escaped. A row of backslashes counts as one character."""
     if sign[0] == "\\":
         count = len(sign)
         escaped = (r"\\{1,15}u005[Cc]", "%5[Cc]", "&#92;", "&#[xX]5[Cc];")

@@ -1,8 +1,8 @@
 """Explains an entry together with the entries of other runs that it was made from.
 
 A record is the store of all runs. A node is an entry that the explanation shows. The seq of an entry is its number in
-its run. The sources of an entry may be in other runs, such as a child run, or the run in which a task was planned. Only
-runs that causes lead to are read.
+its run. The sources of an entry may be in other runs, such as a child run, or the run in which a task was planned.
+Other runs are read only if they contain sources.
 """
 
 from collections.abc import Awaitable, Callable

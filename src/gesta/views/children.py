@@ -62,12 +62,12 @@ def child_facts(row: RunRow, overview: Overview, below: int) -> ChildFacts:
 
 
 def agent_of(name: str) -> str:
-    """Return the tool or agent that the name of a run contains: the name without the seq of a call."""
+    """Return the name of the tool or agent in a run's name: `search` for the run `search#12`."""
     found = NAMED.fullmatch(name)
     return found[1] if found is not None else name
 
 
 def call_of(name: str) -> int | None:
-    """Return the seq of the call that a run's name contains; `None` if it contains none."""
+    """Return the seq of the call in a run's name, such as 12 for the run `search#12`; `None` if it contains none."""
     found = NAMED.fullmatch(name)
     return int(found[2]) if found is not None else None

@@ -112,7 +112,7 @@ class Known(Struct, frozen=True):
     held: Counter[str]
     """Number of sources that contain each word."""
     small: set[str]
-    """Words that occur somewhere without a capital; with a capital they are no names."""
+    """Words that occur somewhere without a capital, so that they are no names."""
 
 
 def drawn(found: Explanation, texts: Texts | None = None) -> tuple[Drawn, ...]:
@@ -178,7 +178,7 @@ def words(text: str) -> list[Word]:
 
 
 def _shouted(text: str) -> bool:
-    """Return whether a text is written in capitals throughout: most of its letters, including common words."""
+    """Return whether most letters of a text are capitals, also those of common words such as "the"."""
     upper, lower = sum(each.isupper() for each in text), sum(each.islower() for each in text)
     return upper > 2 * lower and any(len(word) > 1 and _common(word.lower()) for word in WORD.findall(text))
 
@@ -201,7 +201,7 @@ def _number(word: str) -> str:
 
 
 def _own_turn(found: Explanation) -> set[str]:
-    """Return the ids of the nodes that belong to the answer's turn. All nodes of other runs are among them."""
+    """Return the ids of the nodes in the answer's own turn, and of all nodes in other runs."""
     target = found.nodes[-1]
     first = min((node.seq for node in found.nodes if node.id in found.questions), default=0)
     return {node.id for node in found.nodes if node.run != target.run or node.seq >= first}
@@ -247,7 +247,7 @@ def _runs(said: list[Word], text: Text, node: Node, known: Known) -> Iterator[Dr
 
 
 def _names(run: list[Word], there: list[Word], known: Known) -> bool:
-    """Return whether one of the shared words is a value, or is a name in both texts.
+    """Return whether one of the shared words is a value, such as a number, or is a name in both texts.
 
     Args:
         run: the shared words as they are in the answer.

@@ -24,7 +24,7 @@ class Exchange(Struct, kw_only=True, omit_defaults=True):
     seq: int
     """Seq of the request; if it is not on record, seq of the last entry before its reply."""
     at: str
-    """Time of the request, in UTC, as stored rows have it."""
+    """Time of the request, in UTC, as text."""
     turn: int = 0
     """Number of the turn in the run, from 1; 0 outside of any turn."""
     on_record: bool = True

@@ -171,7 +171,7 @@ def unexplained(entries: Iterable[Entry]) -> Unexplained:
 
 
 def _instructions(state: State, wanted: set[Key]) -> Iterator[Node]:
-    """Yield a node for the instructions in each request header that the requests in an explanation used.
+    """Yield a node for each text of instructions that the requests in an explanation used.
 
     Args:
         wanted: the entries of the explanation.

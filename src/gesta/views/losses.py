@@ -1,7 +1,7 @@
 """Counts what is left out or changed, by kind of loss, when entries are turned into messages for a model.
 
-Nothing is lost on the record. If a message has no other place for some content, the content is written as plain text.
-This is counted as a loss, because the model no longer gets the content in its own form.
+The entries themselves stay on record. If a message has no other place for some content, the content is written as plain
+text. This is counted as a loss, because the model no longer gets the content in its own form.
 """
 
 from collections import Counter

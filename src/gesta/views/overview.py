@@ -86,7 +86,7 @@ class Doubt(Struct):
 
 
 class Call(Struct):
-    """Facts about one tool call, as the overview needs them to read later entries."""
+    """Facts about one tool call that are needed when later entries are read."""
 
     tool: str
     effect: str | None = None

@@ -3,8 +3,8 @@
 That client starts at a question and follows `prov:wasDerivedFrom` backwards, from node to node. It goes fifty steps
 deep, and asks for at most twenty nodes that derive from a node. Conclusion and Synthesis nodes end a path. The client
 shows a node once for each path to it. So within a session, each node derives directly from only one other node (the
-chain). Its other sources are attached to an extra entity, `/further`, from which the node derives too. All statements
-are on record, or follow from the record.
+chain). Between a node and each of its other sources there is an extra entity, `/further`. All statements are on record,
+or follow from the record.
 """
 
 from collections import Counter
@@ -34,9 +34,10 @@ class Chain:
         """
         self.types, self.sources = types, sources
         self.further: dict[str, str] = {}
-        """Added entities that the further sources of an entity are attached to, each with that entity."""
+        """Extra entities (`/further`) between an entity and another of its sources, each with that source."""
         self.continued: dict[str, str] = {}
-        """Added entities that continue an entity from which no more entities may derive; each with that entity."""
+        """Extra entities (`/more`) that continue the chain if too many entities would derive from one; each with that
+        one."""
         self._places = {name: place for place, name in enumerate(types)}
         self._up: dict[str, str] = {}
         self._depth, self._chained, self._beside = Counter[str](), Counter[str](), Counter[str]()

@@ -1,10 +1,10 @@
 """Builds a recorded request to a model again from the entries before it, as it was sent or in another format.
 
-An entry is one recorded fact of a run; its seq is its number there. A request is recorded as the blocks (encoded
-messages) that it adds to the request before it, and the digest of its body. A header is an entry with the model,
-instructions and tools of requests, and a completion is the entry with a model's reply. To build a request again, its
-blocks are encoded again, by the model and the formatter that the caller chooses. If the digest of the new body is the
-recorded one, its bytes are the bytes that were sent.
+An entry is one recorded fact of a run; its seq is its number there. A header is an entry with the model, instructions
+and tools of requests, and a completion is the entry with a model's reply. A block is one encoded message. The record
+keeps the digest of a request's body, and which entries its new blocks were made from. To build a request again, the
+blocks are encoded again, by the model and the formatter that the caller chooses. If the new body has the recorded
+digest, its bytes are the bytes that were sent.
 """
 
 import json
@@ -34,7 +34,7 @@ FIRST = "tool-calls/1+chat-completions/1"
 
 
 class Encoding(NamedTuple):
-    """The names, as recorded, of the formatter and the encoder with which a request was made."""
+    """The recorded names of the formatter and the encoder of a request."""
 
     formatter: str
     encoder: str
@@ -70,7 +70,7 @@ class Sent(Struct, Generic[M], frozen=True, kw_only=True):
     lost: Mapping[str, int]
     """Number of losses by kind, such as `thought`: content of earlier entries that this request cannot show."""
     known: bool
-    """Whether the body has the recorded digest, so that it is what was sent."""
+    """Whether the body has the recorded digest. Then its bytes are the bytes that were sent."""
 
     def message(self, place: int) -> Message:
         """Return the message that a block encodes, given the index of the block."""
@@ -190,7 +190,7 @@ def sent(entries: Sequence[Entry], asked: Asked[M]) -> Sent[M]:
 
 
 def _noted(messages: Mapping[Made, Message]) -> Counter[str]:
-    """Return how many images and files of messages the encoded messages show only as a text with the file's name."""
+    """Return the number of images and files of which the encoded messages show only the name."""
     found: Counter[str] = Counter()
     for (_, block), message in messages.items():
         parts = [part for part in message.parts if part.type != "text" and (part.data or part.url)]

@@ -44,7 +44,7 @@ SETTINGS = {
 }
 """Settings that the conventions have a name for, and their types."""
 MOST_TOKENS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
-"""Names under which providers take the greatest number of tokens of a reply."""
+"""Names of the setting for the greatest number of tokens of a reply; providers differ."""
 ROLES = {"plan": "plan", "task": "invoke_workflow"}
 """Operation of a span that a program opened, by the role of the span."""
 FIRST_ID = re.compile(rb'"(?:id|responseId)"\s*:\s*"([^"\\]{1,100})"')

@@ -70,7 +70,7 @@ class Numbers(Struct):
 
 
 class Mark(Struct):
-    """The part of an entry's annotations (in version 0.1.0: of `extra`) which shows that the entry is a copy."""
+    """The annotation which shows that an entry is a copy. Version 0.1.0 wrote it into `extra`."""
 
     origin: Any = msgspec.field(default=None, name="from")
     """In a fork: id of the entry that this entry is a copy of."""
@@ -110,7 +110,7 @@ class Row(Struct, frozen=True):
 
 
 class Call(Struct):
-    """A tool call that waits for its result, in the run that made it or in a fork that shares it."""
+    """A tool call, in the run that made it or in a fork that shares it."""
 
     groups: list[str]
     counted: bool
@@ -200,7 +200,7 @@ class Stats:
                 self._worked(row, told, run, counted=counted)
 
     def _begun(self, run: str) -> Standing:
-        """Return the state of a run, made when its first row is read. A fork begins with its base's model."""
+        """Make the state of a run when its first row is read, and return it. A fork begins with its base's model."""
         line, found = [run], None
         while (base := self._bases.get(line[-1])) is not None and base.run not in line:
             found = self._runs.get(base.run)

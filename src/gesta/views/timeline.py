@@ -21,7 +21,7 @@ from gesta.state.calls import LOST, UNKNOWN_END, WAITING
 Lane = Literal["turn", "span", "model", "tools", "waiting", "process"]
 """Row of the picture in which a bar is drawn."""
 LONGEST_MS = 1e9
-"""Greatest recorded duration of a model call, in milliseconds, that is believed."""
+"""A recorded duration of a model call is ignored from this number of milliseconds on."""
 ABOUT = 40
 """Greatest number of characters of a call's arguments in a bar."""
 NAME = 80

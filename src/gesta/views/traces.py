@@ -1,10 +1,9 @@
 """Turns the entries of one turn into trace spans. Each span is returned, complete, as soon as it has ended.
 
-An entry is one recorded fact of a run; its seq is its number there. A turn is a span `invoke_agent`. Below it is a span
-for each model request (`chat`), tool call (`execute_tool`), wait for a person, retrieval, and span that other code than
-an agent opened. A header is the entry with the model, instructions and tools of requests. A fact with a time and no
-duration becomes an event of the span around it. The same entries always give the same spans with the same ids, in any
-process.
+An entry is one recorded fact of a run; its seq is its number there. A turn is a span `invoke_agent`. Below it are spans
+for model requests (`chat`), tool calls (`execute_tool`), waits for a person, retrievals, and the spans that a program
+opened. A header is the entry with the model, instructions and tools of requests. A fact with a time and no duration
+becomes an event of the span around it. The same entries always give the same spans with the same ids, in any process.
 """
 
 from collections.abc import Iterator

@@ -70,7 +70,13 @@ class Connection:
             self._link.close()
 
     async def offered(self, source: Any, agent: Agent[Any], *, again: bool = False) -> Sequence[Tool]:
-        """Return the tools of the server for an agent; see `OpenSource.offered`."""
+        """Return the tools of the server for an agent.
+
+        Args:
+            source: the description of the server, with the rules that select tools.
+            again: whether the turn already has tools of the server. The turn then keeps these tools if the server
+                cannot be reached.
+        """
         try:
             async with self._lists:  # turns that begin meanwhile wait for the same list
                 await self._list()

@@ -189,7 +189,7 @@ class Link:
         return getattr(types, result).model_validate(found)
 
     async def listed(self) -> dict[str, list[dict[str, Any]]]:
-        """Return what the server offers: `tools`, `resources`, `resource_templates` and `prompts`.
+        """Return the server's lists: `tools`, `resources`, `resource_templates` and `prompts`.
 
         Raises:
             Exception: the server does not answer, or its answer breaks the protocol.

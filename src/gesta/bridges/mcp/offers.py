@@ -3,7 +3,7 @@
 The server is not trusted: its names, descriptions and schemas are checked, and their sizes are limited. A tool that
 cannot be offered to a model is left out with a warning. Resources and prompts become two more tools, `read_resource`
 and `get_prompt`, which only read; their descriptions list what can be read. The effect policy of a tool says whether a
-call may be repeated whose outcome is not known.
+call with an unknown outcome may be repeated.
 """
 
 import re
@@ -140,7 +140,7 @@ def _tool(
 
 
 def _effect(hints: Mapping[str, Any], given: Effect | None) -> tuple[Effect, bool]:
-    """Return the effect policy of a tool, and whether the rules or the server declared the policy (else assumed)."""
+    """Return the effect policy of a tool, and whether the rules or the server declared it. Otherwise it is assumed."""
     if given is not None:
         return given, True
     if hints.get("readOnlyHint") is True:

@@ -1,7 +1,7 @@
 """The description of a server, and the rules that select an agent's tools from it. This module does no I/O.
 
 Texts and errors show the names of headers and variables, never their values. The effect policy of a tool says whether a
-call may be repeated whose outcome is not known.
+call with an unknown outcome may be repeated.
 """
 
 import re

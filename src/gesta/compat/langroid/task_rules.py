@@ -36,7 +36,7 @@ NO_RESULT = (StatusCode.MAX_TURNS, StatusCode.INF_LOOP, StatusCode.MAX_TOKENS, S
 
 
 class Rules(Struct, frozen=True, kw_only=True):
-    """The limits of one run of a task. In `turns` and the `max_` fields, 0 or less means no limit."""
+    """The settings that apply to one run of a task. In `turns` and the `max_` fields, 0 or less means no limit."""
 
     turns: int = -1
     max_tokens: int = 0

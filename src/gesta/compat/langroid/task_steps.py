@@ -101,7 +101,10 @@ class Steps(TaskRules, eq=False):
             self.n_stalled_steps = max(self.n_stalled_steps, self.max_stalled_steps)
 
     def _is_spare(self, result: ChatDocument, r: Responder) -> bool:
-        """Return whether an answer comes from a stalled sub-task. Such an answer is used only if no other is valid."""
+        """Return whether an answer comes from a sub-task that stalled: its last steps brought no answer.
+
+        Such an answer is used only if no other is valid.
+        """
         return not self.is_done and r not in OWN and fills(result) and result.metadata.status is StatusCode.STALLED
 
     async def _response(self, r: Responder) -> ChatDocument | None:
@@ -296,10 +299,7 @@ class Steps(TaskRules, eq=False):
 
 
 def slim(doc: ChatDocument, live: LiveRun, step: WorkflowStep) -> dict[str, Any]:
-    """Return a document as JSON values for the record, without empty fields.
-
-    The content is left out if the document's own entry contains it.
-    """
+    """Return a document as JSON values, without empty fields and without a content that is already recorded."""
     live.absorb()
     state = {**short(doc), "content": doc.content}
     if doc.content == _own_text(doc.metadata.id, step):
@@ -308,7 +308,7 @@ def slim(doc: ChatDocument, live: LiveRun, step: WorkflowStep) -> dict[str, Any]
 
 
 def short(doc: ChatDocument) -> dict[str, Any]:
-    """Return a document as JSON values for the record, without empty fields."""
+    """Return a document as JSON values, without empty fields."""
     state = to_state(doc)
     if doc.oai_tool_choice == "auto":
         del state["oai_tool_choice"]
@@ -320,7 +320,7 @@ def _filled(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def whole(state: Mapping[str, Any], step: WorkflowStep, tools: Mapping[str, type[ToolForm]]) -> ChatDocument:
-    """Return the document for JSON values that `slim` returned."""
+    """Return the document from which `slim` made these JSON values."""
     own = _own_text(str(state.get("metadata", {}).get("id", "")), step)
     return from_state({"content": own, **state}, tools)
 

@@ -153,7 +153,7 @@ class Working(Toolset):
             self._context = before
 
     def leave(self) -> None:
-        """End the use of the agent's current run, so that the agent can work in another one."""
+        """Leave the current run, so that the agent can work in another one."""
         self._context = None
 
     @asynccontextmanager

@@ -23,7 +23,7 @@ USER_AWARE = ("structured-query-request", "row-embeddings-query-request")
 
 
 class Action(Struct):
-    """An action of an agent, with the thought before it and its observation."""
+    """An action of an agent, with the thought before it and the observation (its result)."""
 
     thought: str = ""
     name: str = ""

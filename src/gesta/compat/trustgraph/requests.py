@@ -111,7 +111,7 @@ class Problem(Struct, kw_only=True):
 
 
 class Used(Struct, frozen=True):
-    """The tokens that an agent's model replies used, and the model of the last reply."""
+    """The number of tokens that an agent's model used, and the model of the last reply."""
 
     in_token: int | None = None
     """Tokens sent to the model; `None` if the provider did not report the tokens of every reply."""
@@ -228,7 +228,7 @@ def agent_for(
     otherwise: Agent[Any],
     rights: Mapping[str, Collection[str]] | None = None,
 ) -> Agent[Any]:
-    """Return the agent that a request asks for, with the request's groups, state and framing.
+    """Return the agent that a request asks for, with the request's groups, state and framing (added instructions).
 
     Args:
         patterns: agents by the name of their pattern.

@@ -1,10 +1,10 @@
 """The base class of patterns, with the method names and parameters of TrustGraph's class.
 
-A flow is an object that returns services by name, and triples are RDF statements that explain a step. An instance
-stores nothing between steps. In a recorded turn, the argument `flow` is a `PatternTurn`: each `emit_` method then
-writes an entry to the record before it saves the content with the processor and sends the triples. The `explain` event
-is sent when the entry is safely stored. With any other flow, no entry is written. An observation is the result of an
-action, and a finding is the answer of a sub-agent.
+A pattern is a class that runs an agent step by step; an instance stores nothing between steps. A flow is an object that
+returns services by name. Triples are RDF statements that explain a step. An iteration is a step with an action and its
+observation (the result). A finding is the answer of a sub-agent. In a recorded turn (the work on one question), `flow`
+is a `PatternTurn`. Each `emit_` method then writes an entry to the record, saves the content with the processor, and
+sends the triples. With any other flow, no entry is written.
 """
 # ruff: noqa: FBT001, FBT002 - as its users write it
 
@@ -378,7 +378,7 @@ async def _send(flow: Flow, respond: Respond, about: Metadata, triples: Sequence
 
 
 def _source(session_id: str, iteration_num: int, session_uri: str) -> dict[str, str]:
-    """Return a dict with one keyword argument: the URI of the question or last observation that this step follows."""
+    """Return a keyword argument for the triples: the URI of the question or observation before the iteration."""
     if iteration_num > 1:
         return {"previous_uri": prov.agent_observation_uri(session_id, iteration_num - 1)}
     return {"question_uri": session_uri}

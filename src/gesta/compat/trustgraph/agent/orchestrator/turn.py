@@ -60,7 +60,7 @@ class Stepping(Protocol):
 
     @property
     def emit_finding_triples(self) -> Callable[..., Awaitable[None]]:
-        """The function that saves a sub-agent's finding and sends the triples about it."""
+        """The function that saves a sub-agent's answer and sends RDF triples about it."""
 
 
 class PatternTurn:
@@ -193,7 +193,7 @@ class PatternTurn:
         raise LookupError(f"No service {service_name!r}. Known: {', '.join((*PROMPT, EXPLAIN))}.")
 
     async def send(self, triples: Triples) -> None:
-        """Ignore the triples: the record already has their facts, and `gesta export` writes them as triples."""
+        """Ignore RDF triples: the record already has their facts, and `gesta export` writes them as triples."""
 
     async def prompt(
         self, id: str, variables: Mapping[str, Any], streaming: bool = False, chunk_callback: Chunk | None = None
@@ -311,7 +311,7 @@ class PatternTurn:
         return seq
 
     async def emit_observation(self, iteration_num: int, observation: Any, error: str | None = None) -> int:
-        """Record an iteration's observation unless a tool result contains it already. Return the seq of its entry."""
+        """Record the result of an iteration's action, unless a tool result has it already. Return its entry's seq."""
         call, name = self._noted(f"iteration {iteration_num}"), f"observation {iteration_num}"
         if call != self.verbs.question and call not in self.verbs.live.state.calls and not self._written(name):
             return self.last if isinstance(self.last, int) else self.last[1]
@@ -359,7 +359,7 @@ class PatternTurn:
         return seq
 
     def _since(self, name: str) -> list[Cause]:
-        """Return default causes: the entry noted as `name`, and the newest entry unless it is a finding or a result."""
+        """Return default causes: entry `name`, and the newest entry unless it is the result of a sub-agent or step."""
         noted = self._noted(name)
         return [noted, *([self.last] if self.last not in (noted, *self._parts) else [])]
 

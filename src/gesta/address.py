@@ -66,7 +66,7 @@ def formatter(name: str) -> Formatter[Any]:
 
 
 def model(address: str, base_url: str | None = None) -> Model:
-    """Return a model for `provider:model`, or for any name of a model at the base URL of an OpenAI-compatible server.
+    """Return a model for an address `provider:model`, or for a model name on the OpenAI-compatible server `base_url`.
 
     Raises:
         BadAddress: the address names no provider, or an unknown provider.

@@ -74,7 +74,7 @@ class Outcome(Struct, Generic[T], frozen=True, kw_only=True):
 
     @property
     def usd(self) -> float | None:
-        """What the turn cost, in US dollars; `None` if a price is unknown, or if no account was kept."""
+        """What the turn cost, in US dollars; `None` if a price is unknown, or if no budget was set."""
         return self.spent.usd if self.spent is not None else None
 
 

@@ -221,7 +221,7 @@ class Worker:
         return False
 
     async def _remember(self, row: RunRow, outcome: Outcome) -> None:
-        """Remember, for a run whose turn waits or has ended, its last seq and when to examine it again."""
+        """Remember the last seq of the run, whose turn waits or has ended, and when to examine the run again."""
         state = await self._record.state(row.run)
         due = (each.expires or each.due for each in outcome.waiting)  # a wait that ends without an answer
         soonest = min((each for each in due if each is not None), default=None)

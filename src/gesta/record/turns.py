@@ -90,7 +90,7 @@ class Turns:
     async def take(
         self, agent: Agent[Any], opening: Opening, broadcast: Broadcast | None = None, above: Stop | None = None
     ) -> Outcome:
-        """Run the turn that `opening` describes; see `Record.run`. It also stops if `above`, its parent turn, stops."""
+        """Run the turn that `opening` describes. If its parent turn `above` is stopped, the turn stops too."""
         run = opening.run or await self.run_of(opening.session, opening.name, opening.parent_run)
         given = (broadcast or self.broadcast(run), opening.deps, opening.trace)
         return await self._leaving(agent, lambda told: self._take(agent, run, opening, told), given, above)
@@ -376,11 +376,11 @@ class Turns:
                     del self._kept[next(iter(self._kept))]
 
     def save(self, result: Letter) -> None:
-        """Send a late result to its run's inbox: now, or before this process's next turn. Any thread may call this."""
+        """Send a tool result that came too late for its turn to the run's inbox. Any thread may call this."""
         try:
             self.store.deliver(result)
         except GestaError as failure:
-            self._unsaved.append(result)
+            self._unsaved.append(result)  # `_save` sends it before the next turn of this process
             LOGGER.warning("A late result of run %s is not on record yet: %s", result.run, failure)
 
     async def _save(self, run: str, results: Sequence[Letter]) -> None:

@@ -117,7 +117,7 @@ def bind(agent: Agent, models: dict[str, Model] | None = None) -> Agent:
 
 
 def repair() -> Callable[[str], dict[str, Any] | None]:
-    """Return the function that parses text which is nearly JSON. Raises MissingExtra."""
+    """Return a function that parses nearly valid JSON. Raises MissingExtra."""
     try:
         from gesta.formatters.repair import repair as made
     except ModuleNotFoundError as missing:

@@ -243,7 +243,7 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
         return None
 
     def offering(self, state: str) -> "Agent[T]":
-        """Return the agent, or a copy of it that has only the tools which may be used in a tool state.
+        """Return the agent with only the tools that may be used in the tool state `state`.
 
         Args:
             state: the tool state of the run; an empty text means the agent's first state.

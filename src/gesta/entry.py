@@ -88,7 +88,7 @@ class Entry(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Draft(Struct, frozen=True):
-    """A content that is not written yet, with the causes and annotations that its entry will have."""
+    """A content that is not written yet, with its causes and annotations."""
 
     content: Content
     causes: tuple[Cause, ...] = ()
@@ -110,7 +110,7 @@ def run_id(record: str, session: str, name: str) -> str:
 
 
 def utc_text(at: datetime) -> str:
-    """Return a time as rows store it: UTC, always with microseconds, so that sorted texts are in the order of time."""
+    """Return a time in UTC as rows store it, always with microseconds. So sorted texts are in the order of time."""
     at = at if at.tzinfo is UTC else at.astimezone(UTC)
     if at.microsecond:  # makes the same text in a tenth of the time
         text: str = to_builtins(at)

@@ -95,7 +95,7 @@ class BrokenRecord(RecordError):
 
 
 class ForeignObjects(BrokenRecord):
-    """The record contains code that Gesta did not make and that would run when it is used, or it lacks a table."""
+    """The record contains code that Gesta did not make and that would run. Or it lacks a table."""
 
     def __init__(self, address: str, found: list[str], then: str | None = None) -> None:
         shown = ", ".join(found[:5]) + (f" and {len(found) - 5} more" if len(found) > 5 else "")
@@ -192,7 +192,7 @@ class RunMirrored(RunError):
 
 
 class LeaseLost(RunError):
-    """This process has lost the right to write the run, or the run has entries that this process has not read."""
+    """This process lost the right to write the run, or it has not read all entries of the run."""
 
     def __init__(self, run: str, expected: str, found: str) -> None:
         super().__init__(
@@ -284,7 +284,7 @@ class OtherMessage(RunError):
 
 
 class OtherProgram(RunError):
-    """The program of a workflow does something else than the record says it did, or uses the name of a step twice."""
+    """The program of a workflow differs from what is on record, or uses the name of a step twice."""
 
     def __init__(self, name: str, found: str, expected: str) -> None:
         super().__init__(f"{name!r}: {found}; expected {expected}.")
@@ -292,7 +292,7 @@ class OtherProgram(RunError):
 
 
 class OtherType(RunError):
-    """An answer that is on record does not fit the type that the agent's answers have now."""
+    """A recorded answer does not fit the type that the agent's answers have now."""
 
     def __init__(self, run: str, turn: int, wrong: str) -> None:
         super().__init__(
@@ -327,7 +327,7 @@ class BadArguments(AgentError):
 
 
 class BadAddress(AgentError):
-    """A model, agent or record address that names nothing that exists."""
+    """The address of a model, agent or record names nothing that exists."""
 
 
 class MissingExtra(AgentError):

@@ -22,7 +22,7 @@ from gesta.state.account import Spent
 
 
 class Explain(Struct, frozen=True):
-    """An entry as a node in the explanation of an answer: its type, and the nodes that it was made from."""
+    """An entry in the explanation of an answer: its type, and the entries that it was made from."""
 
     node: NodeType
     derived_from: tuple[str, ...]
@@ -147,7 +147,7 @@ class AnswerEvent(AnyEvent, frozen=True, kw_only=True, tag="answer"):
 
 
 class ExplainEvent(AnyEvent, frozen=True, kw_only=True, tag="explain"):
-    """One entry as a node of the explanation: `explain_id` names it, and `explain_graph` says what it was made from."""
+    """An entry in the explanation: `explain_id` names it, and `explain_graph` says what it was made from."""
 
     type: ClassVar[Literal["explain"]] = "explain"
     explain_id: str
@@ -230,7 +230,7 @@ class Broadcast(Struct, eq=False, weakref=True):
     seq of the run's last durable entry at the time when the event was sent."""
 
     def join(self, listener: Callable[[Event, int], None]) -> None:
-        """Add a listener. Before that, call it with the words of each run's newest message that were already sent."""
+        """Add a listener. First call it with the words already sent of each run's newest message."""
         for each in [told for words in self.coming.values() for told in words]:
             listener(*each)
         self.listeners.append(listener)

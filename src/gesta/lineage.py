@@ -159,7 +159,7 @@ class Origin(Struct, weakref=True):
         return 0
 
     def became(self, seq: int) -> int:
-        """Return the seq of the answer or thought that was made from a completion without calls; 0 for any other entry.
+        """Return the seq of the answer or thought that was made from a completion without calls; else 0.
 
         Return 0 too if the completion's text differs from the answer, because then completion and answer are both
         nodes.
@@ -246,7 +246,7 @@ class Origin(Struct, weakref=True):
                 self.found.setdefault(other, []).append(seq)
 
     def _behind(self, link: Key, entry: Entry) -> tuple[Key, ...]:
-        """Return the nodes to show for a cause: the cause itself if it is a node, else the nodes it was made from."""
+        """Return the nodes to show for a cause: the cause itself, or the nodes that it was made from."""
         run, seq = link
         became = self.became(seq) if run == entry.run else 0
         if became and became != entry.seq:

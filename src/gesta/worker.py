@@ -67,7 +67,7 @@ class Seen(Struct, frozen=True):
 
 
 class Again(Struct, frozen=True):
-    """The time of the next try of a run that failed, and the number of its failures in a row."""
+    """When a failed run is tried again, and how many times in a row it has failed."""
 
     tries: int
     at: datetime
@@ -211,7 +211,7 @@ class Worker:
         return seen.open and await self._letter(row.run, below)
 
     async def _letter(self, run: str, below: dict[str | None, list[str]]) -> bool:
-        """Return whether a letter other than a message is in the inbox of a run, or of any run below it."""
+        """Return whether the inbox of a run, or of a run below it, has a letter that is not a message."""
         left = [run]
         while left:
             one = left.pop()

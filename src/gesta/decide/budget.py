@@ -146,11 +146,11 @@ def settled(agent: Agent, held: Mapping[str, Any], usage: dict[str, Any] | None)
 
 
 def share(own: Budget | None, state: RunState, among: int) -> dict[str, Any] | None:
-    """Return the allowance of a child run: an equal part of what remains of the budget; `None` without a budget.
+    """Return the allowance of a child run: an equal part of the budget that is left; `None` without a budget.
 
     Args:
         own: the budget in the policy of the turn's agent.
-        among: number of child runs that get an equal part of what remains. This turn keeps one such part too.
+        among: number of child runs that get an equal part. This turn keeps one such part too.
     """
     budget = account(own, state)
     if budget is None:

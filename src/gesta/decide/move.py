@@ -150,7 +150,7 @@ def _check(hooks: Hooks, move: Move, state: RunState, turn: Turn) -> Check | Non
 
 
 def decide_calls(agent: Agent, state: RunState) -> Use | Wait | Finish | None:
-    """Return the next move for the open calls; `None` if there is nothing to attempt, to settle or to wait for."""
+    """Return the next move for the open calls; `None` if they need no move now."""
     turn = state.turn
     assert turn is not None
     limits, over = agent.policy.limits, _over(turn)
@@ -221,7 +221,7 @@ def retry_wait_s(agent: Agent, turn: Turn, fault: ModelFault) -> float | None:
 
 
 def _over(turn: Turn) -> Finish | None:
-    """Return the move that ends a turn that was cancelled, failed or reached the limit of depth; else `None`."""
+    """Return the move that ends a turn which was cancelled, failed, or called agents too deeply; else `None`."""
     if turn.cancelled is not None:
         return Finish("cancelled", Error(type="cancelled", message=f"cancelled by {turn.cancelled}"))
     if turn.fatal is not None:
@@ -232,7 +232,7 @@ def _over(turn: Turn) -> Finish | None:
 
 
 def _calls(agent: Agent, state: RunState) -> Use | Wait | None:
-    """Return the move for the open calls of this turn; `None` if nothing is to be attempted, settled or waited for."""
+    """Return the move for the open calls of this turn; `None` if they need no move now."""
     if not state.calls:
         return None
     run, settle, waits = [], [], []
@@ -262,7 +262,7 @@ def _waiting(agent: Agent, call: OpenCall, what: Blocking) -> list[Waiting]:
 
 
 def _answer(agent: Agent, state: RunState, turn: Turn) -> Move | None:
-    """Return the move for an answer: for a reply without calls, or for the result of a tool that ends the turn.
+    """Return the move for an answer of the model, or of a tool that ends the turn.
 
     Return `None` if there is no answer yet, or if the model is asked again after an empty reply.
     """
@@ -284,7 +284,7 @@ def _answer(agent: Agent, state: RunState, turn: Turn) -> Move | None:
 
 
 def _ended_by_tool(agent: Agent, state: RunState, turn: Turn) -> Move:
-    """Return the move for a turn whose answer is a tool's result: close the other open calls, or end the turn."""
+    """Return the move after a tool's result has ended the turn: close the other open calls, and then finish."""
     assert turn.ended_by is not None
     if state.calls:
         return Close(tuple(placeholder(agent, call) for call in state.calls.values()))
@@ -310,10 +310,7 @@ def asks_again(agent: Agent, turn: Turn) -> bool:
 
 
 def _bounded(agent: Agent, turn: Turn) -> Finish | None:
-    """Return the move that ends the turn if another request would exceed the limit of requests or calls.
-
-    Returns `None` if no limit would be exceeded.
-    """
+    """Return the move that ends the turn because a limit of requests or calls is reached; else `None`."""
     limits = agent.policy.limits
     for name, count, bound in (("requests", turn.requests, limits.requests), ("calls", turn.calls, limits.calls)):
         if bound is not None and count >= bound:
@@ -322,10 +319,7 @@ def _bounded(agent: Agent, turn: Turn) -> Finish | None:
 
 
 def _afford(agent: Agent, state: RunState) -> Wait | Finish | None:
-    """Return the move that ends the turn, or waits for a person, if the turn's budget does not allow the next request.
-
-    Returns `None` if the budget allows it.
-    """
+    """Return the move that ends the turn, or asks a person, because the budget does not suffice; else `None`."""
     assert state.turn is not None
     budget, spending = agent.policy.budget, state.turn.spending
     if budget is None and spending.allowed is None:

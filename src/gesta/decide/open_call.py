@@ -43,7 +43,7 @@ def course(agent: Agent, call: OpenCall, state: RunState) -> Course:
 
 
 def _alone(agent: Agent, call: OpenCall, state: RunState) -> Course:
-    """Return what to do next with a call, ignoring the state of its turn and whether the record is a copy."""
+    """Return what to do next with a call. Its turn, and whether the record is a copy, are not considered."""
     tool = agent.tool(call.name)
     if not call.good:
         return "close"

@@ -108,14 +108,17 @@ class Waiting(Struct, frozen=True):
 
 
 def in_words(waits: Iterable[Waiting]) -> str:
-    """Return in a few words what a run waits for. Waits whose answer was sent are left out, unless all of them are."""
+    """Return a short text about waits, such as `waits: approval of send_mail`; empty if there are no waits.
+
+    Waits whose answer was sent are left out. If every answer was sent, the text says so.
+    """
     waits = [*waits]
     left = [each.text for each in waits if each.answer_sent_at is None]
     return f"waits: {', '.join(left)}" if left else SENT if waits else ""
 
 
 def described(waiting: Waiting, run: str, state: RunState) -> Waiting:
-    """Return a copy of a wait with more facts from the run's state, such as the arguments, the question and the expiry.
+    """Return a copy of a wait with facts from the run's state, such as the arguments, the question and the expiry.
 
     A wait of a child run is returned unchanged, because its facts were added before.
     """

@@ -90,7 +90,7 @@ async def carry_out(verbs: Verbs, worker: Agent, steps: Sequence[Step], plan: in
 
 
 def _task(step: Step, used: Sequence[tuple[str, Result]]) -> dict[str, Any]:
-    """Return the input of the agent that carries out a step: goal, tool hint, and results of the steps in `used`."""
+    """Return the input for the agent of a step: goal, tool hint, and the results that the step depends on."""
     task: dict[str, Any] = {"goal": step.goal}
     if step.tool_hint:
         task["tool_hint"] = step.tool_hint

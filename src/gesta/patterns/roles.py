@@ -94,7 +94,7 @@ def role(verbs: Verbs, name: str, prompts: Prompts | None = None, tools: Sequenc
 
 
 def heir(agent: Agent, own: Agent) -> Agent:
-    """Return a copy of `agent` with the tool groups and the state of the pattern's agent `own`, if `own` has them."""
+    """Return a copy of `agent` with the tool groups and state of the pattern's agent `own`, if these are set."""
     groups = own.groups if own.groups is not None else agent.groups
     return msgspec.structs.replace(agent, groups=groups, state=own.state or agent.state)
 

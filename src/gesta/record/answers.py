@@ -32,7 +32,7 @@ APPROVAL, QUESTION, DOUBT = ("approval",), ("question", "budget"), ("doubt", "ru
 
 
 class Receipt(Struct, frozen=True, kw_only=True):
-    """The receipt for a person's answer: what was said, about what and by whom, and which run to resume."""
+    """The receipt for a person's answer: the answer, the person who gave it, and the run to resume."""
 
     verdict: str
     """`approved`, `denied` or `answered`; for a resolution `done`, `failed` or `retry`."""
@@ -203,7 +203,7 @@ async def _root(store: Store, about: Waiting) -> str:
 
 
 def _meaning(word: Word) -> str:
-    """Return the answer as a text without the name of the person who gave it, so that two answers can be compared."""
+    """Return an answer as a text without its author. Two answers with the same meaning have the same text."""
     bare: dict[str, Any] = {"by": ""}
     if isinstance(word, ApprovalContent):
         bare |= {"reason": None, "sent_at": None, "token": None, "refused": None}

@@ -20,7 +20,7 @@ from gesta.store import Letter
 
 
 async def cancel_below(leases: Leases, clock: Clock, live: LiveRun, names: Sequence[str] | None = None) -> None:
-    """End the open turns of the child runs of `live`, of the child runs of these, and so on.
+    """End the open turns of the child runs of `live`, and of all runs below these.
 
     Args:
         live: the parent run.

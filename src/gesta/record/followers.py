@@ -257,7 +257,7 @@ class Follower:
         return told
 
     def _take_entry(self, entry: Entry) -> list[Event]:
-        """Return the events of an entry that are to be yielded, and then the words that waited for this entry."""
+        """Return the events to yield for an entry, and then the words that waited for this entry."""
         if entry.seq <= self.runs[entry.run]:
             return []
         self.runs[entry.run] = entry.seq
@@ -285,11 +285,13 @@ class Follower:
         return self._turn is not None
 
     def _take_words(self, event: Event, durable: int) -> list[Event]:
-        """Return `[event]` if its words can be yielded now; an empty list if they must wait or are not needed any more.
+        """Return `[event]` if its words can be yielded now; otherwise an empty list.
+
+        Words wait until the events of earlier entries were yielded. Words that are on record by now are dropped.
 
         Args:
-            event: the event with words that are not on record yet.
-            durable: seq of the last entry on disk when the words were sent. Words wait until its events were yielded.
+            event: the event with the words.
+            durable: seq of the last entry on disk when the words were sent.
         """
         told = self.runs.get(event.run)
         if told is None and self._target.root not in self.runs and not self._target.whole:

@@ -45,10 +45,10 @@ async def advance(agent: Agent, live: LiveRun) -> Outcome:
 
 
 async def base_below(name: str, live: LiveRun) -> Forked | None:
-    """Return the base for a child run of a fork: the child run of the same name below the fork's own base.
+    """Return the base for a child run of a fork; `None` if the parent run is no fork.
 
-    Return `None` if the parent run is no fork. The child run shares no entries with its base, only the results of
-    calls.
+    The base is the child run of the same name that the fork's own base has. The child run shares no entries with its
+    base, only the results of calls.
     """
     opened = live.state.opened
     if opened is None or opened.base is None:
@@ -75,9 +75,10 @@ def _free(tool: Tool, base: Forked) -> bool:
 
 
 async def _answered(agent: Agent, base: Forked, waits: Iterable[Waiting], live: LiveRun) -> bool:
-    """Write an entry for each waiting call: the result of this call in the base, or an approval if its tool may run.
+    """Write a result or an approval for each waiting call of a fork, if there is one to write.
 
-    Return `False` if there was nothing to write.
+    The result is copied from the same call in the base. Without it, a call is approved if its tool may run in the fork.
+    Return `False` if nothing was written.
     """
     waits = list(waits)
     if not waits:

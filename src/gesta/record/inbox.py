@@ -64,7 +64,7 @@ class Inbox:
         return await state_of(self.store, await self._whole(run))
 
     async def waiting(self, run: str) -> list[Waiting]:
-        """Return what the open turn of a run, and the runs below it, wait for. The list is empty if no turn is open.
+        """Return what a run waits for, together with the runs below it. The list is empty if no turn is open.
 
         The waits are read from the record, so any process may call this. A tool call that may be running now is listed
         as `running`.
@@ -213,7 +213,7 @@ class Inbox:
         return await self._say(about, ResolutionContent(of=of, verdict=verdict, by=by, result=result))
 
     async def _named(self, name: str) -> str:
-        """Return the id of the run that a name means: a complete id, or any other name that `find` knows.
+        """Return the id of the run that a name means; see `find`.
 
         Raises:
             NoRun, SeveralRuns: no run fits the name, or several do.
@@ -241,7 +241,10 @@ class Inbox:
         return None
 
     async def find(self, name: str) -> RunRow:
-        """Return the run that a name means: an id, a unique prefix of one, a session (its newest root run), or `last`.
+        """Return the run that a name means.
+
+        Args:
+            name: id of the run, a unique prefix of it, a session (its newest root run), or `last`.
 
         Raises:
             NoRun: no run fits.

@@ -70,7 +70,7 @@ async def supplied(agent: Agent[Any]) -> Any:
 
 
 def _needs(agent: Agent[Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the name of each function or tool of an agent that needs deps, and the type of the deps that it needs.
+    """Yield the functions and tools of an agent that need deps: the name of each, and the type of its deps.
 
     Agents that are used as tools are included, unless they have a `deps` function.
     """

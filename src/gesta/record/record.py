@@ -135,7 +135,7 @@ class Record(Inbox):
     async def follow(
         self, name: str, *, after: int | str = 0, until_end: bool = False, most: int = MOST_WAITING
     ) -> AsyncGenerator[Event, None]:
-        """Yield the events of a run, or of all runs of a session: first the events on record, then each new event.
+        """Yield the events of a run, or of a whole session: first the recorded events, then each new event.
 
         Args:
             name: id of a run, a unique prefix of an id, `last`, or the name of a session.
@@ -160,7 +160,7 @@ class Record(Inbox):
     def _followed(
         self, agent: Agent[T], opening: Opening, *, joins: bool
     ) -> tuple[Callable[[], Awaitable[Outcome[T]]], Callable[[], Awaitable[Follower]]]:
-        """Return a function that runs the turn of a message, and a function that returns the follower of that turn.
+        """Return two functions: one runs the turn of a message, and the other returns the follower of that turn.
 
         Args:
             joins: whether to follow the turn of the message if another process is running it.
@@ -259,7 +259,7 @@ class Record(Inbox):
         return await report(self.store, *kept)
 
     async def heads(self) -> list[Head]:
-        """Return the head of each run: the seq and the digest of the last entry of the run.
+        """Return the head of each run: the seq and the digest of its last entry.
 
         Keep the heads where nobody who can write the record can change them, and pass them to `verify` later.
         """

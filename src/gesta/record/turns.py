@@ -289,7 +289,7 @@ class Turns:
         await cancel_below(self.leases, self.clock, live, names)
 
     async def run_of(self, session: str, name: str, parent: str | None = None) -> str:
-        """Return the id of a run: the id on record or, for a new run, the id derived from the arguments."""
+        """Return the id of a run: the recorded id or, for a new run, an id made from the arguments."""
         rows = [row for row in await self.store.runs(session, name) if row.parent_run == parent]
         return rows[-1].run if rows else run_id(self.store.info.id, parent or session, name)
 

@@ -33,9 +33,9 @@ AT_ONCE = 500
 
 
 async def waits_of(store: Store, run: str, now: datetime) -> list[Waiting]:
-    """Return the waits of the open turn of a run and of the runs below it. The list is empty if no turn is open.
+    """Return the waits of a run's open turn, and of the runs below it. The list is empty if no turn is open.
 
-    Cost: reads those runs, and the inboxes of those that wait.
+    Cost: reads those runs.
     """
     found = await waits_on_record(store, run, now)
     return with_sent(found, await answers_sent(store, {each.run for each in found}))

@@ -52,7 +52,7 @@ class Amount(Struct, frozen=True):
 
 
 class Spent(Struct, frozen=True, kw_only=True):
-    """The cost of a turn, including the cost of its child runs and of all runs below these."""
+    """The cost of a turn, including the cost of all runs below it."""
 
     tokens: int
     """Tokens of prompts and replies. For a request whose tokens are unknown, the reserved tokens are added."""

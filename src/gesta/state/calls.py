@@ -163,7 +163,7 @@ class OpenCall(Struct):
 
     @property
     def unchecked(self) -> bool:
-        """Whether the call is new: no hook has checked it, it has no attempt, and no person was asked about it."""
+        """Whether nothing was done about the call yet: no hook judged it, nobody was asked, and no attempt was made."""
         return self.good and not self.checked and self.last is None and self.asked is None and self.question is None
 
     @property

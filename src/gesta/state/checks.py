@@ -12,7 +12,7 @@ from gesta.state.turn import Turn
 
 
 def take_check(content: CheckContent, entry: Entry, turn: Turn, calls: Mapping[int, OpenCall]) -> None:
-    """Add a `check` entry to the state of the open turn and, if the check is about a call, to the state of the call."""
+    """Add a `check` entry to the state of the open turn, and to the state of the call that it is about, if any."""
     call, seq = calls.get(content.of), entry.seq
     turn.returned(entry)
     if content.point == "call":

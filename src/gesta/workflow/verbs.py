@@ -73,7 +73,7 @@ class Result(Struct, frozen=True, kw_only=True):
 
 
 class StepInput(Struct, frozen=True, kw_only=True):
-    """The task and the other facts that a step passes to the agent that it calls."""
+    """The input of a step that calls an agent: the agent, its task and further facts."""
 
     agent: Agent
     run: str

@@ -178,7 +178,8 @@ def wake(agent: Agent, live: LiveRun, by: str | None) -> None:
 def taken(state: RunState, head: int, mark: int | None) -> None:
     """Prepare a run's state after this process took the lease, the right to write the run.
 
-    Each attempt of a tool that has no result yet must be checked again: its process may have ended since.
+    Each attempt of a tool that has no result yet must be checked again: its process may have ended since, and the
+    tool's `reconcile` may know more.
 
     Args:
         head: seq of the run's last entry when the lease was taken.
@@ -187,4 +188,4 @@ def taken(state: RunState, head: int, mark: int | None) -> None:
     state.since, state.mark = head, mark
     for call in state.calls.values():
         if call.last is not None:
-            call.last.looked = min(call.last.looked, head)
+            call.last.looked, call.last.asked = min(call.last.looked, head), min(call.last.asked, head)

@@ -10,7 +10,7 @@ run. Writes are collected in a journal before they are committed.
 
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeGuard
 
 import anyio
 import msgspec
@@ -21,7 +21,7 @@ from gesta.compare.outside import RECONCILED, by_letter, by_tool, from_outside
 from gesta.compare.same import Difference, difference
 from gesta.entry import GENESIS, Entry, Row, utc_text
 from gesta.errors import BrokenRecord, WriteFailed
-from gesta.function_tool.context import Done, NotDone
+from gesta.function_tool.context import Done, NotDone, Unknown
 from gesta.kinds import (
     AttemptContent,
     ChatCompletionContent,
@@ -317,13 +317,16 @@ class Stage:
     def settled(self, attempt: int) -> Any:
         """Return the recorded answer of a tool's `reconcile` function about an attempt.
 
-        Raises WriteFailed if the next recorded entry is not such an answer.
+        If the next recorded entry is no such answer, but an earlier one says that `reconcile` could not tell, return
+        that it still could not: no second entry says so. Raises WriteFailed if there is no such entry.
         """
         content = self.coming()
         if isinstance(content, ResolutionContent) and content.of == attempt and content.by.startswith(RECONCILED):
             return Done(content.result) if content.verdict == "done" else NotDone()
-        if isinstance(content, FaultContent) and content.of == attempt and content.error.type == UNSETTLED:
+        if _unsettled(content, attempt):
             return content.error.message.partition(" could not tell: ")[2]
+        if any(_unsettled(each.content, attempt) for each in self.recorded[: self.written]):
+            return Unknown()
         raise self.stop()
 
     async def comes(self, head: int) -> bool:
@@ -341,6 +344,11 @@ class Stage:
     def written(self) -> int:
         """Number of entries written so far, including those in the journal that are not compared yet."""
         return self.journal.head if self.journal is not None else self.done
+
+
+def _unsettled(content: Content | None, attempt: int) -> TypeGuard[FaultContent]:
+    """Return whether a content says that `reconcile` could not tell what became of an attempt."""
+    return isinstance(content, FaultContent) and content.of == attempt and content.error.type == UNSETTLED
 
 
 class NoTables:

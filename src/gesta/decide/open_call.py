@@ -122,7 +122,7 @@ def _doubt(agent: Agent, call: OpenCall, state: RunState) -> Course:
         return "run"
     if call.unlooked(state.since):
         return "settle"
-    if tool is not None and tool.reconcile is not None and not (last.asked_over if last.over else last.asked):
+    if tool is not None and tool.reconcile is not None and call.unasked(state.since):
         return "settle"
     return "doubt" if tool is None or tool.on_doubt == "ask" else "close"
 

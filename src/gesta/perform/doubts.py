@@ -6,7 +6,6 @@ still be running, the answer `NotDone` of `reconcile` is ignored, because the ef
 """
 
 import inspect
-from functools import partial
 from typing import Any
 
 import anyio
@@ -15,6 +14,7 @@ from gesta.agent import Agent
 from gesta.decide.open_call import NEVER, awaits_end
 from gesta.entry import fold
 from gesta.errors import message_of
+from gesta.events import LOGGER
 from gesta.function_tool.context import Done, NotDone
 from gesta.function_tool.tool import Tool
 from gesta.kinds import AttemptContent, Error, FaultContent, ResolutionContent, ToolCallContent, ToolResultContent
@@ -23,17 +23,21 @@ from gesta.perform.child import Trial, attempt_name, call_key, context_of
 from gesta.perform.execution import GONE_OPTION, LiveRun
 from gesta.perform.result import plain, stated
 from gesta.perform.stop import TurnLeft
-from gesta.perform.threads import ThreadCall, caught, works
+from gesta.perform.threads import ThreadCall, caught, mark_of, works
 from gesta.state.calls import UNKNOWN_END, UNSETTLED, WAITS, OpenCall
 from gesta.state.run import RunView
 from gesta.store import Store
+from gesta.text.redactor import SECRETS
+from gesta.text.visible import visible
+
+LOOK_S = 0.05  # between two looks whether an earlier thread of `reconcile` has ended
 
 
 async def settle(agent: Agent, call: OpenCall, live: LiveRun) -> None:
     """Write the result of a call if a person supplied the result or resolved the doubt. Otherwise ask `reconcile`.
 
-    `reconcile` is asked about the call's last attempt: once while the attempt may be running, and once after it has
-    ended.
+    Each process that takes over the run asks `reconcile` about the call's last attempt: once while the attempt may be
+    running, and once after it has ended.
     """
     last = call.last
     if call.answer is not None or (call.approval is not None and call.approval.verdict == "answered"):
@@ -47,8 +51,7 @@ async def settle(agent: Agent, call: OpenCall, live: LiveRun) -> None:
     over = last.over
     if call.unlooked(live.state.since):
         over = await _look(call, live)
-    asked = last.asked_over if over else last.asked
-    if last.verdict is None and tool is not None and tool.reconcile is not None and not asked:
+    if last.verdict is None and tool is not None and tool.reconcile is not None and call.unasked(live.state.since):
         await _reconcile(agent, call, live, over=over)
 
 
@@ -106,36 +109,63 @@ async def _gone(process: str, live: LiveRun) -> bool:
     return found is True
 
 
-async def _asked(tool: Tool, given: tuple[Any, ...]) -> Any:
-    """Return the answer of the tool's `reconcile`. A function that is not async is called in a thread."""
-    assert tool.reconcile is not None
-    if inspect.iscoroutinefunction(tool.reconcile):
-        return await tool.reconcile(*given)
-    found = await ThreadCall(lambda _: None, None).carry_out(partial(tool.reconcile, *given))
+async def _found_out(agent: Agent, tool: Tool, call: OpenCall, live: LiveRun) -> Any:
+    """Return what the tool's `reconcile` answers about the last attempt of a call.
+
+    If it raises or is too slow, return a text that says so. Raises TurnLeft.
+    """
+    last, opened = call.last, live.state.opened
+    assert last is not None and tool.reconcile is not None and opened is not None
+    key = last.key or call_key(opened.record, live.log.run, call.seq)
+    context = context_of(Trial(call, last.seq, key), live)
+    given: tuple[Any, ...] = (key, context)[: len(inspect.signature(tool.reconcile).parameters)]
+    found, name = "no answer in time", f"reconcile of {attempt_name(live, last.seq)}"
+    with live.stop.breaking() as stopped, anyio.move_on_after(tool.timeout_s or agent.policy.tool_timeout_s):
+        returned = await caught(_asked(tool, given, name))
+        failure = returned.failure
+        found = returned.value if failure is None else f"{type(failure).__name__}: {message_of(failure)}"
+    if stopped.cancelled_caught:
+        raise TurnLeft
+    return found
+
+
+async def _asked(tool: Tool, given: tuple[Any, ...], name: str) -> Any:
+    """Return the answer of the tool's `reconcile`. A function that is not async is called in a thread.
+
+    Args:
+        name: a name for the attempt. As long as an earlier thread of that name goes on, no second one is started, so
+            that a service that hangs does not collect threads.
+    """
+    reconcile = tool.reconcile
+    assert reconcile is not None
+    if inspect.iscoroutinefunction(reconcile):
+        return await reconcile(*given)
+    while works(name):  # noqa: ASYNC110 - the earlier thread may belong to another event loop
+        await anyio.sleep(LOOK_S)
+    marks = [mark_of(name, lambda: lambda: None)]
+
+    def ask() -> Any:
+        try:
+            return reconcile(*given)
+        finally:
+            marks.clear()  # what the function raised keeps this frame, and must not keep the mark
+
+    found = await ThreadCall(lambda _: None, None).carry_out(ask)
     return await found if inspect.isawaitable(found) else found
 
 
 async def _reconcile(agent: Agent, call: OpenCall, live: LiveRun, *, over: bool) -> None:
     """Ask the tool's `reconcile` about a call in doubt, and write its answer.
 
-    If `reconcile` raises or is too slow, the call stays in doubt.
+    If `reconcile` raises or is too slow, the call stays in doubt. An entry says so, unless one has done so since the
+    attempt has ended.
 
     Args:
         over: whether the last attempt has certainly ended.
     """
-    last, tool, opened = call.last, agent.tool(call.name), live.state.opened
-    assert last is not None and tool is not None and tool.reconcile is not None and opened is not None
-    key = last.key or call_key(opened.record, live.log.run, call.seq)
-    context = context_of(Trial(call, last.seq, key), live)
-    given: tuple[Any, ...] = (key, context)[: len(inspect.signature(tool.reconcile).parameters)]
-    found: Any = "no answer in time"
-    with live.stop.breaking() as stopped, anyio.move_on_after(tool.timeout_s or agent.policy.tool_timeout_s):
-        returned = await caught(_asked(tool, given))
-        failure = returned.failure
-        found = returned.value if failure is None else f"{type(failure).__name__}: {message_of(failure)}"
-    if stopped.cancelled_caught:
-        raise TurnLeft
-    by = f"reconcile of {tool.name}"
+    last, tool = call.last, agent.tool(call.name)
+    assert last is not None and tool is not None
+    found, by = await _found_out(agent, tool, call, live), f"reconcile of {tool.name}"
     match found:
         case Done(result):
             live.write(ResolutionContent(of=last.seq, verdict="done", by=by, result=plain(result)), last.seq)
@@ -143,6 +173,10 @@ async def _reconcile(agent: Agent, call: OpenCall, live: LiveRun, *, over: bool)
             again = call.attempts < agent.policy.attempts
             verdict = ResolutionContent(of=last.seq, verdict="retry" if again else "failed", by=by, void=void)
             live.write(verdict, last.seq)
+        case _ if last.asked and over == last.over:
+            last.asked = live.state.since + 1
+            if isinstance(found, str):
+                LOGGER.warning("%s could not tell again: %s", by, visible(SECRETS.text(found)))
         case _:
             said = "not done, but the attempt may still be at work" if isinstance(found, NotDone) else found
             error = Error(type=UNSETTLED, message=f"{by} could not tell: {said}")

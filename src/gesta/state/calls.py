@@ -66,10 +66,10 @@ class Try(Struct):
     looked: int = 0
     """Seq of the last `fault` entry which says that a check could not find out whether the attempt has ended; 0 without
     such an entry. If a later check finds the same, it writes no entry, and only raises this number."""
-    asked: bool = False
-    """Whether the tool's `reconcile` was asked about this attempt and gave no usable answer."""
-    asked_over: bool = False
-    """Whether `reconcile` was asked without a usable answer after the attempt was known to be over."""
+    asked: int = 0
+    """Seq of the last `fault` entry which says that the tool's `reconcile` gave no usable answer; 0 without such an
+    entry since the attempt has ended. If `reconcile` gives no usable answer later, that writes no entry, and only
+    raises this number."""
     expired: bool = False
     """Whether the attempt's idempotency key is too old to be used again."""
     child: str = ""
@@ -225,6 +225,16 @@ class OpenCall(Struct):
         """
         return self.last is not None and not self.last.over and self.last.looked <= since
 
+    def unasked(self, since: int) -> bool:
+        """Return whether nobody has asked the tool's `reconcile` about the last attempt under the present lease.
+
+        After the attempt has ended, the answers before its end do not count.
+
+        Args:
+            since: seq of the run's last entry when the present lease was taken.
+        """
+        return self.last is not None and self.last.asked <= since
+
     def doubted(self, last: Try, seq: int, content: FaultContent) -> None:
         """Add the facts of a `fault` entry about the last attempt of the call, such as a timeout.
 
@@ -238,13 +248,13 @@ class OpenCall(Struct):
             return
         self.waited += type_ in WAITING
         if content.over is True and not last.over:
-            last.over = True
+            last.over, last.asked = True, 0
             if last.verdict is not None and last.premature:
                 last.verdict = last.settled = self.result = None
         if content.over is False:
             last.looked = seq
         if type_ == UNSETTLED:
-            last.asked, last.asked_over = True, last.asked_over or content.over is True
+            last.asked = seq
         last.expired |= type_ == KEY_EXPIRED
         if type_ != UNKNOWN_END:
             last.doubt, last.child, last.state = type_, content.run or "", content.state

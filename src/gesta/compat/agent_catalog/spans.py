@@ -43,7 +43,7 @@ class Identifier(Struct, frozen=True):
 
 
 class Log(Struct, frozen=True, kw_only=True):
-    """One line of an activity log, as agent-catalog's programs read it."""
+    """One line of an activity log, with agent-catalog's field names."""
 
     identifier: str
     span: Identifier

@@ -1,9 +1,10 @@
 """KodeAgent's loop: an agent plans, acts step by step, and is corrected by an observer, another model.
 
-Each iteration is one turn of a child run, with one model request: the agent thinks and acts, then its plan is updated.
-(A run is a list of entries, the recorded work of an agent; a turn is its work on one message.) A correction is sent to
-the agent with the next iteration. An agent that repeats the same call is warned, then stopped. All state is read from
-the record, so an interrupted task continues where it was. A task without an answer ends with a summary of the findings.
+A run is a list of entries, the recorded work of an agent; a turn is its work on one message. Each iteration of the loop
+is one turn of a child run, with one model request: the agent thinks and acts, then its plan is updated. A correction is
+sent to the agent with the next iteration. An agent that repeats the same call is warned, then stopped. All state is
+read from the record, so an interrupted task continues where it was. A task without an answer ends with a summary of the
+findings.
 """
 
 from collections.abc import Mapping, Sequence

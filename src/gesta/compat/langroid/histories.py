@@ -168,7 +168,10 @@ class Histories(Working):
             await self._hide_last(context, role)
 
     async def _hide_last(self, context: RunContext, role: str) -> Entry | None:
-        """Hide the last message that has this role. Return the entry that hides it; `None` if there is no message."""
+        """Hide the last message that has this role.
+
+        Return the entry that hides it; `None` if there is no such message.
+        """
         history, fresh = await self._history()
         found = [one for one in history if one.role == role and one.sources]
         if not found:

@@ -1,10 +1,10 @@
 """An agent responds to a message in three ways: its methods handle tools, its model answers, or a person answers.
 
-A tool message is a tool call as data. To handle a tool means to run the method that a tool call names. Each way is an
-asynchronous method with a synchronous twin. Messages are documents, with a sender and a recipient. A document is
-tainted if it has text from outside. The answer is on record before the method returns it, so an interrupted task
-continues in the middle of a response: a recorded reply of the model is not requested again, and a recorded tool call is
-not run again. A subclass or a program may replace each method, also by a synchronous one.
+A tool message is a tool call as data; to handle a tool means to run the method that the call names. Each way of
+responding has an asynchronous method and a synchronous twin, which a subclass or a program may replace. Messages are
+documents, with a sender and a recipient. A document is tainted if it has text from outside. Each answer is recorded
+before its method returns. So an interrupted task continues in the middle of a response: a recorded reply of the model
+is not requested again, and a recorded tool call is not run again.
 """
 
 import copy

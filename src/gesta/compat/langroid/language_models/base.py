@@ -31,7 +31,7 @@ __all__ = [
 
 
 class LLMMessage(Message, frozen=True, kw_only=True):
-    """A message of a history, with Langroid's names of the fields beside Gesta's."""
+    """A message of a history. Its fields have Langroid's names in addition to Gesta's."""
 
     content: str | None = None
     """The same as `text`."""

@@ -148,8 +148,8 @@ class ChatAgent(Agent):
     async def _spoken(self, message: Said) -> ChatDocument | None:
         """Return the model's answer to a message or to the history.
 
-        While a tool of this agent runs, the message and the answer are stored in a separate run, because a history
-        that contains a call without a result cannot be sent to the model.
+        While a tool of this agent runs, the message and the answer are stored in a separate run. The agent's own
+        history then contains a call without a result, which providers refuse.
         """
         context = self._context
         if context is None or not context.handling:

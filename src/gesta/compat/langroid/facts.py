@@ -1,9 +1,8 @@
 """Reads, once for each class of tool messages, its name, its purpose, its schema, and the check of its arguments.
 
 A tool message is a tool call as data: its class describes the tool, and its fields are the arguments of the call. A
-struct is read in the same way as the signature of a tool function, so structs and functions accept the same types and
-report problems in the same words. A pydantic model brings its own schema and check; this module does not import
-pydantic.
+struct is read like the signature of a tool function. So structs and functions accept the same types and report problems
+in the same words. A pydantic model brings its own schema and check; this module does not import pydantic.
 """
 
 import copy

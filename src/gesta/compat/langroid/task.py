@@ -1,7 +1,7 @@
 """A task lets an agent and sub-tasks answer each other until the task is done. The result is a document or a value.
 
 A tool message is a tool call as data. A document is a message with its sender and recipient. Each task has a run of its
-own, a stored sequence of entries: each message to the task opens a turn in that run, each answer is a workflow step,
+own, a stored sequence of entries. Each message to the task opens a turn in that run, each answer is a workflow step,
 and each sub-task is a child run. A session is a group of runs. To continue a task that was interrupted, run it again
 with the same message. The task goes on in the middle of the interrupted answer: stored replies are not requested again,
 and finished calls are not run again.

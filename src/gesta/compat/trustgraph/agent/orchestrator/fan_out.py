@@ -1,9 +1,9 @@
 """Sub-agents of a pattern: each one works on one request, and their findings go into one further request.
 
 A request is a message that asks an agent to do a step, and a finding is the answer of a sub-agent. In TrustGraph, a
-queue in memory counts the findings that arrive. Here each sub-agent is a child run (with entries of its own) that is
-started by a workflow step, and the step's name contains the number of the request. So a finding is not lost when the
-process crashes, when another sub-agent fails, or when two sub-agents have the same goal.
+queue in memory counts the findings that arrive. Here each sub-agent is a child run, with entries of its own. A workflow
+step starts the run; the step's name contains the number of the request. So a finding is not lost when the process
+crashes, when another sub-agent fails, or when two sub-agents have the same goal.
 """
 
 from collections.abc import Mapping, Sequence

@@ -203,13 +203,11 @@ class Store(Protocol):
         """Commit a batch and the batches beside it. Return the pos of the last row.
 
         Rows get consecutive pos numbers. If the call is cancelled before the commit has begun, the cancellation is
-        raised and
-        nothing is committed. If it is cancelled later, it returns normally.
+        raised and nothing is committed. If it is cancelled later, it returns normally.
 
         Raises:
             LeaseLost: for one of the batches the lease is no longer held, or `head` is not the seq of the run's last
-                entry.
-                Nothing was committed.
+                entry. Nothing was committed.
             WriteFailed: nothing was committed.
         """
 
@@ -251,8 +249,7 @@ class Store(Protocol):
         """Put a letter into a run's inbox and commit it. Works in any thread, and after the event loop or store ended.
 
         Returns the same as `send`. Raises the errors of `send`, and NoRecord if the record was deleted or existed in
-        memory
-        only.
+        memory only.
         """
 
     async def inbox(self, run: str) -> list[Letter]:
@@ -275,8 +272,7 @@ class Store(Protocol):
         """Release the lease of a run. If this process no longer holds the lease, do nothing.
 
         The lease ends with this call, even if the call is cancelled or its commit fails. Then this process can acquire
-        the
-        lease again at once, and the next commit frees it for other processes.
+        the lease again at once, and the next commit frees it for other processes.
         """
 
     async def holds(self, lease: Lease) -> bool:

@@ -16,8 +16,7 @@ def seal(salt: bytes, content: str, annotations: str | None) -> bytes:
     """Return the digest (32 bytes) of the content and annotations of a row.
 
     If content and annotations are erased, this digest stays. This function must never change: existing records depend
-    on
-    it.
+    on it.
     """
     return sha256(b"%b%b\0%b" % (salt, content.encode(), annotations.encode() if annotations else b"")).digest()
 

@@ -210,10 +210,10 @@ def digest_of(value: Any) -> str:
 def _pack(value: Any, keep: Keep | None, *, typed: bool, plain: bool = False) -> tuple[str, Any]:
     """Return a value as JSON text, and as it will be read back.
 
-    A value that JSON can hold exactly is encoded at once, any other value part by part. To find out, the text is
-    decoded
-    and compared with the value. For a `plain` value (JSON types only), a look for infinity and NaN suffices, which JSON
-    turns into null.
+    Args:
+        keep: stores a large value as a blob, and returns the blob's name; `None` to keep large values in the text.
+        typed: whether the value is a content.
+        plain: whether the value has only JSON types. Then the text need not be compared with the value.
     """
     try:
         data = _ENCODER.encode(value)
@@ -225,6 +225,7 @@ def _pack(value: Any, keep: Keep | None, *, typed: bool, plain: bool = False) ->
         if levels > MAX_DEPTH:  # a value beside another one is not deeper
             odd |= levels - text.count("},{") - text.count("],[") > MAX_DEPTH
         if not odd and (keep is None or size <= LARGE):
+            # JSON turns infinity and NaN into null
             exact = plain and not ("null" in text and (b"\xcb\x7f" in packed or b"\xcb\xff" in packed))
             back: Any = value if exact else (_CONTENT if typed else _ANY).decode(text)
             if (exact or back == value) and (SECRETS.search is None or SECRETS.search(text) is None):

@@ -59,8 +59,7 @@ def idempotency_key(call: OpenCall, record: str, run: str) -> str:
     """Return the idempotency key for the next attempt of a call: 64 hexadecimal digits.
 
     The key is random for the first attempt, and later attempts use it again. A new key is made if the tool's
-    `reconcile`
-    found the old key void: it can no longer have an effect.
+    `reconcile` found the old key void: it can no longer have an effect.
 
     Args:
         call: the open call.

@@ -229,7 +229,7 @@ class LiveRun:
         return self.heading
 
     async def instead(self, agent: Agent, model: str) -> Agent:
-        """Return the agent's fallback with the model named `model`, and encode the prompt for that model.
+        """Return the copy of the agent that asks the model named `model` instead, and encode the prompt for that model.
 
         Cost: reads the run from its store if that model encodes prompts in another way.
         """

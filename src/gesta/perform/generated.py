@@ -25,8 +25,7 @@ def checked_call(agent: Agent, call: ReplyCall) -> ToolCallContent:
     """Return the content to record for a tool call in a model's reply. An invalid call gets a content with the error.
 
     If the arguments are no JSON object, the agent's `repair` function may correct them. It is called only for tools
-    without
-    effects and for tools that need approval.
+    without effects and for tools that need approval.
     """
     args, wrong_text = _object(call.args)
     meta, problem = None, None

@@ -24,8 +24,7 @@ async def instructed(agent: Agent, live: LiveRun) -> Agent | None:
     """Return a copy of the agent with the text that its function made as its instructions.
 
     If the function failed, write a `fault` entry, which ends the turn, and return `None`. The same agent and text
-    always
-    give the same copy, so that its request header is made once.
+    always give the same copy, so that its request header is made once.
     """
     turn, header = live.state.turn, live.state.header
     assert turn is not None

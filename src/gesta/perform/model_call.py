@@ -308,6 +308,7 @@ def _meta(agent: Agent, coming: Coming, reply: Reply) -> dict[str, Any] | None:
 
 
 def _record(agent: Agent, live: LiveRun, coming: Coming, completion: Entry, reply: Reply) -> None:
+    # these entries are committed together with the completion
     if reply.thought:
         live.write(ThoughtContent(value=reply.thought), completion.seq)
     if live.streamed and (reply.calls or not reply.text.strip()):

@@ -162,8 +162,7 @@ async def attended(stop: Stop, work: Callable[[], Awaitable[T]]) -> T:
     """Await work in a task of its own, and return its value.
 
     If the caller is cancelled, the work is asked to stop, and the caller waits for it. A second cancellation of the
-    caller
-    cancels the work at once, without the grace.
+    caller cancels the work at once, without the grace.
     """
     given: list[T] = []
     failures: list[BaseException] = []

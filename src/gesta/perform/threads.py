@@ -62,8 +62,8 @@ def mark_of(attempt: str, keep: Callable[[], Callable[[], None]]) -> Mark:
 
     Args:
         attempt: name of the attempt, unique in this process.
-        keep: makes other processes see this process as running, until the function that it returns is called; see
-            `Store.keep`. That function is called when the mark is freed.
+        keep: shows other processes that this process runs, and returns a function that ends this; see `Store.keep`.
+            That function is called when the mark is freed.
     """
     mark = _AT_WORK[attempt] = Mark()
     finalize(mark, keep()).atexit = False
@@ -238,8 +238,7 @@ async def caught(work: Awaitable[Any], marks: Sequence[Mark | None] = ()) -> Ret
 
     Args:
         marks: a list with the mark of the attempt (see `Mark`), or empty to keep the present mark. The caller empties
-            the
-            list when the attempt is over.
+            the list when the attempt is over.
     """
     before = _STARTED_BY.set(marks[0] if marks else _STARTED_BY.get())
     try:

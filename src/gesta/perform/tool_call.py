@@ -193,9 +193,10 @@ async def _on_record(trials: Sequence[tuple[Entry, str]], live: LiveRun) -> None
 
 
 async def _told_meanwhile(trials: Sequence[tuple[Entry, str]], live: LiveRun) -> bool:
-    """Return whether a letter came while the attempts were committed. If so, write that no attempt began.
+    """Return whether a letter, such as a cancellation, came while the attempts were committed.
 
-    If another process holds the run now, send letters to that process instead, and raise LeaseLost.
+    If so, write that no attempt began. If another process holds the run now, send letters that say so, and raise
+    LeaseLost.
     """
     journal, run = live.log.journal, live.log.run
     why = Error(type=UNSTARTED, message="a letter came first, so it was not begun")

@@ -61,8 +61,7 @@ class InlinePostgresStore:
     """A record in PostgreSQL whose coroutines never wait for another task, so that they need no event loop.
 
     Each append is committed before it returns. With `synced`, an append with an `end`, `request`, `attempt` or
-    `assistant`
-    entry also waits until all commits so far are on disk. Several threads may use one store.
+    `assistant` entry also waits until all commits so far are on disk. Several threads may use one store.
     """
 
     holdings: ClassVar[dict[tuple[int, str, str], Holding]] = {}

@@ -86,8 +86,7 @@ class Holding:
         """Lock the name of this process on the server, by a connection that stays open.
 
         If such a connection is open already, do nothing. Processes can share the lock. So this call does not wait until
-        the
-        server notices that an earlier connection of this process was lost.
+        the server notices that an earlier connection of this process was lost.
 
         Raises:
             psycopg.Error: the server cannot be reached. OSError: the process has no name.

@@ -1,4 +1,4 @@
-"""SQL statements about leases. A lease is the right of one process to write a run, until it releases it or ends.
+"""SQL statements about leases. A lease is the right of one process to write a run.
 
 Each statement runs in a transaction that locks the record (the store of all runs). So no other process can change a
 lease at the same time.

@@ -117,7 +117,10 @@ class Transaction:
         return lease
 
     def give_back(self) -> dict[str, int]:
-        """Free for other processes the leases that this process released. Return the epoch of each lease by run."""
+        """Free the leases that this process released, so that other processes can take them.
+
+        Returns the epoch of each lease by run.
+        """
         if not self._holding.holds:
             return {}
         presence = self._holding.presence

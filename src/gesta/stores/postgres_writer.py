@@ -186,9 +186,8 @@ class Writer:
         """Return whether to repeat a transaction that lost its connection. May wait a short time before it returns.
 
         A transaction that only releases leases is repeated once, because the next commit releases them too. A
-        transaction in
-        which a tool has run is repeated only if its commit was sent. Then the repetition finds out whether it
-        succeeded.
+        transaction in which a tool has run is repeated only if its commit was sent. Then the repetition finds out
+        whether it succeeded.
         """
         if trial.played and not trial.asked:
             return False

@@ -55,8 +55,7 @@ class InlineSqliteStore:
     """A record in one SQLite file whose coroutines never wait for another task, so that they need no event loop.
 
     Each append is committed before it returns. With `synced`, an append with an `end`, `request`, `attempt` or
-    `assistant`
-    entry also waits until all commits so far are on disk. Several threads may use one store.
+    `assistant` entry also waits until all commits so far are on disk. Several threads may use one store.
     """
 
     def __init__(self, path: Path, info: Info, writer: Writer | None, reader: Reader) -> None:
@@ -348,10 +347,8 @@ class SqliteStore(InlineSqliteStore):
 def opened(path: Path, terms: Terms, *, new: bool) -> tuple[Info, Writer, Reader]:
     """Open a file for writing, and return the identity, the writer and the reader of its record.
 
-    An empty file becomes a record, and an older format is migrated to the present one. Meanwhile this process holds the
-    right to write the file. So no process finds a file that another process is just opening or closing. Raises the
-    errors
-    of `InlineSqliteStore.open`.
+    An empty file becomes a record, and an older format is migrated to the present one. Meanwhile no other process can
+    write the file. Raises the errors of `InlineSqliteStore.open`.
 
     Args:
         new: whether the file is empty or does not exist.

@@ -52,7 +52,7 @@ File = tuple[int, int]
 
 
 class Hold:
-    """The two open descriptors of a file, with their locks. All of this process's stores that write it share them."""
+    """The two open descriptors of a file, with their locks. All stores of this process that write it share them."""
 
     def __init__(self, path: Path) -> None:
         """Open the file twice, and create it if it does not exist. Raises OSError."""
@@ -105,8 +105,7 @@ def indexed(path: Path) -> tuple[int, int] | None:
     """Return the number of frames in a file's log, and how many of them were copied into the file.
 
     `None` means that the log has no index. No connection in this process may have the index open, because reading it
-    here
-    would drop the connection's locks.
+    here would drop the connection's locks.
     """
     try:
         with path.with_name(f"{path.name}-shm").open("rb") as file:
@@ -158,9 +157,8 @@ class Guard:
         """Return `False` if the log was removed although it has entries that the file lacks.
 
         The caller has the right to write, and SQLite has not opened the file yet. After a loss of power, the log may be
-        empty
-        although its index lists entries. So if no process uses the index, an empty log is accepted, but not a missing
-        log.
+        empty although its index lists entries. So if no process uses the index, an empty log is accepted, but not a
+        missing log.
         """
         try:
             log = Path(self._log).stat()

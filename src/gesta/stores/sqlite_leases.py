@@ -59,9 +59,10 @@ class Leases:
         self._mine = {}
 
     def give_back(self) -> dict[str, int]:
-        """Free for other processes the leases that this process has released. Each transaction calls this.
+        """Free the leases that this process has released, so that other processes can take them.
 
-        Returns the epoch of each lease by run. After the commit, the caller passes them to `committed`.
+        Each transaction calls this. Returns the epoch of each lease by run. After the commit, the caller passes them to
+        `committed`.
         """
         given = dict(self.presence.back)
         for run, epoch in given.items():

@@ -41,8 +41,7 @@ class Reader:
 
         Args:
             still: whether to read the file without locks while no process writes it. It must be `False` if the same
-                store also
-                writes the file.
+                store also writes the file.
         """
         self._path = path
         self._closed = False

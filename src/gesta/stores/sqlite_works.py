@@ -47,7 +47,10 @@ class Works:
         self._many = connection.cursor()
 
     def begin(self) -> dict[str, int]:
-        """Free for other processes the leases that this process released. Return the epoch of each lease by run."""
+        """Free the leases that this process released, so that other processes can take them.
+
+        Returns the epoch of each lease by run.
+        """
         given = self.leases.give_back()
         for run in given:
             self._heads.pop(run, None)
@@ -63,8 +66,7 @@ class Works:
         """Carry out an operation, and return its result, or a GestaError if the operation was refused.
 
         A refused operation has written nothing. But a `TransactionalEffect` may have written before it fails, so its
-        errors are
-        raised and not returned.
+        errors are raised and not returned.
         """
         if isinstance(work, TransactionalEffect):
             return self._transact(work)
@@ -119,8 +121,7 @@ class Works:
         """Call the `work` of an effect, and append the entries that `work` returns.
 
         If `work` returns `False` as its second value, the tool's changes are undone. If a statement of the tool has
-        ended the
-        whole transaction, a new transaction writes the entries.
+        ended the whole transaction, a new transaction writes the entries.
         """
         sql, before = Sql(self._connection), self._tables()
         self._one.execute("SAVEPOINT effect")

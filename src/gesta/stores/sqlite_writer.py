@@ -97,8 +97,7 @@ class Writer:
             For each operation its result, or a GestaError if that operation alone was refused. The result is the pos of
             the
                 last row for a batch, whether the key was new for a letter, the lease for a `Take`, and `None` for a
-                released
-                lease.
+                released lease.
 
         Raises:
             RecordBusy: others wrote for `busy_s` seconds; nothing was committed. BrokenRecord: the file is damaged.

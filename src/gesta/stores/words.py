@@ -96,8 +96,7 @@ async def find(store: Store, wanted: Wanted, *, keep_from: int | None = SMALL) -
         GestaError: there is no word to look for.
 
     Cost: some milliseconds, and 20 us for each entry that is not in the index yet. An index in memory has no entry when
-    a
-    search begins.
+    a search begins.
     """
     asked = compiled(wanted.words)
     runs = {row.run: row for row in await store.runs(wanted.session, wanted.agent)}
@@ -289,8 +288,7 @@ def _kept(path: Path, keep_from: int, until: float | None) -> tuple[apsw.Connect
     """Add entries to the index that a record keeps in its file.
 
     Returns a connection, and the share of the entries that are in the index, from 0 to 1; `None` if the record is too
-    small
-    to keep an index.
+    small to keep an index.
 
     Raises:
         apsw.Error: the index cannot be written.

@@ -212,7 +212,6 @@ def _pack(value: Any, keep: Keep | None, *, typed: bool, plain: bool = False) ->
 
     Args:
         keep: stores a large value as a blob, and returns the blob's name; `None` to keep large values in the text.
-        typed: whether the value is a content.
         plain: whether the value has only JSON types. Then the text need not be compared with the value.
     """
     try:

@@ -117,7 +117,8 @@ async def audit(store: Store, *kept: Iterable[Head]) -> list[Flaw]:
     """Return the first flaw of each run of a record. Cost: reads the whole record.
 
     Args:
-        kept: lists of saved heads, one list for each time at which heads were saved. Later entries are not covered.
+        kept: lists of saved heads, one list for each time at which heads were saved. A head proves nothing about
+            entries after it.
     """
     return (await report(store, *kept)).flaws
 

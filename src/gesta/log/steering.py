@@ -45,7 +45,9 @@ def own_fields(content: Content) -> list[str]:
 
 
 def refuse_own(content: Content, door: str) -> None:
-    """Raise AgentError if only the run itself may write this kind of content, or one of the fields that are set.
+    """Raise AgentError if a program may not write this content.
+
+    Some kinds, and some fields of other kinds, may be written only by the run itself.
 
     Args:
         door: name of the called method, for the error.
@@ -58,7 +60,7 @@ def refuse_own(content: Content, door: str) -> None:
 
 
 def refuse_fields(content: Content, door: str) -> None:
-    """Raise AgentError if a field of the content is set that only the run itself may set.
+    """Raise AgentError if a content has a field that only the run itself may set.
 
     Args:
         door: name of the called method, for the error.

@@ -179,9 +179,9 @@ async def _judged(live: LiveRun, child: str, of: int, children: Children, agent:
 
 
 def _write(agent: Agent, live: LiveRun, point: Point, of: int, said: HookAnswer) -> int:
-    """Write a verdict, and return the seq of its entry; 0 if nothing has to be written.
+    """Write a verdict, and return the seq of its entry.
 
-    If the hook allowed everything and called no agent, nothing is written.
+    If the hook allowed everything and called no agent, write nothing and return 0.
     """
     verdict, ends = said.verdict, said.children.ends
     if verdict is None and not ends:

@@ -137,7 +137,7 @@ def _header(live: LiveRun, seq: int) -> str | None:
 
 
 def turn_context(live: LiveRun) -> Context:
-    """Return the context for a function of the agent that is no tool, such as a hook. Its `key` is empty."""
+    """Return the context for a function that is called for a whole turn, such as a hook. Its `key` is empty."""
     opened, turn = live.state.opened, live.state.turn
     assert opened is not None and turn is not None
     return Context(

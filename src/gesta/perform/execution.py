@@ -191,7 +191,7 @@ class LiveRun:
 
     @property
     def clock(self) -> Callable[[], datetime]:
-        """The clock that stamps entries."""
+        """The clock for the times of entries."""
         return self.log.journal.clock
 
     def span(self, seq: int) -> TraceContext | None:

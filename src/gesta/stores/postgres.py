@@ -287,7 +287,7 @@ class InlinePostgresStore:
         return await self._wait(self.writer.shrink)
 
     async def damage(self) -> list[str]:
-        """Return the damage that the server reports; see `Store.damage`."""
+        """Return a text for each damage that the server reports; see `Store.damage`."""
         return await self._wait(self.reader.damage)
 
     async def foreign(self) -> Foreign:

@@ -298,7 +298,7 @@ class Writer:
         return lost
 
     def _farewell(self) -> None:
-        """Release this store's leases before it closes. The last store also deletes this process from `owners`."""
+        """Release this store's leases before it closes. The last store also deletes the row about this process."""
         transaction = Transaction(self._connection, self.info, self.holding, self._server)
         transaction.begin()
         given = transaction.give_back()

@@ -121,7 +121,7 @@ class Presence:
                 self.back[run] = epoch
 
     def returned(self, given: dict[str, int]) -> None:
-        """Note that a commit has freed released leases for other processes. Later commits then need not free them.
+        """Note that a commit has freed leases for other processes, so that later commits need not free them.
 
         Args:
             given: by run, the epoch of the freed lease.

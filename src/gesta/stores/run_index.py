@@ -146,7 +146,7 @@ class RunIndex:
         return self.database.execute(query, values).fetchall()
 
     def choose(self, sessions: Collection[str]) -> None:
-        """Fill the table `chosen` anew with the names of some sessions, for queries that join it."""
+        """Replace the content of the table `chosen` by the names of some sessions, for queries that join it."""
         self.all("DELETE FROM chosen")
         self.database.executemany("INSERT OR IGNORE INTO chosen VALUES(?)", [(each,) for each in sessions])
 

@@ -256,7 +256,7 @@ class InlineSqliteStore:
         return self.writer.shrink()
 
     async def damage(self) -> list[str]:
-        """Return the damage that SQLite finds in the file; see `Store.damage`."""
+        """Return a text for each damage that SQLite finds in the file; see `Store.damage`."""
         return self.reader.damage()
 
     async def foreign(self) -> Foreign:

@@ -102,9 +102,9 @@ class Reader:
         return blob_of(str(self._path), run, name, rows)
 
     def damage(self) -> list[str]:
-        """Return the damage that SQLite finds; see `Store.damage`.
+        """Return a text for each damage that SQLite finds; see `Store.damage`.
 
-        If the file holds other programs' tables, only Gesta's tables are checked: checking the other tables would run
+        If the file holds other programs' tables, only Gesta's tables are checked. Checking the other tables would run
         the code of their constraints and indexes.
         """
         found = self.schema()

@@ -118,7 +118,7 @@ def _expire(live: LiveRun) -> bool:
 
 
 def _received(letter: Letter, content: Content, attempt: Entry | None, live: LiveRun) -> Content:
-    """Return the content that a letter (an approval, answer or other message in the inbox) becomes when it is written.
+    """Return the content to write for a letter: an approval, an answer or another message in the inbox.
 
     An approval is written with the judgement whether it is valid. A result that comes too late is marked as late.
     """

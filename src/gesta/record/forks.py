@@ -126,7 +126,7 @@ def given(entries: Iterable[Entry]) -> dict[CallDigest, list[Entry]]:
 
 
 def _place(own: Iterable[Entry], named: CallDigest, seq: int) -> int:
-    """Return how many calls before `seq` have this tool and arguments: the index of the result in the base's list."""
+    """Return how many calls before `seq` have this tool and arguments. The base's result with this index is used."""
     before = [entry.content for entry in own if entry.seq < seq]
     return sum(
         isinstance(each, ToolCallContent) and (each.tool_name, digest_of(each.tool_args)) == named for each in before

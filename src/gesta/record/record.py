@@ -317,7 +317,8 @@ async def writing(record: Record, session: str, name: str) -> AsyncIterator[tupl
     Spans that an ended process left open are closed first.
 
     Yields:
-        The journal of the run, and the facts that the first `begin` entry of a new run must contain.
+        The journal of the run, which appends entries, and the facts that the first `begin` entry of a new run must
+            contain.
 
     Raises:
         RunHeld: another process writes the run.

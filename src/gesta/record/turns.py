@@ -84,7 +84,7 @@ class Turns:
             stop.ask()
 
     def broadcast(self, run: str) -> Broadcast:
-        """Return the object that sends the words of a root run and its child runs before they are on record."""
+        """Return the object that sends the text of a root run, and of the runs below it, while models write it."""
         return self._broadcasts.get(run) or self._broadcasts.setdefault(run, Broadcast())
 
     async def take(
@@ -376,7 +376,7 @@ class Turns:
                     del self._kept[next(iter(self._kept))]
 
     def save(self, result: Letter) -> None:
-        """Send a tool result that came too late for its turn to the run's inbox. Any thread may call this."""
+        """Send a tool result to its run's inbox, because it came too late for the turn. Any thread may call this."""
         try:
             self.store.deliver(result)
         except GestaError as failure:

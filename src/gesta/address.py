@@ -244,7 +244,7 @@ def local(address: str, options: ServerOptions) -> FileOptions:
 
 
 def divided(options: Options) -> tuple[StoreOptions, Terms]:
-    """Return the options for the store, and the options for turns. Raises TypeError for an unknown option."""
+    """Return the options in two parts: for the store, and for turns. Raises TypeError for an unknown option."""
     refuse_unknown("gesta.open", options, Options.__annotations__)
     terms = Terms(options.pop("grace_s", GRACE_S), options.pop("approver", None), options.pop("gone", nobody_knows))
     return cast("StoreOptions", options), terms

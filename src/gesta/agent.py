@@ -34,7 +34,7 @@ RULES = ("name", "effect", "approval", "timeout_s", "on_doubt", "group", "applic
 
 
 class Unanswered(Exception):
-    """The error of an agent that was called as a tool and did not answer. The calling model reads it."""
+    """Raised if an agent that was called as a tool did not answer. The calling model reads the error."""
 
 
 class Answer(Struct, frozen=True):
@@ -258,7 +258,7 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
         return replace(self, tools=[tool for tool in self.tools if tool.offered(wanted, now)])
 
     def in_place(self, model: str) -> "Agent[T]":
-        """Return the agent among the fallbacks whose model has this name; this agent itself if there is none."""
+        """Return the fallback whose model has this name; this agent itself if there is none."""
         return next((each for each in self.fallbacks if each.asked().name == model), self)
 
     def asked(self) -> Model:
@@ -383,7 +383,7 @@ def with_model_of(tool: Tool, asked: Model | str) -> Tool:
 
 
 def _required(function: Callable[..., Any]) -> str:
-    """Return the names of the parameters without which a function cannot be called, joined by commas; empty if none."""
+    """Return the names of a function's required parameters, joined by commas; empty if it has none."""
     try:
         parameters = signature(function).parameters.values()
     except (TypeError, ValueError):  # some built-in functions have no signature

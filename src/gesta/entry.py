@@ -130,7 +130,7 @@ S = TypeVar("S")
 
 
 class View(Protocol[S]):
-    """A fold over entries: an initial state, and a function that returns the state after one more entry."""
+    """A way to compute a state from entries: an initial state, and a method that adds one entry to it."""
 
     def start(self) -> S:
         """Return the state before the first entry."""

@@ -29,7 +29,7 @@ Key = tuple[str, int]
 
 
 class Place(Struct, frozen=True):
-    """The role of a kind in explanations: the type of its nodes, and the causes that its entries need."""
+    """The role of a kind of entry in explanations: the type of its nodes, and the causes that its entries need."""
 
     node: NodeType | None = None
     """`None` if entries of this kind are not nodes. An explanation replaces them by their causes, or omits them."""
@@ -95,7 +95,7 @@ it names was made from that one."""
 
 
 class Origin(Struct, weakref=True):
-    """The lineage of one run, folded from its entries: which entries each entry was made from."""
+    """Keeps, for one run, which entries each entry was made from. It is computed from the entries of the run."""
 
     nodes: dict[int, NodeType] = field(default_factory=dict)
     links: dict[int, tuple[Key, ...]] = field(default_factory=dict)

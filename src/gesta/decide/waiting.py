@@ -98,8 +98,8 @@ class Waiting(Struct, frozen=True):
     refused: str = ""
     """Why the last answer about the call was rejected; empty if none was rejected."""
     answer_sent_at: datetime | None = None
-    """Time at which the store received an answer to this wait, which is in the run's inbox until a program continues
-    the run; `None` if no answer is there. Known only to who reads the record: `None` in the outcome of a run itself."""
+    """Time at which the store received an answer to this wait; `None` if there is none. The answer stays in the run's
+    inbox until a program continues the run. In the outcome of the run itself, this is `None`."""
 
     @property
     def text(self) -> str:

@@ -29,7 +29,7 @@ CallDigest = tuple[str, str]
 async def advance(agent: Agent, live: LiveRun) -> Outcome:
     """Run a turn until it ends or waits, and return its outcome.
 
-    In a fork, calls that its base made too get the results of the base.
+    In a fork, a call that the base made too gets the base's result.
     """
     opened, take = live.state.opened, turn if agent.program is None else play
     base = opened.base if opened is not None else None

@@ -89,7 +89,7 @@ class Leases:
         return await self.store.lease(run)
 
     def keep(self, lease: Lease, above: str | None) -> None:
-        """Keep a lease that is no longer in use until the lease of the parent run `above` is released.
+        """Keep an unused lease until the lease of the parent run `above` is released.
 
         If the lease of `above` is not held, or `KEPT` leases are kept for `above` already, the lease is not kept.
         """

@@ -46,7 +46,7 @@ class MessageOptions(TurnOptions, total=False):
 
 
 def of_turn(agent: Agent[T], options: TurnOptions) -> Agent[T]:
-    """Return the agent, or a copy of it with the options of one turn. Raises TypeError for an unknown option."""
+    """Return the agent with the options of one turn applied. Raises TypeError for an unknown option."""
     refuse_unknown("Record.resume", options, TurnOptions.__annotations__)
     if (model := options.get("model")) is not None:
         agent = replace(agent, model=model, price=None)

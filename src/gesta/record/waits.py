@@ -26,7 +26,7 @@ from gesta.store import Letter, RunRow, Store
 WORDS = (ApprovalContent, AnswerContent, ResolutionContent)
 """Contents by which a person answers what a run waits for."""
 Sent = Mapping[str, Mapping[int, datetime]]
-"""By run: the times at which the answers in its inbox came, by the seq of the entry that each of them answers."""
+"""Arrival times of the answers in inboxes: by run, and then by the seq of the entry that is answered."""
 IN_INBOXES = "SELECT run, key, content, at, id FROM inbox WHERE run IN ({}) ORDER BY id"
 AT_ONCE = 500
 """Number of runs whose inboxes one query reads."""
@@ -42,9 +42,9 @@ async def waits_of(store: Store, run: str, now: datetime) -> list[Waiting]:
 
 
 async def answers_sent(store: Store, runs: Collection[str]) -> Sent:
-    """Return the times of the answers in the inboxes of some runs. Letters that cannot be read are left out.
+    """Return when the answers in the inboxes of some runs arrived. Answers that cannot be read are left out.
 
-    Cost: one query, however many runs there are (one for each 500).
+    Cost: one query for each 500 runs.
     """
     names, letters = [run for run in runs if run.isascii()], list[Letter]()
     if len(names) == 1:

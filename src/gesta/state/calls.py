@@ -94,7 +94,7 @@ class Try(Struct):
 
     @property
     def premature(self) -> bool:
-        """Whether a resolution is too early while the attempt may still run, because the effect could still happen."""
+        """Whether a resolution comes too early while the attempt may still run, because the effect could still happen."""
         if self.void or self.verdict == "done":
             return False
         return self.verdict == "failed" or self.effect in EFFECTS
@@ -174,7 +174,7 @@ class OpenCall(Struct):
 
     @property
     def again(self) -> bool:
-        """Whether the next attempt reuses an idempotency key with which an earlier attempt may have had its effect."""
+        """Whether the next attempt repeats the idempotency key of an earlier attempt that may have had its effect."""
         if self.last is None or self.last.void or self.last.effect in EFFECTS:  # settled before the next attempt begins
             return False
         return self.attempts > self.waited
@@ -199,7 +199,7 @@ class OpenCall(Struct):
         return ended
 
     def in_doubt(self, since: int) -> bool:
-        """Return whether it is unknown if the call had its effect.
+        """Return whether nobody knows if the call had its effect.
 
         Args:
             since: seq of the run's last entry when the present lease was taken. An attempt with a smaller seq is in

@@ -27,7 +27,7 @@ so far."""
 
 
 class LastRequest(Struct):
-    """The facts about the run's last request from which the next request is made."""
+    """The facts about the run's last request that are needed to make the next request."""
 
     seq: int
     digest: str

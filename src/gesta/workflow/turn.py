@@ -107,7 +107,7 @@ def _error(failure: BaseException) -> Error:
 
 
 def _last(live: LiveRun) -> tuple[Cause, ...]:
-    """Return the causes for an answer without declared causes: the program's last step, else the turn's message."""
+    """Return the causes of an answer for which the program named none: its last step, or else the turn's message."""
     ended = [step.end_seq for step in live.state.steps.named.values() if step.end is not None]
     assert live.state.turn is not None
     return (max(ended),) if ended else (live.state.turn.question,)

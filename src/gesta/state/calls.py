@@ -94,7 +94,7 @@ class Try(Struct):
 
     @property
     def premature(self) -> bool:
-        """Whether a resolution comes too early while the attempt may still run, because the effect could still happen."""
+        """Whether a resolution is too early if the attempt is still running, because the effect could still happen."""
         if self.void or self.verdict == "done":
             return False
         return self.verdict == "failed" or self.effect in EFFECTS
@@ -202,8 +202,7 @@ class OpenCall(Struct):
         """Return whether nobody knows if the call had its effect.
 
         Args:
-            since: seq of the run's last entry when the present lease was taken. An attempt with a smaller seq is in
-                doubt.
+            since: seq of the run's last entry when the present lease was taken. An attempt up to this seq is in doubt.
         """
         last = self.last
         return last is not None and last.verdict is None and (last.doubt is not None or last.seq <= since)
@@ -212,8 +211,8 @@ class OpenCall(Struct):
         """Return whether the present holder of the lease is attempting the call now.
 
         Args:
-            since: seq of the run's last entry when the present lease was taken. An attempt with a smaller seq is not
-                the holder's.
+            since: seq of the run's last entry when the present lease was taken. An attempt up to this seq is not the
+                holder's.
         """
         return self.last is not None and self.last.verdict is None and not self.in_doubt(since)
 

@@ -71,7 +71,10 @@ def catalog(options: CatalogOptions) -> int:
 
 
 def facts(item: "Item") -> dict[str, Any]:
-    """Return the facts about a tool or prompt that `gesta catalog --json` writes, without those that are `None`."""
+    """Return the facts about a tool or prompt that `gesta catalog --json` writes.
+
+    Facts that are `None` are left out.
+    """
     members = {name: getattr(item, name) for name in item.__struct_fields__}
     return {name: value for name, value in members.items() if value is not None} | {"version": str(item.version)}
 

@@ -80,7 +80,7 @@ def _drawn(node: Node, passages: Sequence[Drawn]) -> dict[str, Any]:
 
 
 async def explained(record: Record, run: str, seq: int | None) -> Explanation:
-    """Return the nodes that an entry was made from, also those in other runs. Raises Stop if there is no such entry.
+    """Return the nodes that an entry was made from, in this run and in other runs. Raises Stop for an unknown entry.
 
     Args:
         seq: number of the entry in the run; `None` for the last answer.
@@ -212,7 +212,10 @@ class Page:
         return str(node.seq) if node.run == run else f"{harmless(node.run[:8])}.{node.seq}"
 
     def _marked(self, node: Node) -> str:
-        """Return the text of a node with the repeated passages in brackets, from shortly before the first one."""
+        """Return the text of a node, with the passages that the answer repeats in brackets.
+
+        The text begins shortly before the first passage.
+        """
         target = self._found.nodes[-1].id
         own = [(each.start, each.end) for each in self._passages if each.id == node.id]
         spans = sorted({(each.at, each.to) for each in self._passages} if node.id == target else set(own))

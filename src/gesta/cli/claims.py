@@ -96,7 +96,7 @@ def _adopted(options: AdoptOptions, facts: dict[str, Any]) -> int:
 
 
 async def _open_at(record: Record, mark: int) -> list[RunRow]:
-    """Return the runs whose open turn began no later than a given entry. Cost: reads all entries.
+    """Return the runs with an open turn that began at a given entry or before it. Cost: reads all entries.
 
     Args:
         mark: the pos (number in the record) of an entry.
@@ -113,7 +113,7 @@ async def _open_at(record: Record, mark: int) -> list[RunRow]:
 def gone(options: GoneOptions) -> int:
     """Record that a process has ended, and return the exit code.
 
-    If the options name no process, list the processes with the lease of a run or an attempt without a result.
+    If the options name no process, list the processes that hold a run or tried a call without a result.
     """
     if options.process is None:
         reading(options, partial(_list_all, options))
@@ -151,7 +151,7 @@ def gone(options: GoneOptions) -> int:
 
 
 async def _list_all(options: GoneOptions, record: Record) -> None:
-    """Print the processes that have the lease of a run, or an attempt without a result, and whether each has ended."""
+    """Print the processes that hold a run or tried a call without a result, and whether each has ended."""
     rows = []
     for process in sorted(await _processes(record)):
         open_ = [each.id for each in await _attempts(record, process) if not each.answered]

@@ -136,7 +136,7 @@ def fork(options: ForkOptions) -> int:
 
 
 def _check_live(live: Sequence[str], agent: Agent, base: Sequence[Entry]) -> None:
-    """Raise Stop for a name in `--live` that is no tool of the agent, and that no server offered in the base run."""
+    """Raise Stop for a name in `--live` that is not a tool of the agent, nor of a server in the base run."""
     names = [tool.name for tool in agent.tools]
     if agent.sources:
         names += [name for name in offered_names(base) if name not in names]

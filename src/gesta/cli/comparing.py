@@ -12,8 +12,9 @@ from gesta.cli.compare_options import CaseOptions, DiffOptions, ForkOptions, Rep
 def replay(options: ReplayOptions) -> int:
     """Replay a run with the present code, without effects.
 
-    Models and tools answer with what is on record. If the code does something else, the exit code is 1, and both
-    versions of the first different entry are shown. A tool that --live names really runs, and its results are compared.
+    Models and tools answer with what is on record. If the code does something else, both versions of the first
+    different entry are shown, and the exit code is 1. A tool that --live names really runs, and its results are
+    compared.
     """
     from gesta.cli import compared
 
@@ -24,9 +25,9 @@ def replay(options: ReplayOptions) -> int:
 def fork(options: ForkOptions) -> int:
     """Continue a run from an earlier entry, with changes.
 
-    The entries up to that entry are shared with the run and take no space. A call that is on record gets its recorded
-    result. Any other call runs only if its tool is pure or named by --live. Otherwise the fork waits for approval of
-    that call.
+    The fork is a new run, which shares the entries up to that one. A call that is on record gets its recorded result.
+    Any other call runs only if its tool is pure (it only reads), or if --live names the tool. Otherwise the fork waits
+    for approval of that call.
     """
     from gesta.cli import compared
 
@@ -45,9 +46,9 @@ def diff(options: DiffOptions) -> None:
 def case(options: CaseOptions) -> int:
     """Keep a run as a test, which pytest collects.
 
-    `case add RUN FILE.py:NAME` writes a case; `case accept FILE...` stores what the present code does as the new
-    expectation. A case fails if the code calls another tool, passes other arguments, or gives another answer; a tool
-    that --live names really runs.
+    `case add RUN FILE.py:NAME` writes a case. `case accept FILE...` updates cases to what the code does now. A case
+    fails if the code calls another tool, passes other arguments, or gives another answer. A tool that --live names
+    really runs.
     """
     from gesta.cli import compared
 

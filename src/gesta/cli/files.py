@@ -70,7 +70,7 @@ def verify(options: VerifyOptions) -> int:
 
 
 def _broken(broken: set[str], runs: set[str]) -> str:
-    """Return a sentence that counts the runs that were changed, and the runs that are missing.
+    """Return a sentence with the number of changed runs, and the number of missing runs.
 
     Args:
         broken: ids of the runs with a flaw.

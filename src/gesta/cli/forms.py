@@ -71,8 +71,8 @@ def _chosen(options: LogOptions) -> str:
 def columns(headings: Cells, rows: Sequence[Cells], *, everything: bool) -> Iterator[str]:
     """Yield rows of cells in aligned columns. The text of the last column is broken into lines.
 
-    Unless `everything` is set, long texts of the last column are cut after some lines, and other columns are cut if
-    they take more than half of the page.
+    Unless `everything` is set, long texts in the last column are cut after some lines. Other columns are cut if they
+    take more than half of the page.
     """
     if not headings:
         return

@@ -81,7 +81,7 @@ def _in_time(waits: list[Waiting], options: ApproveOptions, found: Found) -> lis
 def _verdict(options: ApproveOptions) -> Verdict:
     """Return the answer that the options express: allowed, denied or answered, with its reason and token.
 
-    Raises Stop if the options contradict each other, if a text is no JSON, or if the token file holds no token.
+    Raises Stop for options that contradict each other, for a text that is not JSON, and for a file without a token.
     """
     said = [name for name in ("deny", "args", "result") if getattr(options, name)]
     if len(said) > 1:
@@ -110,7 +110,8 @@ def _token(path: str) -> str:
 def answer(options: AnswerOptions) -> None:
     """Send a person's answer to a question of a run, and print the next command.
 
-    Raises Stop if no question waits, if several wait and the options name none, or if the answer has another type.
+    Raises Stop if no question waits, or if the options do not say which of several. Also raises Stop for an answer of
+    another type.
     """
 
     async def tell(found: Found) -> None:

@@ -39,9 +39,8 @@ def push(options: PushOptions) -> int:
     Ids, digests and the order of entries stay the same. The command may be repeated: only new entries are copied. A run
     that another process is writing is listed and not copied; the exit code is then 1.
 
-    A run that is new in the other record is a mirror there, in which no turn can run. With --move the runs are
-    continued only in the other record, and the letters in their inboxes are moved too. If a move was interrupted,
-    repeat it.
+    A run that is new in the other record becomes a mirror there: no turn can run in it. With --move, runs are continued
+    only in the other record, and the letters in their inboxes are moved too. If a move was interrupted, repeat it.
     """
     from gesta.cli import files
 
@@ -55,8 +54,8 @@ def verify(options: VerifyOptions) -> int:
     Every entry is checked against the chain of digests of its run. If something was changed, the command says where,
     and the exit code is 1.
 
-    Whoever can write the file can cut off its end, or compute a new chain. Such a change is found only by comparing the
-    record with heads that --keep wrote earlier to a place where that person cannot write: --head FILE.
+    A person who can write the file can also cut off its end, or compute a new chain. Only heads that were kept
+    elsewhere show this: --keep writes heads to a file, and --head FILE compares the record with them later.
     """
     from gesta.cli import files
 

@@ -200,11 +200,8 @@ def _asked(state: RunState) -> list[int]:
 def standing(state: RunState, sent: Collection[int] = ()) -> str:
     """Return the state of a run in a few words, such as `answered` or `waits for approval: refund`.
 
-    Whether a process is working on the run is not known here. A call is in doubt (it may or may not have happened) if
-    the record says that its attempt has ended, and has no result.
-
-    Args:
-        sent: seqs of the entries to which an answer is in the run's inbox.
+    Whether a process is working on the run is not known here. `in doubt` means that a call may or may not have
+    happened: its attempt has ended without a result.
     """
     turn = state.turn
     if turn is None:

@@ -231,8 +231,8 @@ def _job(options: RunOptions | ResumeOptions, address: str, *, new: bool = False
 def work(options: WorkOptions) -> None:
     """Continue every turn that is due, until it is stopped.
 
-    A turn is due if it was interrupted, if it was answered, or if its time has come. Several workers may work on one
-    record.
+    A turn is due if it was interrupted, if a person has answered it, or if its time has come. Several workers may work
+    on one record.
     """
     from gesta.cli import working
 

@@ -11,10 +11,9 @@ from gesta.cli.options import ShowOptions
 def show(options: ShowOptions) -> None:
     """Show an entry, or a request as it was sent.
 
-    With --as or --model the request is made for another formatter or provider, and a note names what these cannot show.
-    --wire makes the body again from the entries and compares its digest with the recorded one. --diff names the entries
-    that each new message was made from, what the provider had in its cache, and why the provider could not use the
-    rest.
+    With --as or --model, the request is made for another formatter or provider, and a note names what is lost. --wire
+    makes the body again from the entries, and compares its digest with the recorded one. --diff names the entries from
+    which each new message was made. It also shows what the provider had in its cache, and why it could not use more.
     """
     from gesta.cli import wire
 

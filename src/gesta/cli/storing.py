@@ -12,9 +12,9 @@ from gesta.cli.record_options import AdoptOptions, BackupOptions, GoneOptions, H
 def backup(options: BackupOptions) -> None:
     """Copy a record into a new file while it is being written.
 
-    The copy is the record as it was at one moment, inbox and index included. The copy is marked: turns that were open
-    in it start no call with effects until a person runs `gesta adopt`, because the original record may continue them
-    too. To copy a record in PostgreSQL, use `gesta push` or the tools of its server.
+    The copy is the record as it was at one moment, inbox and index included. A turn that was open at that moment starts
+    no call with effects in the copy, because the original record may continue the turn too. `gesta adopt` ends this
+    restriction. To copy a record in PostgreSQL, use `gesta push` or the tools of its server.
     """
     from gesta.cli import storage
 
@@ -25,13 +25,12 @@ def backup(options: BackupOptions) -> None:
 def adopt(options: AdoptOptions) -> int:
     """Declare that a copy is used from now on, after a restore.
 
-    In a copy, turns that were open when it was made start no call with effects, because the original record may
-    continue them. Adopt the copy only if the original, and every other copy, is no longer used. First check what the
-    original did after the copy was made: the copy does not know these actions, and its turns would do them a second
-    time.
+    In a copy, turns that were open start no call with effects, because the original record may continue them. Adopt the
+    copy only if the original, and every other copy, is no longer used. First check what the original did after the copy
+    was made. The copy does not know these actions, and its turns would do them a second time.
 
-    With RUN, a mirror that `gesta push` made, or a run that was moved away, is continued in this record, with the runs
-    above and below it. Use this if the other record is lost.
+    With RUN, this record continues a run that `gesta push` mirrored here, or that was moved away. The runs above and
+    below it are continued too. Use this if the other record is lost.
     """
     from gesta.cli import claims
 
@@ -43,10 +42,9 @@ def gone(options: GoneOptions) -> int:
     """Declare that a process has ended, if Gesta cannot find out.
 
     A call with effects is not tried a second time while the process of the first attempt may still run. Only the
-    machine of that process knows whether it runs. Before you declare that a process has ended, make sure that the
-    process has ended, with everything that it started. A process that runs on this machine cannot be declared to have
-    ended: the exit code is 1. Without PROCESS, the command lists the processes that hold a run or have tried a call
-    without a result.
+    machine of that process knows whether it runs. First make sure that the process has ended, with everything that it
+    started. A process that runs on this machine cannot be declared to have ended: the exit code is 1. Without PROCESS,
+    the command lists the processes that hold a run or tried a call without a result.
     """
     from gesta.cli import claims
 
@@ -57,9 +55,9 @@ def gone(options: GoneOptions) -> int:
 def prune(options: PruneOptions) -> int:
     """Remove old whole runs for good, after listing them.
 
-    A run stays if its turn is open, if it is held (`gesta hold`), or if a run that stays refers to it. A removed run
-    leaves a tombstone, which `gesta verify` checks. If a run that you named has to stay, no run is removed, and the
-    exit code is 1.
+    A run stays if its turn is open, or if it is held (`gesta hold`). It also stays if another run that stays refers to
+    it. A removed run leaves a tombstone, which `gesta verify` checks. If you name a run that has to stay, no run is
+    removed, and the exit code is 1.
     """
     from gesta.cli import storage
 

@@ -37,7 +37,7 @@ class Screen:
     def write(self, text: str) -> int:
         """Write a text without secrets.
 
-        If the end of the text may be the beginning of a secret, that end is held back for the next call.
+        If a secret may begin at the end of the text, that end is held back for the next call.
         """
         self._stream.write(self._flow.feed(text))
         return len(text)

@@ -176,7 +176,7 @@ class Transcript:
         yield self._styled(text + "─" * max(0, self._width - len(text)), DIM)
 
     def _span(self, entry: Entry, content: BeginContent | EndContent) -> Iterator[str]:
-        """Yield the line of the beginning or end of a span that a program opened, indented by the depth of the span."""
+        """Yield the line for the begin or the end of a span, indented by the depth of the span."""
         if isinstance(content, BeginContent):
             depth = self._spans.get(content.parent, -1) + 1 if content.parent is not None else 0
             self._spans[entry.seq], self._names[entry.seq] = depth, content.name

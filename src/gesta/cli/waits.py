@@ -40,7 +40,7 @@ FIND_OUT = "Find out whether it happened. If it did not, say `failed` below inst
 
 @dataclass(frozen=True)
 class Found:
-    """A run with its state, and the waits in the run and in its child runs (the runs that it started)."""
+    """A run with its state and its waits. Waits of its child runs (the runs that it started) are included."""
 
     record: Record
     row: RunRow
@@ -150,9 +150,9 @@ def _why(each: Waiting) -> str:  # mypy reports a kind of wait that is missing h
 
 
 def _of_server(each: Waiting) -> list[str]:
-    """Return a line about a call of a server's tool: how to declare the tool's effect, so that doubts are avoided.
+    """Return a line that says how to declare the effect of a server's tool, so that its calls leave no doubt.
 
-    For any other tool the list is empty: a tool that is a function can have a `reconcile`, which settles the doubt.
+    For any other tool, return an empty list. A tool that is a function can have a `reconcile`, which settles the doubt.
     """
     if each.server is None or each.effect != "once":
         return []

@@ -1,7 +1,7 @@
 """Implements the command `work`, which checks the record again and again, and resumes the runs that are due.
 
-A record is the store of all runs. A run is due if its open turn was interrupted, if it was answered, or if its time has
-come.
+A record is the store of all runs. A run is due if its turn was interrupted, if a person has answered it, or if its time
+has come.
 """
 
 import sys

@@ -270,7 +270,7 @@ def _path(line: Line) -> tuple[str, ...]:
 
 
 def _notes(line: Line) -> Line:
-    """Return the annotations of a line for its entry, without those named `agent-catalog` and `inferred`.
+    """Return the annotations of a line, without those named `agent-catalog` and `inferred`.
 
     The import writes annotations of these two names itself.
     """

@@ -360,7 +360,7 @@ class Chat:
 
 
 def call_content(made: Made, ids: Container[str], oddities: Oddities) -> ToolCallContent:
-    """Return the content of the entry for a call. Count its problems, such as an id that is already in `ids`."""
+    """Return the content of the entry for a call. Count problems of the call, such as an id that `ids` has already."""
     args, meta = arguments(made.args)
     oddities["bad-arguments"] += meta is not None
     oddities["lost-call"] += made.lost

@@ -266,7 +266,7 @@ def told(text: str, by: str, extra: dict[str, Any]) -> SystemContent:
 def merged(extra: dict[str, Any] | None, more: dict[str, Any] | None) -> dict[str, Any]:
     """Return a dict with the members of both dicts.
 
-    If both have a member of the same name, the result is the first dict with the second dict as the member `extra`.
+    If a name occurs in both, return the first dict with the second dict as its member `extra`.
     """
     extra, more = extra or {}, more or {}
     return {**extra, **more} if extra.keys().isdisjoint(more) else {**extra, "extra": more}

@@ -82,7 +82,7 @@ class Told:
     def stand(self, messages: list[Any]) -> None:
         """Store the messages of the conversation with their numbers.
 
-        Whenever `read` finds a copy of one of these messages, `read` replaces the copy by the message's number.
+        From then on, `read` replaces each copy of a stored message by the message's number.
         """
         self._fresh = []
         for place, message in enumerate(messages):
@@ -278,7 +278,10 @@ class Hearing(Struct, frozen=True):
 
 
 def kept(*parts: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Join several parts of an `extra`. Their tables of replaced references become one table."""
+    """Merge dicts for the member `extra` of an entry; return `None` if the result is empty.
+
+    If several dicts have a table of replaced references, the tables are merged too.
+    """
     made: dict[str, Any] = {}
     for part in parts:
         more, refs = dict(part or {}), made.get(REFS)

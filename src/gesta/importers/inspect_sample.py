@@ -115,7 +115,7 @@ class Sample:
         return self._chat.entries
 
     def _implied(self) -> list[Any]:
-        """Return messages for a sample without a list of messages: those of its longest request, or of its input."""
+        """Return the messages of the longest request, or of the input, for a sample without a list of messages."""
         requests = [event for event in self._events if dig(event, "event") == "model"]
         pool = self._whole.get("message_pool") or dig(self._whole, "events_data", "messages")
         asked, answer = max(
@@ -206,9 +206,7 @@ class Sample:
             self._chat.add(content, place=None if said is None else 0, when=(self._now, False))
 
     def _amend(self, before: int, heard: Heard) -> None:
-        """Add the latency, the errors of calls and the outcome of a message to the message's entries.
-
-        `Chat`, which wrote these entries, does not write those facts.
+        """Add facts to the entries that `Chat` wrote for a message: its latency, its outcome and errors of its calls.
 
         Args:
             before: number of entries before the message was written.

@@ -194,7 +194,7 @@ class _Run:
         return _told({**left, "metadata": _told(metadata) if isinstance(metadata, dict) else metadata})
 
     def _doubled(self) -> Any:
-        """Return the observations inside the trace, without facts that the main list has; `None` if nothing is left."""
+        """Return the facts that only the trace's own list of observations has; `None` if there are none."""
         given = self._trace.get("observations")
         if not isinstance(given, list):
             return given

@@ -1,13 +1,11 @@
 """Writes what the models and tools of a trace did: messages that were sent, replies, calls and results.
 
-A generation is the observation of one model call. Its reply is written when the generation ends. It is written earlier
-if a tool inside it begins, if a tool begins that runs one of its calls, or if a request contains it. A tool is matched
-with a call by the call's id, else by name and arguments, else by name. A span that is no tool is matched by name and
-arguments only.
+A trace is a recording of what a program did. An observation is one step of it, such as a tool call. A generation is the
+observation of one model call. Its reply is written when the generation ends. It is written earlier if a tool inside it
+begins, if a tool begins that runs one of its calls, or if a request contains it. A tool is matched with a call by the
+call's id, else by name and arguments, else by name. A span that is no tool is matched by name and arguments only.
 
-A run is a list of entries, which are recorded facts. A seq is the number of an entry in its run. A span is a part of a
-run from its begin entry to its end entry, such as a turn: the work on one message. A completion is a reply that a model
-generated.
+A run is a list of entries. A seq is an entry's number, a span a part of a run, a completion a reply of a model.
 """
 
 import math
@@ -151,7 +149,7 @@ class Generations:
     def shown(self, given: Iterable[Any], span: int, when: When) -> bool:
         """Write the answer that the person was shown. Return whether there is an answer.
 
-        The answer is the text of the last generation if that generation calls no tool, or else the text in the trace's
+        The answer is the text of the last generation. If that generation calls a tool, it is the text in the trace's
         output.
 
         Args:

@@ -108,8 +108,7 @@ def _role(kind: str, attributes: dict[str, Any]) -> str:
 def join(found: list[Observation], oddities: Oddities) -> None:
     """Set the parent and the children of each observation.
 
-    An observation has no parent if the named parent is missing, or if the named parent is inside the observation
-    itself.
+    If the named parent is missing, or is inside the observation itself, the observation has no parent.
     """
     known: dict[str, Observation] = {}
     for each in found:

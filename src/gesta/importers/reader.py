@@ -228,7 +228,7 @@ class Reader:
     def _more(self) -> bool:
         """Read more text into the buffer, and return whether there was any.
 
-        Each time it reads as much as the buffer holds unparsed, so that a long value is parsed only a few times.
+        A call reads about as much text as is still unparsed, so that a long value is parsed only a few times.
         """
         if self._over:
             return False

@@ -1,13 +1,12 @@
 """Writes each message of a trace only once, although every request repeats the whole conversation.
 
-A message of a request is new if the written messages do not contain it after the request's previous message. A result
-is matched to a call by the call's id, else by its name, else in order. An observation is a recorded step of the trace,
-such as a tool call. If a model read a result that differs from the tool's own observation, the model's form is kept.
-Messages before the first request of a trace are only in the requests, so their times and causes are inferred.
+A trace is a recording of what a program did. An observation is one step of it, such as a tool call. An item is one
+element of a request's list of messages. A message of a request is new if the written messages do not contain it after
+the request's previous message. A result is matched to a call by the call's id, else by its name, else in order. If a
+model read a result that differs from the tool's own observation, the model's form is kept. Times and causes of messages
+before the first request of a trace are inferred.
 
-A run is a list of entries, which are recorded facts. A seq is the number of an entry in its run. A span is a part of a
-run from its begin entry to its end entry, such as a turn: the work on one message. A completion is a reply that a model
-generated.
+A run is a list of entries. A seq is an entry's number, a span a part of a run, a completion a reply of a model.
 """
 
 from bisect import bisect_left
@@ -284,7 +283,7 @@ class Retold:
         return content.tool_name if isinstance(content, ToolCallContent) else None
 
     def _find(self, keys: list[Key], start: int) -> list[int] | None:
-        """Return places at which the contents were written, in ascending order; `None` if a content is missing.
+        """Find contents among the written ones, in this order. Return their places; `None` if a content is missing.
 
         Args:
             start: the place to search from.
@@ -305,7 +304,9 @@ class Retold:
         return seq
 
     def _reference(self, item: Item, seqs: list[int], *, new: bool) -> Any:
-        """Return the seqs of an item's entries if the entries contain all of the item's content; else the item itself.
+        """Return the seqs of an item's entries, to store them in place of the item.
+
+        If the entries lack a part of the item, return the item itself.
 
         Args:
             new: whether the entries were written for this item.

@@ -72,7 +72,7 @@ class Owners(Struct):
     def take(self, place: int, event: Any) -> Owned:
         """Return an event with its simulation.
 
-        This is the simulation of the event's parent, else of the event's task, else of the newest event before.
+        The parent of the event decides its simulation, else the event's task, else the event before it.
         """
         members = event if isinstance(event, dict) else {}
         kind, task = members.get("event_type"), members.get("task_id")

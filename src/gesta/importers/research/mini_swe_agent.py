@@ -101,7 +101,7 @@ class _Ending:
         """Traceback of the exception that ended the run, for the error of the last turn."""
 
     def summary(self) -> Any:
-        """Return the summary, without members that the last message repeats, and without keys to an account."""
+        """Return the summary without members that the last message repeats. API keys are hidden."""
         known = {"submission": self.text, "exception_str": self.text, "traceback": self.trace}
         return without_keys({key: self._info[key] for key in self._info if not same(self._info[key], known.get(key))})
 

@@ -69,7 +69,7 @@ class Held(Struct):
 
 
 class Sent(Struct, frozen=True):
-    """The result of comparing a request with its conversation: equal messages, new ones and left-out ones."""
+    """The result of comparing a request with its conversation, message by message."""
 
     same: int
     """Number of messages, from the beginning, that equal the messages of the conversation."""
@@ -292,7 +292,7 @@ class _Thread:
         return alike and all(call in reply["calls"] for call in again["calls"])
 
     def _lost(self, now: When, *, again: bool, replied: bool) -> None:
-        """Write a `fault` entry (a failed request) if the last request has no response and the next one holds no reply.
+        """Write a `fault` entry (a failed request) if neither a response nor the next request has the reply.
 
         Args:
             now: time of the next request.

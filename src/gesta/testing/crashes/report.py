@@ -230,7 +230,7 @@ async def _letters(record: Record, lines: Sequence[Line]) -> tuple[list[str], li
 
 
 def _said(content: str) -> str:
-    """Return the content of a letter without the members that are added when the letter becomes an entry of a run."""
+    """Return the content of a letter without members that are added when it becomes an entry."""
     told = msgspec.json.decode(content)
     return msgspec.json.encode(
         {name: value for name, value in told.items() if name not in ADDED}, order="sorted"
@@ -309,7 +309,7 @@ class Doubts:
 
 
 def _first_about(entries: Sequence[Entry], kind: type, of: str) -> dict[int, Any]:
-    """Return a dict from the seq of an entry to the first entry of a kind about it, such as the result of a call.
+    """Return the first entry of a kind about each entry, such as the result of a call, by the seq of the other entry.
 
     Args:
         kind: class of the content.

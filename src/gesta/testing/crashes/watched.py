@@ -147,7 +147,7 @@ class Watched:
         return self._store.keep()
 
     def descriptor(self) -> int | None:
-        """Return a file descriptor.
+        """Return the descriptor of a file that subprocesses may keep open; `None` if the store has none.
 
         While a subprocess has this file open, other processes see this process as running.
         """

@@ -1,9 +1,9 @@
 """A case is a good run that is kept as a test: replayed with the present code, the run must have the same entries.
 
-A run is the recorded list of entries about an agent's work, and a replay runs the agent's code again with the recorded
-answers. A case is a small file of JSON lines: a head, and the entries of the run and of its child runs (runs that it
-started). Prompts are not compared; tool results, tool calls and answers are. The recorded bytes of model replies are
-left out.
+A run is the recorded list of entries about an agent's work. A replay runs the agent's code again with the recorded
+answers. A child run is a run that the run started. A case is a small file of JSON lines: a head, and the entries of the
+run and of its child runs. Prompts are not compared; tool results, tool calls and answers are. The recorded bytes of
+model replies are left out.
 """
 
 import os

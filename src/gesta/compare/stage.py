@@ -3,9 +3,11 @@
 A process that writes to the store must write the recorded entries again: each new entry is compared with the recorded
 one at its place. At the first difference the writing process is stopped, as if it had died. A model's answer or a
 tool's result is returned if it is the next recorded entry; otherwise the process is stopped too. `replaying` then
-decides how to continue. An attempt is the entry that says that a tool is about to run. A lease is the right to write a
-run. A letter is a message to a run, such as an approval, from another process. The seq of an entry is its number in the
-run. Writes are collected in a journal before they are committed.
+decides how to continue.
+
+An attempt is the entry that says that a tool is about to run. A lease is the right to write a run. A letter is a
+message to a run, such as an approval, from another process. The seq of an entry is its number in the run. Writes are
+collected in a journal before they are committed.
 """
 
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence

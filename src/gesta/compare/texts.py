@@ -24,12 +24,11 @@ class Member(Struct, frozen=True):
 
     key: str
     begin: int
-    """Index of the first character of the member.
-
-    `start` is the index of the first character of its value, and `end` the index after the value.
-    """
+    """Index of the first character of the member."""
     start: int
+    """Index of the first character of the member's value."""
     end: int
+    """Index after the last character of the member's value."""
 
 
 def json_of(text: str) -> Any:

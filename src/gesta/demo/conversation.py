@@ -1,8 +1,8 @@
 """The conversation that the demo replays: four messages of a customer, and the model's replies.
 
-The number of recorded replies chooses the next one, so after a crash the model continues with the right reply. If a
-person denies the refund, or if the session has no shop, the model returns a reply that was written for that case. The
-token counts are typical for such a conversation, but no tokens were bought.
+The number of recorded replies chooses the next one, so after a crash the model continues with the right reply. There
+are other replies for a session without a shop, and for a refund that a person denied. The token counts are typical for
+such a conversation, but no tokens were bought.
 """
 
 from collections.abc import Callable
@@ -37,9 +37,8 @@ def _by_what_happened(usual: Reply, denied: Reply | None = None) -> Callable[[Re
     """Return a function that chooses the reply to a request.
 
     Args:
-        usual: the ordinary reply.
-        denied: the reply to a request which shows that the refund was denied. If the request shows that the session
-            has no shop, a reply that says so is chosen.
+        usual: the ordinary reply. If the session has no shop, a reply that says so is chosen instead.
+        denied: the reply if a person denied the refund.
     """
 
     def choose(request: Request) -> Reply:

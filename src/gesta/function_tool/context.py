@@ -117,7 +117,7 @@ class Context(Struct, Generic[D], frozen=True, kw_only=True):
     call_as: Callable[[str, Any, str], Awaitable[ChildOutcome]] = no_part
     """Like `call`, but the first argument is used in the child run's name. (`call` uses numbers instead.)"""
     answers: Mapping[str, Any] = {}
-    """Answers to questions that earlier attempts of this call asked by `NeedsAnswer`, by the names of the questions."""
+    """Answers to the questions of earlier attempts of this call (see `NeedsAnswer`), by the name of the question."""
     state: Any = None
     """The `state` that the previous attempt passed to `NeedsAnswer`; `None` if it did not raise that."""
     found: Callable[[str, Sequence[Hit]], None] = lambda _query, _hits: None

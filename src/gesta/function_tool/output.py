@@ -1,7 +1,7 @@
 """The type that an agent's answer must have. The model reads the type's schema, and its answer is checked against it.
 
-Any type that a tool's parameter may have is possible. An answer that does not fit is sent back to the model with an
-error for each wrong path, at most `Retry.corrections` times.
+Any type that a tool's parameter may have is possible. An answer that does not fit is sent back to the model with its
+errors, at most `Retry.corrections` times.
 """
 
 import json

@@ -2,8 +2,8 @@
 
 A hidden parameter is not in the schema: it receives the tool's `Context`, as in `context: Context[Shop]`. Then `Shop`
 is the type of the deps, the objects that a program passes to its tools. msgspec reads standard types, dataclasses,
-TypedDicts and structs. pydantic models supply their own schema; pydantic is not imported here. A parameter that cannot
-be described to a model is refused when the tool is made, with an error that says what to write.
+TypedDicts and structs. pydantic models supply their own schema; pydantic is not imported here. If a parameter cannot be
+described to a model, no tool is made. The error says what to write.
 """
 
 import functools
@@ -46,8 +46,8 @@ class Signature(Struct, frozen=True):
     hidden: tuple[str, ...]
     """Names of the parameters that a model never sees."""
     needs: Any
-    """The type that a hidden parameter requires as its type argument, such as `Shop` in `Context[Shop]`. If several
-    parameters require types, the first type that does not allow `None`. `None` if no parameter requires a type."""
+    """The type of the deps that the function requires, such as `Shop` for `Context[Shop]`; `None` if it requires none.
+    If several parameters require deps, this is the type of the first of them."""
     document: str
     """The docstring of the function, without its indentation."""
 

@@ -79,8 +79,7 @@ class Tool(Struct, Generic[F], frozen=True, kw_only=True, eq=False, dict=True):
     """Exceptions that mean that the effect did not happen, in addition to those in
     `gesta.function_tool.doubt.CERTAIN`."""
     key_s: float = 86_400.0
-    """Seconds, from the first attempt, for which the service that the tool calls recognises a repeated idempotency key.
-    """
+    """Seconds, from the first attempt, in which the called service recognises a repeated idempotency key."""
     group: tuple[str, ...] | list[str] = ()
     """Groups that the tool belongs to; an empty tuple means `default`."""
     applicable_states: tuple[str, ...] | list[str] = ()

@@ -1,8 +1,8 @@
 """Reads the bodies of requests into structs, writes JSON responses, and chooses the HTTP status of each error.
 
-A run is the recorded conversation or task of one agent. A turn is one message to an agent with all that follows until
-its answer, and its outcome says how it ended. An entry is one recorded fact of a run, such as a tool call. The record
-is the store of all runs.
+A run is the recorded conversation or task of one agent, and the record is the store of all runs. A turn is one message
+to an agent with all that follows until its answer. The outcome of a turn says how it ended. An entry is one recorded
+fact of a run, such as a tool call.
 """
 
 import json

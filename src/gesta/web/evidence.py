@@ -1,7 +1,7 @@
 """The results of `verify` for the pages: a check of the whole record, which runs in a thread, and a check of one run.
 
 `verify` finds entries that were changed after they were written; each finding is a flaw. A head is the digest of a
-run's last entry, kept outside the record, so that cut or rewritten runs are found too. The result of a check is not
+run's last entry, kept outside the record. With heads, cut or rewritten runs are found too. The result of a check is not
 written to the record: it is kept in memory while the viewer runs.
 """
 

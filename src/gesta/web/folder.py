@@ -1,9 +1,9 @@
 """Writes some runs as a folder of pages that opens from a disk: the answers of the viewer, stored in files.
 
-A record is the store of all runs, and a run is a list of entries. The folder has one page, one script, and one data
-file for each request that the page would send to a server. A page opened from a disk may load scripts and nothing else,
-so a data file is a script that contains a JSON text. The answers of the viewer have declared secrets replaced already,
-so the files contain no such secret.
+A record is the store of all runs, and a run is a list of entries. The folder has one page and one script. It has one
+data file for each request that the page would send to a server. A page opened from a disk may load only scripts, so a
+data file is a script that contains a JSON text. The viewer's answers contain no declared secret, so the files contain
+none.
 """
 
 import html

@@ -1,4 +1,4 @@
-"""The data of the pages that show one run in the form of another system, and of the page that explains an answer.
+"""The data of two kinds of pages: a run in the form of another system, and the explanation of an answer.
 
 A record is the store of all runs, and a run is a list of entries. A session is a group of runs. A form is a table of
 rows made from the entries of a run, as another system would log them. The form `why` is the table of the entries that
@@ -48,7 +48,7 @@ class FormPages:
     async def rows(self, name: str, form: str, asked: "Asked") -> dict[str, Any]:
         """Return some rows of a run's table, with long cells cut, and the number of all its rows.
 
-        The notes of a row are annotations of its entry. Those that the row before has, too, are left out.
+        The notes of a row are annotations of its entry, without those that the row before has, too.
         """
         made = await self._form(name, form, asked.entry)
         shown = made.rows[asked.after : asked.after + asked.limit]

@@ -2,8 +2,7 @@
 
 A record is the store of all runs, and a run is a list of entries; a seq is the number of an entry in its run. An
 explanation names the entries that an answer was made from. A page asks for the same explanation three times: as a list,
-and as two pictures; a folder of pages asks for those of all answers of a run. So the entries of a run are read once,
-and after that only new entries are added. The words of each text are split once.
+and as two pictures. So the entries of a run are read once, and after that only new entries are added.
 """
 
 from collections.abc import Collection, Sequence
@@ -28,9 +27,9 @@ class Explained(Struct, frozen=True):
     passages: Sequence[Drawn]
     """The passages of its sources that an answer repeats; empty if the entry is not an answer."""
     near: Collection[str]
-    """Ids of the nodes that a page shows first; of all nodes if the entry repeats nothing.
+    """Ids of the nodes that a page shows first. If the entry repeats no passage, these are all nodes.
 
-    They are the answer, its questions, the instructions, the sources of the passages, and the calls that led to these.
+    Else they are the answer, its questions, the instructions, the sources of the passages, and the calls before these.
     """
 
 

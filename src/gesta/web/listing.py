@@ -1,9 +1,8 @@
 """The list of sessions of one record or several: filtered, searched by words, sorted, with sums.
 
-A session is a group of runs, and a run is a list of entries in the record (the store of all runs). An index of the
+A run is a list of entries, a session is a group of runs, and the record is the store of all of them. An index of the
 record makes the list fast. For a large record the index is built in slices, one a request. Until it is complete, the
-page shows the newest sessions and the share of entries that were read, and asks again. So no request takes long, and a
-person who only reads one run does not wait for the index.
+page shows the newest sessions and the share of entries that were read, and asks again. So no request takes long.
 """
 
 import re
@@ -26,7 +25,7 @@ SLICE_S = 0.15
 LARGE = 20_000
 """Number of entries above which the first request is answered without adding to the index."""
 NEWEST = 2500
-"""While the index is not complete, the newest runs are looked for in this many of the newest entries."""
+"""Number of the newest entries in which the newest runs are looked for, while the index is not complete."""
 RUNS = 60
 """Greatest number of runs listed while the index is not complete."""
 MATCHES = 5_000

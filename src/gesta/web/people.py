@@ -1,9 +1,9 @@
 """The requests by which a person answers, on a page, what a run waits for. No other request of the viewer writes.
 
-Each request opens the record for writing, puts one message into the inbox of a run, and closes the record. The server
-or worker that drives the run reads the message and continues the run. A wait is one thing that an open turn needs
-before it can go on, such as an approval or an answer to a question. A doubt is a tool call that may or may not have had
-its effect; a turn also waits for a decision about it. A session is a group of runs.
+Each request opens the record for writing, puts one message into the inbox of a run, and closes the record. The process
+that drives the run reads the message and continues the run. A wait is one thing that an open turn needs before it can
+go on, such as an approval or an answer to a question. A doubt is a tool call that may or may not have had its effect; a
+turn also waits for a decision about it. A session is a group of runs.
 """
 
 from typing import Any, Literal, assert_never

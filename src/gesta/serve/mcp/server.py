@@ -258,7 +258,7 @@ def caller_of(ctx: Context) -> str | None:
 
 
 def client_of(ctx: Context) -> str:
-    """Return the name of the client to which the token belongs; `ANYBODY` over stdio or without tokens."""
+    """Return the name of the client whose token a request has; `ANYBODY` over stdio or without tokens."""
     return getattr(ctx.request.state, "client", ANYBODY) if ctx.request is not None else ANYBODY
 
 

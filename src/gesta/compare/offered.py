@@ -82,7 +82,7 @@ class Offered:
         return id(self)
 
     def described(self) -> Any:
-        """Return `None`: a replay compares no digest of the agent, so no description is needed."""
+        """Return `None`, because a replay needs no description of the tools."""
         return None
 
     def open(self, start: Start) -> OpenSource:

@@ -175,10 +175,10 @@ class Rehearsal:
         return {run: each for run, each in (found | self._called).items() if each.program is not nobody}
 
     async def _earlier(self, agent: Agent) -> bool:
-        """Start a simulated process at an earlier entry, because the recorded process may have begun at that entry.
+        """Start a simulated process at an earlier entry, because the recorded process may have begun there.
 
-        Returns whether the new process got further than the process before it. If not, the replay continues as if the
-        new process had never run.
+        Returns whether the new process got further than the process before it. If not, the work of the new process is
+        undone.
         """
         stage, reached, found = self.stage, self.stage.done, self.stage.found
         for head in range(reached - 1, max(reached - EARLIER, self._shared) - 1, -1):

@@ -41,7 +41,7 @@ class Children(Struct):
     at_work: list[str] = field(default_factory=list)
     """Names of the child runs that have not ended yet."""
     doubts: set[str] = field(default_factory=set)
-    """Names of tools that the ended child runs called, and of which nobody knows whether they had their effect."""
+    """Names of tools that the ended child runs called. Nobody knows whether these tools had their effect."""
 
 
 class ChildWaits(BaseException):

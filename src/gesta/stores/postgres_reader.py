@@ -101,7 +101,7 @@ class Reader:
         return found
 
     def damage(self) -> list[str]:
-        """Read all pages of the tables, and return the damage that the server reports; see `Store.damage`."""
+        """Read all pages of the tables. Return a text for each damage that the server reports; see `Store.damage`."""
         found = []
         for query in EVERYTHING:
             try:

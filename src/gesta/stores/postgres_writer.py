@@ -45,7 +45,7 @@ class Options(Struct, frozen=True):
     synced: bool = True
     """Whether every commit waits for the disk. A commit with a batch whose `synced` is true waits in any case."""
     failover: bool = False
-    """Whether the record on another server, or on another timeline of a server, is still the original and no copy."""
+    """Whether the record stays the original when its server, or the server's timeline, changes."""
     tool_role: str | None = None
     """The role of the server under which statements of transactional tools run; `None` for the role of the
     connection."""

@@ -45,8 +45,7 @@ Source: sqlite.org/walformat.html, 2.1."""
 UNWRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 ENDING_S = (0.001, 0.01, 0.1)
-"""Seconds to wait, one after the other, for a thread that has returned its result but is still listed as using the
-file."""
+"""Seconds of each wait for a thread that has returned its result, but still uses the file."""
 
 File = tuple[int, int]
 

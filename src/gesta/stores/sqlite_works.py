@@ -39,7 +39,7 @@ class Works:
     def __init__(self, connection: apsw.Connection, leases: Leases, clock: Clock) -> None:
         self.leases = leases
         self.quiet: set[str] = set()
-        """Runs whose inbox was empty when the writer last looked, and to which this store has sent no letter since."""
+        """Runs whose inbox is known to be empty, so that it need not be read."""
         self._clock = clock
         self._connection = connection
         self._heads: dict[str, tuple[str, int, int]] = {}  # by run: owner, epoch and head after our last commit

@@ -37,7 +37,7 @@ FROM entries AS first INDEXED BY opened
 JOIN entries AS last
     ON last.run = first.run AND last.seq = (SELECT max(seq) FROM entries AS every WHERE every.run = first.run)
 WHERE first.kind = 'begin' AND json_extract(first.content, '$.opened.session') IS NOT NULL"""
-"""The query for the rows of the view `runs`, each read from the begin that opened the run and from its last entry."""
+"""The query for the rows of the view `runs`. Each row is made from the first and the last entry of a run."""
 
 TABLES = f"""
 CREATE TABLE record(

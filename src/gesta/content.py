@@ -90,8 +90,8 @@ class Forked(Struct, frozen=True, kw_only=True, omit_defaults=True):
     digest: str = ""
     """Digest of the last shared entry, in hex. The digest of the next entry of the fork is computed from it."""
     live: list[str] | None = None
-    """Names of tools with effects that the fork may really call, if the base has no result for the call. Pure tools may
-    always be called."""
+    """Names of tools with effects that the fork may really call, if the base has no result for the call. Tools that
+    only read may always be called."""
 
 
 class Opened(Struct, frozen=True, kw_only=True, omit_defaults=True):

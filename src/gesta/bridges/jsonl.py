@@ -32,7 +32,7 @@ NAME = "gesta"
 PAGE = 500
 """Greatest number of entries read or written at once."""
 PAGE_BYTES = 8 * 1024 * 1024
-"""Size in bytes of contents and blobs after which a page ends, even if it has fewer entries."""
+"""Size in bytes of contents and blobs (large values) after which a page ends, even if it has fewer entries."""
 CHANGED = "The file changed while it was read; what stands before that place is imported. Import it again."
 
 _encoder = msgspec.json.Encoder()

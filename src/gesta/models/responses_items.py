@@ -166,11 +166,10 @@ def call_id(id: str | None) -> str:
 def again(items: Any, calls: Sequence[Call], *, stored: bool) -> list[dict[str, Any]]:
     """Return the items that a later request sends in place of a recorded reply.
 
-    The calls of the message replace the calls in the items.
-
     Args:
         items: `Said.native`, from the record.
-        calls: the calls of the message. Their arguments may differ from those that the model wrote.
+        calls: the calls to send in place of the calls in `items`. Their arguments may differ from those that the model
+            wrote.
         stored: whether the provider stored the reply.
 
     Returns:
@@ -215,7 +214,7 @@ def _item(item: dict[str, Any], own: dict[str, str], left: Any) -> dict[str, Any
 
     Args:
         own: the id to send, as `{"id": …}`; empty to send no id.
-        left: the calls of the message, which replace the calls in the items one after another.
+        left: the calls to send. Each call item takes the next one.
     """
     type, text = item.get("type"), item.get("content")
     if type == "function_call":

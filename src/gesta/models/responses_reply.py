@@ -256,7 +256,7 @@ class ResponsesParser(Incoming):
         """Store the latest state of the response. Raises ModelFault if it failed or was cancelled.
 
         Args:
-            type: type of the event that holds it; `""` for a whole reply.
+            type: type of the event that contains the response; `""` for a whole reply.
             response: the response as it is at that time.
         """
         if isinstance(model := response.get("model"), str):

@@ -194,7 +194,7 @@ class Prompt:
 
         Args:
             envelope: the parts of the body around the blocks.
-            answered: number of completions in the run so far.
+            answered: number of replies of the model in the run so far.
         """
         if not self.blocks:
             alone = self._encode(Message(role="user", text=NOTHING))

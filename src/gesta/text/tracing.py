@@ -1,8 +1,8 @@
 """Computes the ids of trace spans (as in OpenTelemetry) from the record, so a span has the same id whenever it is sent.
 
-A run is the recorded conversation of one agent, and its entries are numbered by `seq`. A trace is one turn of a root
-run with everything that the turn caused. A span's id is computed from its run and from the seq of its first entry. The
-HTTP header `traceparent` passes both ids from one program to another.
+A run is the recorded conversation of one agent, and its entries are numbered by `seq`. A root run is one that no other
+run started. A trace is one turn of a root run with everything that the turn caused. A span's id is computed from its
+run and from the seq of its first entry. The HTTP header `traceparent` passes both ids from one program to another.
 
 Source: W3C Trace Context, sections 3.2 and 4 (W3C Recommendation, 2021-11-23).
 """

@@ -1,8 +1,8 @@
 """Lists the child runs of a run: what each was called for, what it answered, and what it cost.
 
 An entry is one recorded fact of a run; its seq is its number there. A child run that a tool call started has the seq of
-the call in its name. A child run that a program started is found through the `edge` entry that its first message names
-as a cause.
+the call in its name. If a program started the child run, the parent has an `edge` entry about it, which the first
+message of the child run names as its cause.
 """
 
 import re

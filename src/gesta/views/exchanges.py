@@ -1,7 +1,8 @@
 """Lists the requests of a run, each with its reply: the model, tokens, latency, and how the request ended.
 
-An entry is one recorded fact of a run; its seq is its number there. A fault is an entry about a try that failed or was
-lost. A compaction is an entry that leaves older messages out of the requests after it.
+An entry is one recorded fact of a run; its seq is its number there. A header is an entry with the model, instructions
+and tools of requests, and a completion is the entry with a model's reply. A fault is an entry about a try that failed
+or was lost. A compaction is an entry that leaves older messages out of the requests after it.
 """
 
 from msgspec import Struct, field

@@ -37,7 +37,7 @@ class File(Struct, frozen=True, kw_only=True, omit_defaults=True):
     name: str | None = None
     data: bytes | None = None
     blob: str | None = None
-    """Name of the blob in the entry's run that holds the data."""
+    """Name of the blob (a large value stored beside the entries) that holds the data."""
     url: str | None = None
     """Address of the data, if they are not on record."""
 

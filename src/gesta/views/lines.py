@@ -1,8 +1,9 @@
 """Turns entries into lines for people: each entry becomes one line with a speaker, a text, and the call it belongs to.
 
-An entry is one recorded fact of a run; its seq is its number there. The viewer shows these lines. A line about a call
-(attempt, result, approval, or a fault: an entry about a failure) holds the seq of that call in `of`. So a page can
-group the lines of a call in any order, even if it has only a part of the run.
+An entry is one recorded fact of a run; its seq is its number there. A cause is an earlier entry that an entry was made
+from. The viewer shows these lines. A line about a call (attempt, result, approval, or a fault: an entry about a
+failure) holds the seq of that call in `of`. So a page can group the lines of a call in any order, even if it has only a
+part of the run.
 """
 
 from collections.abc import Iterable, Mapping
@@ -136,7 +137,7 @@ def lines(entries: Iterable[Entry], known: Mapping[int, Entry]) -> list[Line]:
 
 
 def line(entry: Entry, known: Mapping[int, Entry]) -> Line:
-    """Return the line of one entry. For `known` see `lines`."""
+    """Return the line of one entry. `known` holds at least the entries that `needed` names, by seq."""
     facts = _facts(entry, known)
     about, named = _about(entry, known), facts.pop("of", None)
     of = about.seq if about is not None else named

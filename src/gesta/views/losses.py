@@ -1,7 +1,8 @@
 """Counts what is left out or changed, by kind of loss, when entries are turned into messages for a model.
 
 The entries themselves stay on record. If a message has no other place for some content, the content is written as plain
-text. This is counted as a loss, because the model no longer gets the content in its own form.
+text. This is counted as a loss, because the model no longer gets the content in its own form. A compaction is an entry
+that leaves older messages out of later requests.
 """
 
 from collections import Counter
@@ -40,8 +41,8 @@ def losses(entries: Sequence[Entry], messages: Sequence[Message], by: str = "") 
     Args:
         entries: the entries that the messages were made from.
         messages: the messages.
-        by: name of the model whose native items are sent back to it, see `gesta.model.request.native_by`; empty for
-            none.
+        by: name of the model that gets its own items, such as signatures, sent back, see
+            `gesta.model.request.native_by`; empty for none.
     """
     found: Counter[str] = Counter()
     shown = {seq for message in messages for seq in message.sources}

@@ -1,8 +1,9 @@
 """Writes sentences about a call or a turn: attempts, faults, resolutions, questions to people and their answers.
 
-An entry is one recorded fact of a run; its seq is its number there. A fault is an entry about a failure, and a
-resolution settles whether a call happened. A hook is a function of the agent that checks something. A line is the text
-that a page shows for one entry. Functions that return a dict return fields of a line; see `lines.Line`.
+An entry is one recorded fact of a run; its seq is its number there. An attempt is one execution of a tool call. A fault
+is an entry about a failure, and a resolution settles whether a call happened. A hook is a function of the agent that
+checks something. A line is the text that a page shows for one entry. Functions that return a dict return fields of a
+line; see `lines.Line`.
 """
 
 from collections.abc import Mapping
@@ -62,7 +63,7 @@ AGAIN = {
     "idempotent": "Attempt {} began, with the same key as before.",
     "once": "Attempt {} began, after the one before it was over.",
 }
-"""Sentence for a second or later attempt, by the tool's effect policy."""
+"""Sentence for a second or later attempt, by the tool's effect policy (which says whether the tool may run again)."""
 FAULTS = {
     LOST: "The answer of the model was lost with the process, so the model is asked again.",
     "timeout": "It took too long: {}.",

@@ -1,6 +1,7 @@
 """The data of OpenTelemetry spans, before they are encoded for a backend.
 
-A run is the recorded conversation or task of one agent, as a list of entries. A turn goes from one message to its
+A run is the recorded conversation or task of one agent, as a list of entries. A root run is one that no other run
+started, and a fork is a run that shares the first entries of another run, its base. A turn goes from one message to its
 answer. A trace span is a piece of work with a start and an end. Attributes follow the GenAI semantic conventions of
 `SCHEMA`; facts that these have no name for are under `gesta.`. Each text in a span has a bounded length, contains no
 secret of this process, and contains no character that a backend refuses.

@@ -352,7 +352,7 @@ def between_ms(began: str, ended: str) -> float | None:
 
 
 def _row_time(at: datetime | str | None) -> str:
-    """Return a time in the form of stored entries; an empty text for no time. Raises ValueError."""
+    """Return a time as text, such as `2026-01-01T00:00:00.000000Z`; `""` for no time. Raises ValueError."""
     if not at:
         return ""
     found = datetime.fromisoformat(at) if isinstance(at, str) else at

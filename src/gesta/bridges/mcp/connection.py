@@ -1,9 +1,9 @@
 """The connection of a record to one server: begun when it is first needed, used by all calls, and replaced when lost.
 
-The tools, resources and prompts are listed when the connection begins, and again after the server has announced that
-they changed. A link is one connection to the server from its begin to its end; after a loss, a new link is made. A
-flight is one call at the server. If a server asks a person during a call, the flight is held open here, by the call's
-run and idempotency key.
+A source describes a server among an agent's tools. The tools, resources and prompts are listed when the connection
+begins, and again after the server has announced that they changed. A link is one connection to the server from its
+begin to its end; after a loss, a new link is made. A flight is one call at the server. If a server asks a person during
+a call, the flight is held open here, by the call's run and idempotency key.
 """
 
 from collections.abc import AsyncIterator, Callable, Sequence

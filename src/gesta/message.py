@@ -50,7 +50,7 @@ class Call(Struct, frozen=True):
 
 
 class Native(Struct, frozen=True):
-    """Items of a reply that the provider wants back unchanged, such as signed reasoning. Others cannot read them."""
+    """Items of a reply, such as signed reasoning, that are sent back unchanged. Only their provider can read them."""
 
     by: str
     """Names of the encoder and the model that made the items. Any other encoder or model ignores them."""

@@ -99,8 +99,7 @@ class LineReader(ABC):
     def __init__(self) -> None:
         self.part = "start"
         self.cut: int | None = None
-        """Index in the reply where text begins that the model should not have written, such as a result that it made
-        up; `None` if there is no such text."""
+        """Index in the reply where a part begins that the model made up, such as a result; `None` if there is none."""
         self.before, self.thought, self.answer = Words(), Words(), Words()
         self._wrapped = False
         """Whether a fence around the parts is open."""
@@ -170,7 +169,9 @@ class LineReader(ABC):
             self.thought.add("\n")
 
     def opens(self, line: str, *, whole: bool) -> int | None:
-        """Return how many characters at the beginning of a line open a part; `None` if that is not clear yet.
+        """Return how many characters of a line are no text, because they open something such as a code block.
+
+        Return `None` if that is not clear yet.
 
         Args:
             line: the line, or its beginning.
@@ -279,7 +280,7 @@ class TextForm(ABC):
         return State()
 
     def format(self, entries: Sequence[Entry], state: State) -> list[Message]:
-        """Return the messages of one segment: those of `ToolCalls`, with calls and results as text."""
+        """Return the messages of one segment, with calls and results as text."""
         made: list[Message] = []
         results: list[Message] = []
         for message in ToolCalls().format(entries, state):

@@ -207,7 +207,10 @@ class Given:
 
 
 def native_by(model: Model) -> str:
-    """Return the name to store with a reply's native items: the encoder and model that made them and can read them."""
+    """Return the name of a model and its encoder, to be stored with a reply's native items.
+
+    Only this model gets these items back.
+    """
     return f"{model.encoder} {model.name.partition(':')[2]}"
 
 

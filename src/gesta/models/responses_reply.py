@@ -26,8 +26,8 @@ DELTAS: dict[str, tuple[str, str]] = {
     "response.function_call_arguments.delta": ("arguments", ""),
     "response.custom_tool_call_input.delta": ("input", ""),
 }
-"""For each type of event with a piece: the member of the item that the piece continues, and the member of the event
-that numbers the part."""
+"""Types of events that hold a piece. Each has two names: the member of the item that the piece continues, and the
+member of the event with the number of the part."""
 DONE: dict[str, tuple[str, str, str]] = {
     "response.output_text.done": ("text", "content_index", "text"),
     "response.refusal.done": ("text", "content_index", "refusal"),
@@ -36,8 +36,8 @@ DONE: dict[str, tuple[str, str, str]] = {
     "response.function_call_arguments.done": ("arguments", "", "arguments"),
     "response.custom_tool_call_input.done": ("input", "", "input"),
 }
-"""For each type of event with a whole part: the member of the item that the part belongs to, and two members of the
-event, the number of the part and the part itself."""
+"""Types of events that hold a whole part. Each has three names: the member of the item that the part belongs to, and
+the members of the event with the number of the part and with the part itself."""
 ENDS = ("response.completed", "response.incomplete", "response.failed", "response.cancelled", "response.done")
 ENDED = ("completed", "incomplete")
 TYPES = {"text": "message", "summary": "reasoning", "content": "reasoning", **{CALLS[type]: type for type in CALLS}}

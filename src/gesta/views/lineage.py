@@ -57,8 +57,7 @@ class Unexplained(Struct, frozen=True):
     """The entries of some runs that cannot be explained, as `unexplained` returns them."""
 
     entries: dict[str, str]
-    """For each entry that cannot be explained, by id, what is missing: a place in the table of kinds, or a cause that
-    its kind must have."""
+    """For each entry that cannot be explained, by id, what is missing, such as a cause that its kind must have."""
     answers: tuple[str, ...]
     """Ids of the answers from which no causes lead back to their questions."""
     unprompted: tuple[str, ...]

@@ -322,7 +322,7 @@ def _scope(content: Any, cause: int | None) -> dict[str, Any]:
     """Return the fields of the line for a `begin`, `end`, `edge` or `key-value` entry.
 
     Args:
-        cause: seq of the entry that it was made from; `None` if there is none.
+        cause: seq of the entry that this entry was made from; `None` if there is none.
     """
     match content:
         case kinds.BeginContent(role="turn", name=name, key=key):

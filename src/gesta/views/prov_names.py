@@ -162,7 +162,7 @@ def way_to(hit: kinds.Hit) -> list[tuple[str, str]]:
 
 
 def is_task_type(state: State, key: Key) -> bool:
-    """Return whether a decision entry chose the type of the task. If not, it chose a pattern."""
+    """Return whether a decision entry chose the type of the task, and not a pattern (a ready-made workflow)."""
     own = state.entries[key].content
     later = (state.entries[other].content for other in state.followers.get(key, ()))
     return isinstance(own, kinds.DecisionContent) and any(

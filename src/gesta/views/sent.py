@@ -100,7 +100,7 @@ class Overheard:
 def request_of(entries: Sequence[Entry], seq: int | None, *, anew: bool = False) -> int:
     """Return the seq of the last request up to the entry `seq`.
 
-    If `seq` is `None`, return that of the run's last request.
+    If `seq` is `None`, return the seq of the run's last request.
 
     Args:
         entries: all entries of a run.
@@ -200,7 +200,7 @@ def _noted(messages: Mapping[Made, Message]) -> Counter[str]:
 
 
 def _settings(header: RequestHeaderContent, model: Model) -> Counter[str]:
-    """Return the number of settings in the header that were meant for another provider than that of `model`."""
+    """Return the number of settings in the header that were meant for a provider other than the provider of `model`."""
     meta = header.meta or {}
     own, made_for = meta.get("settings"), str(meta.get("model") or "").partition(":")[0]
     other = made_for not in ("", model.name.partition(":")[0])

@@ -84,7 +84,7 @@ def began_of(content: BeginContent, session: str) -> Attributes:
 
 
 def ended_of(begin: BeginContent, content: EndContent) -> Attributes:
-    """Return the attributes that an `end` entry adds to its span: reason, calls left in doubt, type of the error."""
+    """Return the attributes that an `end` entry adds to its span, such as the reason and the type of the error."""
     found: Attributes = {}
     if begin.role == "turn":
         found["gesta.reason"] = content.reason or ("answered" if content.status == "success" else "failed")

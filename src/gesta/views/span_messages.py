@@ -66,7 +66,7 @@ def call_part(seq: int, content: ToolCallContent) -> dict[str, Any]:
 
 
 class Conversation:
-    """The newest messages of a run, as its model was shown them: at most `CONTENT` characters."""
+    """The newest messages that a run's model was sent: at most `CONTENT` characters."""
 
     def __init__(self) -> None:
         self._said: list[Spoken] = []

@@ -133,7 +133,7 @@ class Standing(Struct):
     """For a fork: the state of its base, which wrote the entries up to the seq `shared`."""
     shared: int = 0
     forked: bool = False
-    """Whether the run is a fork, or a child run of a fork: such a child run shares no entries, but gets results."""
+    """Whether the run is a fork or a child run of a fork. Such a child run shares no entries, but gets results."""
     models: dict[int, str] = msgspec.field(default_factory=dict)
     """Model that each request header names, by the header's seq."""
     asked: dict[int, tuple[str, str]] = msgspec.field(default_factory=dict)

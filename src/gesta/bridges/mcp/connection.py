@@ -212,9 +212,9 @@ class Connection:
             flight.cancel()
 
     def held(self, context: Context) -> Flight | None:
-        """Return the call that was held open for the tool call of this context. From now on it is no longer held.
+        """Return the call at the server that was held open for a tool call, and stop holding it.
 
-        Returns `None` if no call was held, or if it has failed meanwhile.
+        Return `None` if no call was held, or if it has failed meanwhile.
         """
         flight = self._held.pop((context.run, context.key), None)
         return flight if flight is not None and flight.failure is None else None

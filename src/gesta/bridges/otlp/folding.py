@@ -57,7 +57,10 @@ class Folding:
         return ([], False) if turn is None else (await self._step(turn, entry), self.sampled(turn.above))
 
     async def run(self, run: str) -> AsyncIterator[TraceSpan]:
-        """Yield the ended spans of a run. Spans that a fork shares with its base are left out."""
+        """Yield the ended spans of a run.
+
+        For a fork (a run that continues another run), the spans of the other run are left out.
+        """
         async for page in pages(self._store, run):
             for entry in page:
                 spans, _ = await self.add(entry)

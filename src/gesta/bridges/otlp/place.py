@@ -35,7 +35,7 @@ class Place(Struct, kw_only=True):
 def place_file(store: Store, endpoint: str, given: str | os.PathLike[str] | None = None) -> Path:
     """Return the path of the file that stores a place: `given`, or a file for this record and endpoint.
 
-    The latter file is in the folder GESTA_STATE, or else in `gesta` under XDG_STATE_HOME, or else in
+    A file for the record and endpoint is in the folder GESTA_STATE, or else in `gesta` under XDG_STATE_HOME, or else in
     `~/.local/state/gesta`.
     """
     if given is not None:

@@ -121,7 +121,7 @@ def settings(
 
 
 def _headers(given: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
-    """Return the headers of each request: those of the variables, then those in `more`.
+    """Return the headers of each request: from the environment variables, then from `more`.
 
     The values are registered as secrets, so that they are replaced in every text that is shown or written.
     """
@@ -138,7 +138,7 @@ def _named(given: Mapping[str, str]) -> bool:
 
 
 def _address(signal: Signal, base: str, said: str | None, given: Mapping[str, str]) -> str:
-    """Return the address for a signal: that of its own variable, or the base address with the signal's path.
+    """Return the address for a signal: from the signal's own variable, or the base address with the signal's path.
 
     An empty text means that the signal is not sent. Raises TracingError if the address is not an HTTP address.
     """

@@ -1,5 +1,6 @@
 """How what nobody knows is settled: looking again, a person's word, a parent's cancellation, and a resume after deaths."""
 
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -182,6 +183,18 @@ async def test_an_agent_that_only_waited_leaves_no_doubt_when_its_parent_is_canc
         assert (again.waiting[0].run == again.run) is first, "the payer is asked about, or the gift below it"
 
 
+async def test_an_agent_that_waits_for_a_person_goes_on_when_they_answer_two_days_later() -> None:
+    ask = gesta.tool(lambda: "given", name="give", effect="once", approval=True)
+    below = gesta.Agent("payer", model=gesta.scripted(gesta.call("give"), "Paid."), tools=[ask])
+    script: list[Any] = [gesta.call("payer", task="pay"), "Done."]
+    agent = gesta.Agent("desk", model=gesta.scripted(*script), tools=[below.as_tool()])
+    async with gesta.open() as record:
+        outcome = await record.run(agent, "go")
+        record.turns.clock = lambda: datetime.now(UTC) + timedelta(days=2)
+        await record.approve(outcome.waiting[0], by="ann")
+        assert (await record.resume(outcome.run, agent)).answer == "Done."
+
+
 DYING = """
 import os, sys, gesta
 policy = gesta.Policy(deaths=2)
@@ -198,7 +211,7 @@ print(outcome.answer, [each.what for each in outcome.waiting], outcome.run)
 """
 
 
-async def test_a_person_who_resumes_a_run_wakes_what_waits_below_it_for_that(tmp_path: Path) -> None:
+async def test_a_person_who_resumes_a_run_wakes_what_waits_below_it_for_that_two_days_later_too(tmp_path: Path) -> None:
     words = ["-c", DYING, str(tmp_path / "r.gesta")]
     lives = [programs.run(words) for _ in range(3)]
     assert [life.returncode for life in lives] == [9, 9, 0]
@@ -210,5 +223,6 @@ async def test_a_person_who_resumes_a_run_wakes_what_waits_below_it_for_that(tmp
     model = gesta.scripted(gesta.call("payer", task="pay"), "ok")
     agent = gesta.Agent("desk", model=model, tools=[child.as_tool()], policy=rules)
     async with gesta.open(str(tmp_path / "r.gesta")) as record:
+        record.turns.clock = lambda: datetime.now(UTC) + timedelta(days=2)
         assert waits(await record.resume(run, agent, by=None)) == ["child"]
         assert (await record.resume(run, agent, by="ann")).answer == "ok"

@@ -27,7 +27,7 @@ from gesta.compat.langroid.agent.tools.recipient_tool import RecipientTool
 from gesta.compat.langroid.agent.tools.rewind_tool import RewindTool
 from gesta.compat.langroid.agent.tools.task_tool import TaskTool
 from gesta.compat.langroid.agent.xml_tool_message import XMLToolMessage
-from gesta.errors import BadArguments, BadTool
+from gesta.errors import BadArguments, BadTool, GestaError
 from gesta.record.record import Record
 
 
@@ -842,6 +842,34 @@ def test_a_model_makes_an_agent_for_a_part_of_its_work() -> None:
     made.enable_message([TaskTool, Secret])
     assert said(lr.Task(made, interactive=False).run("go")).endswith("it is wiped")
     assert len(asked) == 4
+
+
+def test_an_agent_that_a_model_made_goes_on_when_a_person_answers_two_days_later() -> None:
+    part = json.dumps({"request": "task_tool", "prompt": "wipe it", "tools": ["wiper"]})
+    says = {"go": part, "wipe it": '{"request": "wiper"}', "Observation: wiped": "DONE it is wiped"}
+    now = [datetime(2026, 1, 1, tzinfo=UTC)]
+    record = Record(inline_store(":memory:"), bind, clock=lambda: now[0])
+
+    class Wiper(lr.ToolMessage):
+        request: str = "wiper"
+        purpose: str = "To wipe."
+        _tool_approval = True
+
+        def handle(self) -> str:
+            return "wiped"
+
+    def made() -> lr.Task:
+        model = gesta.function(lambda messages, _: says.get(messages[-1]["content"], "DONE it is wiped"))
+        boss = lr.ChatAgent(lr.ChatAgentConfig(name="a", llm=model), record=record, session="s")
+        boss.enable_message([TaskTool, Wiper])
+        return lr.Task(boss, interactive=False)
+
+    with pytest.raises(GestaError, match="waits for approval of wiper"):
+        made().run("go")
+    now[0] += timedelta(days=2)
+    again = made()
+    again.chat.wait_for(lambda: record.approve("s", by="ann"), "approve")
+    assert said(again.run("go")) == "it is wiped"
 
 
 class Code(XMLToolMessage):

@@ -98,7 +98,7 @@ def _key_expired(agent: Agent, call: OpenCall, live: LiveRun) -> bool:
     if last is None or call.first_at is None or last.void:
         return False
     tool = agent.tool(call.name)
-    if tool is None or effect_of(tool, last) != "idempotent":
+    if tool is None or tool.agent is not None or effect_of(tool, last) != "idempotent":  # a child run has no such age
         return False
     if (live.clock() - call.first_at).total_seconds() < tool.key_s:
         return False

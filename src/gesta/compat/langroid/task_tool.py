@@ -24,6 +24,7 @@ class TaskTool(ToolMessage):
 
     _tool_effect: Effect | None = "idempotent"  # called again, it continues the interrupted run
     _tool_timeout_s: float = math.inf
+    _tool_key_s: float = math.inf
     request: str = "task_tool"
     purpose: str = (
         "To have an agent with <system_message> and some of your <tools> work on <prompt>, and get its answer."

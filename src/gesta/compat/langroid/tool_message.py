@@ -26,15 +26,8 @@ from gesta.perform.result import plain
 from gesta.policy import Spelled
 from gesta.text.objects import objects
 
-OPTIONS: tuple[str, ...] = (
-    "_handler",
-    "_allow_llm_use",
-    "_max_result_tokens",
-    "_max_retained_tokens",
-    "_tool_effect",
-    "_tool_approval",
-)
-OPTIONS += ("_tool_timeout_s", "_strict")
+OPTIONS: tuple[str, ...] = ("_handler", "_allow_llm_use", "_max_result_tokens", "_max_retained_tokens", "_strict")
+OPTIONS += ("_tool_effect", "_tool_approval", "_tool_timeout_s", "_tool_key_s")
 NAMED = re.compile(r"[\"']?request[\"']?\s*:\s*[\"']([A-Za-z0-9_-]{1,64})[\"']")
 """Finds the name of the tool in a JSON object that cannot be parsed."""
 GROUP = """\
@@ -72,6 +65,8 @@ class ToolForm:
     """Longest result in tokens after the model has answered it. The rest is cut off then. `None` for no limit."""
     _tool_timeout_s: float | None = None
     """Timeout of the call in seconds; `None` for the timeout of the policy."""
+    _tool_key_s: float = 86_400.0
+    """Seconds for which a call may be repeated, if `_tool_effect` is `idempotent`."""
     _strict: bool | None = None
     """Whether the provider is asked to enforce the schema. It has no effect if a field of the tool is optional."""
     _along: "ClassVar[tuple[type[ToolForm], ...]]" = ()
@@ -315,6 +310,7 @@ def as_tool(cls: type, handler: Callable[..., Any], effect: Effect | None = None
         declared=effect is not None,
         approval=known._tool_approval,  # noqa: SLF001 - settings of the class
         timeout_s=known._tool_timeout_s,  # noqa: SLF001 - as above
+        key_s=known._tool_key_s,  # noqa: SLF001 - as above
         build=facts.build,
     )
 

@@ -90,8 +90,7 @@ ASIDE = frozenset({"Thought", "Note", "Summary", "Artifact"})
 """Types of nodes that do not lead from a question to its answer."""
 
 GATHERED = frozenset({"PatternDecision", "Decomposition", "Plan", "Finding", "StepResult", "Synthesis"})
-"""Types of nodes that name all nodes they were made from. A node of another type leaves a node out if another node that
-it names was made from that one."""
+"""Types of nodes that name all nodes they were made from. Nodes of other types name only the nearest of these."""
 
 
 class Origin(Struct, weakref=True):

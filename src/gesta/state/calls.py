@@ -22,7 +22,7 @@ WAITS = "waits"
 ASKS = "asks"
 """The attempt ended because its tool needs a person's answer."""
 EXPIRED = "expiry"
-"""Not a type of an error: the name in `ApprovalContent.by` of a denial because the approval-request expired."""
+"""Not a type of error: the name in `by` of a denial that was written because the approval-request expired."""
 UNSETTLED = "unsettled"
 """The tool's `reconcile` could not say whether the effect happened."""
 UNKNOWN_END = "unknown-end"
@@ -68,7 +68,7 @@ class Try(Struct):
     such an entry. If a later check finds the same, it writes no entry, and only raises this number."""
     asked: int = 0
     """Seq of the last `fault` entry which says that the tool's `reconcile` gave no usable answer; 0 without such an
-    entry since the attempt has ended. If `reconcile` gives no usable answer later, that writes no entry, and only
+    entry since the attempt has ended. If `reconcile` fails in the same way again, it writes no entry, and only
     raises this number."""
     expired: bool = False
     """Whether the attempt's idempotency key is too old to be used again."""
@@ -217,7 +217,7 @@ class OpenCall(Struct):
         return self.last is not None and self.last.verdict is None and not self.in_doubt(since)
 
     def unlooked(self, since: int) -> bool:
-        """Return whether nobody has checked, under the present lease, if the last attempt has ended.
+        """Return whether nobody has checked since the present lease was taken if the last attempt has ended.
 
         Args:
             since: seq of the run's last entry when the present lease was taken.

@@ -96,7 +96,7 @@ def _not_killed(stage: Stage, code: int) -> None:
 
 
 async def _tell_of_kill(stage: Stage, record: gesta.Record, session: str, code: int) -> None:
-    """Print the work of the killed process: the refund in the shop's file, and the last entries in the record."""
+    """Print the state after the kill: the exit code of the child, the rows in the shop's table, and calls in doubt."""
     voice, booked = stage.voice, _rows(shop.count(stage.shop(session)))
     voice.gap()
     name = f" ({signal.Signals(-code).name})" if code < 0 else ""

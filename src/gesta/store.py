@@ -131,7 +131,7 @@ class TransactionalEffect(Struct, frozen=True):
 
 
 class RunRow(Struct, frozen=True):
-    """One run of a record: its names and its last entry."""
+    """One run of a record: its id, its session, its name, and facts about its first and last entry."""
 
     run: str
     session: str

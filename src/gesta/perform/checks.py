@@ -111,7 +111,9 @@ def _given(agent: Agent, live: LiveRun) -> Any:
 
 
 async def _ask_hook(agent: Agent, live: LiveRun, point: Point, of: int, about: Any) -> HookAnswer | None:
-    """Return a hook's answer. If it failed, or called an agent that waits, write a `fault` entry and return `None`.
+    """Return a hook's answer.
+
+    If the hook failed, or called an agent that waits, write a `fault` entry and return `None`.
 
     Args:
         point: where the hook is asked: message, request, call or answer.

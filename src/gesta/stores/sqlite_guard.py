@@ -171,7 +171,7 @@ class Guard:
         return log is not None or index is None or index[0] <= index[1]
 
     def stands(self) -> bool:
-        """Lock the file again, and return whether file and log are the ones that this store opened. Cost: 10 us."""
+        """Lock the file again. Return whether file and log are the ones that this store opened. Cost: 10 us."""
         try:
             relock(self.hold.descriptor)
             log, file = os.stat(self._log), os.stat(self._name)  # noqa: PTH116 - as `identified`, at each commit

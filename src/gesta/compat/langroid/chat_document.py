@@ -319,7 +319,7 @@ def to_state(doc: ChatDocument) -> dict[str, Any]:
 
 
 def from_state(state: Mapping[str, Any], tools: Tools) -> ChatDocument:
-    """Return the document for JSON values that `to_state` returned.
+    """Return the document from which `to_state` made these JSON values.
 
     Raises:
         BadTool: a tool message's class is neither in `tools` nor imported.

@@ -379,7 +379,7 @@ class Agent(Messages):
         return sys.stdin is not None and sys.stdin.isatty()
 
     def _refused(self, context: RunContext, calls: Sequence[OpenCall]) -> list[Entry]:
-        """Refuse all calls of a reply that may contain only one call. Return the entries of the errors.
+        """Refuse several calls in one reply if only one is allowed. Return the entries of the errors.
 
         Only one call is allowed if a call ends or redirects the task, or if `allow_multiple_tools` is false.
         """

@@ -208,7 +208,7 @@ class Toolset:
         return frozenset(name for name, schema in kept.items() if {*schema["required"]} == {*schema["properties"]})
 
     def trail(self) -> Sequence[ChatDocument]:
-        """Return the messages that the agent's task had to answer so far, newest last; empty outside of a task."""
+        """Return no messages. `Working.trail` returns those that the agent's task had to answer so far."""
         return ()
 
     def fallbacks(self) -> list[Callable[..., Any]]:

@@ -1,8 +1,8 @@
 """The RDF triples about an agent's steps that TrustGraph's patterns send, and the URIs of the entities in them.
 
 An iteration is one step of an agent: a thought, an action and its observation (the result). A session here is the work
-on one question. Patterns that were ported to Gesta send these triples. `gesta.views.prov` exports a whole record with
-the same vocabulary.
+on one question, which may be divided into goals; a finding is the answer to one goal. Patterns that were ported to
+Gesta send these triples. `gesta.views.prov` exports a whole record with the same vocabulary.
 """
 
 import dataclasses

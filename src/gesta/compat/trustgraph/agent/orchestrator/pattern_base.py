@@ -393,7 +393,7 @@ def _message(kind: str, text: str, last: bool, message_id: str = "") -> AgentRes
 
 
 def _request(request: AgentRequest, fields: Mapping[str, Any]) -> AgentRequest:
-    """Return a copy of a request with other values for some fields. The request may be of any class."""
+    """Return a copy of a request in which `fields` have new values. The request may be of any class."""
     plain = AgentRequest()
     kept = {name: getattr(request, name, getattr(plain, name)) for name in AgentRequest.__struct_fields__}
     return AgentRequest(**{**kept, **fields})

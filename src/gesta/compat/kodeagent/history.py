@@ -255,11 +255,11 @@ class HistoryFormatter(ABC):
     def write(self, log: Log, msg: ChatMessage, call: int | None = None) -> list[Entry]:
         """Write a message as entries, from which the same message can be read again. Return the entries.
 
-        An assistant message becomes a completion (the model's reply), then a thought and a call or answer, whose cause
-        is the completion.
+        An assistant message becomes several entries: a completion (the model's reply), then a thought, then a call or
+        an answer. The completion is the cause of the others.
 
         Args:
-            log: the log of the span (scope of entries) in which the entries are written.
+            log: the log of the span (named part of a run) in which the entries are written.
             msg: the message.
             call: for a tool message, the seq of the call that it answers.
         """

@@ -202,7 +202,7 @@ class ChatDocument(Struct, kw_only=True, metaclass=Spelled):
     def to_LLMMessage(  # noqa: N802 - the name that users know
         message: "str | ChatDocument", oai_tools: Sequence[OpenAIToolCall] | None = None
     ) -> list[Message]:
-        """Return the messages for a model: one result for each of the calls in `oai_tools`, then the remaining text."""
+        """Return the messages for a model: one tool result for each call in `oai_tools`, then the remaining text."""
         if isinstance(message, str):
             message = ChatDocument(content=message, metadata=ChatDocMetaData(sender=Entity.USER))
         pending = {_id(call, n): call.function.name for n, call in enumerate(oai_tools or ())}

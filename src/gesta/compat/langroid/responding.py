@@ -92,9 +92,9 @@ def take_in_document(context: RunContext, doc: ChatDocument) -> None:
 
 
 def take_in_answer(context: RunContext, doc: ChatDocument) -> None:
-    """Write a sub-task's answer as the result of the calls that it answers, if these calls have no result.
+    """Write a sub-task's answer as the result of its calls, if these have no result yet.
 
-    Such a call has no result if a person's message came between the sub-task's answer and the model's next request.
+    They have none if a person's message came between the sub-task's answer and the model's next request.
     """
     calls, answer = set(context.live.state.calls), None
     for each in reversed(context.trail if calls else ()):

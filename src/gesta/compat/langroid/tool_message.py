@@ -152,10 +152,7 @@ class ToolForm:
 
     @staticmethod
     def json_group_instructions() -> str:
-        """Return a text for the model.
-
-        `{json_instructions}` in it is to be replaced by the instructions of all tools.
-        """
+        """Return the text around the instructions of all tools, which replace `{json_instructions}` in it."""
         return GROUP
 
     @classmethod

@@ -383,7 +383,7 @@ def _in_json(text: str, type_: Any) -> Any:
 
 
 def _in_text(text: str, type_: type) -> Any:
-    """Return a whole text as a value of `type_`: a `str`, `bool`, `int` or `float`; `None` if that is impossible."""
+    """Return the text as a value of `type_` (`str`, `bool`, `int` or `float`); `None` if it is no such value."""
     text = text.strip() if type_ is not str else text
     number = NUMBER.fullmatch(text)
     if type_ is str:

@@ -306,7 +306,7 @@ def from_ChatDocument(msg: ChatDocument, output_type: Any) -> Any:  # noqa: N802
 
 
 def to_state(doc: ChatDocument) -> dict[str, Any]:
-    """Return a document as JSON values. A `content_any` that JSON cannot hold stays unchanged."""
+    """Return a document as JSON values. Only a `content_any` that JSON cannot hold stays a Python object."""
     state: dict[str, Any] = msgspec.to_builtins(
         msgspec.structs.replace(doc, content_any=None, tool_messages=[], attachment=None)
     )

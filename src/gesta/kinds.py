@@ -363,6 +363,8 @@ class AnswerContent(Base, frozen=True, kw_only=True, tag="answer"):
     of: int
     value: Any
     by: str
+    sent_at: datetime | None = None
+    """Time at which the store received the answer, by the store's clock. The entry's own time may be much later."""
 
 
 class SignalContent(Base, frozen=True, kw_only=True, tag="signal"):
@@ -395,6 +397,8 @@ class ResolutionContent(Base, frozen=True, kw_only=True, tag="resolution"):
     result: Any = None
     void: bool = False
     """Whether the attempt's idempotency key can no longer have an effect: the next attempt draws a new key."""
+    sent_at: datetime | None = None
+    """Time at which the store received a person's resolution, as in `AnswerContent`."""
 
 
 class BudgetContent(Base, frozen=True, kw_only=True, tag="budget"):

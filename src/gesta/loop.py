@@ -8,15 +8,16 @@ continued in the same way, for a resume, a replay, or after a crash.
 from typing import cast
 
 import anyio
+from msgspec.structs import replace
 
 from gesta.agent import Agent
 from gesta.codec.rows import decode_content
 from gesta.decide.approval import judged_approval
 from gesta.decide.move import Ask, Check, Decider, Finish, Move, Wait, decide
 from gesta.decide.waiting import Waiting, described
-from gesta.entry import Entry, utc_text
+from gesta.entry import Entry, utc_text, utc_time
 from gesta.events import Outcome
-from gesta.kinds import ApprovalContent, Content, Reason, SignalContent
+from gesta.kinds import AnswerContent, ApprovalContent, Content, Reason, ResolutionContent, SignalContent
 from gesta.perform.execution import LiveRun
 from gesta.perform.late import attempt_of, placed
 from gesta.perform.move import perform
@@ -120,12 +121,16 @@ def _expire(live: LiveRun) -> bool:
 def _received(letter: Letter, content: Content, attempt: Entry | None, live: LiveRun) -> Content:
     """Return the content to write for a letter: an approval, an answer or another message in the inbox.
 
-    An approval is written with the judgement whether it is valid. A result that comes too late is marked as late.
+    A person's answer is written with the time at which it was sent, an approval also with the judgement whether it is
+    valid. A result that comes too late is marked as late.
     """
     if isinstance(content, ApprovalContent):
         record, approver = live.log.journal.store.info.id, live.host.terms.approver
         return judged_approval(content, letter, live.state.calls.values(), record, approver)
-    return placed(content, attempt, live.state.calls)
+    content = placed(content, attempt, live.state.calls)
+    if letter.at and isinstance(content, AnswerContent | ResolutionContent):  # in a replay, a letter has no time
+        return replace(content, sent_at=utc_time(letter.at))
+    return content
 
 
 def outcome(live: LiveRun, waiting: tuple[Waiting, ...] = (), of: Turn | None = None) -> Outcome:

@@ -102,6 +102,7 @@ def test_an_approval_given_on_the_page_lets_a_waiting_run_finish(page: Any, tmp_
         page.get_by_text("It is done.").wait_for()
         page.get_by_text("order 8 is paid, plain").wait_for()
         page.get_by_text("Ann approved it.").wait_for()
+        page.locator(".story li", has_text="said at").wait_for()
 
 
 def go_on(agent: gesta.Agent[Any], path: Path, run: str) -> None:

@@ -12,7 +12,8 @@ from gesta import kinds
 from gesta.cli.layout import fold, table, wrap
 from gesta.cli.talk import HOSTILE, count, harmless, json_line, short
 from gesta.cli.transcript import Transcript, line_of
-from gesta.entry import Entry
+from gesta.entry import Entry, utc_text
+from gesta.views.lines import lines
 
 NOW = datetime(2026, 11, 21, 2, 10, 11, tzinfo=UTC)
 SAMPLES: dict[type, dict[str, Any]] = {
@@ -96,6 +97,19 @@ def test_no_entry_stops_the_transcript_whatever_stands_before_it(everything: boo
         for seq, (content, fields) in enumerate(SAMPLES.items(), 1):
             assert all(isinstance(line, str) for line in page.add(_entry(content(**fields), seq)))
     assert list(page.close()) == []
+
+
+@pytest.mark.parametrize(
+    ("day", "said"), [(21, "said at 01:00:00"), (20, "said at 2026-11-20 01:00:00")], ids=["same day", "day before"]
+)
+def test_what_a_person_said_is_shown_with_the_time_at_which_it_was_said(day: int, said: str):
+    at = NOW.replace(day=day, hour=1, minute=0, second=0)
+    for kind in (kinds.ApprovalContent, kinds.AnswerContent, kinds.ResolutionContent):
+        content = kind(**SAMPLES[kind], sent_at=at)
+        entry = Entry(run="r", seq=9, at=NOW, span=1, content=content)
+        assert said in line_of(entry, "guide").text
+        assert lines([entry], {})[0].said_at == utc_text(at)
+        assert lines([Entry(run="r", seq=9, at=NOW, span=1, content=kind(**SAMPLES[kind]))], {})[0].said_at is None
 
 
 def test_a_reply_that_became_no_answer_is_shown():

@@ -8,9 +8,10 @@ import msgspec
 import gesta
 from gesta.codec.rows import digest_of
 from gesta.compare.forks import Fork, fork, go_on
+from gesta.compare.replaying import replay_run
 from gesta.decide.waiting import Waiting, waits
-from gesta.entry import fold
-from gesta.kinds import ApprovalContent
+from gesta.entry import fold, utc_text
+from gesta.kinds import AnswerContent, ApprovalContent, ResolutionContent
 from gesta.state.run import RunView
 from gesta.tools.person import ask_person
 
@@ -115,6 +116,27 @@ async def test_a_doubt_says_since_when_and_which_process_made_the_attempt() -> N
         (attempt,) = [entry for entry in await record.read(outcome.run) if entry.kind == "attempt"]
         assert (one.what, one.since, one.effect, one.declared) == ("doubt", attempt.at, "once", True)
         assert one.process == attempt.content.process  # type: ignore[union-attr]
+
+
+async def test_an_answer_and_a_resolution_keep_the_time_at_which_the_store_took_them_whatever_their_letters_say() -> (
+    None
+):
+    forged = datetime(2020, 1, 1, tzinfo=UTC)
+    ask = clerk(gesta.call("ask_person", question="Which size?"), tools=[ask_person()])
+    for agent, word in (
+        (ask, AnswerContent(of=0, value="L", by="ann", sent_at=forged)),
+        (clerk(gesta.call("order"), tools=[order]), ResolutionContent(of=0, verdict="done", by="ann", sent_at=forged)),
+    ):
+        async with gesta.open() as record:
+            outcome = await record.run(agent, "Go.", session="s")
+            await record.send(outcome.run, msgspec.structs.replace(word, of=outcome.waiting[0].of), key="k")
+            (letter,) = await record.store.inbox(outcome.run)
+            assert (await record.resume(outcome.run, agent)).answer == "Done."
+            entries = await record.read(outcome.run)
+            (entry,) = [each for each in entries if each.kind == word.kind]
+            assert isinstance(entry.content, AnswerContent | ResolutionContent)
+            assert utc_text(entry.content.sent_at or forged) == letter.at
+            assert (await replay_run({outcome.run: entries}, outcome.run, agent)).first is None
 
 
 async def test_a_budget_says_what_is_spent_what_is_allowed_and_what_is_asked() -> None:

@@ -225,19 +225,19 @@ def line_of(entry: Entry, agent: str) -> Line:
             again = f"; tried again after {wait_s:g} s" if wait_s is not None else ""
             return Line("fault", f"{error.type} (of {of}): {error.message}{again}", RED)
         case ApprovalContent(verdict=verdict, by=by, refused=str(refused)):
-            return Line(verdict, visible(f"by {by}, which does not count: {refused}"), RED)
+            return Line(verdict, visible(f"by {by}{said_at(entry)}, which does not count: {refused}"), RED)
         case ApprovalContent(verdict=verdict, by=by, reason=reason, args=args):
             changed = f", with {shown(args)}" if args is not None else ""
-            return Line(verdict, visible(f"by {by}{changed}{f': {reason}' if reason else ''}"), YELLOW)
+            return Line(verdict, visible(f"by {by}{said_at(entry)}{changed}{f': {reason}' if reason else ''}"), YELLOW)
         case QuestionContent(value=text):
             return Line("question", visible(text), YELLOW, MANY)
         case AnswerContent(value=value, by=by):
-            return Line("answer", f"{shown(value)} (by {by})", YELLOW, MANY)
+            return Line("answer", f"{shown(value)} (by {by}{said_at(entry, ', said at ', '')})", YELLOW, MANY)
         case SignalContent(name=name, by=by, reason=reason):
             return Line(name, f"by {by}{f': {reason}' if reason else ''}", YELLOW)
         case ResolutionContent(of=of, verdict=verdict, by=by, result=result):
             gave = f", giving {shown(result)}" if result is not None else ""
-            return Line("settled", f"{verdict} (attempt {of}), by {by}{gave}", YELLOW)
+            return Line("settled", f"{verdict} (attempt {of}), by {by}{said_at(entry)}{gave}", YELLOW)
         case BeginContent() | EndContent() | EdgeContent() | KeyValueContent() as content:
             return scope(content)
         case (
@@ -248,6 +248,19 @@ def line_of(entry: Entry, agent: str) -> Line:
             return Line("hook", visible(check_text(content)), RED if verdict == "refused" else YELLOW)
         case content:
             return machinery(content)
+
+
+def said_at(entry: Entry, before: str = " (said at ", after: str = ")") -> str:
+    """Return when a person said what an entry tells, between two texts; an empty text if that is not on record.
+
+    The time of the entry itself is that at which a program read the answer in the inbox. The day is left out if both
+    times are on the same day.
+    """
+    at = getattr(entry.content, "sent_at", None)
+    if at is None:
+        return ""
+    day, time = utc_text(at)[:10], utc_text(at)[11:19]
+    return f"{before}{time if day == utc_text(entry.at)[:10] else f'{day} {time}'}{after}"
 
 
 def scope(content: BeginContent | EndContent | EdgeContent | KeyValueContent) -> Line:

@@ -26,6 +26,8 @@ CHANCE: Mapping[Kind, tuple[str, ...]] = {
     Kind.ToolResult: ("error.traceback",),
     Kind.ApprovalRequest: ("expires",),
     Kind.Approval: ("sent_at", "token"),
+    Kind.Answer: ("sent_at",),
+    Kind.Resolution: ("sent_at",),
     Kind.Timer: ("due_at",),
     Kind.Budget: ("spent.prices",),
 }

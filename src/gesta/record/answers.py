@@ -204,9 +204,9 @@ async def _root(store: Store, about: Waiting) -> str:
 
 def _meaning(word: Word) -> str:
     """Return an answer as a text without its author. Two answers with the same meaning have the same text."""
-    bare: dict[str, Any] = {"by": ""}
+    bare: dict[str, Any] = {"by": "", "sent_at": None}
     if isinstance(word, ApprovalContent):
-        bare |= {"reason": None, "sent_at": None, "token": None, "refused": None}
+        bare |= {"reason": None, "token": None, "refused": None}
     return encode_content(replace(word, **bare), None)
 
 

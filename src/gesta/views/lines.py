@@ -7,6 +7,7 @@ part of the run.
 """
 
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import Any, Literal, assert_never
 
 import msgspec
@@ -69,6 +70,8 @@ class Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
     tool: str | None = None
     value: Any = None
     """Arguments of a call, its result, or the value of a note, as JSON."""
+    said_at: str | None = None
+    """For a person's answer: the time in UTC at which the store received it. `at` is when a program took it in."""
     outcome: str | None = None
     """Outcome of a result, verdict of a person, or reason of an end."""
     effect: str | None = None
@@ -156,6 +159,7 @@ def line(entry: Entry, known: Mapping[int, Entry]) -> Line:
         value=value,
         more=more,
         parts=files_facts(files(entry.content)),
+        said_at=utc_text(sent) if isinstance(sent := getattr(entry.content, "sent_at", None), datetime) else None,
         **facts,
     )
 

@@ -26,7 +26,7 @@ OPEN = "open"
 """Value of `settled` for a doubt that is not resolved."""
 NOTHING = "nothing that it names"
 ADDED = ("sent_at", "refused")
-"""Members of an approval on record that its letter lacked: when it was sent, and why it is not accepted."""
+"""Members of an answer on record that its letter lacked: when it was sent, and why it is not accepted."""
 STRUCK = get_args(Strike)
 Entries = dict[tuple[str, int], Entry]
 """The entries of all runs, by run and seq."""

@@ -1,7 +1,7 @@
 // The entries of a run as a conversation: who said what, each call with its result, and in sentences what happened to it.
 import * as api from "./api.js";
 import { boxes, drawn, money } from "./children.js";
-import { broken, count, el, STATES, took, when } from "./dom.js";
+import { broken, count, el, saidAt, STATES, took, when } from "./dom.js";
 import { markdown } from "./markdown.js";
 import { Near } from "./near.js";
 import { notable, story } from "./story.js";
@@ -36,7 +36,7 @@ export class Conversation {
       case "call": return this.call(line, turn);
       case "story": return this.story(line, turn);
       case "result": return this.result(line, turn);
-      case "asked": return this.put(turn, line, line.outcome ? line.who : "asked", el("div", { class: "wait" }, line.text ? text(line.text) : shown(line.value)));
+      case "asked": return this.put(turn, line, line.outcome ? line.who : "asked", el("div", { class: "wait" }, line.text ? text(line.text) : shown(line.value), saidAt(line)));
       case "end": return this.ended(line, turn);
       case "note": return this.note(line, turn);
       default: return;
@@ -179,7 +179,7 @@ export class Conversation {
     call.stories.push(line);
     if (line.kind === "attempt") { call.began ??= Date.parse(line.at); call.effect = line.effect; if (line.effect && line.effect !== "pure") call.took.textContent = line.effect; }
     const much = notable(call.stories);
-    if (!much && line.kind === "approval") call.rows.append(call.approval = el("div", { class: "row" }, el("dl", { class: "value" }, el("dt", {}, line.outcome), el("dd", {}, line.text))));
+    if (!much && line.kind === "approval") call.rows.append(call.approval = el("div", { class: "row" }, el("dl", { class: "value" }, el("dt", {}, line.outcome), el("dd", {}, line.text, saidAt(line)))));
     if (line.kind === "approval-request" && !much) call.took.textContent = "asks a person";
     if (much) this.retell(call);
   }

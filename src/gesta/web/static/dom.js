@@ -49,6 +49,9 @@ export function when(at) {
   return el("time", { datetime: at, title: at }, text);
 }
 
+/** Return the time at which a person said what a line tells, which is earlier than the time of its entry. */
+export const saidAt = (line) => (line.said_at ? el("span", { class: "quiet small" }, " said at ", when(line.said_at)) : "");
+
 const CONNECTION = { lost: "The viewer does not answer; the page tries again.", closed: "The viewer was started anew: open the address that it printed." };
 
 /** Show whether the page is still connected and gets new entries. */

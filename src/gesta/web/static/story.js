@@ -1,6 +1,6 @@
 // What happened to a tool call besides its result: attempts, process deaths, doubts, who resolved them, and skipped repeats.
 // A doubt is a call that may or may not have had its effect.
-import { el, time } from "./dom.js";
+import { el, saidAt, time } from "./dom.js";
 import { shown } from "./value.js";
 
 const TOLD = new Set(["attempt", "fault", "resolution", "approval-request", "approval", "check"]);
@@ -21,7 +21,7 @@ export function story(call) {
   return el("details", { class: "story", open: call.effect !== "pure" || !call.results.length }, el("summary", { onclick: () => { call.chosen = true; } }, `What happened to this ${call.line.tool}`), list);
 }
 
-const after = (line) => el("span", { class: "quiet small" }, ` ${time(line.at)}, entry ${line.seq}`);
+const after = (line) => el("span", { class: "quiet small" }, saidAt(line), line.said_at ? ", written down at" : "", ` ${time(line.at)}, entry ${line.seq}`);
 
 /** Return the arguments that a person approved instead of the model's, as a table of both. */
 function changed(call, line) {

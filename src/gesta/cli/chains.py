@@ -173,7 +173,7 @@ class Page:
                 left.append((child, below + ("└ " if last else "├ "), below + ("  " if last else "│ ")))
 
     def _under(self, node: Node) -> str | None:
-        """Return the id of the nearest call or analysis of the same run, below which a node is drawn; else `None`."""
+        """Return the id of the call or analysis below which a node is drawn; `None` if its run has none."""
         wanted, left, seen = UNDER.get(node.type), list(node.derived_from), set[str]()
         while wanted is not None and left:
             id = left.pop(0)

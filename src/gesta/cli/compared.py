@@ -177,7 +177,7 @@ def _told(options: ForkOptions, fork: Fork, ended: Outcome | None, guesses: list
 
     Args:
         ended: the outcome of the turn; `None` if no turn was run.
-        guesses: seqs of requests that the base run did not send. A recorded model answered them with answers to others.
+        guesses: seqs of requests that the base run did not send, so a recorded model could only guess the answers.
     """
     base, made = fork.base, fork.run
     if ended is not None and ended.end is not None and not fork.went_on:

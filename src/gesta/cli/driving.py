@@ -49,7 +49,7 @@ CODES = {"answered": ANSWERED, "failed": FAILED, "cancelled": FAILED, "limit": L
 
 @dataclass(frozen=True)
 class Job:
-    """An agent and the record on which it runs, with the options that name both in the next command line."""
+    """An agent, and the record on which it runs. The command lines that a person types next name both."""
 
     agent: Agent
     address: str
@@ -77,7 +77,7 @@ class Job:
 
 
 def work(job: Job, voice: Voice, first: Work) -> int:
-    """Run the agent until its turn ends, or waits for something that the person at the terminal does not answer.
+    """Run the agent until its turn ends, or until it waits and the person at the terminal does not answer.
 
     Returns the exit code. Ctrl-C leaves the turn open.
 

@@ -22,8 +22,7 @@ def sessions(options: SessionsOptions) -> None:
 def find(options: FindOptions) -> None:
     """Find words in messages, tool calls, results and answers.
 
-    The command searches what people sent and were shown, what models wrote and thought, and arguments and results of
-    calls.
+    The command also searches the thoughts of models, and texts that were shown to people.
     """
     from gesta.cli import search
 

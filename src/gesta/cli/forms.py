@@ -112,7 +112,7 @@ async def _lines(record: Record, row: RunRow, form: str, options: LogOptions) ->
 
 
 def _cells(form: str, made: Form, *, everything: bool) -> Iterator[Cells]:
-    """Yield the cells of each row, with its annotations in the last cell.
+    """Yield the cells of each row. The last cell also shows the annotations of the row.
 
     Unless `everything` is set, annotations that are the same as in the row before are left out.
     """

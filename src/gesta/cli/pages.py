@@ -190,7 +190,7 @@ def _facts(row: RunRow, entries: list[Entry], sent: Mapping[int, datetime]) -> d
 
 
 def _asked(state: RunState) -> list[int]:
-    """Return the seqs of the entries of an open turn that a person can answer: requests, questions and attempts."""
+    """Return the seqs of the entries that a person can answer in an open turn: requests, questions and attempts."""
     calls = state.current() if state.open else []
     asked = [call.asked for call in calls if call.asked is not None and call.approval is None]
     tried = [call.last.seq for call in calls if call.last is not None and call.last.verdict is None]
@@ -202,6 +202,9 @@ def standing(state: RunState, sent: Collection[int] = ()) -> str:
 
     Whether a process is working on the run is not known here. `in doubt` means that a call may or may not have
     happened: its attempt has ended without a result.
+
+    Args:
+        sent: seqs of the entries to which an answer is in the run's inbox.
     """
     turn = state.turn
     if turn is None:

@@ -148,7 +148,7 @@ def summary(outcome: Outcome) -> str:
 
 
 def entry_line(entry: Entry) -> tuple[str, str]:
-    """Return a line about an entry for a person who watches, and its style.
+    """Return a line about an entry for a person who watches, and the style of the line.
 
     The line is empty for most kinds of entries.
     """

@@ -162,8 +162,7 @@ class _Session:
         A result without an id answers the first call of its span that has no result yet.
 
         Returns:
-            The result with the seq of its call, and a tuple with that seq. If no call is found: the unchanged result,
-                and an empty tuple.
+            The result with the seq of its call, and that seq as its cause. Without a call, the result is unchanged.
         """
         own = content.tool_call_id
         waiting = (seq for seq, (id, of) in self._calls.items() if (id == own if own is not None else of == span))
@@ -208,7 +207,7 @@ class _Session:
 
 
 def full(content: Line, extra: Line | None) -> Line:
-    """Return the members of a content with `extra` in front, which is the order of agent-catalog."""
+    """Return the members of a content in the order of agent-catalog, with `extra` first."""
     return ({} if extra is None else {"extra": extra}) | content
 
 

@@ -42,7 +42,7 @@ NAMELESS = "?"
 
 
 class Made(Struct, frozen=True, kw_only=True, gc=False):
-    """A tool call of a message, which the agent or the person made."""
+    """A tool call in a message. The agent or the person made it."""
 
     name: str | None
     args: Any
@@ -123,7 +123,7 @@ class Chat:
         self._notes[key] = [self._notes[key], value] if key in self._notes else value
 
     def notes(self, members: Mapping[str, Any], but: Collection[str] = ()) -> None:
-        """Add members, except null ones and those named in `but`, to the entry that begins the span `import`."""
+        """Add members as facts about the whole conversation, except null members and the members named in `but`."""
         for key, value in members.items():
             if key not in but and value is not None:
                 self.note(key, value)
@@ -213,7 +213,7 @@ class Chat:
         self._write(KeyValueContent(key="unreadable-message", value=value))
 
     def finish(self, reason: Reason, error: Error | None = None, *, inferred: bool = False) -> list[ForeignEntry]:
-        """End the last turn for `reason` (which may be inferred), and the conversation. Return all entries."""
+        """End the last turn for this reason, end the conversation, and return all entries."""
         self._give_up()
         good: Status = "success" if reason == "answered" else "error"
         if self._role != "turn":

@@ -197,7 +197,7 @@ def _message(raw: dict[str, Any], by: str, oddities: Oddities) -> list[Said]:
 
 
 def _is_result(content: Any) -> bool:
-    """Return whether the content of a tool's message is the result itself: neither a text nor a list of known parts."""
+    """Return whether a tool's result is the content as a whole, because it is no text and no list of known parts."""
     parts = content if isinstance(content, list) else []
     known = all(isinstance(each, dict) and _what(each) in (TEXT, RESULT) for each in parts)
     return not (isinstance(content, str) or (parts and known))

@@ -73,7 +73,7 @@ class Told:
         return made, {REFS: refs} if refs else {}
 
     def look(self, value: Any) -> Any:
-        """Return a value with its references replaced, for a comparison. Messages in it are not marked as written."""
+        """Return the value that `read` returns, only for a comparison: its messages do not count as written."""
         before = list(self._fresh)
         made, _ = self.read(value)
         self._fresh = before
@@ -90,7 +90,7 @@ class Told:
                 self._known.setdefault(digest_json(message), {"message": place})
 
     def written(self, seq: int) -> None:
-        """Note that the entry with this seq contains the messages that `read` found since `written` was last called."""
+        """Store that the entry `seq` contains the messages that `read` found since the last call of this method."""
         for digest in self._fresh:
             self._known.setdefault(digest, {"entry": seq})
         self._fresh = []
@@ -140,7 +140,7 @@ class Hearing(Struct, frozen=True):
     """The calls of all messages by their id, in the form of the source."""
 
     def hear(self, message: Any, place: int, event: Any, refs: dict[str, Any]) -> Heard | None:
-        """Return a message; `None` if the value is not a message.
+        """Read one message; return `None` if the value is not a message.
 
         Args:
             place: number of the message in the conversation.
@@ -295,7 +295,7 @@ def _call(call: Any, seconds: Any) -> tuple[Any, Any]:
     """Return the provider's response from a recorded call, and the other members of that call.
 
     Args:
-        seconds: the time that the event states. If the call states the same time, the call's member is left out.
+        seconds: the time that the model needed, according to the event. An equal time in the call is left out.
     """
     if not isinstance(call, dict):
         return None, call
@@ -304,10 +304,9 @@ def _call(call: Any, seconds: Any) -> tuple[Any, Any]:
 
 
 def offer(event: Any, told: Told) -> tuple[list[dict[str, Any]] | None, dict[str, Any] | None, dict[str, Any]]:
-    """Return the tools and the settings that a model event states.
+    """Return the tools and the settings of a model event, and a dict for its `extra`.
 
-    The third value holds the event's replaced references, and tools or settings of the wrong type. These belong in the
-    `extra` of the event.
+    The dict holds the replaced references, and tools or settings of the wrong type.
     """
     made, extra = told.read({key: dig(event, key) for key in ("tools", "config")})
     given, config = made["tools"], made["config"]
@@ -347,7 +346,10 @@ def words(content: Any) -> tuple[str, str | None, bool]:
 
 
 def done(members: Members) -> When:
-    """Remove and return the time when an event was completed; in older logs, the time of the event."""
+    """Remove the time when an event was completed from its members, and return that time.
+
+    Older logs have only the time of the event, which is used instead.
+    """
     completed = members.time("completed")
     return members.time("timestamp") if completed[0] is None else completed
 

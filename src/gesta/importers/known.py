@@ -59,7 +59,7 @@ def find_format(source: Source) -> Format:
 
 
 def named(source: Source, name: str) -> Format:
-    """Return the format with a name. Of Gesta's own importers, only the importer of that format is loaded.
+    """Return the format with this name. Gesta's importers of other formats are not loaded.
 
     Raises:
         BadImport: there is no format of that name, or its importer cannot be loaded.

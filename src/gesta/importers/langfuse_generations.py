@@ -34,7 +34,7 @@ PROMPT, COMPLETION = ("prompt_tokens", "input_tokens"), ("completion_tokens", "o
 
 
 class Due(Struct, frozen=True):
-    """The reply of a generation that is read but not yet written as an entry."""
+    """A reply of a generation that waits to be written as an entry."""
 
     each: Observation
     span: int

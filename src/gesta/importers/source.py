@@ -177,8 +177,7 @@ class Source:
     def _at_once(self) -> Any:
         """Return the value of a small file; `None` if the file is large, or if only the slower reader can read it.
 
-        The value is kept in memory, because callers read a file twice: first the members about all of it, then its
-        elements.
+        The value is kept in memory, because callers read a file several times.
         """
         most = min(AT_ONCE, self.bounds.value)
         if not self._tried:

@@ -117,7 +117,7 @@ async def append_many(store: Store, run: str, count: int) -> None:
 
 
 async def later(work: Callable[[], Coroutine[Any, Any, Any]]) -> None:
-    """Wait 0.05 seconds, and then await what a function returns."""
+    """Wait 0.05 seconds, and then call a function and await its result."""
     await anyio.sleep(0.05)
     await work()
 

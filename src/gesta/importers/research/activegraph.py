@@ -380,7 +380,7 @@ def _first(events: list[Owned], key: str) -> Any:
 
 
 def _model(events: list[Owned]) -> str | None:
-    """Return the name of the agent's model, which the recorded command line states; `None` if it does not."""
+    """Return the name of the agent's model from the recorded command line; `None` if it names none."""
     words = next((words for each in events if isinstance(words := _inside(each.event, "argv"), list)), [])
     place = words.index(MODEL) + 1 if MODEL in words else len(words)
     return plain_name(*words[place : place + 1]) or None

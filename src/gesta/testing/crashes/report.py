@@ -309,7 +309,9 @@ class Doubts:
 
 
 def _first_about(entries: Sequence[Entry], kind: type, of: str) -> dict[int, Any]:
-    """Return the first entry of a kind about each entry, such as the result of a call, by the seq of the other entry.
+    """Return the entries that are about other entries, such as results of calls, by the seqs of the other entries.
+
+    If several entries are about the same one, the first counts.
 
     Args:
         kind: class of the content.

@@ -20,6 +20,7 @@ import gesta
 from gesta.address import Record, bind
 from gesta.codec.rows import encode_content
 from gesta.errors import LeaseLost, OtherMessage, RunHeld, TurnOpen, WriteFailed
+from gesta.function_tool.context import NeedsAnswer, ToolQuestion
 from gesta.kinds import (
     AttemptContent,
     BeginContent,
@@ -146,6 +147,25 @@ async def test_an_idempotency_key_that_is_remembered_for_ever_is_used_again() ->
         assert (await record.run(acting(gesta.call("pay"), "ok", tools=[pay]), "go")).answer == "ok"
     assert len(keys) == 2
     assert len(set(keys)) == 1
+
+
+async def test_a_call_that_asked_before_it_acted_goes_on_when_the_answer_comes_two_days_later() -> None:
+    now = [datetime(2026, 1, 1, tzinfo=UTC)]
+
+    @gesta.tool(effect="idempotent")
+    async def order(context: gesta.Context) -> str:
+        """Order."""
+        if "size" not in context.answers:
+            raise NeedsAnswer({"size": ToolQuestion("Which size?")})
+        return f"size {context.answers['size']}"
+
+    agent = acting(gesta.call("order"), "ok", tools=[order])
+    async with gesta.open() as record:
+        record.turns.clock = lambda: now[0]
+        outcome = await record.run(agent, "go")
+        now[0] += timedelta(days=2)
+        await record.answer(outcome.waiting[0], "L", by="ann")
+        assert (await record.resume(outcome.run, agent)).answer == "ok"
 
 
 async def test_an_idempotent_call_that_is_given_up_is_a_doubt_and_no_model_is_told_to_repeat_it() -> None:

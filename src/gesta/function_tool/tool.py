@@ -160,9 +160,6 @@ class Tool(Struct, Generic[F], frozen=True, kw_only=True, eq=False, dict=True):
     @functools.cached_property
     def threaded(self) -> bool:
         """Whether the function is not async and has to run in a worker thread."""
-        if self.server is not None and self.rules is None:
-            rules = {rule: getattr(self, rule) for rule in UNSAID}
-            force_setattr(self, "rules", {rule: value for rule, value in rules.items() if value != UNSAID[rule]})
         inner, target = unwrapped(self.function)
         return not (inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(target))
 

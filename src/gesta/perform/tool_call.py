@@ -97,6 +97,8 @@ def _key_expired(agent: Agent, call: OpenCall, live: LiveRun) -> bool:
     last = call.last
     if last is None or call.first_at is None or last.void:
         return False
+    if last.doubt == ASKS and not call.again:  # it asked a person before it acted, so the key was not used yet
+        return False
     tool = agent.tool(call.name)
     if tool is None or tool.agent is not None or effect_of(tool, last) != "idempotent":  # a child run has no such age
         return False

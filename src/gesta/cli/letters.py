@@ -110,8 +110,7 @@ def _token(path: str) -> str:
 def answer(options: AnswerOptions) -> None:
     """Send a person's answer to a question of a run, and print the next command.
 
-    Raises Stop if no question waits, or if the options do not say which of several. Also raises Stop for an answer of
-    another type.
+    Raises Stop if no question waits, if several wait and none is named, or if the type of the answer is wrong.
     """
 
     async def tell(found: Found) -> None:

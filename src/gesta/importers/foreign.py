@@ -259,7 +259,7 @@ def object_of(value: Any) -> dict[str, Any]:
 
 
 def told(text: str, by: str, extra: dict[str, Any]) -> SystemContent:
-    """Return a content for a text that the source shows as the user's, but that the program `by` wrote."""
+    """Return the content of an entry for a text in the user's role that the program `by` wrote."""
     return SystemContent(value=text, source=[by], extra=extra or None)
 
 

@@ -251,7 +251,7 @@ def _bare(message: Any) -> Any:
 
 
 def _settings(given: Any) -> Any:
-    """Return the settings of a run without members that give access to an account.
+    """Return the settings of a run, in which API keys are hidden.
 
     The source may have the settings as JSON text.
     """

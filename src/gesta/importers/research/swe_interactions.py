@@ -170,7 +170,7 @@ class _Thread:
         """Time of the last request, if it has no response."""
 
     def common(self, digests: list[str]) -> int:
-        """Return how many messages at a request's beginning equal the messages at this conversation's beginning."""
+        """Return how many of a request's first messages equal the first messages of this conversation."""
         pairs = enumerate(zip(self._held, digests, strict=False))
         shorter = min(len(self._held), len(digests))
         return next((at for at, (held, digest) in pairs if digest not in held.digests), shorter)

@@ -112,7 +112,7 @@ class Opened(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class AgentRef(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The agent that took a turn. `hint` says for people where the agent was loaded from; Gesta never imports it."""
+    """The agent that took a turn. `hint` is a note for people about where the agent was loaded from."""
 
     name: str
     digest: str

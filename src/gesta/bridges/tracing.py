@@ -64,7 +64,7 @@ async def tracing(
 
 
 async def _follow(exporter: Exporter) -> None:
-    """Run an exporter until it ends. An error in the exporter is logged. Tracing then ends, but no turn does."""
+    """Run an exporter until it ends. An error in the exporter is logged and ends tracing. The agents go on."""
     try:
         await exporter.follow()
     except TracingError as failure:

@@ -129,8 +129,8 @@ reply."""
 class Parser(Protocol):
     """Parses one reply.
 
-    The result does not depend on how the bytes are cut into pieces. The text of all deltas is the beginning of the
-    reply.
+    The result does not depend on how the bytes are cut into pieces. The joined deltas are the beginning of the reply's
+    text.
     """
 
     def feed(self, data: Any) -> Sequence[Delta]:

@@ -289,10 +289,7 @@ def _readable(given: bytes) -> bool:
 
 
 def _noted(part: Part) -> dict[str, Any]:
-    """Return a text part in the API's form.
-
-    For an image or file, return a text part that notes that the file is missing.
-    """
+    """Return a part of a message as a text part. A note replaces an image or file."""
     return {"text": (part.text or EMPTY) if part.type == "text" else note(part)}
 
 

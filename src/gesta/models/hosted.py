@@ -105,7 +105,7 @@ def dialect(provider: Provider, model: str, settings: dict[str, Any] | None = No
 
 
 def unsent(address: str, *, stream: bool = True) -> HttpModel:
-    """Return a model to show requests that are never sent. No key is needed. Raises BadAddress."""
+    """Return a model that only shows its requests and never sends them. No key is needed. Raises BadAddress."""
     provider, name = locate(address)
     return HttpModel(dialect(provider, name, stream=stream), provider)
 

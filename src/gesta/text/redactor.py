@@ -268,9 +268,9 @@ def _forms(value: str) -> str:
 
 
 def _head(value: str, least: int) -> str:
-    """Return a pattern for at least `least` characters at the beginning of a secret, as a masked form shows them.
+    """Return a pattern for the beginning of a secret, as masked forms such as `sk-ab...yz` show it.
 
-    The pattern is empty if a star or a dot is among the first `least` characters.
+    The pattern matches at least `least` characters. It is empty if a star or a dot is among them.
     """
     signs = list(map(_character, re.split(EDGES, value[: min(EDGE, len(value) // 2)])[0]))
     if len(signs) < least:
@@ -279,9 +279,9 @@ def _head(value: str, least: int) -> str:
 
 
 def _tail(value: str, least: int) -> str:
-    """Return a pattern for at least `least` characters at the end of a secret, as a masked form shows them.
+    """Return a pattern for the end of a secret, as masked forms such as `sk-ab...yz` show it.
 
-    The pattern is empty if a star or a dot is among the last `least` characters.
+    The pattern matches at least `least` characters. It is empty if a star or a dot is among them.
     """
     signs = list(map(_character, re.split(EDGES, value[-min(EDGE, len(value) // 2) :])[-1]))
     if len(signs) < least:

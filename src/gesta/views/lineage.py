@@ -117,7 +117,7 @@ class Lineage:
 
 
 def explain(entries: Iterable[Entry], seq: int, run: str | None = None) -> Explanation:
-    """Return what an entry was made from: its causes, their causes, and so on, back to the user's message.
+    """Return the explanation of an entry: its causes, their causes, and so on, back to the user's message.
 
     Args:
         entries: the entries of the entry's run. If an earlier explanation lists other runs in its attribute

@@ -67,7 +67,10 @@ class Chain:
         return bool(self.types.get(name, frozenset()) & (FOLLOWED | {"Question"}))
 
     def _above(self, name: str) -> str:
-        """Return the name of an entity's latest source in its session from which the client goes on; empty if none."""
+        """Return the latest source of an entity from which the client goes on; empty if there is none.
+
+        Only sources in the entity's own session are considered.
+        """
         found, seen, left = [""], {name}, list(self.sources[name])
         while left:
             source = left.pop()

@@ -171,9 +171,9 @@ def is_task_type(state: State, key: Key) -> bool:
 
 
 def maker_of(state: State, entry: Entry) -> str:
-    """Return the id of the model reply with a call or thought; for any other entry, the id of the entry it is about.
+    """Return the id of the entry to which an entry belongs; an empty text if there is none.
 
-    Return an empty text if there is none.
+    For example, a call belongs to a model's reply, and a tool result belongs to its call.
     """
     if entry.kind in (Kind.ToolCall, Kind.Thought):
         kinds_ = (Kind.ChatCompletion, *((Kind.ToolCall,) if entry.kind is Kind.Thought else ()))

@@ -40,7 +40,7 @@ class SpanEvent(Struct, frozen=True):
 
 
 class Link(Struct, frozen=True):
-    """Reference to a span that another span continues."""
+    """A reference from a span to an earlier span, which it continues."""
 
     trace: str
     """Id of the trace, 32 hexadecimal digits."""

@@ -216,7 +216,7 @@ class Stats:
         return found
 
     def _of(self, row: Row, model: str) -> list[Numbers]:
-        """Return a list with the counts to change for an entry about a model; an empty list if groups are tools."""
+        """Return a list of the counts that an entry about a model changes; the list is empty if groups are tools."""
         names = {"day": row.at[:10], "agent": self._agents.get(row.run, UNKNOWN), "model": model}
         return [self.groups.setdefault(names[self.by], Numbers())] if self.by in names else []
 

@@ -132,7 +132,7 @@ class Flight:
 
 
 class Asker:
-    """Answers the requests that a server makes during a call: from the record, or with the agent's model."""
+    """Answers the requests that a server makes during a call: with recorded answers, or with the agent's model."""
 
     def __init__(self, flight: Flight, agent: Agent[Any], context: Context) -> None:
         self._offer, self._agent, self._context, self._exchange = flight.offer, agent, context, flight.exchange
@@ -165,9 +165,9 @@ class Asker:
         return await self._sampled(params)
 
     async def _sampled(self, params: Mapping[str, Any]) -> dict[str, Any] | str:
-        """Return the reply of the agent's model, which a child run asks; if the run fails, a text with the reason.
+        """Ask the agent's model in a child run, and return its reply. If the run fails, return a text with the reason.
 
-        An exception that makes the run wait, such as one of the child run, is not caught.
+        Exceptions that make the run wait are not caught.
         """
         try:
             text = asking.sampling_text(params)

@@ -189,7 +189,7 @@ def counted(flight: Flight) -> dict[str, Any]:
 
 
 def _resumed(state: Mapping[str, Any], answers: Mapping[str, Any]) -> tuple[Any, str | None, bool]:
-    """Return the answers for a repeated call, the server's state that belongs to them, and whether there are answers.
+    """Return three values: answers for a repeated call, the server's state for them, and whether there are answers.
 
     The answers belong to questions that the server returned in an earlier attempt, whose state is `state`.
     """

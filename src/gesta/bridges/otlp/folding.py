@@ -157,8 +157,8 @@ class Folding:
     async def _above_of(self, begin: Entry) -> Above:
         """Return the place of a turn in a trace.
 
-        The turn is below the call that started its run, or below a span of the client that sent the message (as the
-        client's trace context says), or at the top.
+        The place is below the call that started the run, or below a span of the client that sent the message. If there
+        is neither, the turn is the top of a trace.
         """
         key = (begin.run, begin.seq)
         known = self._above.get(key)

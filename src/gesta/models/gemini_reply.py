@@ -3,7 +3,7 @@
 A stream that was not asked for with `alt=sse` is a list. All three forms result in the same reply. A reply has parts in
 order, each of one kind, and each chunk holds the next parts. Text before and text after another part, such as code that
 the provider ran, become two paragraphs. Parts to send back later keep their order and their signatures. A blocked
-prompt raises a ModelFault, and so does a call that the provider could not read; then another try may succeed.
+prompt raises a ModelFault. A call that the provider could not read raises one too, and another try may succeed.
 
 Source: Gemini API reference, "GenerateContentResponse", and ai.google.dev, "Thought signatures", read 2026-11; that
 words beside a malformed call are its fragments: vellum-ai/vellum-assistant#43134, 2026-09; recorded traffic.

@@ -1,12 +1,12 @@
 """Reads the items of a reply of OpenAI's Responses API, and makes the items that later requests send back.
 
-Reasoning must be sent back together with the item that followed it, or not at all: alone it is refused. If the provider
-does not store replies, it does not know the results of its own tools, so these are left out, with their reasoning. Ids
-of items are sent only if the provider stored them ("Item with id … not found"). Encrypted reasoning is the exception,
-because it is bound to its id: Azure and strict gateways refuse it without the id, and OpenAI accepts both.
+The API refuses reasoning without the item that followed it, so either both are sent back or neither. If the provider
+does not store replies, it does not know the results of its own tools. Then these are left out, with their reasoning.
+The id of an item is sent only if the provider stored the item. Encrypted reasoning is always sent with its id, because
+Azure and strict gateways refuse it without.
 
-Source: OpenAI API docs, "Conversation state" and "Reasoning", read 2026-11; "required following item":
-vercel/ai#7099, 2025-07; not found: vercel/ai#7543, 2025-07-25; its id: microsoft/agent-framework#5633, 2026-06-16,
+Source: OpenAI API docs, "Conversation state" and "Reasoning", read 2026-11; "required following item": vercel/ai#7099,
+2025-07; not found: vercel/ai#7543, 2025-07-25; its id: microsoft/agent-framework#5633, 2026-06-16,
 dotnet/extensions#7629, 2026-07-15; 64 characters: decolua/9router#393, 2026-03-23.
 """
 

@@ -70,8 +70,8 @@ EXPECTED = "a text, gesta.call(...), a list of these for one reply, gesta.reply(
 def call(name: str, /, **args: Any) -> ReplyCall:
     """Return a tool call for a script. The keywords are the tool's arguments; any name is allowed.
 
-    The call has no id, as from many servers. For a call with an id, or with arguments that are not valid JSON, write
-    `gesta.model.request.ReplyCall("weather", '{"city": "Rome"}', "call_1")`.
+    The call has no id, because many servers send none. For a call with an id, or with arguments that are not valid
+    JSON, write `gesta.model.request.ReplyCall("weather", '{"city": "Rome"}', "call_1")`.
     """
     return ReplyCall(name, exact(args).decode())
 

@@ -29,7 +29,7 @@ class Reader(Protocol):
     def close(self, reply: Reply) -> Reply:
         """Return a copy of the reply with its text divided into thought, calls and answer. Never raises.
 
-        A call that cannot be read gets its own text as arguments, and an error that tells the model what is wrong.
+        A call that cannot be read gets its own text as arguments. The model then gets an error that says what is wrong.
         """
 
 

@@ -120,9 +120,10 @@ class Page:
             yield self._cut(f"left out: {told} (--all shows them)", self._width)
 
     def _fitting(self) -> dict[str, Node]:
-        """Return the nodes to show, by id. If the answer repeats passages, only the nodes that explain these are shown.
+        """Return the nodes to show, by id.
 
-        If there are too many lines, nodes are left out, beginning with those of earlier turns.
+        If the answer repeats passages of other nodes, only nodes that led to these passages are shown. If there are too
+        many lines, nodes are left out, beginning with nodes of earlier turns.
         """
         found = self._found
         wanted = narrowed(found, self._passages) if self._passages else self._nodes

@@ -311,7 +311,9 @@ class PushOptions(Common):
 
 
 def nearest_record() -> str:
-    """Return the path of the nearest `runs.gesta` in this folder or above it, or else of the only record here.
+    """Return the path of the nearest `runs.gesta`, in this folder or above it.
+
+    If there is none, return the path of the only other record in this folder.
 
     Raises:
         NoRecord: there is no record.

@@ -197,7 +197,10 @@ def _message(raw: dict[str, Any], by: str, oddities: Oddities) -> list[Said]:
 
 
 def _is_result(content: Any) -> bool:
-    """Return whether a tool's result is the content as a whole, because it is no text and no list of known parts."""
+    """Return whether the content of a tool's message is stored unchanged as the result.
+
+    A text, or a list of parts with text, is stored as one text instead.
+    """
     parts = content if isinstance(content, list) else []
     known = all(isinstance(each, dict) and _what(each) in (TEXT, RESULT) for each in parts)
     return not (isinstance(content, str) or (parts and known))

@@ -122,7 +122,7 @@ def is_message(value: Any) -> bool:
 
 
 def dig(value: Any, *path: str | int) -> Any:
-    """Return the value at a path of member names and list indexes inside a value; `None` if the path leads nowhere."""
+    """Return the value at a path such as `"choices", 0, "message"` inside a JSON value; `None` if there is no value."""
     for step in path:
         if isinstance(step, str):
             value = value.get(step) if isinstance(value, dict) else None

@@ -194,7 +194,10 @@ class _Run:
         return _told({**left, "metadata": _told(metadata) if isinstance(metadata, dict) else metadata})
 
     def _doubled(self) -> Any:
-        """Return the facts that only the trace's own list of observations has; `None` if there are none."""
+        """Return the trace's own list of observations, without facts that the file's main list has.
+
+        Return `None` if nothing is left.
+        """
         given = self._trace.get("observations")
         if not isinstance(given, list):
             return given

@@ -176,7 +176,7 @@ class Generations:
         return len(self._retold.waiting)
 
     def kept(self, each: Observation) -> dict[str, Any]:
-        """Return the attributes of an observation that neither its input nor its output contains."""
+        """Return the attributes of an observation, except values that its input or output contains too."""
         known = [decoded(value) for value in (each.input, each.output) if value is not None]
         doubled = set[str]()
         for value, starts, by in ((each.input, INPUTS, "user"), (each.output, OUTPUTS, "assistant")):

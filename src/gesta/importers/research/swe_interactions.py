@@ -285,14 +285,19 @@ class _Thread:
         return Sent(same=at, reply=reply, left_out=self._held[at : end if reply else None], otherwise=otherwise)
 
     def _sent_otherwise(self, message: Any) -> bool:
-        """Return whether a message is the last reply in another form: equal text, and no call that the reply lacks."""
+        """Return whether a message is the model's last reply, sent in another form.
+
+        Such a message has the same text. It may lack calls of the reply, and has no other calls.
+        """
         again, reply = plain(message), self._reply
         assert reply is not None
         alike = again["role"] == "assistant" and same(again["text"], reply["text"])
         return alike and all(call in reply["calls"] for call in again["calls"])
 
     def _lost(self, now: When, *, again: bool, replied: bool) -> None:
-        """Write a `fault` entry (a failed request) if neither a response nor the next request has the reply.
+        """Write a `fault` entry (a failed request) if the last request got no reply.
+
+        A reply that no response contains may still be in the next request.
 
         Args:
             now: time of the next request.

@@ -247,7 +247,7 @@ def _ends(lines: Sequence[Line]) -> list[str]:
 
 
 class Doubts:
-    """The doubts in a record, and texts about the doubts that neither a kill nor a recorded error explains."""
+    """The doubts in a record. `wrong` describes doubts that should not exist, such as a doubt without a kill."""
 
     def __init__(self, lines: Sequence[Line], entries: Entries) -> None:
         self.found: list[Doubt] = []

@@ -58,7 +58,7 @@ class Made(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Said(Struct, frozen=True, kw_only=True, gc=False):
-    """One message of the conversation, in the form that `Chat` takes."""
+    """One message of a conversation. Readers make it, and `Chat` turns it into entries."""
 
     role: str
     """`system`, `user`, `assistant` or `tool`. A message of role `tool` is the result of a call."""

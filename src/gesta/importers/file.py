@@ -183,7 +183,7 @@ class _Import:
             self._runs, self._entries = self._runs + 1, self._entries + len(batch.rows)
 
     async def _session(self, foreign: Foreign) -> str | None:
-        """Return a name for the session of the new run; `None` if the conversation was imported before."""
+        """Return a session name for the new run; `None` if the conversation was imported before."""
         plain = foreign.id if self._format.sessions else f"{plain_name(self._source.stem)}/{foreign.id}"
         for name in (plain, f"{plain}~{foreign.digest[:8]}", f"{plain}~{foreign.digest}"):
             rows = await self._record.store.runs(name)

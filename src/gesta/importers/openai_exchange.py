@@ -20,11 +20,11 @@ Object = dict[str, Any]
 
 
 def left_of_choices(given: Any, message: dict[str, Any]) -> tuple[str | None, Any]:
-    """Return the finish reason of a response, and the facts in its `choices` that are stored nowhere else.
+    """Return the finish reason of a response, and other facts in its `choices`.
 
     Args:
         given: the value of `choices`.
-        message: the message that was read from `choices`, which is stored elsewhere.
+        message: the message that was read from `choices`. It is left out of the other facts.
     """
     if not (isinstance(given, list) and given and isinstance(given[0], dict)):
         return None, given or None

@@ -285,10 +285,7 @@ class _Thread:
         return Sent(same=at, reply=reply, left_out=self._held[at : end if reply else None], otherwise=otherwise)
 
     def _sent_otherwise(self, message: Any) -> bool:
-        """Return whether a message is the model's last reply, sent in another form.
-
-        Such a message has the same text. It may lack calls of the reply, and has no other calls.
-        """
+        """Return whether a message is the model's last reply in another form: the same text, and no further calls."""
         again, reply = plain(message), self._reply
         assert reply is not None
         alike = again["role"] == "assistant" and same(again["text"], reply["text"])

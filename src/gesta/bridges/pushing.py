@@ -270,7 +270,7 @@ async def _moved(store: Store, run: str) -> str:
 
 
 async def _mirror(source: Store, target: Store, every: dict[str, Held]) -> None:
-    """Make the runs to copy mirrors in the target, before their first entry is copied.
+    """Mark the runs to copy as mirrors in the target, before their first entry is copied.
 
     A mirror takes no turn. So a run whose copy was interrupted takes no turn in the target.
     """

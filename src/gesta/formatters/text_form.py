@@ -169,9 +169,9 @@ class LineReader(ABC):
             self.thought.add("\n")
 
     def opens(self, line: str, *, whole: bool) -> int | None:
-        """Return how many characters of a line are no text, because they open something such as a code block.
+        """Return how many characters to skip at the beginning of a line that opens something, such as a code block.
 
-        Return `None` if that is not clear yet.
+        Return 0 for any other line, and `None` if that is not clear yet.
 
         Args:
             line: the line, or its beginning.

@@ -283,7 +283,7 @@ class HttpModel:
         return self._sendable(await given(self._key, self.name) if callable(self._key) else self._found_key())
 
     def _resolved(self, wire: Wire, key: str | None) -> dict[str, str]:
-        """Return the headers with secrets in place of placeholders; without the key's header if `key` is `None`."""
+        """Return the headers with the secrets filled in. If `key` is `None`, the key's header is left out."""
         headers: dict[str, str] = {}
         for name, value in wire.headers:
             if isinstance(value, str):

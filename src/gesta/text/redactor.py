@@ -321,7 +321,10 @@ def _longest(form: str) -> str:
 
 
 def _cores(value: str) -> Iterable[str]:
-    """Yield the parts of a secret's base64 form that do not depend on the bytes around it, one for each offset."""
+    """Yield the parts of a secret's base64 form by which it is found inside a longer base64 text.
+
+    Base64 encodes three bytes at a time, so there is a part for each of three offsets.
+    """
     data = value.encode("utf-8", "surrogatepass")
     for before, first in ((0, 0), (1, 2), (2, 3)):
         yield b64encode(bytes(before) + data).decode()[first : (before + len(data)) * 8 // 6]

@@ -246,6 +246,51 @@ async def test_it_is_mounted_in_another_application_on_an_opened_record() -> Non
         assert (await record.find("a")).session == "a"
 
 
+CUSTOMERS = ["/sessions/{session}/messages", "/sessions/{session}/events"]
+
+
+async def test_only_the_paths_that_are_named_are_served_and_described() -> None:
+    async with gesta.open(":memory:") as record:
+        asked = dict[str, int]()
+        for paths in (CUSTOMERS, [*CUSTOMERS, "/openapi.json"]):
+            outer = Starlette(routes=[Mount("/api", app(record, [DESK], paths=paths))])
+            transport = httpx2.ASGITransport(app=outer)
+            async with httpx2.AsyncClient(transport=transport, base_url="http://localhost/api") as client:
+                assert (await client.post("/sessions/a/messages", json={"message": "Hello."})).status_code == 200
+                assert (await client.get("/sessions/a/events?until=end")).status_code == 200
+                for place in PLACES:
+                    if place.path not in CUSTOMERS:
+                        path = place.path.format(session="a", run="a")
+                        asked[place.path] = (await client.request(place.method, path, json={})).status_code
+                missing = error(await client.get("/waiting"))[1]
+                described = await client.get("/openapi.json")
+        assert set(asked.values()) == {404}
+        assert missing == "No such path: GET /api/waiting. GET /api/openapi.json lists them."
+        assert described.json()["servers"] == [{"url": "/api"}]
+        assert [*described.json()["paths"]] == CUSTOMERS
+        bare = httpx2.ASGITransport(app=app(record, [DESK], paths=CUSTOMERS))
+        async with httpx2.AsyncClient(transport=bare, base_url="http://localhost") as client:
+            assert error(await client.get("/openapi.json")) == (404, "No such path: GET /openapi.json.")
+
+
+@pytest.mark.parametrize("paths", [["/session/{session}/messages"], "/sessions/{session}/messages"])
+def test_a_path_that_there_is_not_is_refused_with_the_nearest_one(tmp_path: Path, paths: Any) -> None:
+    with pytest.raises(AgentError) as raised:
+        app(str(tmp_path / "r.gesta"), [DESK], paths=paths)
+    assert "expected a list with some of these: /health, /agents, " in str(raised.value)
+    assert "Did you mean '/sessions/{session}/messages'?" in str(raised.value)
+
+
+async def test_an_application_that_was_mounted_with_an_address_says_that_it_needs_an_opened_record(
+    tmp_path: Path,
+) -> None:
+    outer = Starlette(routes=[Mount("/agents", app(str(tmp_path / "r.gesta"), [DESK]))])
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app=outer), base_url="http://localhost") as client:
+        status, message = error(await client.get("/agents/health"))
+    assert status == 500
+    assert "Mounted in another one it needs an opened record: async with gesta.open(...)" in message
+
+
 def test_a_history_with_half_a_surrogate_pair_is_sent(tmp_path: Path) -> None:
     path = tmp_path / "odd.gesta"
     odd = gesta.Agent("desk", model=gesta.scripted("\ud800 lone"))

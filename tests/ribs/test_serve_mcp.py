@@ -15,6 +15,7 @@ import pytest
 from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import CallToolResult, ElicitResult
+from starlette.applications import Starlette
 from tests.serving import DESK, served
 
 import gesta
@@ -30,6 +31,30 @@ from gesta.tools.person import ask_person
 
 ERAS = pytest.mark.parametrize("mode", ["auto", "legacy"])
 TOKEN, OTHER = "a-token-of-a-client-3141592653589793", "a-token-of-another-2718281828459045"
+
+
+class Mounted:
+    """An application that has that of Gesta mounted under `/agents`, as programs of users do it."""
+
+    def __init__(self, record: str, agents: Any, access: Access, *, work: bool) -> None:
+        @asynccontextmanager
+        async def lifespan(web: Starlette) -> AsyncIterator[None]:
+            async with gesta.open(record) as opened:
+                made, self.service = agents_app(opened, agents, access, work=work, texts={})
+                web.mount("/agents", made)
+                yield
+
+        self.web = Starlette(lifespan=lifespan)
+
+    def drain(self) -> None:
+        """End the streams."""
+        self.service.drain()
+
+
+def mounted(record: str, agents: Any, access: Access, *, work: bool) -> tuple[Starlette, Mounted]:
+    """Return that application, for `served`."""
+    made = Mounted(record, agents, access, work=work)
+    return made.web, made
 
 
 @dataclass
@@ -477,6 +502,29 @@ async def test_the_same_tokens_hosts_origins_and_bounds_hold(tmp_path: Path) -> 
         assert told(refused).startswith("There are 1 turns at work, and no more are taken at once.")
     with serving(tmp_path / "open.gesta") as address:
         assert httpx2.post(f"{address}/mcp", json={}, headers={"host": "evil.example"}).status_code == 403
+
+
+async def test_mounted_under_a_path_its_tokens_streams_clients_of_openai_and_of_mcp_are_served_as_elsewhere(
+    tmp_path: Path,
+) -> None:
+    access = Access(tokens={"web": TOKEN})
+    with served(str(tmp_path / "r.gesta"), make=mounted, access=access) as address:
+        under, bearer = f"{address}/agents", {"authorization": f"Bearer {TOKEN}"}
+        async with httpx2.AsyncClient(timeout=20) as http:
+            assert (await http.get(f"{under}/health")).json() == {"status": "ok"}
+            closed = [f"{under}/{path}" for path in ("agents", "waiting", "health/", "mcp", "openapi.json")]
+            assert {(await http.get(each)).status_code for each in closed} == {401}
+            http.headers.update(bearer)
+            assert (await http.get(f"{under}/openapi.json")).json()["servers"] == [{"url": "/agents"}]
+            said = await http.post(f"{under}/sessions/a/messages", json={"message": "Hello."})
+            assert said.json()["answer"] == "You said: Hello."
+            events = (await http.get(f"{under}/sessions/a/events?until=end")).text
+            assert "event: answer" in events
+            asked = {"model": "desk", "messages": [{"role": "user", "content": "Hello."}]}
+            chat = (await http.post(f"{under}/v1/chat/completions", json=asked)).json()
+            assert chat["choices"][0]["message"]["content"] == "You said: Hello."
+        async with client(under, token=TOKEN) as made:
+            assert "You said: Hi." in told(await made.call_tool("desk", {"message": "Hi."}))
 
 
 async def test_a_key_of_one_client_is_not_that_of_another(tmp_path: Path) -> None:

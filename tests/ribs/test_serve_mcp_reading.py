@@ -268,7 +268,7 @@ async def test_what_comes_later_is_read_too_and_a_server_that_ends_says_so(tmp_p
                 await record.run(DESK, "Hello.", session="second")
                 assert len(rows(await client.call_tool("runs", {}))) == 2
                 made.drain()
-                assert "starting or ending" in told(await client.call_tool("runs", {}))
+                assert "This server is ending" in told(await client.call_tool("runs", {}))
 
 
 async def test_over_http_the_rules_of_access_hold_and_there_is_no_other_path(shop: Path) -> None:

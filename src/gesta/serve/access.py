@@ -18,7 +18,7 @@ from gesta.serve.bodies import failed, too_large
 from gesta.text.redactor import LEAST, SECRETS
 
 OPEN = ("/health",)
-"""Paths that need no token."""
+"""Paths that need no token. They begin after the path under which the application is mounted in another one."""
 ANYBODY = "http"
 """Name of every client of a server without tokens."""
 
@@ -82,6 +82,13 @@ def local(host: str) -> bool:
         return False
 
 
+def own_path(scope: Scope) -> str:
+    """Return the path of a request without the path under which this application is mounted in another one."""
+    path, root = str(scope["path"]), str(scope.get("root_path", ""))
+    own = path.removeprefix(root)
+    return own if own.startswith("/") else path
+
+
 def host_name(host: str) -> str:
     """Return the host name in a value of the HTTP header `Host`, in small letters: `localhost` for `LOCALHOST:80`."""
     if host.startswith("["):
@@ -106,7 +113,7 @@ class Guard:
         client = self._access.client(headers)
         if refusal is not None:
             await failed(403, "Forbidden", refusal)(scope, receive, send)
-        elif client is None and scope["path"] not in OPEN:
+        elif client is None and own_path(scope) not in OPEN:
             message = "Send the header `Authorization: Bearer TOKEN` with a token of this server."
             await failed(401, "Unauthorized", message, {"WWW-Authenticate": "Bearer"})(scope, receive, send)
         elif length.isdecimal() and int(length) > most:

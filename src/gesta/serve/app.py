@@ -3,7 +3,7 @@
 A record is the store of all runs of agents. A turn is one message to an agent and all the work up to its answer.
 """
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from starlette.applications import Starlette
@@ -12,13 +12,14 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
+from starlette.types import ExceptionHandler
 
 from gesta.address import Address, Record, open_record
 from gesta.agent import Agent
 from gesta.serve.access import Access, Guard
 from gesta.serve.bodies import answered, failed
 from gesta.serve.openapi import description
-from gesta.serve.routes import routes
+from gesta.serve.routes import DESCRIPTION, Place, chosen, routes
 from gesta.serve.service import Service
 
 OF_MCP = ("Mcp-Session-Id", "Mcp-Protocol-Version", "Mcp-Method", "Mcp-Name")
@@ -27,7 +28,14 @@ Source = Record | Address | AbstractAsyncContextManager[Record]
 """An opened record, the address of a record, or the context manager that `gesta.open(...)` returns."""
 
 
-def app(record: Source, agents: Sequence[Agent], access: Access | None = None, *, work: bool = True) -> Starlette:
+def app(
+    record: Source,
+    agents: Sequence[Agent],
+    access: Access | None = None,
+    *,
+    work: bool = True,
+    paths: Collection[str] | None = None,
+) -> Starlette:
     """Return an ASGI application that serves agents over HTTP.
 
     Args:
@@ -37,11 +45,13 @@ def app(record: Source, agents: Sequence[Agent], access: Access | None = None, *
         agents: the agents, which must have different names.
         access: the rules of access; by default everybody on this machine may send requests.
         work: whether this server also continues unfinished turns, as the command `gesta work` does.
+        paths: the paths to serve, such as `/sessions/{session}/messages`; `None` for all of them. For an application
+            that strangers reach.
 
     Raises:
-        AgentError: there is no agent, or two agents have the same name.
+        AgentError: there is no agent, two agents have the same name, or a path does not exist.
     """
-    made, _ = assembled(record, agents, access or Access(), work=work)
+    made, _ = assembled(record, agents, access or Access(), work=work, paths=paths)
     return made
 
 
@@ -52,6 +62,7 @@ def assembled(
     *,
     work: bool,
     beside: Callable[[Service], BaseRoute] | None = None,
+    paths: Collection[str] | None = None,
 ) -> tuple[Starlette, Service]:
     """Return an ASGI application as `app` does, and its service.
 
@@ -73,14 +84,16 @@ def assembled(
             yield
             service.drain()
 
-    more = [Route("/openapi.json", _described, methods=["GET"]), *([beside(service)] if beside is not None else [])]
+    places, described = chosen(paths), paths is None or DESCRIPTION in paths
+    more: list[BaseRoute] = [_description_of(places)] if described else []
+    more += [beside(service)] if beside is not None else []
     if isinstance(record, Record):
         service.begin(record, work=work)
     made = Starlette(
-        routes=[*routes(service), *more],
+        routes=[*routes(service, places), *more],
         middleware=[*crossing(access), Middleware(Guard, access=access)],
         lifespan=lifespan,
-        exception_handlers={404: _unknown, 405: _unknown},
+        exception_handlers=dict.fromkeys((404, 405), _unknown(described=described)),
     )
     return made, service
 
@@ -99,12 +112,24 @@ def crossing(access: Access) -> list[Middleware]:
     return [allowed]
 
 
-async def _described(_request: Request) -> Response:
-    return answered(description())
+def _description_of(places: Sequence[Place]) -> Route:
+    async def describe(request: Request) -> Response:
+        return answered(description(places, request.scope.get("root_path", "")))
+
+    return Route(DESCRIPTION, describe, methods=["GET"])
 
 
-async def _unknown(request: Request, raised: Exception) -> Response:
-    """Return the error response for a path or a method that does not exist."""
-    status = getattr(raised, "status_code", 404)
-    what = "No such path" if status == 404 else "No such method for this path"
-    return failed(status, "NotFound", f"{what}: {request.method} {request.url.path}. GET /openapi.json lists them.")
+def _unknown(*, described: bool) -> ExceptionHandler:
+    """Return the function that answers a request for a path or a method that does not exist.
+
+    Args:
+        described: whether the description of all paths is served.
+    """
+
+    async def answer(request: Request, raised: Exception) -> Response:
+        status = getattr(raised, "status_code", 404)
+        what = "No such path" if status == 404 else "No such method for this path"
+        listed = f" GET {request.scope.get('root_path', '')}{DESCRIPTION} lists them." if described else ""
+        return failed(status, "NotFound", f"{what}: {request.method} {request.url.path}.{listed}")
+
+    return answer

@@ -56,6 +56,17 @@ class Refused(Exception):
         super().__init__(message)
 
 
+def unopened() -> Refused:
+    """Return the error for a request to an application that was given an address, but never opened the record.
+
+    A server that starts an application opens its record first. Nobody starts an application that is mounted in another
+    one.
+    """
+    mount = "async with gesta.open(...) as record: web.mount(PATH, app(record, ...))"
+    found = "The record is not open: this application was given an address, and was not started by a server."
+    return Refused(500, "NotStarted", f"{found} Mounted in another one it needs an opened record: {mount}")
+
+
 Failed = TypeVar("Failed", bound=msgspec.Struct)
 
 

@@ -1,25 +1,32 @@
 """Describes the server in OpenAPI 3.1. The description is made from the table of paths and the types of the bodies."""
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 import gesta
-from gesta.serve.routes import PLACES, Place
+from gesta.serve.routes import Place
 
 
-def description() -> dict[str, Any]:
-    """Return the OpenAPI document as JSON values."""
-    forms = [place.body for place in PLACES if place.body is not None]
+def description(places: Sequence[Place], root: str) -> dict[str, Any]:
+    """Return the OpenAPI document as JSON values.
+
+    Args:
+        places: the paths that are served.
+        root: the path under which they are served; empty if the application is not mounted in another one.
+    """
+    forms = [place.body for place in places if place.body is not None]
     _, schemas = msgspec.json.schema_components(forms, ref_template="#/components/schemas/{name}")
     paths: dict[str, Any] = {}
-    for place in PLACES:
+    for place in places:
         paths.setdefault(place.path, {})[place.method.lower()] = _operation(place)
     error = {"type": "object", "properties": {"error": {"type": "object"}}, "required": ["error"]}
     return {
         "openapi": "3.1.0",
         "info": {"title": "Gesta", "version": gesta.__version__, "summary": "Agents on the record."},
+        "servers": [{"url": root or "/"}],
         "paths": paths,
         "components": {
             "schemas": {**schemas, "Error": error},

@@ -1,6 +1,6 @@
 """The table of all paths of the server. The routes and the OpenAPI description are made from it."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Literal
 
 from msgspec import Struct
@@ -8,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from gesta.errors import AgentError, nearest
 from gesta.serve import bodies, chat, chat_messages, people, runs
 from gesta.serve.access import BodyTooLarge
 from gesta.serve.bodies import failure, too_large
@@ -55,9 +56,25 @@ PLACES = (
 )
 
 
-def routes(service: Service) -> list[Route]:
-    """Return the Starlette routes for all paths. Exceptions become error responses."""
-    return [Route(place.path, _answering(place, service), methods=[place.method]) for place in PLACES]
+DESCRIPTION = "/openapi.json"
+"""The path of the OpenAPI description."""
+
+
+def chosen(paths: Collection[str] | None) -> list[Place]:
+    """Return the places with some paths; all places if `paths` is `None`. Raises AgentError for an unknown path."""
+    if paths is None:
+        return [*PLACES]
+    known = [*dict.fromkeys(place.path for place in PLACES), DESCRIPTION]
+    for path in [paths] if isinstance(paths, str) else paths:
+        if path not in known or isinstance(paths, str):
+            expected = f"expected a list with some of these: {', '.join(known)}"
+            raise AgentError(f"paths= of gesta.serve.app: found {path!r}, {expected}.{nearest(path, known)}")
+    return [place for place in PLACES if place.path in paths]
+
+
+def routes(service: Service, places: Sequence[Place] = PLACES) -> list[Route]:
+    """Return the Starlette routes for some paths. Exceptions become error responses."""
+    return [Route(place.path, _answering(place, service), methods=[place.method]) for place in places]
 
 
 def _answering(place: Place, service: Service) -> Callable[[Request], Awaitable[Response]]:

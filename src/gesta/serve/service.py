@@ -15,7 +15,7 @@ from gesta.agent import Agent
 from gesta.errors import AgentError, GestaError, RunHeld, message_of, nearest
 from gesta.events import Outcome
 from gesta.record.stream import breaks_off
-from gesta.serve.bodies import Refused
+from gesta.serve.bodies import Refused, unopened
 from gesta.serve.chat_sessions import Conversations
 from gesta.worker import Worker
 
@@ -66,8 +66,10 @@ class Service:
 
     def check(self) -> None:
         """Raise Refused if the server has not opened its record yet, or is about to end."""
-        if self._record is None or self.draining.is_set():
-            raise Refused(503, "Draining", "This server is starting or ending. Ask again.", {"Retry-After": "1"})
+        if self._record is None:
+            raise unopened()
+        if self.draining.is_set():
+            raise Refused(503, "Draining", "This server is ending. Ask again.", {"Retry-After": "1"})
 
     def agent(self, name: str | None) -> Agent[Any]:
         """Return the agent with this name. Without a name, return the only agent.

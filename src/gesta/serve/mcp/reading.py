@@ -37,7 +37,7 @@ import gesta
 from gesta.address import Record
 from gesta.cli.talk import json_line, short
 from gesta.errors import GestaError, message_of, nearest
-from gesta.serve.bodies import Refused, near
+from gesta.serve.bodies import Refused, near, unopened
 from gesta.serve.mcp.calls import Running
 from gesta.serve.mcp.facts import QUESTIONS, Log, Question, log
 from gesta.serve.mcp.results import errored, sendable
@@ -129,9 +129,11 @@ class RecordServer:
         self._record = record
 
     def check(self) -> None:
-        """Raise Refused if there is no record yet, or if the server is about to end."""
-        if self._record is None or self.draining.is_set():
-            raise Refused(503, "Draining", "This server is starting or ending. Ask again.", {"Retry-After": "1"})
+        """Raise Refused if the record was not opened, or if the server is about to end."""
+        if self._record is None:
+            raise unopened()
+        if self.draining.is_set():
+            raise Refused(503, "Draining", "This server is ending. Ask again.", {"Retry-After": "1"})
 
     def drain(self) -> None:
         """Refuse all further questions."""

@@ -11,6 +11,8 @@ import pytest
 from tests import programs
 from tests.cli.conftest import Gesta
 
+from gesta.decide.waiting import SENT
+
 MAIN = ["-c", "from gesta.cli import main; main()"]
 DYING = """
 import os
@@ -66,6 +68,17 @@ def test_a_call_whose_process_cannot_be_looked_up_is_tried_again_once_a_person_s
     assert gesta("resolve", "s", "retry").exit_code == 0
     done = gesta("resume", "s", "dying.py:payer")
     assert (done.exit_code, "It is paid." in done.output) == (0, True)
+
+
+@pytest.mark.usefixtures("dies")
+def test_an_answer_about_a_call_whose_process_may_still_run_is_told_in_every_list(gesta: Gesta) -> None:
+    killed("run", "dying.py:payer", "Pay.", "--session", "s")
+    assert gesta("sessions", "--stands", "waiting").stdout.count("\n") == 1
+    assert gesta("resolve", "s", "done").exit_code == 0
+    for words in (["runs"], ["sessions"], ["sessions", "--stands", "waiting"]):
+        assert SENT in gesta(*words).stdout
+    assert gesta("resume", "s", "dying.py:payer").exit_code == 0
+    assert gesta("sessions", "--stands", "waiting").stdout.count("\n") == 1
 
 
 @pytest.mark.usefixtures("dies")

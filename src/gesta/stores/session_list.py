@@ -8,7 +8,8 @@ Only the sessions on the page are read from the record itself: their titles, and
 filter by "waiting" or "open" also reads each session whose open turn may wait, if the session has changed.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
@@ -130,9 +131,12 @@ def _tests(index: RunIndex, wanted: SessionFilter, chosen: Collection[str] | Non
 async def _look(index: RunIndex, now: datetime) -> None:
     """Update in the index which sessions wait, for example for an approval. Only sessions with new entries are read."""
     asked = index.all("SELECT session, last_pos FROM sessions WHERE open AND asks AND looked < last_pos")
-    for (session, last), run in zip(asked, await _open(index, [session for session, _ in asked]), strict=True):
-        waits = [each for root in run for each in await _waits(index.store, root, now)]
-        index.all("UPDATE sessions SET waits = ?, looked = ? WHERE session = ?", (bool(waits), last, session))
+    open_ = await _open(index, [session for session, _ in asked])
+    found = await _waits(index.store, dict(zip((session for session, _ in asked), open_, strict=True)), now)
+    for session, last in asked:
+        waits = _told(found[session])
+        looked = last if len(waits) == len(found[session]) else 0  # an answer about a running call may still come
+        index.all("UPDATE sessions SET waits = ?, looked = ? WHERE session = ?", (bool(waits), looked, session))
 
 
 async def _open(index: RunIndex, names: Sequence[str]) -> list[list[str]]:
@@ -141,15 +145,25 @@ async def _open(index: RunIndex, names: Sequence[str]) -> list[list[str]]:
     return [[run for (run,) in index.all(query, (name,))] for name in names]
 
 
-async def _waits(store: Store, run: str, now: datetime) -> list[Waiting]:
-    """Return the things, such as approvals, that the open turn of a run waits for. Running calls are left out.
+async def _waits(store: Store, runs: Mapping[str, Sequence[str]], now: datetime) -> dict[str, list[Waiting]]:
+    """Return by session what the open turns of some runs wait for. Runs that cannot be read are left out.
 
-    If the run cannot be read, the list is empty.
+    Args:
+        runs: ids of the runs, by session.
     """
-    try:
-        return [each for each in await waits_on_record(store, run, now) if each.what != "running"]
-    except BrokenRecord:
-        return []
+    found = dict[str, list[Waiting]]()
+    for session, several in runs.items():
+        found[session] = []
+        for run in several:
+            with suppress(BrokenRecord):
+                found[session] += await waits_on_record(store, run, now)
+    sent = await answers_sent(store, {each.run for waits in found.values() for each in waits})
+    return {session: with_sent(waits, sent) for session, waits in found.items()}
+
+
+def _told(waits: Sequence[Waiting]) -> list[Waiting]:
+    """Return the waits that a list shows: all but calls that may be running, unless a person answered them."""
+    return [each for each in waits if each.what != "running" or each.answer_sent_at is not None]
 
 
 async def _enliven(index: RunIndex) -> None:
@@ -174,15 +188,12 @@ async def _sessions(index: RunIndex, rows: Sequence[tuple[Any, ...]], now: datet
             runs.setdefault(session, []).append(tuple(run))
     roots = {session: [run for run in of if run[3]] for session, of in runs.items()}
     titles = await _titles(index.store, [of[0][0] for of in roots.values()])
-    waits = {
-        row[0]: [each for run in roots[row[0]] if row[17] and run[4] for each in await _waits(index.store, run[0], now)]
-        for row in rows
-    }
-    sent = await answers_sent(index.store, {each.run for several in waits.values() for each in several})
+    open_ = {row[0]: [run[0] for run in roots[row[0]] if row[17] and run[4]] for row in rows}
+    waits = await _waits(index.store, open_, now)
     found = []
     for row in rows:
         name, of = row[0], roots[row[0]]
-        waiting = with_sent(waits[name], sent)
+        waiting = _told(waits[name])
         stands, reason = _standing("waiting" if waiting else row[1] if row[1] != "waiting" else "open")
         found.append(
             Session(

@@ -1,6 +1,7 @@
 """A `reconcile` that could not tell what became of a call is asked again by whoever takes the run next."""
 
 import logging
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -360,3 +361,32 @@ async def test_a_replay_follows_a_record_however_often_reconcile_was_asked(*, ag
         seen = await replay_run({outcome.run: entries}, outcome.run, agent())
     assert (seen.first, seen.entries) == (None, len(entries))
     assert (bank.asked, len(unsettled(entries))) == (asked, 1)
+
+
+async def test_a_replay_ends_where_a_turn_was_left_while_reconcile_ran() -> None:
+    """What was written just before, in the same commit, is no difference."""
+    asking, first, bank = anyio.Event(), Bank(then=gesta.Done("booked")), Bank()
+
+    @gesta.tool(effect="once", reconcile=first.settled)
+    async def book() -> str:
+        """Book."""
+        raise gesta.InDoubt("no answer")
+
+    async def settled(_key: str) -> Answer:
+        asking.set()
+        await anyio.sleep_forever()
+        return gesta.Unknown()
+
+    pay = paying(bank, reconcile=settled).tools[0]
+    script = gesta.scripted([gesta.call("book"), gesta.call("pay")], "ok")
+    agent = gesta.Agent("desk", model=script, tools=[book, pay], policy=gesta.Policy(parallel=1))
+    async with gesta.open() as record:
+        async with anyio.create_task_group() as group:
+            group.start_soon(partial(record.run, agent, "go", **GO))
+            await asking.wait()
+            group.cancel_scope.cancel()
+        run = (await record.find("s")).run
+        entries = await record.read(run)
+        seen = await replay_run({run: entries}, run, bind(agent))
+    assert entries[-1].kind == "tool-result"
+    assert (seen.first, seen.entries) == (None, len(entries))

@@ -119,7 +119,7 @@ def played(stage: Stage, tool: Tool, real: Tool | None = None) -> PlayedTool:
     """
 
     async def reconcile(_key: str, context: Context) -> Any:
-        return stage.settled(_attempt(context))
+        return await stage.settled(_attempt(context))
 
     fields = {name: getattr(tool, name) for name in tool.__struct_fields__} | {"context_names": (CONTEXT,)}
     fields["needs"] = tool.needs if tool.name in stage.live else None

@@ -316,7 +316,7 @@ class Stage:
         """Return the content of the recorded entry that the replay has to write next; `None` at the end."""
         return self.recorded[self.written].content if self.written < len(self.recorded) else None
 
-    def settled(self, attempt: int) -> Any:
+    async def settled(self, attempt: int) -> Any:
         """Return the recorded answer of a tool's `reconcile` function about an attempt.
 
         If the next recorded entry is no such answer, but an earlier one says that `reconcile` could not tell, return
@@ -329,6 +329,8 @@ class Stage:
             return content.error.message.partition(" could not tell: ")[2]
         if any(_unsettled(each.content, attempt) for each in self.recorded[: self.written]):
             return Unknown()
+        if self.journal is not None:
+            await self.journal.durable()  # what was written before is on record, though nobody answered
         raise self.stop()
 
     async def comes(self, head: int) -> bool:

@@ -104,7 +104,8 @@ def test_a_bank_that_was_closed_at_the_second_start_is_asked_at_the_third(tmp_pa
 async def test_a_reconcile_that_always_raises_is_asked_once_by_each_lease_and_the_record_does_not_grow(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    bank = Bank(ValueError("closed"))
+    hostile = ConnectionError(f"\x1b[31mclosed to {gesta.secret('bank', 'sk-0123456789abcdef')}")
+    bank = Bank(ValueError("closed"), hostile)
     async with gesta.open() as record:
         outcome = await record.run(paying(bank), "go", **GO)
         known = await record.read(outcome.run)
@@ -117,8 +118,9 @@ async def test_a_reconcile_that_always_raises_is_asked_once_by_each_lease_and_th
         assert (stands(queued), queued.queued, bank.asked) == ("doubt", True, 5)
     assert unsettled(known) == ["reconcile of pay could not tell: ValueError: closed"]
     assert bank.paid == 1
-    told = "reconcile of pay could not tell again: ConnectionError: the bank is closed"
-    assert [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING] == [told] * 4
+    told = [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]
+    again = "reconcile of pay could not tell again: ConnectionError: "
+    assert told == [f"{again}<U+001B>[31mclosed to <secret bank>", *[f"{again}the bank is closed"] * 3]
 
 
 @pytest.mark.parametrize("answer", [gesta.Done("paid"), gesta.NotDone(), gesta.NotDone(void=True)], ids=str)

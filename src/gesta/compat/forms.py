@@ -150,7 +150,7 @@ def _shapes(turn: int, found: list[AgentStep | AgentFinish]) -> Iterator[FormRow
 
 
 def _said(item: Round, number: int) -> str | None:
-    """Return the text of the model's reply that asked for these actions; `None` if it has no text."""
+    """Return the text of the model's reply that asked for the `number` actions of a round; `None` without a text."""
     if not isinstance(item.first, AgentActionMessageLog):
         return item.first.log
     text = "\n".join(observation_text(message.content) for message in item.first.messages).strip()
@@ -194,7 +194,7 @@ def history(formatter: HistoryFormatter) -> Callable[[list[Entry]], Form]:
 
 
 def history_lines(formatter: HistoryFormatter) -> Callable[[list[Entry]], list[dict[str, Any]]]:
-    """Return a function that returns a run as KodeAgent messages, which `formatter` builds, each as a dict."""
+    """Return a function that converts a run's entries to KodeAgent messages, as dicts. `formatter` builds them."""
     return lambda entries: [dict(message) for message in formatter.history(entries)]
 
 

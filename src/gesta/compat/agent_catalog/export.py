@@ -194,7 +194,7 @@ def _text(data: bytes) -> str:
 
 
 def _named(value: Unheld) -> str:
-    """Return `1.5` for the repr `Decimal('1.5')`, if the class is in `OF_TEXT`. Return any other repr unchanged."""
+    """Return the repr of a value. For classes in `OF_TEXT`, return only its text: `1.5` for `Decimal('1.5')`."""
     text = value.repr[len(value.type) + 2 : -2]
     return text if value.type in OF_TEXT and value.repr == f"{value.type}({text!r})" else value.repr
 

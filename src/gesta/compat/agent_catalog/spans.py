@@ -79,7 +79,7 @@ class Catalog:
 
     @property
     def version(self) -> Version:
-        """The current version of the folder."""
+        """The current version of the folder: its git commit, or else a digest of its files."""
         return self.index.version
 
     def find(
@@ -240,9 +240,9 @@ class Span:
         return Span(self._run, name, self, given)
 
     def log(self, content: Base | Mapping[str, Any], **kwargs: Any) -> None:
-        """Write a content, or a mapping of its members, with annotations. Raises BadContent for bad members.
+        """Write a content, or a mapping of its members, unless its kind is on the blacklist. Keywords are annotations.
 
-        A content whose kind is on the blacklist is not written.
+        Raises BadContent if a member of the mapping is missing or has a wrong type.
         """
         made: Any = content if isinstance(content, Base) else content_of(content)
         refuse_own(made, "log(...)")
@@ -250,7 +250,7 @@ class Span:
             self._run.write(made, self._now(), kwargs or None)
 
     def enter(self) -> Self:
-        """Begin the span, unless begins are on the blacklist."""
+        """Write the begin entry of the span, unless the blacklist contains the kind of begin entries."""
         if str(Kind.Begin) not in self.blacklist:
             parent = self.parent._now() if self.parent is not None else None  # noqa: SLF001 - of this class
             self._begun = self._run.begin(self, parent, implied=False)

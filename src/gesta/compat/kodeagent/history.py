@@ -87,7 +87,7 @@ class HistoryFormatter(ABC):
         return f"{type(self).__name__}/{self.version}"
 
     def start(self) -> State:
-        """Return the state before the first segment of a run."""
+        """Return a new state, with which to format the first segment of a run."""
         return State()
 
     def dress(self, header: RequestHeaderContent) -> RequestHeaderContent:

@@ -104,7 +104,10 @@ def react_agent(
 
 
 class Task:
-    """Asks the models that work on one task: worker, planner, observer, author of the summary. Stores no state."""
+    """Asks the models that work on one task: worker, planner, observer, author of the summary. Stores no state.
+
+    A parameter `n` is the number of the iteration; a parameter `history` contains the agent's messages so far.
+    """
 
     def __init__(self, verbs: Verbs, question: str, words: Prompts) -> None:
         self.verbs, self.question, self.words = verbs, question, words

@@ -1,7 +1,8 @@
 """LangChain's own JSON form ("lc form") of actions, finishes and messages, written and read without LangChain.
 
 `to_lc` writes the same bytes as `dumps` of langchain-core 1.7, and `from_lc` reads them. LangChain has no form of
-`AgentStep`, so that form is Gesta's own. Reading never imports a class that the JSON names.
+`AgentStep`, so that form is Gesta's own. A stub takes the place of a value that JSON cannot hold: it contains the class
+and the `repr` of the value. Reading never imports a class that the JSON names.
 """
 
 import json
@@ -66,7 +67,7 @@ def _written(value: Any) -> Any:
 
 
 def _escaped(value: Any) -> Any:
-    """Return a copy of a value that LangChain must read back as plain data. Objects inside it become stubs."""
+    """Return a copy of a value that contains only JSON values: every object in it becomes a stub."""
     match value:
         case dict() if _has_names(value):
             return {key: _escaped(each) for key, each in value.items()}
@@ -83,7 +84,7 @@ def _has_names(value: dict[Any, Any]) -> bool:
 
 
 def _stub(value: Any) -> dict[str, Any]:
-    """Return the stub that is written for a value that JSON cannot hold: its class and its `repr`."""
+    """Return the stub of a value."""
     named = value if hasattr(value, "__name__") else type(value)
     path = [*str(getattr(named, "__module__", "")).split("."), named.__name__]
     try:

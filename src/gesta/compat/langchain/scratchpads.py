@@ -2,7 +2,8 @@
 
 A step is an action (a request to run a tool) with its observation (the result). No function drops an observation,
 merges equal steps or leaves a tool call without a result. Steps may be objects of LangChain's own classes, or pairs of
-an action and its observation. The messages returned are of the classes in `gesta.compat.langchain.messages`.
+an action and its observation. The log of an action is the model's text that asked for it. The messages returned are of
+the classes in `gesta.compat.langchain.messages`.
 """
 
 from collections.abc import Iterable

@@ -236,7 +236,7 @@ class Round(Struct):
 
 
 def rounds(steps: Iterable[AgentStep | AgentFinish]) -> list[Round | AgentStep | AgentFinish]:
-    """Return the steps, with those of one model reply grouped into a `Round`. Finishes and late results stay single."""
+    """Return each model reply's steps as one `Round`. Finishes stay single, and so do further results of a call."""
     found: list[Round | AgentStep | AgentFinish] = []
     for step in map(taken, steps):
         if not isinstance(step, AgentStep | AgentFinish):

@@ -77,7 +77,7 @@ class ChatDocAttachment(SimpleNamespace):
 
 
 class ChatDocMetaData(Struct, kw_only=True):
-    """The sender of a document, its recipient, and where it comes from."""
+    """Facts about a document: its sender and recipient, its entry in the record, its tool calls and its status."""
 
     sender: Entity
     sender_name: str = ""
@@ -105,7 +105,7 @@ class ChatDocMetaData(Struct, kw_only=True):
     """Whether the document contains text from outside, such as a person's text."""
 
     def __post_init__(self) -> None:
-        """Set `tools_from_agent` if the sender is the model, because it chose its tools itself."""
+        """Set `tools_from_agent` if the sender is the model."""
         self.tools_from_agent |= self.sender == Entity.LLM
 
 
@@ -284,10 +284,10 @@ def process_tool_results(
 
 
 def from_ChatDocument(msg: ChatDocument, output_type: Any) -> Any:  # noqa: N802 - the name that users know
-    """Return a value of `output_type` found in `content_any`, the text, the tool messages or their fields; else `None`.
+    """Return a value of `output_type` from a document; `None` if the document contains none.
 
-    A record stores `content_any` as JSON, from which a struct, a dataclass or a pydantic model is made again. If the
-    whole text is JSON, a value may also be made from the text.
+    The value is searched for in `content_any`, the text, the tool messages and their fields. A JSON value in
+    `content_any`, or a text that is JSON as a whole, may be converted, for example to a dataclass.
     """
     if msg.content_any is not None and (value := shaped(msg.content_any, output_type)) is not None:
         return value

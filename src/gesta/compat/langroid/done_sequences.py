@@ -103,7 +103,7 @@ def parse_done_sequence(sequence: str | DoneSequence, tools: Mapping[str, type] 
 def parse_done_sequences(
     sequences: Iterable[str | DoneSequence] | None, tools: Mapping[str, type] | None = None
 ) -> list[DoneSequence]:
-    """Return several done sequences; see `parse_done_sequence`. Raises ValueError."""
+    """Return several done sequences; see `parse_done_sequence`. Raises ValueError if a text is no done sequence."""
     return [parse_done_sequence(sequence, tools) for sequence in sequences or ()]
 
 

@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 class Whole(Unasked):
-    """A stand-in for a model, with which a prompt consists of messages instead of encoded bytes."""
+    """A stand-in for a model. It encodes nothing, so a prompt made for it still consists of messages, not bytes."""
 
     def encode(self, message: Message) -> bytes:
         """Return the message unchanged."""
@@ -45,7 +45,7 @@ class Whole(Unasked):
 
 
 class Histories(Working):
-    """A chat agent's methods that read and change its history."""
+    """Base class of chat agents: the methods that read and change the history."""
 
     @property
     def task_messages(self) -> list[Message]:
@@ -69,7 +69,7 @@ class Histories(Working):
         self.wait_for(lambda: self._replace_history(messages), "clear_history_async")
 
     async def _replace_history(self, messages: Sequence[Message]) -> None:
-        """Hide the history, and write these messages instead. A system message at their start becomes the agent's."""
+        """Hide the history, and write `messages` instead. If the first is a system message, it replaces the agent's."""
         if messages and messages[0].role == "system":
             self.config.system_message, messages = messages[0].text, messages[1:]
         await self.clear_history_async(1)
@@ -79,7 +79,7 @@ class Histories(Working):
                 self.put(context, message, calls)
 
     async def message_history_async(self) -> list[LLMMessage]:
-        """Return the history without tool results that the model has not seen yet. This reads the whole run."""
+        """Return the same messages as `message_history`. This reads the whole run."""
         return [*map(LLMMessage.of, [self.task_messages[0], *(await self._history())[0]])]
 
     async def _history(self) -> tuple[list[Message], list[Message]]:
@@ -159,7 +159,10 @@ class Histories(Working):
             self._write(context, made.get(role, SystemContent(value=message, history=True)), hidden.seq)
 
     def delete_last_message(self, role: str = "user") -> None:
-        """Hide the last message that has this role, and the tool results that the model has not seen yet."""
+        """Hide the last message that has this role.
+
+        If it is the newest message that the model has seen, also hide all newer messages, such as tool results.
+        """
         self.wait_for(lambda: self.delete_last_message_async(role), "delete_last_message_async")
 
     async def delete_last_message_async(self, role: str = "user") -> None:
@@ -168,7 +171,7 @@ class Histories(Working):
             await self._hide_last(context, role)
 
     async def _hide_last(self, context: RunContext, role: str) -> Entry | None:
-        """Hide the last message that has this role.
+        """Hide the last message that has this role; see `delete_last_message`.
 
         Return the entry that hides it; `None` if there is no such message.
         """
@@ -291,7 +294,7 @@ def _formatted(agent: Agent, entries: Sequence[Entry]) -> list[Message]:
 
 
 def _unseen(entry: Entry, entries: Mapping[int, Entry]) -> bool:
-    """Return whether the model is shown an entry only with the next request.
+    """Return whether the model has not been shown an entry yet: the next request shows it for the first time.
 
     Such an entry is a tool call that the model wrote, the result of that call, or an answer of the task. Entries that a
     program wrote into the history count as shown at once.

@@ -58,16 +58,18 @@ class Home:
     def end_now(self, work: Coroutine[Any, Any, T], twin: str) -> T:
         """Run a coroutine that awaits only operations of the record, and return its result.
 
-        If the home opened the record itself, this also works while an event loop is running.
+        If the home opened the record itself, this also works while an event loop is running. Otherwise GestaError is
+        raised, which advises the asynchronous method `twin`.
         """
         return self.wait_for(lambda: work, twin) if isinstance(self._given, Record) else drive(work)
 
     def wait_for(self, work: Callable[[], Awaitable[T]], twin: str, token: Any = None) -> T:
-        """Run asynchronous work and return its result. The work runs in a new event loop, or in the loop of `token`.
+        """Run asynchronous work, wait for it, and return its result.
 
         Args:
             twin: name of the asynchronous method that does the same, for the error message.
-            token: token of a run's event loop, for a call from one of its threads; `None` for a new event loop.
+            token: token of the event loop in which to run the work, if this is one of its worker threads; `None` for a
+                new event loop.
 
         Raises:
             GestaError: an event loop is running in this thread, so waiting would block it.

@@ -36,7 +36,7 @@ def _made_by(e: Entity, method: Callable[Concatenate[Any, Entity, P], R]) -> Cal
 
 
 class Messages(Histories):
-    """The methods of a chat agent that make documents and find tool messages."""
+    """Base class of chat agents: the methods that make documents and find tool messages."""
 
     def response_template(
         self,

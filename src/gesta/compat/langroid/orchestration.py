@@ -86,7 +86,7 @@ class Steers:
     __slots__ = ()
 
     def response(self, agent: Any, chat_doc: Any = None) -> Any:
-        """Return the document that this message makes from `chat_doc`. A tool handler may return that document."""
+        """Apply this message to `chat_doc`, and return the new document. A tool handler can return that document."""
         return agent._steered(self, chat_doc)  # noqa: SLF001 - of an agent, whose public names may be tools'
 
 

@@ -100,7 +100,7 @@ class Agent(Messages):
         return None if made is None else derived(made, doc)
 
     async def _handled(self, doc: ChatDocument) -> ChatDocument | None:
-        """Run the tools in a document, and return the agent's answer. Without tools, return that of `_unhandled`."""
+        """Run the tools in a document, and return the results. Without a tool, return what `_unhandled` returns."""
         async with self.working() as context:
             results = [each for each in context.done if each.content.kind == "tool-result"]
             mine = responding.is_own(context, doc)
@@ -138,7 +138,7 @@ class Agent(Messages):
         return self.to_ChatDocument(await called(method, doc) if own else method(doc), chat_doc=doc)
 
     def llm_response(self, msg: Said = None) -> ChatDocument | None:
-        """Return the model's answer to a message, if any. Message and answer are then hidden from the history."""
+        """Return the model's answer to a message, if any. Then hide both, so that later requests lack them."""
         return self.wait_for(lambda: self.llm_response_async(msg), "llm_response_async")
 
     async def llm_response_async(self, msg: Said = None) -> ChatDocument | None:

@@ -54,7 +54,7 @@ def id_of(text: str) -> tuple[str, int] | None:
 
 
 def cause_of(id: str, run: str) -> tuple[Cause, ...]:
-    """Return entry `id` as the causes of a new entry in `run`; empty if `id` is not an entry's id."""
+    """Return a tuple with one cause for a new entry in `run`: the entry `id`. Empty if `id` is not an entry's id."""
     key = id_of(id)
     return () if key is None else ((key[1] if key[0] == run else key),)
 
@@ -92,9 +92,10 @@ def take_in_document(context: RunContext, doc: ChatDocument) -> None:
 
 
 def take_in_answer(context: RunContext, doc: ChatDocument) -> None:
-    """Write a sub-task's answer as the result of its calls, if these have no result yet.
+    """Write a sub-task's answer as the result of the tool calls that were left to the sub-task.
 
-    They have none if a person's message came between the sub-task's answer and the model's next request.
+    This is only done for calls without a result. A call has none if a person's message came between the sub-task's
+    answer and the model's next request.
     """
     calls, answer = set(context.live.state.calls), None
     for each in reversed(context.trail if calls else ()):
@@ -220,7 +221,7 @@ def is_own(context: RunContext, doc: ChatDocument) -> bool:
 
 
 def call_of(context: RunContext, doc: ChatDocument, tools: Sequence[ToolForm]) -> None:
-    """Write tool messages from outside the run as tool calls of this run, so that this agent can run them."""
+    """Write the tool messages in `tools` as tool calls of this run, so that this agent can run them."""
     above = id_of(doc.metadata.parent_id)
     made_of = [(above[0], seq) for seq in doc.metadata.calls] if above is not None else []
     given, messages = cause_of(doc.metadata.id, context.live.log.run), doc.tool_messages
@@ -236,7 +237,7 @@ def open_calls(context: RunContext, *, mine: bool) -> list[OpenCall]:
     """Return the calls without a result that this response has to handle.
 
     Args:
-        mine: whether to include the model's own calls, besides those that this response made from a document.
+        mine: true for all open calls of the run; false for only those that this response made from a document.
     """
     made = {each.seq for each in context.done if isinstance(each.content, ToolCallContent)}
     return [call for call in context.live.state.calls.values() if mine or call.seq in made]
@@ -307,7 +308,7 @@ def together(results: Mapping[str, str]) -> str:
 
 
 def _handed(context: RunContext) -> dict[int, int]:
-    """Return the calls that the parent task left to this one: the seq here, with the seq in the parent's run."""
+    """Return the calls that the parent task left to this task: a dict from seq here to seq in the parent's run."""
     opened = context.live.state.opened
     above = opened.parent_run if opened is not None else None
     calls = [each for each in context.done if isinstance(each.content, ToolCallContent)]

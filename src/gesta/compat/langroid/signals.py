@@ -84,7 +84,7 @@ def _without(text: str, signal: str) -> str | None:
 
 
 def _address(text: str, prefix: str) -> Routing | None:
-    """Return the routing by the last address in a text; `None` if the text has no address."""
+    """Return the recipient that the last address in a text names, with the text to send; `None` without an address."""
     forms = [form for form in (PASS_TO, SEND_TO, prefix) if form and form in text]
     if not forms:
         return None

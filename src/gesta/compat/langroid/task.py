@@ -202,7 +202,7 @@ class Task(Steps, eq=False):
         return await record.turns.take(agent, opening)
 
     def _result_of(self, ended: Outcome[Any], return_type: Any) -> Any:
-        """Return the result of an ended turn, and set `status`. Raises GestaError if the task failed or waits."""
+        """Return the result of a turn, and set `status`. Raises GestaError if the task failed or still waits."""
         if ended.reason == "waiting":
             what = ", ".join(each.text for each in ended.waiting)
             raise GestaError(f"Task {self.name!r} waits for {what}: see run {ended.run}, then run it again.")
@@ -302,7 +302,10 @@ class Task(Steps, eq=False):
             raise GestaError(f"Task {self.name!r} is at work in run {self.verbs.live.log.run}. Clone it for another.")
 
     def turns(self, given: int) -> int:
-        """Return the largest number of steps; -1 for no limit. `given`, if positive, overrides `single_round`."""
+        """Return the largest number of steps: `given`, where -1 means no limit.
+
+        If `given` is not positive and `single_round` is set, return 1, or 2 with `llm_delegate`.
+        """
         if self.single_round and given <= 0:
             return 2 if self.llm_delegate else 1
         return given
@@ -344,7 +347,7 @@ class Task(Steps, eq=False):
         return doc
 
     def _message(self, msg: Any) -> ChatDocument | None:
-        """Return the document for a message that was passed to `run`. `None` means the user message of the task."""
+        """Return `msg` (passed to `run`) as a document. If it is `None`, return the task's user message, if any."""
         if msg is None:
             msg = self.settings.user_message
         if msg is None or isinstance(msg, ChatDocument):
@@ -385,7 +388,10 @@ class Task(Steps, eq=False):
 
     @classmethod
     async def kill_session_async(cls, session_id: str = "", record: Record | None = None) -> None:
-        """Cancel all open turns in a session. Each run ends at its next step. Raises GestaError without a record."""
+        """Cancel all open turns in a session. Each run ends at its next step.
+
+        Raises GestaError if `record` is `None`.
+        """
         if record is None:
             raise GestaError(
                 f"Which record has session {session_id!r}? Write kill_session({session_id!r}, record=...)."

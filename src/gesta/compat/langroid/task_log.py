@@ -95,7 +95,7 @@ class State(Struct):
 
 
 def task_log(entries: Iterable[Entry]) -> list[Row]:
-    """Return the log of a task. The entries are those of its run and of all child runs, in any order of runs."""
+    """Return the log of a task. `entries` are those of its run and of all child runs; the runs may be in any order."""
     runs: dict[str, list[Entry]] = {}
     for entry in entries:
         runs.setdefault(entry.run, []).append(entry)

@@ -54,7 +54,7 @@ class Rules(Struct, frozen=True, kw_only=True):
 
 
 class TaskRules(Struct, eq=False, metaclass=Spelled):
-    """The settings of a task, and its variables while it runs."""
+    """Base class of `Task`: the settings of a task, and its variables while it runs."""
 
     agent: ChatAgent | None = None
     name: str = ""

@@ -49,7 +49,7 @@ The call is from an earlier turn and never ran.
 
 
 class Steps(TaskRules, eq=False):
-    """A task's methods that run its steps."""
+    """Base class of `Task`: the methods that run its steps."""
 
     async def step_async(self) -> None:
         """Run one step: ask the possible responders in turn, until an answer is valid."""
@@ -222,7 +222,7 @@ class Steps(TaskRules, eq=False):
                 doc.metadata.tools_from_agent = True
 
     async def _accept(self, r: Responder, result: ChatDocument | None) -> None:
-        """Make an answer the document that the next step has to answer."""
+        """Set `pending_message` to a responder's answer, so that the next step asks for an answer to it."""
         assert result is not None
         routing = self._routing(result)
         if routing.recipient:
@@ -299,7 +299,7 @@ class Steps(TaskRules, eq=False):
 
 
 def slim(doc: ChatDocument, live: LiveRun, step: WorkflowStep) -> dict[str, Any]:
-    """Return a document as JSON values, without empty fields and without a content that is already recorded."""
+    """Return a document as JSON values, without empty fields. Leave the text out if an entry of `step` contains it."""
     live.absorb()
     state = {**short(doc), "content": doc.content}
     if doc.content == _own_text(doc.metadata.id, step):

@@ -48,7 +48,7 @@ class LLMFunctionSpec(Struct, kw_only=True):
 
 
 class ToolForm:
-    """The options and methods that all classes of tool messages have, whether structs or pydantic models."""
+    """Base class of all tool messages, whether structs or pydantic models: their options and methods."""
 
     __slots__ = ()
 
@@ -152,12 +152,12 @@ class ToolForm:
 
     @staticmethod
     def json_group_instructions() -> str:
-        """Return the text around the instructions of all tools, which replace `{json_instructions}` in it."""
+        """Return a template for the model. The instructions of all tools replace `{json_instructions}` in it."""
         return GROUP
 
     @classmethod
     def require_recipient(cls) -> "type[ToolForm]":
-        """Return a copy of the class for which the model must also name a recipient."""
+        """Return a subclass of the same name with a required field `recipient`, which the model must fill."""
 
         class Addressed(cls):  # type: ignore[misc, valid-type]  # the base is known only at run time
             _addressed: ClassVar[bool] = True
@@ -209,7 +209,7 @@ class ToolMessage(ToolForm, Struct, metaclass=ToolMeta):
 
     @classmethod
     def model_validate(cls, obj: Any) -> Self:
-        """Return a message made from a mapping. An instance is returned unchanged. Raises BadArguments."""
+        """Return a message made from a mapping, or an instance unchanged. Raises BadArguments for wrong values."""
         made = facts_of(cls).build(obj) if isinstance(obj, Mapping) else obj
         if not isinstance(made, cls):
             raise BadArguments(f"Found {obj!r:.200}, expected the fields of a {cls.__name__}.")
@@ -261,7 +261,7 @@ class MessageTool(Tool, frozen=True, kw_only=True, eq=False):
     build: Callable[[Mapping[str, Any]], Any]
 
     def arguments(self, args: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the arguments of the function: the message made from `args`. Raises BadArguments."""
+        """Return a dict with the message made from `args`. Raises BadArguments if `args` do not fit its class."""
         return {"message": self.build(args)}
 
 
@@ -386,7 +386,7 @@ def to_json(message: ToolForm) -> str:
 
 
 def _copied(value: Any) -> Any:
-    """Return a deep copy of a JSON value. Called for each reply, because `deepcopy` takes three times as long."""
+    """Return a deep copy of a JSON value. For JSON values, this is three times as fast as `deepcopy`."""
     if isinstance(value, dict):
         return {key: _copied(each) for key, each in value.items()}
     return [_copied(each) for each in value] if isinstance(value, list) else value

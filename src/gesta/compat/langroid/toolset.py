@@ -53,7 +53,7 @@ class Described(Agent, frozen=True, kw_only=True):
     """Whether the model may, must or must not call a tool in the next request, in the provider's form."""
 
     def header(self) -> RequestHeaderContent:
-        """Return the part that all requests of the agent share, with only the tools that the model may use."""
+        """Return the header of the model requests: instructions, settings, and the tools that the model may use."""
         header = super().header()
         tools = [tool for tool in header.tools or () if tool["name"] in self.usable]
         for tool in [tool for tool in tools if tool["name"] in self.strict]:
@@ -73,7 +73,7 @@ class Described(Agent, frozen=True, kw_only=True):
 
 
 class Toolset:
-    """The tools of a chat agent, with their handlers."""
+    """Base class of chat agents: the tools of an agent, with their handlers."""
 
     def __init__(self) -> None:
         self.llm_tools_map: dict[str, type[ToolForm]] = {}
@@ -113,7 +113,7 @@ class Toolset:
             return partial(self._by_name_async if waits else self._by_name, handler)
 
     def _by_name(self, handler: Handler, message: Any, chat_doc: ChatDocument | None = None) -> Any:
-        """Call the handler of a tool with a message. `chat_doc` is the document that contains the message."""
+        """Call the handler of a message, and return its result. `chat_doc` is the document with the message."""
         before, self._document = self._document, chat_doc
         try:
             return handler(message, None)
@@ -121,7 +121,7 @@ class Toolset:
             self._document = before
 
     async def _by_name_async(self, handler: Handler, message: Any, chat_doc: ChatDocument | None = None) -> Any:
-        """Await the handler of a tool with a message. `chat_doc` is the document that contains the message."""
+        """Await the handler of a message, and return its result. `chat_doc` is the document with the message."""
         before, self._document = self._document, chat_doc
         try:
             return await handler(message, None)
@@ -177,7 +177,7 @@ class Toolset:
                 self.llm_tool_forced = name
 
     def enable_message_handling(self, message_class: Classes = None) -> None:
-        """Make the agent handle tools (run their handlers). Whether the model may use the tools does not change."""
+        """Make the agent handle tools of `message_class` (`None`: all). This does not enable them for the model."""
         for cls in self._classes(message_class):
             name = self._know(as_tool_class(cls))
             self._handlers[name] = self._handler(self.llm_tools_map[name])
@@ -208,7 +208,7 @@ class Toolset:
         return frozenset(name for name, schema in kept.items() if {*schema["required"]} == {*schema["properties"]})
 
     def trail(self) -> Sequence[ChatDocument]:
-        """Return no messages. `Working.trail` returns those that the agent's task had to answer so far."""
+        """Return an empty tuple. `Working.trail` returns the documents that the agent's task had to answer so far."""
         return ()
 
     def fallbacks(self) -> list[Callable[..., Any]]:
@@ -275,7 +275,7 @@ class Toolset:
         return found if callable(found) else None
 
     def _fitted(self, function: Callable[..., Any], taken: int, told: Collection[str]) -> Handler:
-        """Return a handler that calls a function. Further parameters receive the context, the agent, or the document.
+        """Return a handler that calls `function`. Parameters after the message get the context, agent or document.
 
         Args:
             taken: 1 if the first parameter is the message, else 0.
@@ -334,7 +334,7 @@ class Toolset:
         return known[1]
 
     def _handed(self, cls: type[ToolForm], effect: Effect | None) -> Tool:
-        """Return a tool that calls the current handler with each message."""
+        """Return a tool that calls, with each message, the handler that the class has now."""
         name = facts_of(cls).name
         handler = self._handlers.get(name)
 

@@ -72,12 +72,12 @@ def _is_xml(cls: type) -> bool:
 
 
 async def nobody(_verbs: Any, _text: str) -> str:
-    """Raise GestaError. This is the program of an agent without a model, which cannot answer."""
+    """Raise GestaError. An agent without a model runs this function instead of asking a model."""
     raise GestaError("This agent has no model. Write llm=... in its config.")
 
 
 class Working(Toolset):
-    """The settings of an agent, its tools, and the live run in which it works."""
+    """Base class of chat agents: the settings of an agent, and the live run in which it works."""
 
     def __init__(
         self, config: ChatAgentConfig | None = None, *, record: Record | str | None = None, session: str = ""

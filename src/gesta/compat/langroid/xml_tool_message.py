@@ -40,13 +40,16 @@ class XMLToolMessage(ToolMessage):
 
     @classmethod
     def extract_field_values(cls, formatted_string: str) -> dict[str, Any] | None:
-        """Return the fields of the first call in a text, unconverted; `None` if the call is for another tool."""
+        """Return the fields of the first call in a text, unconverted; `None` if it is no call of this tool."""
         found = cls.calls_in(formatted_string)
         return found[0][0] if found and found[0][0]["request"] == cls.name() else None
 
     @classmethod
     def parse(cls, formatted_string: str) -> Self | None:
-        """Return the message in a text; `None` if its first call is for another tool. Raises XMLException."""
+        """Return the first call in a text as a message; `None` as in `extract_field_values`.
+
+        Raises XMLException if the fields of the call do not fit the class.
+        """
         values = cls.extract_field_values(formatted_string)
         try:
             return None if values is None else cls.model_validate(cls.arguments_read(values))

@@ -61,7 +61,7 @@ class UserAwareContext:
 
 
 class Prompted(Protocol):
-    """A service that asks a model with a named prompt."""
+    """Protocol of a service that asks a model with a named prompt."""
 
     async def prompt(
         self,

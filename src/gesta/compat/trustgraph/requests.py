@@ -178,7 +178,7 @@ def request_of(
     Args:
         before: use only entries with a lower seq (number in the run).
         agent: the agent of the turn. Its groups, instructions and first state are not in the entries.
-        parent: entries of the run that started this run, if this is a sub-agent's. They show the number of sub-agents.
+        parent: for the run of a sub-agent: the entries of the run that started it. They show how many sub-agents work.
     """
     known = [entry for entry in entries if before is None or entry.seq < before]
     opened = next((each.content.opened for each in known if isinstance(each.content, BeginContent)), None)
@@ -304,7 +304,11 @@ def response_of(event: Event, used: Used | None = None) -> AgentResponse:
 
 
 def responses_of(events: Iterable[Event], used: Used | None = None) -> list[AgentResponse]:
-    """Return the responses for the events of a turn. Events whose type is not in `RESPONSES` are left out."""
+    """Return the responses for the events of a turn. Events whose type is not in `RESPONSES` are left out.
+
+    Args:
+        used: token counts to set on a response that ends the dialogue.
+    """
     return [response_of(event, used) for event in events if event.type in RESPONSES]
 
 

@@ -45,11 +45,11 @@ async def fan_out(
 def worker(own: Agent, request: AgentRequest, workers: Mapping[str, Agent]) -> Agent:
     """Return the agent that works on a request to a sub-agent.
 
-    The agent is a copy of `own`, the calling agent. Its turns are run by the program of the pattern that the request
-    names. The copy may not use more groups of tools than `own`.
+    It is a copy of `own`, the calling agent, but runs the pattern that the request names. The copy may not use more
+    groups of tools than `own`.
 
     Args:
-        workers: agents whose programs run the patterns, by the pattern's name.
+        workers: for each pattern, by its name, an agent that runs it.
     """
     named = workers.get(request.pattern)
     program = named.program if named is not None else None

@@ -68,7 +68,7 @@ class PatternBase:
 
     @classmethod
     def _at_work(cls, verbs: Verbs, processor: Any) -> tuple[PatternTurn, "PatternBase"]:
-        """Return a new turn, and a new pattern, whose steps the turn runs."""
+        """Return a new turn and a new instance of this pattern. The turn runs the steps of the pattern."""
         turn = PatternTurn(verbs, cls.prompts, cls.limit)
         return turn, cls(processor if processor is not None else Processor(turn))
 
@@ -205,7 +205,7 @@ class PatternBase:
         respond: Respond,
         streaming: bool,
     ) -> None:
-        """Set the answer and its causes for the record, save the answer, and send the triples about it."""
+        """Pass the answer to the turn, which records it; then save the answer, and send the triples about it."""
         if (turn := _turn(flow, self)) is not None:
             await turn.emit_final(answer_text)
         uri, document = prov.agent_final_uri(session_id), None
@@ -378,7 +378,7 @@ async def _send(flow: Flow, respond: Respond, about: Metadata, triples: Sequence
 
 
 def _source(session_id: str, iteration_num: int, session_uri: str) -> dict[str, str]:
-    """Return a keyword argument for the triples: the URI of the question or observation before the iteration."""
+    """Return `{"question_uri": …}` for the first iteration, else `{"previous_uri": …}`: the observation before it."""
     if iteration_num > 1:
         return {"previous_uri": prov.agent_observation_uri(session_id, iteration_num - 1)}
     return {"question_uri": session_uri}

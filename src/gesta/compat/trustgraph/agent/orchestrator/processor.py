@@ -64,7 +64,7 @@ class Implementation:
 
 
 def described(tool: Tool, turn: PatternTurn) -> Described:
-    """Return a Gesta tool as TrustGraph's `Tool`, which runs in this turn."""
+    """Return a Gesta tool as TrustGraph's `Tool`. Its calls are made in `turn`."""
     properties: dict[str, Any] = tool.args_schema.get("properties", {})
     arguments = [
         Argument(name, str(said.get("type", "")), str(said.get("description", ""))) for name, said in properties.items()

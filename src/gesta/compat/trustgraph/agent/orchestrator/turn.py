@@ -52,7 +52,7 @@ Chunk = Callable[[str, bool], Awaitable[None]]
 
 
 class Stepping(Protocol):
-    """The methods of a pattern that a turn calls."""
+    """Protocol of a pattern: the methods that a turn calls."""
 
     @property
     def iterate(self) -> Callable[..., Awaitable[None]]:
@@ -94,10 +94,10 @@ class PatternTurn:
         """Run steps until the pattern answers, and return the answer.
 
         Args:
-            workers: agents for requests to sub-agents, by the pattern that a request names.
+            workers: the agents that answer requests to sub-agents, by the name of the pattern in the request.
 
         Raises:
-            Stopped: `most` steps were run without an answer.
+            Stopped: the limit of steps (`self.most`) was reached without an answer.
             Unanswered: a step neither answered nor asked for another step.
         """
         await self.verbs.live.log.durable()  # listeners receive the question before the first words
@@ -158,7 +158,7 @@ class PatternTurn:
     async def respond(self, response: AgentResponse) -> None:
         """Send a response to the listeners. An answer that ends the dialogue is not sent but kept in `answer`.
 
-        The engine first stores this answer safely, and then sends it. Raises Unanswered for an error response.
+        Gesta sends this answer after it is safely stored. Raises Unanswered if `response` reports an error.
         """
         live, told, text = self.verbs.live, "".join(self._told), response.content
         match response.message_type:
@@ -277,13 +277,13 @@ class PatternTurn:
         return next((seq for seq in reversed(calls) if seq == self.last and calls[seq].name == tool), 0)
 
     def _named(self, name: str, given: Mapping[str, Any]) -> str:
-        """Return the name of a workflow step for this input. If the same input comes again, a number is added."""
+        """Return a name for a workflow step with the input `given`. If the same input comes again, add a number."""
         name = f"{name} {digest_of([name, given])[:8]}"
         self._asked[name] = number = self._asked.get(name, 0) + 1
         return name if number == 1 else f"{name} ({number})"
 
     def dress(self, context: UserAwareContext) -> None:
-        """Set the fields of a context that depend on the turn: newest entry, key, clock, test for cancellation."""
+        """Set the context's fields `current_explain_uri`, `key`, `clock` and `cancelled` to the values of this turn."""
         live = self.verbs.live
         opened = live.state.opened
         assert opened is not None
@@ -311,7 +311,7 @@ class PatternTurn:
         return seq
 
     async def emit_observation(self, iteration_num: int, observation: Any, error: str | None = None) -> int:
-        """Record the result of an iteration's action, unless a tool result has it already. Return its entry's seq."""
+        """Record the result of an action, unless a tool result contains it. Return the seq of the newest entry."""
         call, name = self._noted(f"iteration {iteration_num}"), f"observation {iteration_num}"
         if call != self.verbs.question and call not in self.verbs.live.state.calls and not self._written(name):
             return self.last if isinstance(self.last, int) else self.last[1]
@@ -322,7 +322,7 @@ class PatternTurn:
         return await self._emit(name, content, [call])
 
     async def emit_final(self, answer_text: str, causes: Sequence[Cause] = ()) -> None:
-        """Set the answer's text and its causes. The engine records and sends the answer when the turn ends."""
+        """Set the answer's text and its causes. Gesta records and sends the answer when the turn ends."""
         self._final = answer_text
         self.verbs.sources = tuple(causes or [self.last])
 
@@ -347,24 +347,24 @@ class PatternTurn:
         """Record the result of a plan's step, unless the record has it. Return the seq of the entry.
 
         Args:
-            causes: by default the plan, and the newest entry if it is no other step's result.
+            causes: by default the plan and the newest entry, but never the result of another step.
         """
         return await self._gave("step", f"step {index}", (goal, answer_text), causes or self._since("plan"))
 
     async def emit_synthesis(self, answer_text: str, causes: Sequence[Cause] = ()) -> int:
-        """Record the answer made from all sub-agents' results, unless the record has it. Return its entry's seq."""
+        """Record the answer made from all sub-agents' results, if not yet recorded. Return the seq of its entry."""
         named = causes or [*self._parts, *([self.last] if self.last not in self._parts else [])]
         seq = await self._gave("synthesis", "synthesis", ("", answer_text), named)
         self.verbs.sources = (seq,)
         return seq
 
     def _since(self, name: str) -> list[Cause]:
-        """Return default causes: entry `name`, and the newest entry unless it is the result of a sub-agent or step."""
+        """Return the entry `name` and the newest entry, as causes. Results of sub-agents and steps are left out."""
         noted = self._noted(name)
         return [noted, *([self.last] if self.last not in (noted, *self._parts) else [])]
 
     async def _emit(self, name: str, content: Content, causes: Sequence[Cause]) -> int:
-        """Write an entry under a name, wait until it is safely stored, and return its seq."""
+        """Write an entry, unless the turn has one of this name. Return its seq when it is safely stored."""
         _, entry = self.verbs.note(name, content, causes)
         self.last = entry.seq
         if self._context is not None:
@@ -373,7 +373,7 @@ class PatternTurn:
         return entry.seq
 
     async def _gave(self, role: str, name: str, said: tuple[str, str], causes: Sequence[Cause]) -> int:
-        """Record a text as a step's result, unless a child run has recorded it. Return the seq of the step's end."""
+        """Record a text as a step's result, unless a child run has done so. Return the seq of the step's end entry."""
         goal, text = said
         written = self.verbs.live.state.steps.named.get(name)
 

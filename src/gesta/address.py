@@ -78,7 +78,7 @@ def model(address: str, base_url: str | None = None) -> Model:
 
 
 def price(name: str, budget: Budget | None = None) -> Price | None:
-    """Return a model's price list; `None` if unknown. Raises MissingExtra if a dollar budget needs a missing list."""
+    """Return a model's prices; `None` if unknown. Raises MissingExtra if a dollar budget needs the package genai-prices."""
     from gesta.models.prices import listed
 
     return listed(name, needed=budget is not None and budget.usd is not None)
@@ -117,7 +117,7 @@ def bind(agent: Agent, models: dict[str, Model] | None = None) -> Agent:
 
 
 def repair() -> Callable[[str], dict[str, Any] | None]:
-    """Return a function that parses nearly valid JSON. Raises MissingExtra."""
+    """Return a function that parses nearly valid JSON. Raises MissingExtra if json-repair is not installed."""
     try:
         from gesta.formatters.repair import repair as made
     except ModuleNotFoundError as missing:
@@ -227,7 +227,7 @@ def _learn(address: str) -> None:
 
 
 def local(address: str, options: ServerOptions) -> FileOptions:
-    """Return the options for a record in a file. Raises BadAddress for an option that only a server has."""
+    """Return the options that a record in a file has. Raises BadAddress if an option is set that only servers have."""
     if options.get("failover") is not None or options.get("tool_role") is not None:
         raise BadAddress(
             f"{address!r} is a record in a file; `failover` and `tool_role` are for records in PostgreSQL. "

@@ -149,7 +149,7 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
     """The sources of tools. When a turn begins, the tools that they offer are added to `tools`."""
 
     def __post_init__(self) -> None:
-        """Check the fields. Raises AgentError, and BadTool for two tools of one name, which no model can tell apart."""
+        """Check the fields. Raises BadTool for tools that cannot be offered to a model, and AgentError for other fields."""
         if self.hooks is not None or self.deps is not None or self.instructions.__class__ is not str:
             self._refuse_values()
         self._refuse_kinds()
@@ -341,10 +341,10 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
         return RequestHeaderContent(tools=tools or None, output=schema, meta=meta)
 
     def ref(self, known: MutableMapping[bytes, str] | None = None) -> AgentRef:
-        """Return the agent's name, digest and hint, as the first entry of a turn stores them.
+        """Return the reference to the agent that the first entry of a turn stores, such as its name and digest.
 
         Args:
-            known: a cache of digests by the packed description; a new digest is added to it.
+            known: a cache of digests, so that no digest is computed twice; a new digest is added to it.
         """
         own = [tool for tool in self.tools if tool.server is None] if self.sources else self.tools
         rules = [[getattr(tool, rule) for rule in RULES] + [tool.ends_turn] * bool(tool.ends_turn) for tool in own]

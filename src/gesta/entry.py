@@ -130,7 +130,7 @@ S = TypeVar("S")
 
 
 class View(Protocol[S]):
-    """A way to compute a state from entries: an initial state, and a method that adds one entry to it."""
+    """The interface of a computed state: a method that returns the state without entries, and one that adds an entry."""
 
     def start(self) -> S:
         """Return the state before the first entry."""

@@ -230,7 +230,7 @@ class Broadcast(Struct, eq=False, weakref=True):
     seq of the run's last durable entry at the time when the event was sent."""
 
     def join(self, listener: Callable[[Event, int], None]) -> None:
-        """Add a listener. First call it with the words already sent of each run's newest message."""
+        """Add a listener. First call it with the words of each run's newest message that were sent before."""
         for each in [told for words in self.coming.values() for told in words]:
             listener(*each)
         self.listeners.append(listener)

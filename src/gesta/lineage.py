@@ -29,7 +29,7 @@ Key = tuple[str, int]
 
 
 class Place(Struct, frozen=True):
-    """The role of a kind of entry in explanations: the type of its nodes, and the causes that its entries need."""
+    """The role of a kind of entry in explanations: the type of its nodes, and the causes that an entry must have."""
 
     node: NodeType | None = None
     """`None` if entries of this kind are not nodes. An explanation replaces them by their causes, or omits them."""
@@ -129,7 +129,7 @@ class Origin(Struct, weakref=True):
     """Causes in other runs. The value is the seq of the first entry of this run that has the cause."""
 
     def add(self, entry: Entry) -> None:
-        """Add one entry. Cost: grows with the number of its causes, and of the nodes since the oldest cause."""
+        """Add one entry. Cost: grows with the number of its causes, and of the nodes after its oldest cause."""
         seq, content = entry.seq, entry.content
         if isinstance(content, kinds.BeginContent):
             self.spans[seq] = content.parent or 0, content.role or ""
@@ -158,10 +158,9 @@ class Origin(Struct, weakref=True):
         return 0
 
     def became(self, seq: int) -> int:
-        """Return the seq of the answer or thought that was made from a completion without calls; else 0.
+        """Return the seq of the entry that an explanation shows in place of a completion, such as an answer; else 0.
 
-        Return 0 too if the completion's text differs from the answer, because then completion and answer are both
-        nodes.
+        A completion with calls, or with another text than the answer made from it, is a node itself.
         """
         return 0 if seq in self.calling or seq in self.longer else self.spoken.get(seq, 0)
 
@@ -170,7 +169,7 @@ class Origin(Struct, weakref=True):
         return not self.spoken.get(seq, 1) and seq not in self.calling and seq == next(reversed(self.spoken))
 
     def concludes(self, entry: Entry) -> bool:
-        """Return whether an entry ends a turn that has no answer entry. Then the end itself is the conclusion."""
+        """Return whether an entry ends a turn without an answer entry. Explanations then show it as the conclusion."""
         role, content = self.spans.get(entry.span, (0, ""))[1], entry.content
         ended = isinstance(content, kinds.EndContent) and (self.child or content.status == "error")
         return ended and role == "turn" and entry.span not in self.answered
@@ -279,7 +278,7 @@ def derived(origins: Mapping[str, Origin], key: Key, shown: Callable[[Key], bool
     """Return the nodes that an entry was made from, sorted by run and seq.
 
     Args:
-        origins: the folded lineage of each run, by its id. Runs that are missing here are not followed.
+        origins: the `Origin` of each run, by the id of the run. Causes in any other run are ignored.
         shown: whether an entry is shown as a node. Any other entry is replaced by the nodes that it was made from.
     """
     found, seen, left = set[Key](), {key}, [key]

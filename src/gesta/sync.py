@@ -296,7 +296,7 @@ class SyncRecord:
         return drive(self.record.read(run, after))
 
     def state(self, run: str) -> RunState:
-        """Return the state of a run, folded from its entries; see `Record.state`."""
+        """Return the state of a run, computed from its entries; see `Record.state`."""
         return drive(self.record.state(run))
 
     def waiting(self, run: str) -> list[Waiting]:

@@ -181,7 +181,7 @@ class Worker:
         return tries, wait_s
 
     async def _due(self) -> AsyncIterator[RunRow]:
-        """Yield the root runs of the worker's agents that are due. Raises WriteFailed."""
+        """Yield the root runs of the worker's agents that are due. Raises WriteFailed if the record cannot be read."""
         rows = await self._record.store.runs()
         below: dict[str | None, list[str]] = {}
         for row in rows:
@@ -221,7 +221,7 @@ class Worker:
         return False
 
     async def _remember(self, row: RunRow, outcome: Outcome) -> None:
-        """Remember the last seq of the run, whose turn waits or has ended, and when to examine the run again."""
+        """Remember that the run has nothing to do now: its last seq, and the time at which to examine it again."""
         state = await self._record.state(row.run)
         due = (each.expires or each.due for each in outcome.waiting)  # a wait that ends without an answer
         soonest = min((each for each in due if each is not None), default=None)

@@ -169,7 +169,7 @@ class SignedApprovals:
     """An Approver that accepts only approvals signed by `sign` with the key of the person whom the approval names."""
 
     def __init__(self, keys: Mapping[str, bytes]) -> None:
-        """Check and store the keys. Raises AgentError.
+        """Check and store the keys. Raises AgentError if there are none, or if one is too short or not bytes.
 
         Args:
             keys: for each name in `ApprovalContent.by`, a key of at least 16 bytes.

@@ -120,7 +120,7 @@ def in_words(waits: Iterable[Waiting]) -> str:
 def described(waiting: Waiting, run: str, state: RunState) -> Waiting:
     """Return a copy of a wait with facts from the run's state, such as the arguments, the question and the expiry.
 
-    A wait of a child run is returned unchanged, because its facts were added before.
+    A wait that already has these facts, such as a wait of a child run, is returned unchanged.
     """
     if waiting.session:
         return waiting

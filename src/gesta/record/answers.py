@@ -167,7 +167,7 @@ async def check_home(store: Store, run: str, state: RunState | None) -> None:
     """Raise RunMirrored if a run is continued in another record.
 
     Args:
-        state: folded state of the run; `None` to read it.
+        state: state of the run; `None` to compute it from the recorded entries.
     """
     state = await state_of(store, run) if state is None else state
     check_here(run, state, store)

@@ -43,7 +43,7 @@ class Followed(Struct):
     """What `EntryEvents` remembers of one run."""
 
     state: RunState = field(default_factory=RunState)
-    """The folded state of the run."""
+    """The state of the run, computed from the entries read so far."""
     origin: Origin = field(default_factory=Origin)
     """The entries that each entry was made from; explanations show them."""
     paths: dict[int, tuple[str, ...]] = field(default_factory=dict)
@@ -136,7 +136,7 @@ class EntryEvents:
         return True
 
     def _shown(self, key: Key) -> bool:
-        """Return whether explanations show an entry. They show every entry of a run that is not followed."""
+        """Return whether an entry is a node in explanations. If its run is not followed, it counts as one."""
         origin = self._origins.get(key[0])
         return origin is None or (key[1] in origin.nodes and not origin.became(key[1]))
 

@@ -61,8 +61,8 @@ class Target(Struct, frozen=True, kw_only=True):
 class OpenedTurn:
     """Recognises the turn that a message opened.
 
-    With a key, the message opened the turn with this key. Without a key, it opened the turn whose `begin` entry has the
-    noted seq.
+    The `begin` entry of a turn stores the key of the message. If the message has no key, whoever begins the turn passes
+    the seq of this entry to `note`.
     """
 
     def __init__(self, key: str | None) -> None:
@@ -214,7 +214,7 @@ class Follower:
         return told
 
     async def _reached(self) -> int:
-        """Add the child runs of the followed runs. Return the pos after which the watch adds entries to the queue."""
+        """Add the child runs that are on record. Return a pos: the watch passes on all entries after it."""
         while True:
             reached = self._watch.pos
             rows = await self._watch.store.runs(self._target.session)
@@ -276,7 +276,7 @@ class Follower:
         return heard + [told for words in ready for told in self._take_words(*words)]
 
     def _ours(self, entry: Entry) -> bool:
-        """Return whether the events of an entry are yielded: all turns are followed, or the wanted turn has begun."""
+        """Return whether to yield the events of an entry: always, unless the target is a turn that has not begun."""
         wanted, content = self._target.turn, entry.content
         if wanted is None or self._turn is not None:
             return True
@@ -306,7 +306,7 @@ class Follower:
         return [event] if self._words.add(event) else []
 
     def _say(self, event: Event, durable: int) -> None:
-        """Add words to the queue. If the queue is more than half full, join them to the words at its end."""
+        """Add words to the queue. If it is more than half full, join them to words of the same message at its end."""
         last = self._waiting[-1] if len(self._waiting) > self._most / 2 else None
         if isinstance(last, tuple) and isinstance(event, AnswerEvent | ThoughtEvent):
             before = last[0]
@@ -341,7 +341,10 @@ async def _advance(order: list[Source], run: str, source: AsyncGenerator[list[En
 
 
 def after_event(after: int | str) -> tuple[float, float]:
-    """Return pos and index from the `id` of an event: 12 and 0 for `12-0`. A plain pos gets an infinite index."""
+    """Return pos and index from the `id` of an event: 12 and 0 for `12-0`.
+
+    A plain pos gets an infinite index, because all events of its entry were read.
+    """
     if isinstance(after, int):
         return after, float("inf")
     pos, _, part = after.partition("-")

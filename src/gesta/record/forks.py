@@ -47,8 +47,8 @@ async def advance(agent: Agent, live: LiveRun) -> Outcome:
 async def base_below(name: str, live: LiveRun) -> Forked | None:
     """Return the base for a child run of a fork; `None` if the parent run is no fork.
 
-    The base is the child run of the same name that the fork's own base has. The child run shares no entries with its
-    base, only the results of calls.
+    The base is the child run `name` of the parent run's base. The new child run shares no entries with it, only the
+    results of calls.
     """
     opened = live.state.opened
     if opened is None or opened.base is None:
@@ -106,9 +106,9 @@ async def _answered(agent: Agent, base: Forked, waits: Iterable[Waiting], live: 
 
 
 def given(entries: Iterable[Entry]) -> dict[CallDigest, list[Entry]]:
-    """Return the results of a run's calls, by tool and arguments.
+    """Return the results of a run's calls, by tool and arguments. Calls without a result are left out.
 
-    Calls with the same tool and arguments share a list, with the first result of each call, in the order of the calls.
+    If several calls have the same tool and arguments, their results are in one list, in the order of the calls.
     """
     calls: dict[int, CallDigest] = {}
     results: dict[int, Entry] = {}

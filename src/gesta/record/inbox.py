@@ -56,7 +56,7 @@ class Inbox:
         return await read(self.store, await self._whole(run), after)
 
     async def state(self, run: str) -> RunState:
-        """Return the folded state of a run: what its entries add up to. Cost: reads the run.
+        """Return the state of a run, computed from its entries. Cost: reads the run.
 
         Args:
             run: id of the run, a unique prefix of it, a session, or `last`, as in `read`.
@@ -323,7 +323,7 @@ TYPES: dict[str, tuple[type, ...]] = {
 def misfit(value: Any, schema: dict[str, Any]) -> str | None:
     """Return why a value does not fit a JSON Schema, such as `is 3, expected at least 5`; `None` if it fits.
 
-    Only types, choices, least and greatest numbers, required members and the members themselves are checked.
+    Only `type`, `enum`, `anyOf`, `minimum`, `maximum`, `required` and `properties` are checked.
     """
     options = [misfit(value, each) for each in schema.get("anyOf", ()) if isinstance(each, dict)]
     if options and None not in options:

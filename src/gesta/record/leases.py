@@ -56,7 +56,7 @@ class Leases:
     async def leased(self, run: str, above: str | None = None) -> AsyncIterator[Lease]:
         """Hold the lease of a run while the block runs. Then release this lease and those kept for its child runs.
 
-        Raises RunHeld.
+        Raises RunHeld if somebody else holds the lease.
 
         Args:
             run: id of the run.
@@ -78,7 +78,7 @@ class Leases:
 
         If the store cannot know whether the process that holds the lease still runs, ask the function `gone`.
 
-        Raises RunHeld.
+        Raises RunHeld if somebody else holds the lease.
         """
         try:
             return await self.store.lease(run)

@@ -59,7 +59,7 @@ async def supplied(agent: Agent[Any]) -> Any:
     """Return the deps that the agent's own `deps` function makes; `None` if it has no such function.
 
     Raises:
-        NoDeps: there are none, but a tool, a hook or the function of the instructions needs deps.
+        NoDeps: the agent makes no deps, but one of its tools or hooks, or the function of its instructions, needs them.
     """
     deps = agent.deps() if agent.deps is not None else None
     deps = await deps if inspect.isawaitable(deps) else deps

@@ -53,7 +53,7 @@ from gesta.store import Letter, Store
 
 TurnWork = Callable[[TurnCaller], Awaitable[Outcome]]
 FIRST_WAIT_S, LAST_WAIT_S = 0.02, 0.5  # pauses between two checks whether a busy run is free
-KEPT_RUNS = 64  # greatest number of runs whose folded state is kept
+KEPT_RUNS = 64  # greatest number of runs whose state is kept in memory
 
 
 class Turns:
@@ -169,9 +169,12 @@ class Turns:
                     wait_s = min(wait_s * 1.5, LAST_WAIT_S)
 
     async def _busy(self, run: str, opening: Opening, name: str) -> Outcome | None:
-        """Return the outcome of the turn that this message opened before; `None` if that turn has not ended."""
+        """Return the outcome of the turn that this message opened before; `None` if that turn has not ended.
+
+        If the message is new and `name` is not empty, ask the process that writes the run to cancel the open turn.
+        """
         before = await opened_before(self.store, run, opening)
-        if before is None and name:  # the message replaces the open turn, which is cancelled
+        if before is None and name:
             cancel = encode_content(SignalContent(name="cancel", by="a new message"), None)
             await self.store.send(Letter(run, f"replaced-{name}", cancel))
         return before if before is not None and before.end is not None else None
@@ -200,7 +203,7 @@ class Turns:
             return await self._served(bound, live, ended)
 
     async def _behind(self, agent: Agent, opening: Opening, live: LiveRun) -> Outcome | None:
-        """Finish all earlier turns. If one waits, queue the new message, and return the outcome of the waiting turn."""
+        """Finish or cancel earlier turns. If one waits, queue the new message, and return the waiting turn's outcome."""
         check_here(live.log.run, live.state, self.store)
         turn, policy = live.state.turn, agent.policy.when_busy
         if live.state.open:
@@ -231,7 +234,7 @@ class Turns:
         return replace(ended, queued=True)
 
     async def _served(self, agent: Agent, live: LiveRun, ended: Outcome) -> Outcome:
-        """Return the outcome `ended`. If the turn has ended, first run the turns of the messages in the inbox."""
+        """Run the turns of the messages in the inbox, unless this turn waits. Return `ended`, this turn's outcome."""
         if ended.end is not None:
             if agent.sources and self.sources.holding:
                 self.sources.ended(live.log.run)
@@ -242,7 +245,7 @@ class Turns:
         return ended
 
     async def _serve(self, agent: Agent, live: LiveRun) -> Outcome | None:
-        """Run the turns of messages in the inbox, in order. Stop at the first that waits, and return its outcome."""
+        """Run the turns of messages in the inbox, in order. Stop at the first turn that waits, and return its outcome."""
         for letter, content in await letters(self.store, live.log.run):
             opened = live.state.opened
             if opened is None or not is_message(letter) or not isinstance(content, UserContent):
@@ -294,7 +297,7 @@ class Turns:
         return rows[-1].run if rows else run_id(self.store.info.id, parent or session, name)
 
     async def _advance(self, agent: Agent, live: LiveRun, *, new: bool = False) -> Outcome:
-        """Continue the open turn. If the turn is asked to stop, it stays open; in a child run, TurnLeft is raised."""
+        """Continue the open turn. If it is asked to stop, return a wait for a resume; in a child run, raise TurnLeft."""
         try:
             if not new:  # its begin has just named the agent
                 await self._note_change(agent, live)
@@ -316,7 +319,6 @@ class Turns:
             live.absorb()
 
     def _ref(self, agent: Agent) -> AgentRef:
-        """Return the agent's name and digest. The digests of recent agents are cached."""
         if len(self._digests) > KEPT_RUNS:
             del self._digests[next(iter(self._digests))]
         return agent.ref(self._digests)
@@ -384,7 +386,7 @@ class Turns:
             LOGGER.warning("A late result of run %s is not on record yet: %s", result.run, failure)
 
     async def _save(self, run: str, results: Sequence[Letter]) -> None:
-        """Send uncommitted results to the inboxes of their runs, those of `run` first. Keep what cannot be sent."""
+        """Send `results`, and results that failed to be sent before, to their runs' inboxes, those of `run` first."""
         self._unsaved += results
         if not self._unsaved:
             return

@@ -113,12 +113,12 @@ async def turn_ended(store: Store, row: RunRow) -> bool:
 
 
 async def state_of(store: Store, run: str) -> RunState:
-    """Return the folded state of a run. This process need not hold the run's lease. Cost: reads the run."""
+    """Return the state of a run, computed from its entries. This needs no lease. Cost: reads the run."""
     return fold(RunView(), await read(store, run))
 
 
 async def opened_before(store: Store, run: str, opening: Opening) -> Outcome | None:
-    """Return the outcome of the turn that an earlier message with the same key opened; `None` if there is none.
+    """Return the outcome of the turn that was opened before with the key of `opening`; `None` if there is none.
 
     Cost: reads the run.
 

@@ -109,7 +109,7 @@ class Spending(Struct):
         """Return the cost of the turn; `None` if no account was kept.
 
         Args:
-            requests: number of replies in the turn. If this is more than were settled, the price is unknown.
+            requests: number of replies in the turn. If some of them were not settled, the cost in dollars is unknown.
         """
         whole, known = self.counted, not (self.held or self.unpriced or requests > self.requests)
         if whole == Amount() and not self.requests:

@@ -94,7 +94,7 @@ class Try(Struct):
 
     @property
     def premature(self) -> bool:
-        """Whether a resolution is too early if the attempt is still running, because the effect could still happen."""
+        """Whether the resolution is valid only if the attempt had ended before. Until then the effect could still happen."""
         if self.void or self.verdict == "done":
             return False
         return self.verdict == "failed" or self.effect in EFFECTS
@@ -180,7 +180,7 @@ class OpenCall(Struct):
         return self.attempts > self.waited
 
     def forked(self) -> tuple[int, ...]:
-        """Remove approvals, keys and `retry` verdicts, so that a fork repeats no effect of its base run.
+        """Remove the approval, the idempotency key and a `retry` verdict, so that a fork repeats no effect of its base run.
 
         Returns:
             Seqs of the questions that are no longer open.
@@ -217,7 +217,7 @@ class OpenCall(Struct):
         return self.last is not None and self.last.verdict is None and not self.in_doubt(since)
 
     def unlooked(self, since: int) -> bool:
-        """Return whether nobody has checked since the present lease was taken if the last attempt has ended.
+        """Return whether the last attempt may still run, and nobody has checked this since the present lease was taken.
 
         Args:
             since: seq of the run's last entry when the present lease was taken.
@@ -225,9 +225,9 @@ class OpenCall(Struct):
         return self.last is not None and not self.last.over and self.last.looked <= since
 
     def unasked(self, since: int) -> bool:
-        """Return whether nobody has asked the tool's `reconcile` about the last attempt under the present lease.
+        """Return whether the tool's `reconcile` was not asked about the last attempt since the present lease was taken.
 
-        After the attempt has ended, the answers before its end do not count.
+        When the attempt ends, `reconcile` must be asked again.
 
         Args:
             since: seq of the run's last entry when the present lease was taken.

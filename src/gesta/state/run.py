@@ -1,6 +1,6 @@
-"""Computes the state of a run from its entries. The state itself is never stored.
+"""Computes the state of a run (one conversation of an agent) from its entries. The state is never stored.
 
-A run is one conversation of an agent. An entry is one stored fact of a run, and its seq is its number there.
+An entry is one stored fact of a run; its seq is its number there. An open call is a tool call without a result.
 """
 
 from collections.abc import Callable
@@ -102,7 +102,7 @@ class RunState(Struct):
         return sorted(self.doubts() | ({tool for tool, _ in self.tried().values()} if self.calls else set()))
 
     def tried(self) -> dict[int, tuple[str, int]]:
-        """Return the open calls that may have had an effect: by seq, the tool's name and the last attempt's seq."""
+        """Return the tool's name and the last attempt's seq of each open call that may have had an effect, by its seq."""
         return {c.seq: (c.name, c.last.seq) for c in self.calls.values() if c.last and c.last.effect != "pure"}
 
     def call(self, seq: int | None) -> OpenCall | None:
@@ -110,7 +110,7 @@ class RunState(Struct):
         return self.calls.get(seq) if seq is not None else None
 
     def current(self) -> list[OpenCall]:
-        """Return the calls to act on, in order: open calls of this turn, and attempted open calls of earlier turns."""
+        """Return the open calls to act on, in order: all of this turn, and the attempted ones of earlier turns."""
         assert self.turn is not None
         return [call for call in self.calls.values() if call.seq > self.turn.begin or call.last is not None]
 
@@ -160,7 +160,7 @@ def _fold_begin(state: RunState, entry: Entry, content: BeginContent) -> None:
 
 
 def _fork(state: RunState) -> None:
-    """Remove approvals and the like, so that a fork repeats no effect of the run that it was made from."""
+    """Remove approvals and `retry` verdicts from all calls, so that a fork repeats no effect of its base run."""
     state.moved = ""
     for call in state.calls.values():
         for seq in call.forked():
@@ -371,7 +371,7 @@ def _fold_signal(state: RunState, _entry: Entry, content: SignalContent) -> None
 
 
 UNFIT = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
-"""Exceptions that the fold raises if a field does not have its declared type."""
+"""Exceptions that adding an entry raises if a field does not have its declared type."""
 PROGRESS = frozenset({Kind.ChatCompletion, Kind.ToolResult, Kind.Approval, Kind.Answer, Kind.Resolution, Kind.User})
 """Kinds of entries that show progress. Such entries reset the count of processes that died in the turn."""
 HANDLERS: dict[Kind, Callable[[RunState, Entry, Any], None]] = {

@@ -120,9 +120,9 @@ class Turn(Struct):
     spending: Spending = field(default_factory=Spending)
 
     def returned(self, entry: Entry) -> None:
-        """Subtract from `handed` the child runs whose end this entry reports: their `end` entries are its causes.
+        """Subtract from `handed` the number of child runs whose end this entry reports.
 
-        Entries of workflow steps are ignored.
+        The `end` entries of these child runs are causes of the entry. Entries of workflow steps are ignored.
         """
         if self.handed and entry.span == self.begin:
             self.handed -= sum(isinstance(cause, tuple) for cause in entry.causes)
@@ -140,7 +140,7 @@ class Turn(Struct):
 
     @property
     def request_mark(self) -> int:
-        """The negative number that stands for the next request in `checked`, because the request has no seq yet."""
+        """The negative number that `checked` holds for the next request, because the request has no seq yet."""
         return -1 - self.requests
 
     def stopped(self, seq: int, content: FaultContent) -> None:

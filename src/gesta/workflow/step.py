@@ -67,7 +67,7 @@ class ProgramTurn:
         return turn.question
 
     def handed(self) -> Entry | None:
-        """Return the entry with the message or task that opened the turn; `None` if no text opened it."""
+        """Return the entry with the message or task that opened the turn; `None` if the turn has none."""
         return self.live.state.steps.question
 
     @property
@@ -165,7 +165,12 @@ class ProgramTurn:
         self._used.add(name)
 
     async def _ready(self, name: str) -> None:
-        """Check whether a step may begin, after reading the run's inbox. Raises Stopped or Suspended if it may not."""
+        """Read the run's inbox, and check whether a step may begin.
+
+        Raises:
+            Stopped: the turn has to end.
+            Suspended: the step has to wait.
+        """
         self.live.stop.check()
         await take_in(self.live)
         move = decide_step(self.agent, self.live.state, name)

@@ -58,9 +58,9 @@ async def play(agent: Agent, live: LiveRun) -> Outcome:
 
 
 async def _left_at_once(program: Awaitable[Any], live: LiveRun) -> Any:
-    """Await a program. If the turn is asked to stop, cancel the program, and let its running tool calls finish.
+    """Await a program and return its value.
 
-    Raises TurnLeft.
+    If the turn is asked to stop, cancel the program, let its running tool calls finish, and raise TurnLeft.
     """
     with live.stop.breaking():
         return await program

@@ -323,7 +323,7 @@ class Verbs(ProgramTurn):
 
 
 def _same(name: str, written: Any, handed: Any) -> None:
-    """Check that a step's input for its agent equals the input on record. Raises OtherProgram."""
+    """Raise OtherProgram if the input that a step passes to an agent differs from the input on record."""
     if written != handed and digest_of(written) != digest_of(as_recorded(handed)):
         found = f"it is on record with the input {observation_text(written)!r:.200}"
         raise OtherProgram(name, found, f"the same, got {observation_text(handed)!r:.200}")

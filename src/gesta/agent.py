@@ -149,7 +149,7 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
     """The sources of tools. When a turn begins, the tools that they offer are added to `tools`."""
 
     def __post_init__(self) -> None:
-        """Check the fields. Raises BadTool for tools that cannot be offered to a model, and AgentError for other fields."""
+        """Check the fields. Raises BadTool for tools that cannot be offered to a model, else AgentError."""
         if self.hooks is not None or self.deps is not None or self.instructions.__class__ is not str:
             self._refuse_values()
         self._refuse_kinds()

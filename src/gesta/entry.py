@@ -130,7 +130,7 @@ S = TypeVar("S")
 
 
 class View(Protocol[S]):
-    """The interface of a computed state: a method that returns the state without entries, and one that adds an entry."""
+    """The interface of a computed state: `start` returns the state without entries, and `apply` adds an entry."""
 
     def start(self) -> S:
         """Return the state before the first entry."""

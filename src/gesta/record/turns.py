@@ -203,7 +203,7 @@ class Turns:
             return await self._served(bound, live, ended)
 
     async def _behind(self, agent: Agent, opening: Opening, live: LiveRun) -> Outcome | None:
-        """Finish or cancel earlier turns. If one waits, queue the new message, and return the waiting turn's outcome."""
+        """Finish or cancel earlier turns. If one waits, queue the new message and return the waiting turn's outcome."""
         check_here(live.log.run, live.state, self.store)
         turn, policy = live.state.turn, agent.policy.when_busy
         if live.state.open:
@@ -245,7 +245,7 @@ class Turns:
         return ended
 
     async def _serve(self, agent: Agent, live: LiveRun) -> Outcome | None:
-        """Run the turns of messages in the inbox, in order. Stop at the first turn that waits, and return its outcome."""
+        """Run the turns of messages in the inbox, in order. Stop at the first turn that waits; return its outcome."""
         for letter, content in await letters(self.store, live.log.run):
             opened = live.state.opened
             if opened is None or not is_message(letter) or not isinstance(content, UserContent):
@@ -297,7 +297,7 @@ class Turns:
         return rows[-1].run if rows else run_id(self.store.info.id, parent or session, name)
 
     async def _advance(self, agent: Agent, live: LiveRun, *, new: bool = False) -> Outcome:
-        """Continue the open turn. If it is asked to stop, return a wait for a resume; in a child run, raise TurnLeft."""
+        """Continue the open turn. If it is asked to stop, return a wait for a resume; a child run raises TurnLeft."""
         try:
             if not new:  # its begin has just named the agent
                 await self._note_change(agent, live)

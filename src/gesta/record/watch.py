@@ -19,7 +19,7 @@ from gesta.store import Store
 
 
 class RunFollower(Protocol):
-    """The interface of a follower that a watch uses: the ids of its runs, and methods that receive entries and errors."""
+    """The interface of followers that a watch uses: the ids of their runs, and methods that receive entries."""
 
     runs: dict[str, int]
     """The keys are the ids of the runs whose entries the follower receives. The watch does not use the values."""

@@ -94,7 +94,7 @@ class Try(Struct):
 
     @property
     def premature(self) -> bool:
-        """Whether the resolution is valid only if the attempt had ended before. Until then the effect could still happen."""
+        """Whether the resolution counts only if the attempt had ended before. Until then the effect could happen."""
         if self.void or self.verdict == "done":
             return False
         return self.verdict == "failed" or self.effect in EFFECTS
@@ -180,7 +180,7 @@ class OpenCall(Struct):
         return self.attempts > self.waited
 
     def forked(self) -> tuple[int, ...]:
-        """Remove the approval, the idempotency key and a `retry` verdict, so that a fork repeats no effect of its base run.
+        """Remove the approval, the idempotency key and a `retry` verdict, so that a fork repeats no effect of its base.
 
         Returns:
             Seqs of the questions that are no longer open.

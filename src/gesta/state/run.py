@@ -102,7 +102,7 @@ class RunState(Struct):
         return sorted(self.doubts() | ({tool for tool, _ in self.tried().values()} if self.calls else set()))
 
     def tried(self) -> dict[int, tuple[str, int]]:
-        """Return the tool's name and the last attempt's seq of each open call that may have had an effect, by its seq."""
+        """Return, by seq, the open calls that may have had an effect: tool name, and seq of the last attempt."""
         return {c.seq: (c.name, c.last.seq) for c in self.calls.values() if c.last and c.last.effect != "pure"}
 
     def call(self, seq: int | None) -> OpenCall | None:

@@ -149,7 +149,7 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
     """The sources of tools. When a turn begins, the tools that they offer are added to `tools`."""
 
     def __post_init__(self) -> None:
-        """Check the fields. Raises BadTool for tools that cannot be offered to a model, else AgentError."""
+        """Check the fields. Raises BadTool for a wrong tool, and AgentError for any other field that is wrong."""
         if self.hooks is not None or self.deps is not None or self.instructions.__class__ is not str:
             self._refuse_values()
         self._refuse_kinds()
@@ -282,7 +282,7 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
         return self.model == "" and self.program is None
 
     def as_tool(self, name: str | None = None, description: str = "") -> Tool:
-        """Return a tool that runs this agent in a child run. A second attempt continues the same child run."""
+        """Return a tool that runs this agent in a child run. A repeated call continues the same child run."""
 
         async def ask(task: str, context: Context) -> Any:
             ended = await context.call(self, task)

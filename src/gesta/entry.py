@@ -119,7 +119,7 @@ def utc_text(at: datetime) -> str:
 
 
 def utc_time(text: str) -> datetime:
-    """Return the time that a text from a row means. Raises ValueError for a text that is not a time in UTC."""
+    """Return the time in a text that `utc_text` made. Raises ValueError for a text that is not a time in UTC."""
     at = datetime.fromisoformat(text)
     if at.tzinfo is not UTC:
         raise ValueError(f"found the time {text!r:.60}, expected one in UTC")

@@ -241,7 +241,11 @@ class Broadcast(Struct, eq=False, weakref=True):
             self.listeners.remove(listener)
 
     def tell(self, event: Event, durable: int) -> None:
-        """Send a word event to all listeners. A listener that raises is removed, and its error is logged."""
+        """Send an event with words to all listeners. A listener that raises is removed, and its error is logged.
+
+        Args:
+            durable: seq of the last entry on disk when the words came; each listener gets this number too.
+        """
         if not self.listeners:
             return
         words = self.coming.setdefault(event.run, [])

@@ -321,7 +321,7 @@ class ApprovalRequestContent(Base, frozen=True, kw_only=True, tag="approval-requ
 
 
 class ApprovalContent(Base, frozen=True, kw_only=True, tag="approval"):
-    """A person's answer whether a call may run."""
+    """A person's answer to the question whether a call may run."""
 
     kind: ClassVar[Kind] = Kind.Approval
     of: int

@@ -244,7 +244,7 @@ class Origin(Struct, weakref=True):
                 self.found.setdefault(other, []).append(seq)
 
     def _behind(self, link: Key, entry: Entry) -> tuple[Key, ...]:
-        """Return the nodes to show for a cause: the cause itself, or the nodes that it was made from."""
+        """Return the nodes to show for the cause `link` of `entry`: the cause, or the nodes that it was made from."""
         run, seq = link
         became = self.became(seq) if run == entry.run else 0
         if became and became != entry.seq:

@@ -1,6 +1,6 @@
 """Decides whether an approval is valid: it came before its request expired, and the program's Approver accepts it.
 
-An approval is a person's answer whether a tool call may run. The name in an approval proves nothing: whoever can send a
+An approval is a person's decision whether a tool call may run. The name in it proves nothing: whoever can send a
 message to a run can write any name. An `Approver` checks who approves. The program passes the Approver to `gesta.open`;
 neither the Approver nor its keys are ever read from the record. Each approval is judged once, when it becomes an entry
 of the run. The entry stores the judgement in `sent_at` and `refused`. `SignedApprovals` is an Approver that requires a

@@ -47,7 +47,7 @@ class Waiting(Struct, frozen=True):
     """What is waited for.
 
     `approval`, `question`, `doubt`: a person's answer. `running`: the end of an attempt whose process may still run.
-    `budget`: a person's answer whether the turn may spend more. `child`: a run below, about which no more is known.
+    `budget`: a person's decision whether the turn may spend more. `child`: a run below, about which no more is known.
     `timer`: a time. `resume`: any process that continues the turn, because its caller stopped waiting for it.
     `deaths`: a person who resumes the turn, because too many processes died in it. `copy`: `gesta adopt`, because
     this record is a copy."""

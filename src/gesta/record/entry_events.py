@@ -136,7 +136,7 @@ class EntryEvents:
         return True
 
     def _shown(self, key: Key) -> bool:
-        """Return whether an entry is a node in explanations. If its run is not followed, it counts as one."""
+        """Return whether an entry is a node in explanations. Entries of runs that are not followed count as nodes."""
         origin = self._origins.get(key[0])
         return origin is None or (key[1] in origin.nodes and not origin.became(key[1]))
 

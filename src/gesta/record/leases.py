@@ -60,7 +60,7 @@ class Leases:
 
         Args:
             run: id of the run.
-            above: id of the parent run, whose kept leases are used first; `None` for a root run.
+            above: id of the parent run; `None` for a root run. A lease that was kept for the parent run is used again.
         """
         lease = self._kept.get(above or "", {}).pop(run, None) or await self._taken(run)
         self._kept[run] = {}

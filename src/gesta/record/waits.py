@@ -113,7 +113,7 @@ async def turn_ended(store: Store, row: RunRow) -> bool:
 
 
 async def state_of(store: Store, run: str) -> RunState:
-    """Return the state of a run, computed from its entries. This needs no lease. Cost: reads the run."""
+    """Return the state of a run, computed from its entries. Cost: reads the run."""
     return fold(RunView(), await read(store, run))
 
 

@@ -104,7 +104,7 @@ def check_here(run: str, state: RunState, store: Store) -> None:
 def check_same(run: str, opening: Opening, known: Turn) -> None:
     """Check that a message whose key was used before is the same message again.
 
-    Raises OtherProgram for a child run, else OtherMessage.
+    Raises OtherMessage if it is another message, or OtherProgram if the run is a child run.
 
     Args:
         known: the turn that was opened with this key.

@@ -80,7 +80,7 @@ def _checked_answer(agent: Agent, finish: Finish) -> Finish:
 def _why(left: BaseException) -> BaseException:
     """Return the exception that decides how the turn ends, if several tasks of the program raised one.
 
-    A failure has precedence over an end of the turn, and an end over a wait.
+    A failure is preferred to `Stopped` (the turn ends), and `Stopped` to `Suspended` (the turn waits).
 
     Raises:
         GestaError: the log failed, or the program does not do what the record says it did.

@@ -201,7 +201,7 @@ class Verbs(ProgramTurn):
         return self.keep(name, content, causes)
 
     def keep(self, name: str, content: C, causes: Sequence[Cause] = ()) -> tuple[C, Entry]:
-        """Write a content once, as `note` does, but also of a kind that only the run itself may write."""
+        """Write a content once, as `note` does, but of any kind, including those that `note` refuses."""
         self.use(name)
         entry = self.live.state.steps.notes.get(name)
         if entry is None:

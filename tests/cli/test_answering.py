@@ -11,6 +11,8 @@ from tests.cli.conftest import Gesta
 
 from gesta.decide.waiting import SENT
 
+pytestmark = pytest.mark.sample(2, over="parent")
+
 Find = Callable[[str], str]
 
 

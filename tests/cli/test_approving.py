@@ -16,6 +16,8 @@ import gesta as library
 from gesta.decide.approval import asked, sign
 from gesta.kinds import ApprovalContent
 
+pytestmark = pytest.mark.sample(2, over="parent")
+
 Find = Callable[[str], str]
 KEY = "6b" * 32
 SHOP = """

@@ -69,6 +69,7 @@ BEFORE = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("verb", [verb for verb in EVERY if verb not in ("demo", "gone", "serve", "trace", "view")])
 def test_the_example_of_every_verb_runs(gesta: Gesta, verb: str):
     for line in BEFORE.get(verb, ["run agent.py:agent hello"]):

@@ -19,6 +19,8 @@ import gesta as door
 from gesta import kinds
 from gesta.cli.talk import colours
 
+pytestmark = pytest.mark.sample(2, over="parent")
+
 Find = Callable[[str], str]
 MAIN = [sys.executable, "-c", "from gesta.cli import main; main()"]
 STEERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")

@@ -7,6 +7,8 @@ from pathlib import Path
 import pexpect
 import pytest
 
+pytestmark = pytest.mark.sample(3, over="parent")
+
 MAIN = ["-c", "from gesta.cli import main; main()"]
 ASKED = r"Approve\? \[y/N/\?\] "
 

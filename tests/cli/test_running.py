@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from tests.cli.conftest import Gesta
 
+pytestmark = pytest.mark.sample(2, over="parent")
+
 MAIN = [sys.executable, "-c", "from gesta.cli import main; main()"]
 
 

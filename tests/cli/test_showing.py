@@ -18,6 +18,8 @@ from gesta.models.chat_completions import ChatDialect
 from gesta.policy import Compact
 from gesta.record.record import Record
 
+pytestmark = pytest.mark.sample(2, over="parent")
+
 LONG = "x" * 4_000
 
 

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from tests.cli.conftest import Gesta
 
+pytestmark = pytest.mark.sample(2, over="parent")
+
 Find = Callable[[str], str]
 
 

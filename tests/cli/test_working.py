@@ -15,6 +15,8 @@ from tests.commands import anew
 import gesta as library
 from gesta.kinds import AnswerContent
 
+pytestmark = pytest.mark.sample(2, over="parent")
+
 PROGRAMS = """
 import anyio
 import gesta

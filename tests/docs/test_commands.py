@@ -159,6 +159,7 @@ def on_a_page(words: list[str]) -> tuple[str, int]:
 PLAYED = [page for page in PAGES if any(isinstance(each, Block) for each in blocks(page))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PLAYED, ids=lambda page: page.stem)
 def test_the_commands_of_a_page_print_what_it_shows(page: Path, prepared: tuple[Path, str], folder: Path):
     wrong = []

@@ -16,6 +16,7 @@ from gesta.views.lineage import unexplained
 EXAMPLES = sorted((Path(__file__).resolve().parents[2] / "examples").glob("*.py"))
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
 def test_an_example_prints_what_it_says(example: Path, tmp_path: Path) -> None:
     source = example.read_text(encoding="utf-8")

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "coming-from" / "parity.md"
 STATUSES = ("done", "differs", "later", "out of scope")
@@ -112,6 +114,7 @@ def test_each_test_that_is_named_exists_and_is_collected() -> None:
     assert missing == []
 
 
+@pytest.mark.slow
 def test_each_test_mentions_what_its_row_names() -> None:
     missing = []
     for number, what, status, rest in rows():

@@ -188,6 +188,7 @@ def provider() -> Iterator[str]:
         server.shutdown()
 
 
+@pytest.mark.slow
 def test_a_live_model_takes_the_place_of_the_stand_in_and_its_key_is_in_no_file(
     story: Story, provider: str, tmp_path: Path
 ) -> None:

@@ -64,6 +64,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Kept:
     return crash_test(f"{folder}/shop.py:agent", "A pen.", folder=folder / "kept"), folder / "kept"
 
 
+@pytest.mark.slow
 def test_an_agent_is_killed_at_every_write_point_and_nothing_happens_twice(kept: Kept) -> None:
     report, folder = kept
     assert report.ok, report.wrong

@@ -36,6 +36,8 @@ from gesta.errors import BadAddress, NoKey, WriteFailed
 from gesta.kinds import AttemptContent, BeginContent, Kind, RequestHeaderContent, ResolutionContent
 from gesta.model.request import Envelope, Model, Reply, Request
 
+pytestmark = pytest.mark.sample(2, over="parent")
+
 R = TypeVar("R")
 
 BOTH = ("demo-1", "demo-1-crash")

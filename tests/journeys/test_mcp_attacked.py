@@ -26,6 +26,8 @@ from gesta.record.record import Record
 from gesta.store import Batch
 from gesta.stores.memory import MemoryStore
 
+pytestmark = pytest.mark.sample(2, over="parent")
+
 TRANSPORTS = pytest.mark.parametrize("transport", ["stdio", "http"])
 CALLS = [("pay", "a"), ("put", "b"), ("look", "c")]
 

@@ -40,6 +40,8 @@ from gesta.stores.sqlite_backup import backup
 from gesta.tools.person import ask_person
 from gesta.workflow.verbs import Verbs
 
+pytestmark = pytest.mark.sample(2, over="parent")
+
 EFFECTS = ("pure", "idempotent", "once", "transactional", "agent")
 FOREVER = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
 Hit = Callable[[], Awaitable[None]]

@@ -132,6 +132,7 @@ async def test_a_fork_with_one_result_changed_shows_it_fires_nothing_and_shares_
     assert made
 
 
+@pytest.mark.slow
 async def test_while_the_requests_are_the_same_a_fork_is_answered_from_the_record_and_else_it_stops(
     corpus: Path, tmp_path: Path
 ) -> None:

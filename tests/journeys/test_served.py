@@ -105,6 +105,7 @@ def test_of_two_servers_on_postgresql_one_goes_on_with_what_the_other_had_begun(
     assert len(set(keys(shop))) == 1
 
 
+@pytest.mark.slow
 def test_a_port_that_is_taken_and_a_record_that_is_none_are_said_in_one_line(shop: Path) -> None:
     def failed(*words: str) -> tuple[int, str]:
         command = [sys.executable, "-c", MAIN, "serve", "agent.py:agent", *words]

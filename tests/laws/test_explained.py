@@ -163,6 +163,7 @@ def test_lineage_is_a_fold(script: list[Any], cut: int) -> None:
     anyio.run(main)
 
 
+@pytest.mark.slow
 def test_the_runs_of_the_demo_are_explained(tmp_path: Path) -> None:
     async def every() -> list[list[Entry]]:
         async with gesta.open(str(tmp_path / "demo.gesta"), readonly=True) as record:

@@ -28,7 +28,7 @@ from gesta.kinds import (
 from gesta.store import Batch, Statements, TransactionalEffect
 from gesta.tools.person import ask_person
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.sample(3, over="parent")]
 QUICK = gesta.Policy(retry=gesta.Retry(first_wait_s=0.0, empty=0), when_busy="raise")
 Play = Callable[[Record, gesta.Agent], Awaitable[None]]
 

@@ -16,6 +16,8 @@ from gesta.errors import AgentError
 from gesta.function_tool.context import NeedsAnswer, ToolQuestion
 from gesta.kinds import RequestHeaderContent, ToolResultContent
 
+pytestmark = pytest.mark.sample(2, over="parent")
+
 Runs = dict[str, list[Entry]]
 
 

@@ -147,6 +147,7 @@ async def test_shrinking_says_that_a_reader_keeps_what_was_pruned(tmp_path: Path
     await store.close()
 
 
+@pytest.mark.slow
 def test_prune_says_what_a_reader_keeps_and_erases_it_when_run_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,6 +14,8 @@ from gesta.bridges.mcp.spec import McpOptions
 from gesta.errors import AgentError, BadAddress, BadTool, NoServer
 from gesta.kinds import AttemptContent, FaultContent, RequestHeaderContent, ToolResultContent
 
+pytestmark = pytest.mark.sample(2, over="parent")
+
 
 def agent_of(source: Any, *said: Any, **options: Any) -> gesta.Agent:
     return gesta.Agent("buyer", model=gesta.scripted(*said), tools=[source], **options)

@@ -14,6 +14,8 @@ import gesta
 from gesta.errors import NoServer
 from gesta.kinds import FaultContent, RequestHeaderContent, ToolResultContent
 
+pytestmark = pytest.mark.sample(3, over="parent")
+
 ODD = Path(__file__).parents[1] / "mcp_odd.py"
 
 

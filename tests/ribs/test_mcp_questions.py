@@ -27,6 +27,8 @@ from mcp.types import (
 import gesta
 from gesta.kinds import AttemptContent, FaultContent, QuestionContent, ToolResultContent
 
+pytestmark = pytest.mark.sample(2, over="parent")
+
 SIZE = {"type": "object", "properties": {"size": {"type": "string"}}, "required": ["size"]}
 
 

@@ -30,6 +30,8 @@ from gesta.kinds import (
 from gesta.kinds import Error as Wrong
 from gesta.model.usage import tokens
 
+pytestmark = pytest.mark.sample(2, over="parent")
+
 RUN = "SELECT run FROM entries ORDER BY pos LIMIT 1"
 NO_TEXT = "CAST(x'7b22ff227d' AS TEXT)"  # {"<ff>"}
 

@@ -23,6 +23,8 @@ from gesta.bridges.otlp.settings import Settings, TracingError, settings
 from gesta.bridges.tracing import tracing
 from gesta.text.tracing import TraceContext, span_id, trace_id
 
+pytestmark = pytest.mark.sample(2, over="parent")
+
 CALLER = TraceContext("4bf92f3577b34da6a3ce929d0e0e4736", "00f067440a9902b7")
 
 USAGE = {"prompt_tokens": 40, "completion_tokens": 9, "prompt_tokens_details": {"cached_tokens": 30}}

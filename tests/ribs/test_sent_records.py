@@ -27,6 +27,8 @@ from gesta.stores.sqlite_open import connect_reading
 from gesta.stores.tables import MIGRATIONS, TABLES, WORDS
 from gesta.stores.words import Wanted, find
 
+pytestmark = pytest.mark.sample(2, over="parent")
+
 AGENT = """
 import gesta
 
@@ -241,7 +243,7 @@ def test_a_command_does_not_open_what_would_run_by_itself(command: str) -> None:
         assert Path("sent.gesta").read_bytes() == before, kind
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("kind", BESIDE)
 def test_what_stands_beside_is_named_and_not_looked_into(kind: str) -> None:
     spoil(BESIDE[kind])

@@ -17,6 +17,8 @@ from gesta.errors import AgentError
 from gesta.serve import Access, app
 from gesta.serve.routes import PLACES
 
+pytestmark = pytest.mark.sample(2, over="parent")
+
 TOKEN = "a-token-of-a-client-3141592653589793"
 
 

@@ -13,6 +13,8 @@ from tests.serving import post, served
 import gesta
 from gesta.serve import app
 
+pytestmark = pytest.mark.sample(2, over="parent")
+
 Messages = list[Any]
 WHERE: Any = {
     "type": "function",

@@ -29,6 +29,8 @@ from gesta.serve.service import Places
 from gesta.text.redactor import SECRETS
 from gesta.tools.person import ask_person
 
+pytestmark = pytest.mark.sample(2, over="parent")
+
 ERAS = pytest.mark.parametrize("mode", ["auto", "legacy"])
 TOKEN, OTHER = "a-token-of-a-client-3141592653589793", "a-token-of-another-2718281828459045"
 

@@ -106,6 +106,7 @@ def test_no_file_but_those_of_the_pages_is_sent(client: httpx2.Client, name: str
     assert "gesta" not in answer.text or answer.headers["content-type"].startswith("text/html")
 
 
+@pytest.mark.slow
 def test_the_pages_load_nothing_from_elsewhere_and_are_small(client: httpx2.Client) -> None:
     names = [each.name for each in STATIC.iterdir() if each.name.endswith((".js", ".css"))]
     files = {name: client.get(f"/static/{name}").text for name in names}

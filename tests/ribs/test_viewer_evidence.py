@@ -17,6 +17,8 @@ import gesta
 from gesta.integrity.verify import report
 from gesta.web.evidence import ROWS, heads_in
 
+pytestmark = pytest.mark.sample(2, over="parent")
+
 __all__ = ["made"]
 FULL = os.environ.get("GESTA_TESTS") == "full"
 

@@ -31,7 +31,7 @@ from gesta.views.sessions import SessionFilter
 from gesta.web.listing import Asked, Listing, asked, everywhere
 from gesta.web.people import shown, until
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.sample(2, over="parent")]
 USAGES: tuple[Any, ...] = (
     USAGE,
     {"input_tokens": 5, "output_tokens": 2, "cache_read_input_tokens": 100, "cache_creation_input_tokens": 7},

@@ -21,7 +21,7 @@ from gesta.web.data import Pages
 from gesta.web.forms import WHY
 from gesta.web.gate import Gate
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.sample(2, over="parent")]
 
 
 @pytest.fixture

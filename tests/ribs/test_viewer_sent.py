@@ -19,6 +19,8 @@ from gesta.kinds import Part
 from gesta.models.providers import DIALECTS, PROVIDERS, Speaks
 from gesta.policy import Compact
 
+pytestmark = pytest.mark.sample(2, over="parent")
+
 HOSTILE = "<script>alert(1)</script> \u202eevil"
 LONG = "x" * 4_000
 

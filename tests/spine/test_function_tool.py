@@ -133,6 +133,7 @@ json_values = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.text() | st.just("value"), json_values))
 def test_nothing_but_bad_arguments_is_raised(args: dict[str, Any]) -> None:
     for type_ in (Point, Person, list[Size], Literal["a"]):

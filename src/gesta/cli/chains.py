@@ -174,7 +174,10 @@ class Page:
                 left.append((child, below + ("└ " if last else "├ "), below + ("  " if last else "│ ")))
 
     def _under(self, node: Node) -> str | None:
-        """Return the id of the call or analysis below which a node is drawn; `None` if its run has none."""
+        """Return the id of the call or analysis below which a node is drawn.
+
+        Returns `None` if no call or analysis in the node's run led to the node.
+        """
         wanted, left, seen = UNDER.get(node.type), list(node.derived_from), set[str]()
         while wanted is not None and left:
             id = left.pop(0)

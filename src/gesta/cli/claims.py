@@ -113,7 +113,7 @@ async def _open_at(record: Record, mark: int) -> list[RunRow]:
 def gone(options: GoneOptions) -> int:
     """Record that a process has ended, and return the exit code.
 
-    If the options name no process, list the processes that hold a run or tried a call without a result.
+    If the options name no process, list the processes with a lease, or with an attempt that has no result.
     """
     if options.process is None:
         reading(options, partial(_list_all, options))
@@ -151,7 +151,7 @@ def gone(options: GoneOptions) -> int:
 
 
 async def _list_all(options: GoneOptions, record: Record) -> None:
-    """Print the processes that hold a run or tried a call without a result, and whether each has ended."""
+    """Print the processes with a lease, or with an attempt that has no result, and whether each has ended."""
     rows = []
     for process in sorted(await _processes(record)):
         open_ = [each.id for each in await _attempts(record, process) if not each.answered]

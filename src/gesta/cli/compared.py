@@ -56,7 +56,10 @@ from gesta.stores.common import private
 
 
 def replay(options: ReplayOptions) -> int:
-    """Replay a run and the runs that it started, and print the first difference. Returns the exit code."""
+    """Replay a run and the runs that it started, and return the exit code.
+
+    The first difference from the recorded entries is printed.
+    """
     agent = load(options.agent)
 
     async def work(record: Record) -> tuple[Replayed, Runs]:
@@ -95,7 +98,7 @@ class Fork:
 
 
 def fork(options: ForkOptions) -> int:
-    """Make a fork, and run the agent on it if one is named. Returns the exit code."""
+    """Make a fork. If the options name an agent, run the agent on the fork. Returns the exit code."""
     if options.agent is None and (options.model or options.base_url or options.instructions or options.mcp):
         raise Stop(
             "--model, --base-url, --instructions and --mcp are for the agent that goes on. Name it: gesta fork RUN "
@@ -262,7 +265,7 @@ def _effects(facts: differences.Facts) -> str:
 
 
 def _mark(effect: differences.Effect) -> str:
-    """Return a note for a tool call whose tool did not run: it has no result, or a result from the record."""
+    """Return a note for a call whose tool did not run: `[not done]` or `[from the record]`; an empty text if it ran."""
     if effect.fired:
         return ""
     return " [not done]" if effect.outcome is None else " [from the record]"

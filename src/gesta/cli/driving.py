@@ -49,18 +49,18 @@ CODES = {"answered": ANSWERED, "failed": FAILED, "cancelled": FAILED, "limit": L
 
 @dataclass(frozen=True)
 class Job:
-    """An agent, and the record on which it runs. The command lines that a person types next name both."""
+    """An agent and the record on which it runs. Makes command lines about them, which the user can type next."""
 
     agent: Agent
     address: str
     record: str
     named: str
-    """The option ` --record FILE` for the next command line, with a space before it; empty if it was not given."""
+    """The text ` --record FILE` for command lines that are printed; empty if the user did not give this option."""
     yes: bool
     json: bool
     approver: Approver | None = None
     servers: str = ""
-    """The options ` --mcp SERVER` for the next command line; empty if there are none."""
+    """The options ` --mcp SERVER` for command lines that are printed; empty if there are none."""
 
     def command(self, verb: str, run: str, rest: str = "") -> str:
         """Return a command line about a run.

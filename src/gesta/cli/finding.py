@@ -9,7 +9,7 @@ from gesta.cli.record_options import FindOptions, SessionsOptions, StatsOptions
 
 @command(SessionsOptions, example="gesta sessions refund --stands waiting")
 def sessions(options: SessionsOptions) -> None:
-    """List the sessions that fit, with their cost and state.
+    """List the sessions that fit the options, with their cost and state.
 
     The viewer shows the same list. The sums are over all sessions that fit, also those that are not listed.
     """

@@ -27,7 +27,7 @@ from gesta.text.visible import remarks, visible
 
 
 def approve(options: ApproveOptions) -> None:
-    """Send a person's answer about the calls that wait for approval, and print the next command.
+    """Send a person's answer about the calls that wait for approval, and print the command to type next.
 
     Raises Stop if no call waits, or if several wait and the options name none of them.
     """
@@ -81,7 +81,7 @@ def _in_time(waits: list[Waiting], options: ApproveOptions, found: Found) -> lis
 def _verdict(options: ApproveOptions) -> Verdict:
     """Return the answer that the options express: allowed, denied or answered, with its reason and token.
 
-    Raises Stop for options that contradict each other, for a text that is not JSON, and for a file without a token.
+    Raises Stop for options that contradict each other, for a text that is not JSON, and for an empty token file.
     """
     said = [name for name in ("deny", "args", "result") if getattr(options, name)]
     if len(said) > 1:
@@ -108,7 +108,7 @@ def _token(path: str) -> str:
 
 
 def answer(options: AnswerOptions) -> None:
-    """Send a person's answer to a question of a run, and print the next command.
+    """Send a person's answer to a question of a run, and print the command to type next.
 
     Raises Stop if no question waits, if several wait and none is named, or if the type of the answer is wrong.
     """
@@ -162,7 +162,7 @@ EARLY = "What was begun may still be at work, and happen after you looked. When 
 
 
 def resolve(options: ResolveOptions) -> None:
-    """Send a person's statement about a call in doubt, such as that its effect happened. Print the next command.
+    """Send a person's statement about a call in doubt, such as that its effect happened. Print what to type next.
 
     Raises Stop if no call is in doubt, or if several are and the options name none of them.
     """

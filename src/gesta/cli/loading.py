@@ -36,7 +36,7 @@ def load(address: str) -> Agent:
 
 
 def load_all(addresses: Sequence[str]) -> tuple[list[Agent], Approver | None]:
-    """Return the agents at some addresses, and the object named `approver` in one of their files, or `None`.
+    """Return the agents at these addresses, and the object named `approver` in one of their files, or `None`.
 
     This Approver decides which approvals of people are accepted.
 
@@ -124,9 +124,9 @@ def _found(address: str) -> tuple[str, ModuleType, Agent]:
 
 
 def _approver(place: str, module: ModuleType) -> Approver | None:
-    """Return the object named `approver` in a module; `None` if the module has none, or if the object is an agent.
+    """Return the Approver named `approver` in a module; `None` if nothing has this name, or an agent has it.
 
-    Raises BadAddress if the object is no Approver.
+    Raises BadAddress if any other object has this name.
     """
     made = getattr(module, "approver", None)
     if made is None or isinstance(made, Agent):

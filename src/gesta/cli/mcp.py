@@ -95,7 +95,7 @@ def _read_by_http(options: ServeCommandOptions) -> None:
 def _texts(options: ServeCommandOptions) -> dict[str, str]:
     """Return the descriptions of agents from the options `--describe`, by name of the agent.
 
-    Raises Stop for a text of another form.
+    Raises Stop for an option that is not `AGENT=TEXT`, or for a repeated name.
     """
     texts = dict[str, str]()
     for each in options.describe or ():

@@ -41,7 +41,7 @@ class OnRecord(Common):
 
     @property
     def named(self) -> str:
-        """The option ` --record FILE` for the next command line, with a space before it; empty if it was not given."""
+        """The text ` --record FILE` for command lines that are printed; empty if the user did not give this option."""
         return f" --record {quoted(self.record)}" if self.record else ""
 
     def target(self, *, new: bool = False) -> str:

@@ -142,7 +142,7 @@ async def newest(record: Record, limit: int, *, size: bool = False) -> list[dict
 
 
 async def _known(record: Record, row: RunRow, sent: Mapping[int, datetime]) -> dict[str, Any]:
-    """Return the facts about a run for the list. If the run cannot be read, its member `stands` contains the reason.
+    """Return the facts about a run for `gesta runs`. If the run cannot be read, the member `stands` has the reason.
 
     Args:
         sent: times of the answers in the inbox of the run, by the seq of the entry that each of them answers.
@@ -190,7 +190,7 @@ def _facts(row: RunRow, entries: list[Entry], sent: Mapping[int, datetime]) -> d
 
 
 def _asked(state: RunState) -> list[int]:
-    """Return the seqs of the entries that a person can answer in an open turn: requests, questions and attempts."""
+    """Return the seqs of entries that a person can answer in the open turn: approval requests, questions, attempts."""
     calls = state.current() if state.open else []
     asked = [call.asked for call in calls if call.asked is not None and call.approval is None]
     tried = [call.last.seq for call in calls if call.last is not None and call.last.verdict is None]

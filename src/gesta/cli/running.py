@@ -92,7 +92,7 @@ def demo(options: DemoOptions) -> int:
     from gesta.demo.play import Choices, play
 
     class Page(Console):
-        """A console that ends the program with the exit code for a closed pipe. Rich itself would use 1."""
+        """A console that ends the program if the reader closes the pipe. Rich itself would use the exit code 1."""
 
         def on_broken_pipe(self) -> None:
             raise SystemExit(silenced())
@@ -195,7 +195,7 @@ def _text(given: str | None) -> str:
 
 
 def _file(path: str) -> "Part":
-    """Return a file as the part of a message. Raises Stop if the file cannot be read."""
+    """Return a file as a part of a message. Raises Stop if the file cannot be read."""
     from gesta.message import attached
 
     try:

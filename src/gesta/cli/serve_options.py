@@ -116,7 +116,7 @@ def listening(host: str, port: int) -> socket.socket:
 def _tokens(given: list[str] | None) -> dict[str, str]:
     """Return the token of each client, by the client's name.
 
-    Raises Stop for an option of another form, or for a variable that is not set.
+    Raises Stop for an option that is not `NAME=VARIABLE`, for a repeated name, or for a variable that is not set.
     """
     if not given:
         return {"client": os.environ[VARIABLE]} if os.environ.get(VARIABLE) else {}

@@ -106,7 +106,7 @@ def _agreed(options: PruneOptions, found: Plan) -> bool:
 
 
 def _show(found: Plan) -> None:
-    """Print the runs to remove, and the chosen runs that stay, with the reasons."""
+    """Print the runs to remove. Then print why other runs that the options choose have to stay."""
     if found.groups:
         say("These go, oldest first:")
         going = sorted(found.runs, key=lambda run: run.last_at)
@@ -133,7 +133,7 @@ def _why(each: Staying) -> str:
 
 
 async def _told(record: Record, options: PruneOptions, gone: Gone) -> int:
-    """Rewrite the record's file without the removed runs, and print which were removed. Returns the exit code."""
+    """Free the space of the removed runs, and print how many runs were removed. Returns the exit code."""
     freed, words, erased = 0, "", True
     try:
         freed = await record.store.shrink()

@@ -10,7 +10,7 @@ from gesta.cli.record_options import AdoptOptions, BackupOptions, GoneOptions, H
 
 @command(BackupOptions, example="gesta backup copy.gesta")
 def backup(options: BackupOptions) -> None:
-    """Copy a record into a new file while it is being written.
+    """Copy a record into a new file, also while runs are being written.
 
     The copy is the record as it was at one moment, inbox and index included. A turn that was open at that moment starts
     no call with effects in the copy, because the original record may continue the turn too. `gesta adopt` ends this
@@ -29,8 +29,8 @@ def adopt(options: AdoptOptions) -> int:
     copy only if the original, and every other copy, is no longer used. First check what the original did after the copy
     was made. The copy does not know these actions, and its turns would do them a second time.
 
-    With RUN, this record continues a run that `gesta push` mirrored here, or that was moved away. The runs above and
-    below it are continued too. Use this if the other record is lost.
+    With RUN, this record continues a run that `gesta push` mirrored here, or that was moved away. The runs that
+    started it, and the runs that it started, are continued too. Use this if the other record is lost.
     """
     from gesta.cli import claims
 
@@ -44,7 +44,7 @@ def gone(options: GoneOptions) -> int:
     A call with effects is not tried a second time while the process of the first attempt may still run. Only the
     machine of that process knows whether it runs. First make sure that the process has ended, with everything that it
     started. A process that runs on this machine cannot be declared to have ended: the exit code is 1. Without PROCESS,
-    the command lists the processes that hold a run or tried a call without a result.
+    the command lists the processes that may write a run, or that tried a call without a result.
     """
     from gesta.cli import claims
 

@@ -48,7 +48,7 @@ class Screen:
             self.write(line)
 
     def end(self) -> None:
-        """Write the text that `write` held back. No text follows."""
+        """Write the text that `write` held back. Call this after the last `write`."""
         left = self._flow.feed("", last=True)
         with suppress(OSError, ValueError):
             if left:

@@ -141,7 +141,7 @@ class Transcript:
         yield from self._lines(entry, self.line(entry))
 
     def _reply(self, entry: Entry) -> Iterator[str]:
-        """Yield the lines of a model's reply: the words before its calls, or a reply that did not become an answer."""
+        """Yield the lines of a model's reply; none if the reply has no text."""
         assert isinstance(entry.content, ChatCompletionContent)
         if entry.content.output.strip():
             name = self._state.turn.name if self._state.turn is not None else "model"
@@ -251,10 +251,10 @@ def line_of(entry: Entry, agent: str) -> Line:
 
 
 def said_at(entry: Entry, before: str = " (said at ", after: str = ")") -> str:
-    """Return when a person said what an entry tells, between two texts; an empty text if that is not on record.
+    """Return the time at which a person sent an answer, as text between `before` and `after`.
 
-    The time of the entry itself is that at which a program read the answer in the inbox. The day is left out if both
-    times are on the same day.
+    Returns `""` if the entry of the answer does not contain this time. The entry itself was written later, when a
+    program read the answer in the inbox. The day is left out if both times are on the same day.
     """
     at = getattr(entry.content, "sent_at", None)
     if at is None:

@@ -55,8 +55,8 @@ def view(options: ViewOptions) -> int:
     The command prints an address with a token. Only a browser that has opened this address can read the record. Ends on
     Ctrl-C.
 
-    With --export, the command writes a folder of pages: one run and the runs below it, or all runs of a session. Its
-    index.html opens in any browser, without Gesta and without a network.
+    With --export, the command writes a folder of pages: one run and the runs that it started, or all runs of a
+    session. Its index.html opens in any browser, without Gesta and without a network.
     """
     import anyio
 

@@ -71,8 +71,8 @@ class Voice:
         """Print the entries that were written since the last call.
 
         Args:
-            event: print only up to this event's entry, and the calls from the same reply. If the event withdraws a
-                reply, print up to that reply, or up to the `fault` entry about it.
+            event: where to stop. The event's own entry is still printed, and the calls of the same reply. If the event
+                withdraws a reply, the last printed entry is that reply, or the `fault` entry about it.
         """
         assert self._told is not None
         assert self.run is not None

@@ -52,9 +52,9 @@ class Found:
     """Address of the agent that took the last turn of the run `root`; `FILE.py:NAME` if it is not known."""
 
     def waiting(self, *kinds: str) -> list[Waiting]:
-        """Return the waits of some kinds in this run. If it has none, return those of a child run.
+        """Return the waits of these kinds in this run. If there are none, return those of a child run.
 
-        Raises Stop if several child runs have such waits.
+        Raises Stop if several child runs have waits of these kinds.
         """
         found = [each for each in self.waits if each.what in kinds]
         found = [each for each in found if each.run == self.row.run] or found

@@ -175,7 +175,7 @@ class _Session:
         return msgspec.structs.replace(content, call=call), (call,)
 
     def _span(self, path: tuple[str, ...]) -> int:
-        """Return the seq of the newest span with a path that has not ended. If there is none, begin one."""
+        """Return the seq of the newest open span with this path. If no such span is open, begin one."""
         path = path or NAMELESS
         if not self._open.get(path):
             self._begin(BeginContent(), path, {}, None)
@@ -207,7 +207,7 @@ class _Session:
 
 
 def full(content: Line, extra: Line | None) -> Line:
-    """Return the members of a content in the order of agent-catalog, with `extra` first."""
+    """Return the members of a content with `extra` first, as agent-catalog writes them."""
     return ({} if extra is None else {"extra": extra}) | content
 
 

@@ -129,7 +129,7 @@ class Chat:
                 self.note(key, value)
 
     def hear(self, messages: Iterable[Any], read: Callable[[Any, int], Said | None]) -> None:
-        """Add all messages. If `read(message, number)` returns `None`, the message is kept as a key-value entry."""
+        """Add all messages as `read(message, number)` returns them. For `None`, write a key-value entry instead."""
         for place, message in enumerate(messages):
             words = read(message, place)
             if words is None:
@@ -187,10 +187,10 @@ class Chat:
         place: int | None = None,
         when: tuple[datetime | None, bool] = (None, False),
     ) -> int:
-        """Write an entry of any kind, and return its seq. The entry represents message number `place`.
+        """Write an entry of any kind for the message number `place`, and return the entry's seq.
 
-        `when` is the entry's time, and whether the time is certain. A request entry becomes the only cause of the next
-        completion; a system text becomes one more cause.
+        `when` is the entry's time, and whether it is certain. The next completion names the entries that it was made
+        from as its causes: if this entry is a request, only this one; if it is a system text, also this one.
         """
         asks, tells = isinstance(content, RequestContent), isinstance(content, SystemContent)
         if asks and self._role != "turn":

@@ -259,7 +259,7 @@ def object_of(value: Any) -> dict[str, Any]:
 
 
 def told(text: str, by: str, extra: dict[str, Any]) -> SystemContent:
-    """Return the content of an entry for a text in the user's role that the program `by` wrote."""
+    """Return a content for a text that the program `by` wrote, although its role is that of the user."""
     return SystemContent(value=text, source=[by], extra=extra or None)
 
 
@@ -309,7 +309,7 @@ def digest_json(value: Any) -> str:
 
 
 def _usual(packed: bytes) -> bool:
-    """Return whether no number of a value needs an exponent. Two JSON encoders may write an exponent differently.
+    """Return whether JSON writes all numbers of a value without an exponent, so that two encoders write the same text.
 
     Args:
         packed: the value as msgpack; its texts must be ASCII.

@@ -290,7 +290,7 @@ def _called(members: Members, oddities: Oddities) -> tuple[list[Made], Any]:
     """Remove the calls of a message, wherever the message holds them.
 
     Returns:
-        The calls, and the other members of `additional_kwargs`.
+        The calls, and the members of `additional_kwargs` (a dict of LangChain's messages) that are not calls.
     """
     given = next((found for key in CALLING if (found := members.take(key, list))), [])
     more = None if given else members.take("additional_kwargs", dict)

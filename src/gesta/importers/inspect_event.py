@@ -65,7 +65,7 @@ class Events:
         self._write(KeyValueContent(key=key, value=made, extra=refs or None), self._here(), causes=causes)
 
     def begin(self, name: str) -> None:
-        """Begin a span that the source does not have, outside of all other spans."""
+        """Begin a span that the source does not have, such as `review`. The span is inside no other span."""
         self._begin(BeginContent(name=name, role=name), "", UNKNOWN)
 
     def close(self) -> None:

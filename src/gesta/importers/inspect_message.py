@@ -73,7 +73,7 @@ class Told:
         return made, {REFS: refs} if refs else {}
 
     def look(self, value: Any) -> Any:
-        """Return the value that `read` returns, only for a comparison: its messages do not count as written."""
+        """Return the same value as `read`, to compare messages. The messages do not count as written."""
         before = list(self._fresh)
         made, _ = self.read(value)
         self._fresh = before
@@ -180,9 +180,9 @@ class Hearing(Struct, frozen=True):
         return Heard(said=said, latency_ms=latency(event), errors=tuple(error for _, error in calls))
 
     def _words(self, members: Members, content: Any) -> tuple[str, str | None]:
-        """Return the text and the reasoning of a message, and remove both from `members`.
+        """Return the text and the reasoning in the content of a message.
 
-        A content with other parts than text and reasoning stays in `members`.
+        If the content has no other parts, it is removed from `members`.
         """
         text, reasoning, whole = words(content)
         if whole:
@@ -319,7 +319,7 @@ def offer(event: Any, told: Told) -> tuple[list[dict[str, Any]] | None, dict[str
 
 
 def words(content: Any) -> tuple[str, str | None, bool]:
-    """Return the text of a content, its reasoning, and whether it has no other parts.
+    """Return the text and the reasoning of a message's content, and whether they are all that it contains.
 
     Each part is a line of the text. A note such as `[image]` names a part that is not text. Redacted reasoning is
     replaced by its summary.
@@ -346,9 +346,9 @@ def words(content: Any) -> tuple[str, str | None, bool]:
 
 
 def done(members: Members) -> When:
-    """Remove the time when an event was completed from its members, and return that time.
+    """Remove and return the member that says when an event was completed.
 
-    Older logs have only the time of the event, which is used instead.
+    Older logs do not have this member. For these, the time of the event is removed and returned instead.
     """
     completed = members.time("completed")
     return members.time("timestamp") if completed[0] is None else completed

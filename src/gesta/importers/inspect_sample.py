@@ -115,7 +115,10 @@ class Sample:
         return self._chat.entries
 
     def _implied(self) -> list[Any]:
-        """Return the messages of the longest request, or of the input, for a sample without a list of messages."""
+        """Return messages for a sample that has no list of messages.
+
+        They are those of its longest request, with the reply. If no request has messages, they are the sample's input.
+        """
         requests = [event for event in self._events if dig(event, "event") == "model"]
         pool = self._whole.get("message_pool") or dig(self._whole, "events_data", "messages")
         asked, answer = max(
@@ -134,7 +137,7 @@ class Sample:
         return messages
 
     def _asked(self, given: Any) -> Any:
-        """Return the sample's input, or a reference to the user's message with the same text."""
+        """Return the sample's input. If a message of the user has the same text, return a reference to that message."""
         said = (place for place, each in enumerate(self._messages) if isinstance(given, str) and _asks(each, given))
         place = next(said, None)
         return given if place is None else {"message": place}
@@ -169,9 +172,9 @@ class Sample:
         self._told.written(seqs[0] if seqs else before + 1)
 
     def _event(self, place: int) -> Any:
-        """Return the event that made a message; `None` if no event made the message.
+        """Return the event that made a message; `None` if no event did.
 
-        If the sample's `output` has the same message, an event is made from the output.
+        If the log lacks the event, but the sample's `output` has the message, return an event made from the output.
         """
         if place in self._by:
             return self._events[self._by[place]]
@@ -184,7 +187,7 @@ class Sample:
         return next((event for event in events if dig(event, "event") == "model"), None)
 
     def _header(self, event: Any, said: Said | None = None) -> None:
-        """Write a request header: an entry with the tools and settings of an event, which hold for all later requests.
+        """Write a request header: an entry with the tools and settings of an event, which apply to all later requests.
 
         If the last request header has the same tools and settings, nothing is written.
 
@@ -206,7 +209,7 @@ class Sample:
             self._chat.add(content, place=None if said is None else 0, when=(self._now, False))
 
     def _amend(self, before: int, heard: Heard) -> None:
-        """Add facts to the entries that `Chat` wrote for a message: its latency, its outcome and errors of its calls.
+        """Add facts to the entries that `Chat` wrote for a message: its latency, its outcome, and errors of its calls.
 
         Args:
             before: number of entries before the message was written.
@@ -308,7 +311,7 @@ def _matched(messages: list[Any], events: list[Any], told: Told) -> dict[int, in
 
 
 def _marks(event: Any, told: Told) -> Iterator[tuple[str, str]]:
-    """Yield the keys that an event shares with the message it made; nothing for an event that made no message."""
+    """Yield the keys by which `_matched` finds the message that an event made. Other events have no keys."""
     role, marks = "tool", (("id", dig(event, "message_id")), ("says", dig(event, "id")))
     if dig(event, "event") == "model":
         message = dig(event, "output", "choices", 0, "message")

@@ -194,9 +194,9 @@ class _Run:
         return _told({**left, "metadata": _told(metadata) if isinstance(metadata, dict) else metadata})
 
     def _doubled(self) -> Any:
-        """Return the trace's own list of observations, without facts that the file's main list has.
+        """Return what the trace's own list of observations states beyond the file's main list of them.
 
-        Return `None` if nothing is left.
+        Return `None` if it states nothing more.
         """
         given = self._trace.get("observations")
         if not isinstance(given, list):

@@ -108,7 +108,7 @@ class Generations:
             self._answer = None if made.calls else completion
 
     def begin(self, each: Observation) -> int | None:
-        """Return the seq of the call that a tool or a span runs; `None` if no call is found.
+        """Return the seq of the call that led to an observation, which begins now; `None` if no call did.
 
         If the reply that contains the call is not written yet, it is written first.
         """
@@ -123,7 +123,7 @@ class Generations:
         return call
 
     def call_of(self, each: Observation) -> int | None:
-        """Return the seq of the call that a tool or a span runs; `None` if no call without a result matches."""
+        """Return the seq of the call that led to an observation; `None` if no call without a result matches."""
         call = self._retold.match(*_carried(each), loose=each.role == TOOL)
         if call is not None and call not in self._calls.values():
             self._calls[each.place] = call
@@ -193,7 +193,10 @@ class Generations:
         return fits(dict(enumerate(made)), *_carried(each), loose=each.role == TOOL) is not None
 
     def _tell(self, told: list[Said], when: When) -> None:
-        """Write the replies that a request already contains. By the recorded times, their generations may end later."""
+        """Write the replies that a request contains.
+
+        By the recorded times, their generations may end after the request.
+        """
         known = [key for said in told if said.role == "assistant" for key in pieces_of(said)] if self._due else []
         for place, due in [*self._due.items()]:
             parts = [key for said in due.gave.said for key in pieces_of(said)]
@@ -322,7 +325,10 @@ def _latency_ms(each: Observation) -> float | None:
 
 
 def _usage(given: dict[str, Any] | None, details: Any) -> dict[str, Any] | None:
-    """Return the provider's own usage if it counts input and output; else Langfuse's count under the usual names."""
+    """Return the usage that the reply states, if it counts input and output.
+
+    Else return Langfuse's own counts, under names such as `input_tokens`.
+    """
     if given is not None and any(name in given for name in PROMPT) and any(name in given for name in COMPLETION):
         return given
     if not isinstance(details, dict) or not details:

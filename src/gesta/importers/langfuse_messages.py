@@ -96,7 +96,7 @@ def from_attributes(attributes: Mapping[str, Any], starts: tuple[str, ...]) -> l
     Return `None` if no attribute holds a message.
 
     Args:
-        starts: beginnings of the names of these attributes.
+        starts: beginnings of the names of attributes with messages, such as `llm.input_messages.`.
     """
     tree: dict[str, Any] = {}
     for name, value in attributes.items():
@@ -109,12 +109,10 @@ def from_attributes(attributes: Mapping[str, Any], starts: tuple[str, ...]) -> l
 
 
 def is_cut(attributes: Mapping[str, Any], starts: tuple[str, ...]) -> bool:
-    """Return whether the first message is missing in the attributes.
-
-    A library that limits the number of attributes may have left out the first message.
+    """Return whether the attributes lack the first message, because a library limits their number.
 
     Args:
-        starts: beginnings of the names of these attributes.
+        starts: beginnings of the names of attributes with messages, such as `llm.input_messages.`.
     """
     firsts = tuple(f"{start}0." for start in starts)
     return not any(name.startswith(firsts) for name in attributes)

@@ -137,8 +137,8 @@ class Reader:
     def line(self, path: str) -> Any:
         """Return the next JSON value, which is usually on a line of its own, and move past it.
 
-        Raises BadImport like `value`. It is faster than `value` for a value on one line, and costs at most twice as
-        much.
+        It raises BadImport as `value` does. It is faster than `value` if the value is on one line, and else takes at
+        most twice as long.
         """
         self.peek()
         while (end := self._buffer.find("\n", self._at)) < 0 and self._more():
@@ -215,7 +215,7 @@ class Reader:
         return Look(form, tuple(keys), f"{words} with {listed(keys)}")
 
     def shown(self) -> str:
-        """Return the next characters, in words for an error message."""
+        """Return a phrase for an error message about the next characters, such as `text that begins 'abc'`."""
         return f"text that begins {self._buffer[self._at : self._at + 40]!r}" if self.peek() else "the end of the file"
 
     def _comma(self, path: str, end: str) -> bool:
@@ -241,6 +241,6 @@ class Reader:
 
 
 def listed(keys: Sequence[str]) -> str:
-    """Return the names of at most `SHOWN` members, in words for a description."""
+    """Return a phrase that names at most `SHOWN` members, such as `the members 'id', 'messages'`."""
     named = ", ".join(repr(key[:40]) for key in keys[:SHOWN]) + (", …" if len(keys) > SHOWN else "")
     return f"the members {named}" if keys else "no members"

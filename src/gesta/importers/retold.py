@@ -67,7 +67,7 @@ class Hearing(Struct):
 
 
 class Retold:
-    """The messages of a trace that were written so far. They are recognised by their content."""
+    """The messages of a trace that were written so far. A repeated message is recognised by its content."""
 
     def __init__(self, spans: Spans, oddities: Oddities) -> None:
         self._spans, self._oddities = spans, oddities
@@ -219,7 +219,7 @@ class Retold:
         return hearing.open
 
     def _add(self, completion: int, more: dict[str, Any] | None) -> None:
-        """Add members of a message to the `extra` of the completion to which the message's calls were added."""
+        """Add members of a message that has only calls to the `extra` of the completion that got these calls."""
         content = self._spans.entries[completion - 1].content
         assert isinstance(content, ChatCompletionContent)
         if more:
@@ -283,10 +283,10 @@ class Retold:
         return content.tool_name if isinstance(content, ToolCallContent) else None
 
     def _find(self, keys: list[Key], start: int) -> list[int] | None:
-        """Find contents among the written ones, in this order. Return their places; `None` if a content is missing.
+        """Return the places of written contents with these keys, in the order of the keys; `None` if one is missing.
 
         Args:
-            start: the place to search from.
+            start: the first place to search.
         """
         found = []
         for key in keys:

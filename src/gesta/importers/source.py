@@ -175,7 +175,7 @@ class Source:
                 return Look("other", (), f"what begins like JSON, but {error.found}")
 
     def _at_once(self) -> Any:
-        """Return the value of a small file; `None` if the file is large, or if only the slower reader can read it.
+        """Return the value of a small file; `None` if the file is large, or if the fast decoder cannot read it.
 
         The value is kept in memory, because callers read a file several times.
         """

@@ -27,7 +27,7 @@ class Waiting:
             self._by_id[call_id].append(seq)
 
     def answer(self, call_id: str | None) -> tuple[int | None, bool]:
-        """Remove the call that a result answers. Return the call's seq, and whether the result is late.
+        """Remove the call that a result answers. Return the call's seq, and whether the result came after `give_up`.
 
         The seq is `None` if no call waits for this result. A result without an id answers the first call that waits.
         """

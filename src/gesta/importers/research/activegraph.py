@@ -70,9 +70,9 @@ class Owners(Struct):
     """Task and event ids of each open simulation, by its number. The simulation with the newest event is last."""
 
     def take(self, place: int, event: Any) -> Owned:
-        """Return an event with its simulation.
+        """Return an event with its simulation: that of its parent.
 
-        The parent of the event decides its simulation, else the event's task, else the event before it.
+        If the parent is unknown, it is the latest simulation of the event's task, else that of the event before.
         """
         members = event if isinstance(event, dict) else {}
         kind, task = members.get("event_type"), members.get("task_id")

@@ -209,7 +209,7 @@ class _History:
         self._made = _last(self._chat)
 
     def _settle(self) -> None:
-        """Write the result of the most recent calls from their step, if no message of `history` contained the result.
+        """Write the observation of the latest step as a result, unless a message of `history` contained that result.
 
         Every method that adds an entry calls this method first.
         """
@@ -242,7 +242,7 @@ def _ending(status: Any, history: list[Any], oddities: Oddities) -> tuple[Reason
 
 
 def _bare(message: Any) -> Any:
-    """Return a message in the form of OpenAI's chat, where a result has one id and not a list."""
+    """Return a message in the form of OpenAI's chat, where a result names one call and not a list of calls."""
     if not isinstance(message, dict):
         return message
     ids = message.get("tool_call_ids")

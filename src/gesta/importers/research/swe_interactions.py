@@ -285,7 +285,7 @@ class _Thread:
         return Sent(same=at, reply=reply, left_out=self._held[at : end if reply else None], otherwise=otherwise)
 
     def _sent_otherwise(self, message: Any) -> bool:
-        """Return whether a message is the model's last reply in another form: the same text, and no further calls."""
+        """Return whether a message repeats the last reply: the same text, and no call that the reply lacks."""
         again, reply = plain(message), self._reply
         assert reply is not None
         alike = again["role"] == "assistant" and same(again["text"], reply["text"])

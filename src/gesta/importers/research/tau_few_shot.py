@@ -57,7 +57,7 @@ def _transcript(document: Document, path: str, words: str, oddities: Oddities) -
 
 
 def _results(roles: list[str], start: int) -> int:
-    """Return how many results follow one another from this place on."""
+    """Return the number of consecutive roles `tool`, from the index `start` on."""
     end = start
     while end < len(roles) and roles[end] == "tool":
         end += 1

@@ -340,7 +340,7 @@ def _answer(talk: Talk, words: list[Word | None]) -> tuple[str | None, int | Non
 
 
 def _blame(talk: Talk, blame: dict[str, Any], words: list[Word | None], oddities: Oddities) -> None:
-    """Write an entry that names the agent and the step to blame. The entry of that step becomes its cause."""
+    """Write an entry that names the agent and the step to blame. Its cause is the entry of that step."""
     if not blame:
         return
     step, agent = blame.get(f"{BLAME}step"), blame.get(f"{BLAME}agent")

@@ -32,7 +32,7 @@ MARK = '{"gesta_case":'
 
 
 class Head(Struct, frozen=True, kw_only=True):
-    """The first line of a case: the run, the agent that replays it, and the tools that really run."""
+    """The first line of a case: the run, the agent that replays it, and the tools that the replay really runs."""
 
     gesta_case: int = FORMAT
     agent: str

@@ -164,7 +164,7 @@ async def go_on(record: Record, fork: RunRow, agent: Agent) -> Outcome:
 def recorded_model(entries: Sequence[Entry], agent: Agent) -> Agent:
     """Return a copy of the agent, with a model that repeats the recorded answers of a run.
 
-    The model streams, unless the first recorded request can only be repeated without streaming.
+    The run's first request is rebuilt without streaming. If its body is not the recorded one, the model streams.
     """
     asked = next((each for each in entries if isinstance(each.content, RequestContent)), None)
     for stream in (False, True):
@@ -177,10 +177,10 @@ def recorded_model(entries: Sequence[Entry], agent: Agent) -> Agent:
 
 
 def asked_otherwise(base: Sequence[Entry], fork: Sequence[Entry]) -> list[int]:
-    """Return the seqs of a fork's requests that the fork's base did not send.
+    """Return the seqs of a fork's requests whose bodies are equal to no request of the base.
 
-    For these requests, a recorded model had no answer of their own and returned another one. The list is empty if the
-    base has no requests.
+    The base has no answers to these requests, so a recorded model returned answers to other requests. The list is empty
+    if the base has no requests.
     """
     known = {each.content.body_digest for each in base if isinstance(each.content, RequestContent)}
     asked = [(each.seq, each.content) for each in fork if known and isinstance(each.content, RequestContent)]
@@ -202,7 +202,8 @@ async def _session(record: Record, base: RunRow) -> str:
 def _parts(entries: Sequence[Entry], how: Fork) -> tuple[int, list[Entry]]:
     """Return the number of entries that the fork shares with its base, and the entries to write to the fork.
 
-    These are the changed entry and, if it is part of a model's reply, the rest of the reply.
+    The entries to write are the changed entry and, if it is part of a model's reply, the rest of the reply. If nothing
+    is changed, there are none.
 
     Raises:
         AgentError: the entry to change does not exist, or its kind cannot be changed.
@@ -318,9 +319,9 @@ def _replaced(value: Any, steps: list[str], new: Any) -> Any:
 
 
 def _write(journal: Journal, own: Sequence[Entry], base: str) -> None:
-    """Write the changed entry and the rest of its reply to the fork.
+    """Write the changed entry, and the entries after it in the same model reply, to the fork.
 
-    References between these entries get the new seqs.
+    If one of these entries is a cause of another, that cause gets its new seq.
     """
     seqs: dict[Cause, int] = {}
     for entry in own:

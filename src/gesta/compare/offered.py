@@ -99,8 +99,8 @@ class Offered:
         """Return the tools that the servers offered at the place that the replay has reached.
 
         Raises:
-            AgentError: no server offers a tool now that the replay must really run.
-            GestaError: the server of such a tool cannot be reached.
+            AgentError: the replay must really run a tool that no server offers now.
+            GestaError: the replay must really run a tool whose server cannot be reached.
         """
         del source
         found, live = self._present(), dict[str, Tool]()
@@ -122,8 +122,8 @@ class Offered:
     def _present(self) -> dict[str, dict[str, Any]]:
         """Return the rules of each tool that servers offered in the next request, by the tool's name.
 
-        The next request header states these rules. If the entries about open calls show other rules, these are
-        returned, because a server can change its tools in between.
+        The next request header states these rules. If the entries about open calls show other rules, the
+        rules in those entries are returned, because a server can change its tools in between.
         """
         at, recorded = self._stage.written, self._stage.recorded
         before = max((seq for seq in self._headers if seq <= at), default=0)

@@ -4,7 +4,9 @@ They come from people, tools, providers and the clock: tool results, faults, mes
 agent's code makes the other entries, such as requests, calls and answers, and a replay writes them again. A letter is a
 message to a run, such as an approval, sent through its inbox by another process. An attempt is the entry that says that
 a tool is about to run; a resolution says whether an attempt of unknown outcome had its effect. The causes of an entry
-are the entries it was made from; its seq is its number in the run. A turn is the work on one message.
+are the entries it was made from; its seq is its number in the run. An annotation is a name with a value that is stored
+beside an entry's content. A turn is the work on one message. It is a span: a named part of a run, which may contain
+other spans.
 """
 
 from collections.abc import Mapping, Sequence
@@ -101,9 +103,9 @@ def from_outside(entries: Sequence[Entry], entry: Entry) -> bool:
 
 
 def _told(content: ToolResultContent) -> bool:
-    """Return whether a result has an error that a tool raised, or is a copy of another result.
+    """Return whether a result came from a tool: it has an error that the tool raised, or is a copy of another result.
 
-    A placeholder, which an agent writes for a missing result, is neither.
+    Returns `False` for a placeholder, which the agent's code writes if a result is missing.
     """
     return content.error is not None or content.copy_of is not None
 
@@ -115,9 +117,9 @@ def opens(entries: Sequence[Entry], entry: Entry) -> bool:
 
 
 def _uncaused(entries: Sequence[Entry], entry: Entry) -> bool:
-    """Return whether an entry is directly in a turn, and has no causes and no annotations.
+    """Return whether an entry in a turn has no causes and no annotations.
 
-    Returns `False` for the message that opened the turn.
+    Returns `False` for the message that opened the turn, and for an entry in a span inside the turn.
     """
     direct = begins_turn(entries[entry.span - 1]) and not opens(entries, entry)
     return direct and not entry.causes and not entry.annotations
@@ -129,7 +131,7 @@ def begins_turn(entry: Entry) -> bool:
 
 
 def _in_turn(entries: Sequence[Entry], entry: Entry) -> bool:
-    """Return whether an entry is inside an agent's turn, directly or in a nested span (a named part of the run)."""
+    """Return whether an entry is in an agent's turn, or in a span inside such a turn."""
     seen: Mapping[int, Entry] = {each.seq: each for each in (entry,)}
     span = entry.span
     while True:
@@ -145,8 +147,8 @@ def _in_turn(entries: Sequence[Entry], entry: Entry) -> bool:
 def _while_tried(entries: Sequence[Entry], entry: Entry) -> bool:
     """Return whether a running tool wrote this entry.
 
-    This is so if the entry's first cause is an attempt. It may also be an `edge` entry (a task for another agent) that
-    a running tool wrote.
+    The first cause of such an entry is the tool's attempt, or an `edge` entry (a task for another agent) that the
+    running tool wrote.
     """
     own = [cause for cause in entry.causes if isinstance(cause, int)]
     first = entries[own[0] - 1] if own else None

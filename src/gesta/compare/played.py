@@ -179,7 +179,7 @@ def _hook(stage: Stage, point: str, hook: Callable[..., Any]) -> Any:
 
 
 def _verdict(content: CheckContent) -> Verdict | None:
-    """Return the verdict that a recorded check contains; `None` for the verdict `allowed`."""
+    """Return the hook's verdict that a `check` entry records; `None` if that is `allowed`."""
     if content.verdict == "changed":
         return Change(content.value)
     for kind, written in WRITTEN.items():
@@ -198,7 +198,10 @@ def _giving(stage: Stage) -> Callable[P, Any]:
 
 
 async def nobody(*_: Any) -> None:
-    """Do nothing. In a replay, this is the program of a called agent, because only the agent's name is recorded."""
+    """Do nothing. A replay uses this function as the program of a called agent, of which only the name is recorded.
+
+    A program runs the turns of an agent in place of a model.
+    """
 
 
 def _attempt(context: Context) -> int:

@@ -244,7 +244,7 @@ class Rehearsal:
         return None
 
     def _opens(self, begin: Entry) -> Opening:
-        """Return how a recorded turn was opened: its message, key, parent run and allowance."""
+        """Return the recorded facts with which to open a turn again, such as its message, key and spending limit."""
         content, opened = begin.content, self.stage.opened
         assert isinstance(content, BeginContent)
         said = self._entries[begin.seq] if begin.seq < len(self._entries) else None
@@ -293,7 +293,7 @@ class Rehearsal:
                 self._called[run] = agent
 
     def _of(self, fault: Entry, task: Task) -> bool:
-        """Return whether a fault (a recorded failure) is about the attempt that gave this task to a child run."""
+        """Return whether a fault (a recorded failure) is about the execution of the tool that gave this task."""
         assert isinstance(fault.content, FaultContent) and isinstance(task.cause, tuple)
         return fault.content.of in self._entries[task.cause[1] - 1].causes
 

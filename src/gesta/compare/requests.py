@@ -54,7 +54,11 @@ def remade(entries: Sequence[Entry], wanted: Wanted) -> Sent[HttpModel]:
 
 
 def compared(entries: Sequence[Entry], wanted: Wanted) -> Difference:
-    """Rebuild a request and the request before it, and return how the two differ. Raises as `remade` does."""
+    """Return how a request differs from the request before it in the run. Both are rebuilt.
+
+    Raises:
+        BadAddress, BrokenRecord: as in `remade`.
+    """
     one = remade(entries, wanted)
     before = earlier(entries, one.seq)
     return difference(entries, one, _sent(entries, before, wanted) if before is not None else None)

@@ -67,7 +67,7 @@ def told(content: Content) -> dict[str, Any]:
 
 
 def stored(content: Content) -> Any:
-    """Return a content as its stored JSON, with large values written out."""
+    """Return a content as its stored JSON. Large values, which a store keeps separately, are included."""
     return json.loads(encode_content(content, None))
 
 
@@ -125,9 +125,9 @@ def difference(before: Entry, after: Entry, *, prompts: bool = True) -> Differen
 
 
 def _wrong_call(found: Difference) -> Difference | None:
-    """Return the difference that a call now has an error, if `found` contains it; else `None`.
+    """Return only the new error of a call, as a difference, if `found` contains one; else `None`.
 
-    That error tells a person more than the call's changed status, which is also a difference.
+    The error tells a person more than the other differences of the call, such as its changed status.
     """
     path, after = found.path, found.after
     if path == "$.meta" and isinstance(after, dict) and "error" in after:
@@ -171,7 +171,7 @@ def _drop(value: Any, path: list[str]) -> None:
 
 
 def _clock(entry: Entry, value: Any) -> bool:
-    """Return whether an entry is a workflow's note of a time, which differs in every replay."""
+    """Return whether a value is a time that a workflow read and recorded in this entry. It differs in every replay."""
     if not entry.annotations or NOTE_NAME not in entry.annotations or not isinstance(value, str):
         return False
     try:

@@ -148,7 +148,7 @@ class Stage:
         return self.done
 
     async def transact(self, effect: TransactionalEffect) -> None:
-        """Compare the entries of a transactional tool, which writes tables of the record. No table is changed here."""
+        """Compare the entries that a transactional tool writes with the recorded ones. No table is changed."""
         batch, _ = effect.work(NoTables())
         await self.append(batch)
 
@@ -185,7 +185,7 @@ class Stage:
         """Do nothing: the next lease replaces this one."""
 
     async def holds(self, lease: Lease) -> bool:
-        """Return whether a lease is still valid, because there is no later lease."""
+        """Return whether a lease is the newest one. A newer lease makes all earlier ones invalid."""
         return lease.epoch == self._epoch
 
     async def mirror(self, lease: Lease, of: str | None) -> None:
@@ -234,7 +234,10 @@ class Stage:
         return found
 
     def _key(self, entry: Entry) -> str:
-        """Return the key of the letter for an entry. The key for a late tool result names the call's last attempt."""
+        """Return the key under which the inbox holds the letter that became an entry.
+
+        This is the entry's seq. For a late tool result it is a name that contains the seq of the call's last attempt.
+        """
         of = entry.content.call if isinstance(entry.content, ToolResultContent) else None
         tried = [
             each.seq for each in self.recorded if isinstance(each.content, AttemptContent) and each.content.of == of
@@ -261,7 +264,7 @@ class Stage:
         """Do nothing: the stage has no file or connection."""
 
     def tail(self, after: int = 0) -> AsyncGenerator[list[Row], None]:
-        """Stop the process, because a replay cannot be followed. Raises WriteFailed."""
+        """Raise WriteFailed, which stops the simulated process: a replay does not stream its new entries."""
         raise self.stop()
 
     def answer(self) -> tuple[Recorded, ChatCompletionContent]:
@@ -299,16 +302,16 @@ class Stage:
         return entry.content
 
     def called(self, attempt: int) -> list[tuple[str, str, str]]:
-        """Return the name, the task and the part of each agent that a tool called in an attempt.
+        """Return the agents that a tool called in an attempt: the name, the task and the part of each.
 
-        The part is the last piece of the child run's name. It is empty if the piece is only a number, which no tool
-        chose.
+        The part is the name that the tool chose for the child run; it is empty if the tool chose none.
         """
         found = []
         for edge in self.recorded:
             if isinstance(edge.content, EdgeContent) and edge.causes == (attempt,):
                 part = self.children.get(edge.seq, "").rpartition("#")[2].partition(".")[2]
                 task = str(edge.content.payload)
+                # a child run to which the tool gave no name has a number
                 found.append((edge.content.dest[0], task, "" if part.isdecimal() else part))
         return found
 
@@ -319,8 +322,8 @@ class Stage:
     async def settled(self, attempt: int) -> Any:
         """Return the recorded answer of a tool's `reconcile` function about an attempt.
 
-        If the next recorded entry is no such answer, but an earlier one says that `reconcile` could not tell, return
-        that it still could not: no second entry says so. Raises WriteFailed if there is no such entry.
+        That `reconcile` could not tell is recorded only once. After that entry, further calls return `Unknown()`.
+        Raises WriteFailed if the record has no answer here.
         """
         content = self.coming()
         if isinstance(content, ResolutionContent) and content.of == attempt and content.by.startswith(RECONCILED):

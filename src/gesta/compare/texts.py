@@ -58,7 +58,11 @@ def nothing(value: Any, step: str) -> LookupError:
 
 
 def _changed(text: str, steps: Sequence[str], value: Any, whole: str) -> str:
-    """Return a part of a JSON text with a value replaced. The new value is written in the style of the whole text."""
+    """Return a part of a JSON text with one value replaced.
+
+    Args:
+        whole: the whole text, whose style the new value gets: compact or with spaces, in ASCII or not.
+    """
     if not steps:
         return _written(value, whole)
     begin = len(text) - len(text.lstrip())

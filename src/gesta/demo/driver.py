@@ -23,12 +23,16 @@ def key(place: int) -> str:
 
 
 def staffed(live: str | None, base_url: str | None, pause_s: float = 0.0) -> gesta.Agent:
-    """Return the demo's agent, with a live model if one is named. Raises BadAddress and NoKey.
+    """Return the demo's agent, with a live model if one is named.
 
     Args:
         live: address of the live model, `provider:name`.
         base_url: base URL of the live model.
         pause_s: seconds between the pieces of a replayed answer.
+
+    Raises:
+        BadAddress: `live` is wrong, or only `base_url` is given.
+        NoKey: the live model needs an API key, and none is set.
     """
     if base_url and not live:
         raise BadAddress("A base URL says where, but not which model. Add --model NAME, by that server's name for it.")

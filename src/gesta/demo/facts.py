@@ -32,7 +32,7 @@ class Usage(Struct):
 
 
 def usage(entries: Iterable[Entry]) -> Usage:
-    """Return the numbers of requests, answers and tokens in some entries."""
+    """Return how many requests, answers and tokens the entries show."""
     total = Usage()
     for entry in entries:
         match entry.content:

@@ -37,7 +37,7 @@ async def play_second(stage: Stage, session: str, verdict: Verdict) -> gesta.Out
     """Play part 2, and return the outcome of the last turn; `None` if the child process was not killed as planned.
 
     Args:
-        verdict: the person's answer in part 1, which also approves the refund here.
+        verdict: the person's approval in part 1. The refund in part 2 is approved in the name of the same person.
     """
     stage.open_shop(session)
     if stage.choices.full:

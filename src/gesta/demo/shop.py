@@ -102,7 +102,11 @@ def opened(shop: Path) -> Iterator[sqlite3.Connection]:
 
 
 def customer(shop: Path, email: str) -> dict[str, Any]:
-    """Return the name, the city and the orders of a customer, newest order first. Raises LookupError."""
+    """Return the name, the city and the orders of a customer, newest order first.
+
+    Raises:
+        LookupError: there is no such customer or no shop.
+    """
     with opened(shop) as connection:
         found = connection.execute("SELECT * FROM customers WHERE email = lower(?)", [email.strip()]).fetchone()
         if found is None:
@@ -114,7 +118,11 @@ def customer(shop: Path, email: str) -> dict[str, Any]:
 
 
 def order(shop: Path, order_id: int) -> dict[str, Any]:
-    """Return the lines, the payment and the status of an order. Raises LookupError."""
+    """Return the lines, the payment and the status of an order.
+
+    Raises:
+        LookupError: there is no such order or no shop.
+    """
     with opened(shop) as connection:
         found = connection.execute("SELECT * FROM orders WHERE id = ?", [order_id]).fetchone()
         if found is None:

@@ -93,10 +93,14 @@ class Stage:
         return f"{program()} resume last {' '.join(words)}{self.choices.named}"
 
     def agent(self, pause_s: float = 0.0) -> gesta.Agent:
-        """Return the agent with the chosen model. Raises BadAddress and NoKey.
+        """Return the agent with the chosen model.
 
         Args:
             pause_s: seconds between the pieces of a replayed answer.
+
+        Raises:
+            BadAddress: the address of the live model is wrong or missing.
+            NoKey: the live model needs an API key, and none is set.
         """
         return staffed(self.choices.model, self.choices.base_url, pause_s)
 
@@ -117,7 +121,7 @@ class Stage:
         return number
 
     def open_shop(self, session: str) -> None:
-        """Copy the shop for a session. Raises WriteFailed."""
+        """Copy the original shop to a new file for a session. Raises WriteFailed if the file cannot be written."""
         try:
             shop.copy(self.shop(session))
         except OSError as error:

@@ -43,10 +43,10 @@ class Transcript:
         self._judged = False
 
     def called(self, seq: int) -> str:
-        """Return a call as text, such as `refund(order_id=1017)`. The call must have no result yet.
+        """Return a call as text, such as `refund(order_id=1017)`.
 
         Args:
-            seq: seq of the call.
+            seq: seq of the call, which must have no result yet: only such calls are kept in memory.
         """
         return described(self._calls[seq])
 

@@ -66,7 +66,7 @@ class NeedsAnswer(BaseException):
 
 
 class ChildOutcome(Protocol):
-    """The outcome of an agent that a tool called; a subset of `gesta.Outcome`."""
+    """The outcome of an agent that a tool called, with some of the attributes of `gesta.Outcome`."""
 
     @property
     def run(self) -> str:

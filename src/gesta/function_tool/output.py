@@ -94,7 +94,9 @@ class Output(Struct, Generic[T], frozen=True, eq=False):
         return self._fitting(given if self.wrapped else {"value": given}, shown=self.wrapped)
 
     def given(self, value: Any) -> Any:
-        """Return a recorded answer, or the return value of a program, as a value of the type.
+        """Return a recorded answer as a value of the type.
+
+        Also used for the return value of a program, a function that runs an agent's turns in place of a model.
 
         Args:
             value: JSON data, or a text.
@@ -111,11 +113,11 @@ class Output(Struct, Generic[T], frozen=True, eq=False):
             raise
 
     def _fitting(self, args: Any, *, shown: bool = False) -> Any:
-        """Return a value, checked and converted to the type. Raises BadArguments.
+        """Return a value, checked and converted to the type. Raises BadArguments if it does not fit.
 
         Args:
             args: an object whose member `value` is the value to check.
-            shown: whether errors name the member `value`, which the model itself had to write.
+            shown: whether errors name the member `value`, because the model itself had to write that member.
         """
         assert self.taker is not None
         try:

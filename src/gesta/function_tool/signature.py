@@ -120,7 +120,11 @@ def unwrapped(function: Any) -> tuple[Any, Any]:
 
 
 def _hints(function: Any, name: str) -> dict[str, tuple[Any, Any]]:
-    """Return the type and the default of each parameter that a `partial` does not set. Raises BadTool."""
+    """Return the type and the default of each parameter that a `partial` does not set.
+
+    Raises:
+        BadTool: a parameter has no type, its type is not found, or it cannot be passed by name.
+    """
     try:
         signature, scope = inspect.signature(function), inspect.unwrap(unwrapped(function)[1])
         cells = dict(zip(scope.__code__.co_freevars, scope.__closure__ or (), strict=True))
@@ -171,7 +175,7 @@ def _typed(hint: Any, default: Any) -> tuple[Any, str | None]:
 
 
 def _schema(parameters: type[Struct], name: str) -> dict[str, Any]:
-    """Return the JSON Schema of the parameters, which includes the schemas that it refers to. Raises BadTool."""
+    """Return the JSON Schema of the parameters, with the schemas it refers to. Raises BadTool for an unknown type."""
     prefixes: dict[Any, int] = {}
     parts: dict[str, Any] = {}
 

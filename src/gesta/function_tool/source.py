@@ -31,7 +31,7 @@ class OpenSource(Protocol):
         The same objects are returned as long as the tools do not change.
 
         Args:
-            source: the description of the source. Two descriptions with one open source may choose different tools.
+            source: the description of the source. Descriptions that share an open source may choose different tools.
             agent: the agent that has the source.
             again: whether the turn already has tools of the source. The turn then keeps these tools if the source
                 cannot be reached.
@@ -41,7 +41,7 @@ class OpenSource(Protocol):
         """
 
     def ended(self, run: str) -> None:
-        """Drop the unfinished calls of a run, because its turn has ended."""
+        """Cancel the calls that the source keeps open for a run. Called when the run's turn has ended."""
 
     def close(self) -> None:
         """Stop all tasks and processes that the source has started."""

@@ -164,10 +164,10 @@ class Tool(Struct, Generic[F], frozen=True, kw_only=True, eq=False, dict=True):
         return not (inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(target))
 
     def offered(self, groups: Collection[str], state: str) -> bool:
-        """Return whether the tool may be used by an agent with these groups in this state.
+        """Return whether an agent may use the tool in the present state of its run.
 
         Args:
-            groups: the groups of the agent; `*` for all.
+            groups: the groups of tools that the agent may use; `*` for all.
             state: the tool state of the run.
         """
         own = set(self.group or ("default",))
@@ -342,7 +342,7 @@ class _Foreign(ValueError):
 def _foreign(type_: Any, value: Any) -> Any:
     """Return a value converted to a pydantic model, in strict mode. msgspec calls this for types that it does not know.
 
-    Raises _Foreign.
+    Raises _Foreign if the value does not fit.
     """
     if type_ is object:
         return value

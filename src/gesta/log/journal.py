@@ -190,7 +190,10 @@ class Journal:
         self._after.append((self.head, action))
 
     def leave(self) -> None:
-        """Refuse further writes, because this process gives up the run. A thread may still try to write."""
+        """Refuse all later writes.
+
+        Called when this process stops writing the run, because the thread of a tool may still try to write.
+        """
         self._left = True
 
     def take(self) -> list[Entry]:

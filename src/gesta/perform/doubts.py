@@ -112,7 +112,7 @@ async def _gone(process: str, live: LiveRun) -> bool:
 async def _found_out(agent: Agent, tool: Tool, call: OpenCall, live: LiveRun) -> Any:
     """Return what the tool's `reconcile` answers about the last attempt of a call.
 
-    If it raises or is too slow, return a text that says so. Raises TurnLeft.
+    If `reconcile` raises or is too slow, return a text that says so. Raises TurnLeft if the turn is asked to stop.
     """
     last, opened = call.last, live.state.opened
     assert last is not None and tool.reconcile is not None and opened is not None

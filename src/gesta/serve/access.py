@@ -83,7 +83,7 @@ def local(host: str) -> bool:
 
 
 def own_path(scope: Scope) -> str:
-    """Return the path of a request without the path under which this application is mounted in another one."""
+    """Return the path of a request without the prefix, such as `/gesta`, under which this application is mounted."""
     path, root = str(scope["path"]), str(scope.get("root_path", ""))
     own = path.removeprefix(root)
     return own if own.startswith("/") else path

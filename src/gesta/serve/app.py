@@ -45,8 +45,8 @@ def app(
         agents: the agents, which must have different names.
         access: the rules of access; by default everybody on this machine may send requests.
         work: whether this server also continues unfinished turns, as the command `gesta work` does.
-        paths: the paths to serve, such as `/sessions/{session}/messages`; `None` for all of them. For an application
-            that strangers reach.
+        paths: the paths to serve, such as `/sessions/{session}/messages`; `None` for all of them. Name only a few
+            if strangers can reach the application.
 
     Raises:
         AgentError: there is no agent, two agents have the same name, or a path does not exist.
@@ -69,6 +69,7 @@ def assembled(
     Call the service's `drain` before the server ends. It ends the open streams.
 
     Args:
+        record, agents, access, work, paths: as in `app`.
         beside: makes one more route for the application; receives the service.
     """
     service = Service(agents, turns=access.turns, followers=access.followers)

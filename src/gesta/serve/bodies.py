@@ -57,10 +57,10 @@ class Refused(Exception):
 
 
 def unopened() -> Refused:
-    """Return the error for a request to an application that was given an address, but never opened the record.
+    """Return the error for a request to an application that has not opened its record.
 
-    A server that starts an application opens its record first. Nobody starts an application that is mounted in another
-    one.
+    An application that was given an address opens the record when a server starts it. An application that is mounted in
+    another one is not started, so it never opens the record.
     """
     mount = "async with gesta.open(...) as record: web.mount(PATH, app(record, ...))"
     found = "The record is not open: this application was given an address, and was not started by a server."

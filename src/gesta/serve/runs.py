@@ -85,7 +85,7 @@ async def session(request: Request, service: Service) -> Response:
 
 
 async def run(request: Request, service: Service) -> Response:
-    """Show the state of a run: its session, parent run and turns, whether a turn is open, and the waits of the run."""
+    """Show the state of a run: its session, parent run and turns, whether a turn is open, and what it waits for."""
     record, name = service.record, await found(request, service)
     row, state = await record.find(name), await record.state(name)
     turn = state.turn

@@ -97,7 +97,7 @@ FOREIGN = {str: ODD, int: 7, bool: True, float: float("nan"), dict: {"a": ODD}, 
 
 
 def every_kind() -> list[Content]:
-    """Return one content of each kind, with only its required fields."""
+    """Return one example of each type of content (the data of an entry), with only its required fields."""
     made = []
     for kind in typing.get_args(Content):
         fields = {

@@ -92,12 +92,15 @@ class Turn:
         self._started(begin)
 
     def lacks(self, entry: Entry) -> int | None:
-        """Return the seq of a request's header if `know` must be called with that header first; else `None`."""
+        """Return the seq of the header that must be passed to `know` before `entry` is passed to `add`.
+
+        Returns `None` if no header has to be passed: `entry` is no request, or its header is set already.
+        """
         content = entry.content
         return content.header if isinstance(content, kinds.RequestContent) and content.header != self.headed else None
 
     def know(self, header: Entry | None) -> None:
-        """Set the header of the next request. The header may be an entry from before the turn."""
+        """Set the header of the request that is added next. The header may be older than the turn."""
         if header is not None and isinstance(header.content, RequestHeaderContent):
             self.header, self.headed = header.content, header.seq
 

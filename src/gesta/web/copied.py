@@ -95,7 +95,7 @@ async def sent(said: Said, head: int, room: Room) -> Answers:
 
 
 async def _whole(said: Said, seq: int, facts: dict[str, Any]) -> Answers:
-    """Yield the answers about one model request: its header, its messages, its body as text, and its body as bytes.
+    """Yield the answers about one model request: its settings and tools, its messages, its body as text and as bytes.
 
     Args:
         seq: seq of the request.

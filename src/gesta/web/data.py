@@ -62,7 +62,7 @@ class Pages:
         return {"name": self.name, "id": info.id, "address": info.address, "last": await self.record.store.last()}
 
     async def run(self, name: str) -> dict[str, Any]:
-        """Return the overview of a run: its turns, times and totals, the runs around it, and the waits of the run."""
+        """Return the overview of a run: its turns, times and totals, the runs around it, and what it waits for."""
         row = await self.record.find(name)
         glance = await self.glances.of(row.run)
         overview, rows = glance.overview, await self.record.store.runs(row.session)

@@ -216,7 +216,10 @@ class FolderCopy:
 def _staged(folder: Path) -> Iterator[Path]:
     """Yield an empty folder to write to.
 
-    After the block, the files in the folder are moved into place or, if the block failed, removed. Raises Stop.
+    After the block, the files are moved to `folder` or, if the block failed, removed.
+
+    Raises:
+        Stop: `folder` contains other files than an earlier copy, or cannot be written.
     """
     made, parts = not folder.exists(), folder / PARTS
     _check(folder)
@@ -237,7 +240,7 @@ def _staged(folder: Path) -> Iterator[Path]:
 
 
 def _check(folder: Path) -> None:
-    """Raise Stop unless the folder does not exist, is empty, or contains only an earlier copy."""
+    """Raise Stop if the folder contains a file that no earlier copy wrote, or if `folder` is a file itself."""
     if folder.exists() and not folder.is_dir():
         raise Stop(f"--export {folder}: this is a file. Name a folder that is new or empty.")
     found = sorted(folder.iterdir()) if folder.exists() else []

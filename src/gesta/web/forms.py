@@ -46,9 +46,10 @@ class FormPages:
         self._lock = Lock()
 
     async def rows(self, name: str, form: str, asked: "Asked") -> dict[str, Any]:
-        """Return some rows of a run's table, with long cells cut, and the number of all its rows.
+        """Return the rows of a run's table that `asked` names, with long cells cut, and the number of all its rows.
 
-        The notes of a row are annotations of its entry, without those that the row before has, too.
+        The notes of a row are the annotations of its entry: names with values, apart from the entry's content. An
+        annotation that is equal in the row before is left out.
         """
         made = await self._form(name, form, asked.entry)
         shown = made.rows[asked.after : asked.after + asked.limit]
@@ -70,7 +71,7 @@ class FormPages:
     async def _form(self, name: str, form: str, entry: int | None) -> Form:
         """Return the table of a run in one form. Raises Refused if there is no such form.
 
-        Cost: all entries of the run; a kept table is used again until the session gets new entries.
+        Cost: reads all entries of the run. A table in memory is used until the session gets new entries.
         """
         if form not in (*FORMS, WHY):
             raise Refused(404, "NoForm", f"No form {form!r}.{nearest(form, FORMS)} Forms: {', '.join([*FORMS, WHY])}.")
@@ -122,7 +123,10 @@ def _node(node: Node, run: str) -> FormRow:
 
 
 def _row(row: FormRow, notes: str) -> dict[str, Any]:
-    """Return a row as JSON for the page. If a cell was cut, `characters` is the length of the longest uncut cell."""
+    """Return a row as JSON for the page, with long cells cut.
+
+    If a cell was cut, `characters` is the length that the row's longest cell had before.
+    """
     cut = tuple(cell[:TEXT] for cell in row.cells)
     more = max((len(cell) for cell in row.cells), default=0)
     found = {"cells": cut, "run": row.run, "seq": row.seq, "notes": notes[:TEXT]}

@@ -109,9 +109,9 @@ def pictured(
 
 
 def _near(found: Explanation, kept: Collection[str], repeated: Collection[str]) -> list[Node]:
-    """Return the nodes that an answer drew on, without nodes of the types in `BETWEEN`.
+    """Return the nodes that an answer drew on, except those that only connect other nodes, such as a Thought.
 
-    A node of instructions is returned only if its run has other such nodes, or if the answer repeats its words.
+    Instructions are returned only if the answer drew on other nodes of their run, or repeats their words.
 
     Args:
         kept: ids of the nodes that the answer drew on.
@@ -124,7 +124,7 @@ def _near(found: Explanation, kept: Collection[str], repeated: Collection[str]) 
 
 
 def _causes(nodes: Iterable[Node], shown: Collection[str]) -> dict[tuple[str, str], str]:
-    """Return the kind of each edge between two shown nodes: "cause" or "inferred".
+    """Return the edges between shown nodes, each with its kind: "cause", or "inferred" if an importer guessed it.
 
     A path through hidden nodes becomes one edge.
     """
@@ -142,7 +142,7 @@ def _causes(nodes: Iterable[Node], shown: Collection[str]) -> dict[tuple[str, st
 
 
 def _instructions(shown: Sequence[Node]) -> dict[tuple[str, str], str]:
-    """Return an edge from each node of instructions to the first later node of its run that is no question."""
+    """Return an edge from each node of the type Instructions to the next node of its run that is no Question."""
     edges = dict[tuple[str, str], str]()
     for node in shown:
         if node.type == "Instructions":

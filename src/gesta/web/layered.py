@@ -56,7 +56,10 @@ class Edge(Struct):
 
 
 class Link(Struct):
-    """An edge, and the two neighbouring boxes in which it ends. Both are directly inside the same outer box."""
+    """An edge between two sibling boxes, which are directly inside the same outer box.
+
+    Each of the two boxes is an end of the edge, or contains that end.
+    """
 
     edge: Edge
     above: Box

@@ -65,9 +65,9 @@ class Lineages:
             return self._last[1]
 
     async def _read(self, run: str) -> None:
-        """Add the new entries of a run to the state in memory, and those of the runs that it was made from.
+        """Read the new entries of a run, and of the other runs that its answers were made from, into memory.
 
-        If one of these runs was pruned, the state in memory is discarded and read again.
+        If entries that were read earlier are no longer in the record, everything is read again.
         """
         if run != self._run:
             self._forget(run)

@@ -119,7 +119,7 @@ class Listing:
             return page
 
     async def whole(self) -> RunIndex:
-        """Return the index of all runs, after adding all entries that it lacks. Cost: time for these entries."""
+        """Return the index of all runs, after adding all entries that it lacks. Cost: grows with their number."""
         await self.index.update()
         return self.index
 
@@ -127,7 +127,7 @@ class Listing:
         """Return the share of entries read so far (0 to 1), and an index for the list.
 
         If the index of all runs is not complete, an index of the newest runs is returned instead. If filters, order or
-        words need all runs, `None` is returned in its place.
+        words need all runs, the index is `None`.
         """
         narrow = replace(wanted.filter, after=0, limit=None) != SessionFilter(limit=None) or wanted.words
         first = self._newest is None and not self.index.pos and await self.record.store.last() > self.large

@@ -205,8 +205,8 @@ def ways() -> dict[str, Any]:
 def _made(entries: Sequence[Entry], wanted: Wanted) -> Made:
     """Return the request that `wanted` names, rebuilt from the entries of its run.
 
-    If the request is not on record, or its own formatter or encoder is unknown here, `UNSAID` and `ENCODER` are used.
-    Raises Refused if `wanted` names an unknown formatter or model.
+    If the request is not on record or its formatter is unknown here, the formatter `UNSAID` is used. If its encoder is
+    unknown here, `ENCODER` is used. Raises Refused if `wanted` names an unknown request, formatter or model.
     """
     own = any(entry.kind is Kind.Request for entry in entries)
     ways = [wanted] if own or wanted.anew else []

@@ -123,7 +123,7 @@ class Call:
         return (await self.record.state(run)).turns.get(self.key)
 
     def given(self) -> Outcome[Any]:
-        """Return the outcome of the turn, or raise the exception that ended it. Call it after the stream has ended."""
+        """Return the outcome of the turn, or raise its exception. Call this after the stream of `start` has ended."""
         if self._failure is not None:
             raise self._failure
         if self.outcome is None:

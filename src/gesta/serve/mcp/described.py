@@ -1,4 +1,7 @@
-"""Describes an agent as a tool of MCP: name, text, schemas of arguments and results, and hints about its effects."""
+"""Describes an agent as a tool of MCP: name, text, schemas of arguments and results, and hints about its effects.
+
+A program is a function that runs an agent's turns in place of a model.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -87,7 +90,10 @@ def _tool(name: str, agent: Agent[Any], text: str | None) -> Tool:
 
 
 def _text(agent: Agent[Any]) -> str:
-    """Return the first line of an agent's instructions, or of the docstring of its program."""
+    """Return the first line of an agent's instructions or, without any, of its program's docstring.
+
+    If both are missing, return a general sentence with the agent's name.
+    """
     told = agent.instructions.strip() if isinstance(agent.instructions, str) else ""
     if not told and agent.program is not None:
         told = (getattr(agent.program, "__doc__", None) or "").strip()
@@ -97,7 +103,7 @@ def _text(agent: Agent[Any]) -> str:
 def effects(agent: Agent[Any]) -> set[str]:
     """Return the effects of an agent's tools, such as `pure` or `once`. Tools of agents that it calls are included.
 
-    `once` means that the effect must not be repeated. It is assumed for an agent that is a program.
+    `once` means that the effect must not be repeated. It is assumed for an agent with a program.
     """
     found = {"once"} if agent.program is not None else set[str]()
     for tool in agent.tools:

@@ -114,7 +114,7 @@ def app(
 def agents_app(
     record: Source, agents: Sequence[Agent[Any]], access: Access, *, work: bool, texts: Mapping[str, str]
 ) -> tuple[Starlette, Service]:
-    """Return the application that `app` returns, and its service. `texts` are the descriptions by agent name."""
+    """Return the application that `app` makes, and the service behind it. `texts` are descriptions by agent name."""
 
     def beside(service: Service) -> Route:
         endpoint = Endpoint(AgentServer(service, texts, local=not access.tokens), service, access)

@@ -63,7 +63,7 @@ FAILED = "The server failed; its log says why. What is on the record is safe."
 
 
 class Said(Received, frozen=True, kw_only=True):
-    """The arguments of an agent's tool; see `described.TAKES`."""
+    """The arguments of a call of an agent. Their JSON Schema, with descriptions, is `described.TAKES`."""
 
     message: str
     session: str | None = None

@@ -132,7 +132,7 @@ class Output(Struct, Generic[T], frozen=True, eq=False):
         return given["value"] if self.wrapped else given
 
     def tool(self) -> dict[str, Any]:
-        """Return the description of the tool with which a model answers, as a request describes its tools."""
+        """Return the tool with which a model answers, in the form in which a request describes its tools."""
         return {"name": ANSWER, "description": "Give the answer.", "args_schema": self.schema}
 
     def asked(self) -> str:

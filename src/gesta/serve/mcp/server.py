@@ -268,7 +268,7 @@ def connection_of(ctx: Context) -> str:
 
 
 def place_of(ctx: Context) -> Place:
-    """Return the HTTP session and the request's id of a call, so that a later cancellation finds the call.
+    """Return the pair by which a later cancellation finds a call: the HTTP session and the id of the request.
 
     If the client cannot send a cancellation, the pair is unique: no cancellation matches it.
     """

@@ -39,7 +39,7 @@ class Field(NamedTuple):
 
 
 class Checked(msgspec.StructMeta):
-    """Metaclass that checks the fields of new instances, as pydantic does. The keyword `kind` is accepted, too."""
+    """Metaclass that checks the fields of new instances, as pydantic does. A passed `kind` must be the class's own."""
 
     @property
     def model_fields(self) -> dict[str, Field]:

@@ -280,7 +280,7 @@ def contents(steps: Iterable[AgentStep | AgentFinish]) -> list[Content]:
 def _made(round_: Round) -> Made:
     """Return the reply from which the steps of a round came.
 
-    If the actions cannot be derived from the reply's text and calls, the field `kept` contains them, too.
+    Actions that cannot be derived from the reply's text and calls are also stored in the field `kept`.
     """
     first = round_.first
     log = said(first)

@@ -149,7 +149,7 @@ class ChatAgent(Agent):
         """Return the model's answer to a message or to the history.
 
         While a tool of this agent runs, the message and the answer are stored in a separate run. The agent's own
-        history then contains a call without a result, which providers refuse.
+        history cannot be sent then: it contains a call without a result, which providers refuse.
         """
         context = self._context
         if context is None or not context.handling:

@@ -230,7 +230,7 @@ class ChatDocument(Struct, kw_only=True, metaclass=Spelled):
         """Do nothing: there is no registry of documents, and a record keeps its entries."""
 
     def pop_tool_ids(self) -> None:
-        """Do nothing: a document has ids only of its own calls."""
+        """Do nothing: a document never contains ids of calls in other documents."""
 
     def get_json_tools(self) -> list[str]:
         """Return the names of the tools in the JSON objects that the content contains."""

@@ -109,7 +109,7 @@ def take_in_answer(context: RunContext, doc: ChatDocument) -> None:
 
 
 async def ask(context: RunContext, choice: Any = "auto") -> list[Entry]:
-    """Ask the model until its reply has the answer type or no more corrections are allowed. Return the new entries.
+    """Ask the model until its reply fits the answer type, or no more corrections are allowed. Return the new entries.
 
     Args:
         choice: whether the model may, must or must not call a tool, in the provider's form.
@@ -130,7 +130,7 @@ async def ask(context: RunContext, choice: Any = "auto") -> list[Entry]:
 
 
 async def _reply(context: RunContext, agent: Agent) -> list[Entry]:
-    """Ask the model until a reply is recorded, and return the entries of the last attempt."""
+    """Send requests to the model until a reply is recorded, and return the entries of the last request."""
     live, entries = context.live, list[Entry]()
     before, turn = live.state.answered, live.state.turn
     assert turn is not None

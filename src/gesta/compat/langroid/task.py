@@ -258,7 +258,7 @@ class Task(Steps, eq=False):
     async def play(self, verbs: Verbs, caller: "TaskRules | None") -> Answer:
         """Run steps until the task is done, and return the result.
 
-        Gesta calls this method, the program of the task's agent, for each turn of the task's run.
+        Gesta calls this method for each turn of the task's run.
         """
         self.begin(verbs, caller, self.all_tools())
         self.forgets = self.rules.restart
@@ -318,7 +318,7 @@ class Task(Steps, eq=False):
     def init(self, msg: Any = None) -> ChatDocument | None:
         """Return the message with which the task begins; `None` if there is none.
 
-        A program may call this method instead of `run`. It then opens a turn, and each call of `step` runs one step.
+        A program that runs the steps itself calls `init` instead of `run`, and then `step` for each step.
         """
         if not self.playing:
             self.handed, self.session = self._message(msg), self.session or self.chat.home.session

@@ -231,7 +231,7 @@ def _edge(state: State, entry: Entry, content: kinds.EdgeContent) -> None:
 
 
 def _system(state: State, entry: Entry, content: kinds.SystemContent) -> None:
-    """Add a row for an application's text. A text that a parent hands to a sub-task becomes a row of USER."""
+    """Add a row of SYSTEM for a text from the application, or of USER for a text that the parent task passed on."""
     edge = next((cause for cause in entry.causes if isinstance(cause, tuple) and cause in state.edges), None)
     if edge is not None:
         state.starts[edge] = len(state.items)

@@ -133,7 +133,7 @@ class TaskRules(Struct, eq=False, metaclass=Spelled):
     """The last description of the agent, after the values from which it was made. It is reused for equal values."""
 
     def begin(self, verbs: Verbs, caller: "TaskRules | None", tools: Mapping[str, type[ToolForm]]) -> None:
-        """Set the variables for a new run."""
+        """Set the task's variables to their first values, before the first step."""
         self.verbs, self.caller, self.known, self.steps = verbs, caller, dict(tools), 0
         self.pending_message, self.pending_sender, self.n_stalled_steps = None, Entity.USER, 0
         self.human_tried = self.is_done = False

@@ -212,7 +212,7 @@ class Steps(TaskRules, eq=False):
         steer(doc, self.trail)
 
     def _hand_on(self, doc: ChatDocument, live: LiveRun) -> None:
-        """Add calls without a result to the agent's answer, if only sub-tasks can handle them."""
+        """Add to the agent's answer those calls without a result that only sub-tasks can handle."""
         theirs = {name for sub in self.sub_tasks for name in sub.chat.llm_tools_handled} - self.chat.llm_tools_handled
         asked = self.pending_message.metadata.calls if self.pending_message is not None else []
         for call in list(live.state.calls.values()):

@@ -86,13 +86,13 @@ class ToolForm:
 
     @classmethod
     def calls_in(cls, text: str) -> list[tuple[dict[str, Any], int, int]]:
-        """Return the calls in a text that have the class's own format, such as XML, each with its start and end."""
+        """Return no calls. A class with a format of its own returns the calls in a text, with start and end of each."""
         del text
         return []
 
     @classmethod
     def arguments_read(cls, args: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the arguments of a call as a dict. A format that has only texts converts them to the fields' types."""
+        """Return the arguments of a call as a dict. A subclass overrides this to convert them, as for XML."""
         return dict(args)
 
     @classmethod

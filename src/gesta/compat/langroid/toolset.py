@@ -334,7 +334,7 @@ class Toolset:
         return known[1]
 
     def _handed(self, cls: type[ToolForm], effect: Effect | None) -> Tool:
-        """Return a tool that calls, with each message, the handler that the class has now."""
+        """Return a tool that calls the present handler of the class with each message."""
         name = facts_of(cls).name
         handler = self._handlers.get(name)
 

@@ -46,7 +46,7 @@ class XMLToolMessage(ToolMessage):
 
     @classmethod
     def parse(cls, formatted_string: str) -> Self | None:
-        """Return the first call in a text as a message; `None` as in `extract_field_values`.
+        """Return the first call in a text as a message; `None` if it is no call of this tool.
 
         Raises XMLException if the fields of the call do not fit the class.
         """

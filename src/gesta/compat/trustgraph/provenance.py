@@ -117,7 +117,12 @@ def agent_observation_triples(observation_uri: str, iteration_uri: str, document
 def agent_final_triples(
     final_uri: str, question_uri: str | None = None, previous_uri: str | None = None, document_id: str | None = None
 ) -> list[Triple]:
-    """Return the triples about the final answer. `question_uri` is used if there was no iteration before the answer."""
+    """Return the triples about the final answer.
+
+    Args:
+        question_uri: only without iterations: the question that it answers.
+        previous_uri: only after an iteration: the observation before the answer.
+    """
     made = _entity(final_uri, ("Conclusion", "Answer"), "Conclusion", question_uri or previous_uri)
     return made + _document(final_uri, document_id)
 

@@ -78,7 +78,7 @@ class Entry(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def kind(self) -> Kind:
-        """The tag of the entry's content."""
+        """The kind of the entry's content, such as a message or a tool call."""
         return self.content.kind
 
     @property

@@ -41,8 +41,8 @@ async def step(
             continue.
 
     Returns:
-        The move and the entries that were written for it. `None` as the move means that the turn's program continues. A
-            wait is decided again after the writing, so that it names the approval-requests and questions just written.
+        The move and the entries that were written for it. `None` as the move means that the turn's program continues.
+            If the move is a wait, it also names the approval-requests and questions that were just written.
     """
     match move := decider(agent, live.state):
         case None | Finish():

@@ -58,7 +58,7 @@ class Span:
         return self._log.path
 
     def log(self, content: Content, **annotations: Any) -> Entry | None:
-        """Write an entry, commit it and return it; `None` if the span skips the content's kind. Raises WriteFailed."""
+        """Commit an entry and return it; `None` if the span skips its kind. Raises WriteFailed if the commit fails."""
         entry = self._log.log(content, **annotations)
         self._commit()
         return entry

@@ -52,7 +52,7 @@ def old_turns(agent: Agent, state: RunState, prompt: Prompt) -> CompactionConten
 
 
 def _results(rule: Compact, prompt: Prompt) -> Iterator[int]:
-    """Yield the places of old, large results. Results after the last reply stay, because no model has read them yet."""
+    """Yield the places of old, large results. Results after the last reply are excluded: no model has read them."""
     shown = prompt.shown
     read = max((place for place, each in enumerate(shown) if each.role == "assistant"), default=0)
     results = [place for place, each in enumerate(shown) if each.observes]

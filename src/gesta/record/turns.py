@@ -297,7 +297,7 @@ class Turns:
         return rows[-1].run if rows else run_id(self.store.info.id, parent or session, name)
 
     async def _advance(self, agent: Agent, live: LiveRun, *, new: bool = False) -> Outcome:
-        """Continue the open turn. If it is asked to stop, return a wait for a resume; a child run raises TurnLeft."""
+        """Continue the open turn. If it is asked to stop, the outcome waits for a resume; a child raises TurnLeft."""
         try:
             if not new:  # its begin has just named the agent
                 await self._note_change(agent, live)

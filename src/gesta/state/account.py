@@ -118,7 +118,7 @@ class Spending(Struct):
         return Spent(tokens=whole.tokens, usd=usd if known else None, counted_usd=usd)
 
     def take(self, entry: Entry) -> None:
-        """Add one entry to the account. Entries of other kinds are ignored."""
+        """Add an entry to the account if it is about the budget or starts a child run; ignore any other entry."""
         match entry.content:
             case BudgetContent(of=of, reserved=dict() as reserved, spent=None):
                 self.held[of] = amount(reserved)

@@ -170,6 +170,7 @@ class ProgramTurn:
         Raises:
             Stopped: the turn has to end.
             Suspended: the step has to wait.
+            TurnLeft: the turn was asked to stop.
         """
         self.live.stop.check()
         await take_in(self.live)

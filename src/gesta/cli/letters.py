@@ -255,7 +255,7 @@ def _standing(state: RunState) -> str:
 
 
 def _told(options: OnRecord, said: str, waiting: Waiting, *, how: str = "", args: dict[str, Any] | None = None) -> None:
-    """Print the answer that was sent about a call, and the arguments with which the call will run."""
+    """Print the answer that was sent about a call, and the call with the arguments that it will get."""
     args = waiting.args if args is None else args
     if options.json:
         put(json_line({"run": waiting.run, "call": waiting.call, "tool": waiting.tool, "said": said}))

@@ -113,7 +113,7 @@ class Voice:
             self._broken = True
 
     def end(self, outcome: Outcome) -> None:
-        """Print the answer, unless all of it was printed before, and a summary of the turn.
+        """Print a summary of the turn. If the answer was not printed before, print it first.
 
         Raises BrokenPipeError if nobody reads the output.
         """

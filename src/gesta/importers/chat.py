@@ -189,8 +189,8 @@ class Chat:
     ) -> int:
         """Write an entry of any kind for the message number `place`, and return the entry's seq.
 
-        `when` is the entry's time, and whether it is certain. The next completion names the entries that it was made
-        from as its causes: if this entry is a request, only this one; if it is a system text, also this one.
+        `when` is the time, and whether it is certain. The causes of a completion are entries that it was made from: a
+        request becomes the only cause of the next completion, and a system text becomes a further one.
         """
         asks, tells = isinstance(content, RequestContent), isinstance(content, SystemContent)
         if asks and self._role != "turn":

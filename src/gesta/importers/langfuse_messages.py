@@ -133,7 +133,7 @@ def _in_order(tree: Any) -> list[Any]:
 
 
 def _gathered(message: Any) -> Any:
-    """Return, in the form of a chat message, a message that was spread over attributes."""
+    """Return a chat message, made from a message that was spread over attributes."""
     if not isinstance(message, dict):
         return message
     calls = [each.get("tool_call", each) for each in _in_order(message.get("tool_calls")) if isinstance(each, dict)]

@@ -104,7 +104,7 @@ class Retold:
             headed: whether the first message is the instructions, which the request header holds already.
 
         Returns:
-            For each item, the seqs of its entries; or the item itself if its last result differs from the written one.
+            A list with one value for each item: the seqs of its entries, or the item itself if they lack a part of it.
         """
         references = []
         for item in items:

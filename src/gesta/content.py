@@ -16,7 +16,7 @@ Reason = Literal["answered", "failed", "limit", "budget", "cancelled"]
 
 
 class Kind(enum.StrEnum):
-    """The tags of the contents, as they are stored."""
+    """The kinds of contents. The value of a member is the tag that an entry of this kind stores."""
 
     def __new__(cls, value: str, doc: str) -> Self:
         """Return a member with this tag and this docstring."""
@@ -82,7 +82,10 @@ class Error(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Forked(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The point at which a fork leaves its base: a fork is a run that shares the first entries of another run."""
+    """The point at which a fork leaves its base.
+
+    A fork is a run that shares the first entries of another run, its base.
+    """
 
     run: str
     seq: int
@@ -95,7 +98,7 @@ class Forked(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Opened(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The facts about a run that its first entry stores: its session, its name and its parent run."""
+    """The facts about a run that its first entry stores: its session (conversation), its name and its parent run."""
 
     session: str
     name: str

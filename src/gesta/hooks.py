@@ -114,7 +114,7 @@ class Hooks(Struct, frozen=True, kw_only=True):
     """Called with each answer before it is sent: a value of the agent's `output` type if it has one, else a text."""
 
     def __post_init__(self) -> None:
-        """Check that each hook is a function. Raises AgentError."""
+        """Raise AgentError if a hook is not a function."""
         for point in VERDICTS:
             if (hook := getattr(self, point)) is not None and not callable(hook):
                 raise AgentError(f"Hooks({point}={hook!r:.60}): expected a function of what is checked and a Context.")

@@ -90,7 +90,7 @@ class Retry(Struct, frozen=True, kw_only=True, metaclass=Spelled):
 
 
 class Budget(Struct, frozen=True, kw_only=True, metaclass=Spelled):
-    """Bounds of the cost of one turn, with all runs below it. Without a bound, costs are only recorded.
+    """Bounds of the cost of one turn, including its child runs at any depth. Without a bound, costs are only recorded.
 
     The cost of a request is reserved before the request and settled (replaced by the real cost) after it. A reserved
     amount that was never settled, because of a crash or a lost reply, is added to the costs.
@@ -108,7 +108,7 @@ class Budget(Struct, frozen=True, kw_only=True, metaclass=Spelled):
     """`stop`: the turn ends with reason `budget`. `ask`: it waits until a person says how much more it may cost."""
 
     def __post_init__(self) -> None:
-        """Check that the bounds are numbers of at least 0. Raises AgentError."""
+        """Raise AgentError if a bound is not a number of at least 0."""
         for name in ("usd", "tokens", "request_usd", "request_tokens"):
             value = getattr(self, name)
             if value is not None and not 0 <= value < math.inf:
@@ -116,7 +116,7 @@ class Budget(Struct, frozen=True, kw_only=True, metaclass=Spelled):
 
 
 class Price(Protocol):
-    """The price list of one model."""
+    """The interface of an object that knows the prices of one model's tokens."""
 
     @property
     def dated(self) -> str:
@@ -151,7 +151,7 @@ class Compact(Struct, frozen=True, kw_only=True, metaclass=Spelled):
     """An agent that sums up the turns that are left out, see `gesta.patterns.summariser`; `None` for no summary."""
 
     def __post_init__(self) -> None:
-        """Check that no number is negative. Raises AgentError."""
+        """Raise AgentError if a number is negative."""
         for name in ("at_tokens", "keep_turns", "keep_results", "results_over"):
             value = getattr(self, name)
             if value is not None and not 0 <= value < math.inf:

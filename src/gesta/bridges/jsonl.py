@@ -45,7 +45,7 @@ async def export_run(record: Record, run: str) -> AsyncIterator[str]:
 
     Raises:
         NoRun: there is no run with this id.
-        BrokenRecord: an entry or blob was changed after it was written.
+        BrokenRecord: an entry, or a large value that it refers to, was changed after it was written.
     """
     yield _line(Header(FORMAT, record.info.id))
     runs = [run]
@@ -63,7 +63,7 @@ async def export_all(record: Record) -> AsyncIterator[str]:
     """Yield all runs as lines, in the order in which they were opened.
 
     Raises:
-        BrokenRecord: an entry or blob was changed after it was written.
+        BrokenRecord: an entry, or a large value that it refers to, was changed after it was written.
     """
     yield _line(Header(FORMAT, record.info.id))
     for opened in await record.store.runs():
@@ -133,7 +133,7 @@ def _entry_line(row: Row, address: str) -> str:
 def _spliced(text: str | None, row: Row, address: str) -> Raw:
     """Return a stored JSON text as raw bytes for a line.
 
-    Raises BrokenRecord if a reader of the line would get other bytes.
+    Raises BrokenRecord if the text is not JSON on one line, so that a reader of the line would get other bytes.
     """
     try:
         data = b"null" if text is None else text.encode()

@@ -93,7 +93,7 @@ async def push(
 
     Raises:
         RecordError: runs cannot be moved between these two records.
-        BrokenRecord: a blob is missing.
+        BrokenRecord: a blob (a large value that an entry refers to) is missing.
         WriteFailed: a record cannot be written. Entries that were copied before stay in the target.
     """
     if moved_by is not None:
@@ -120,7 +120,8 @@ async def push(
 def _check_move(source: Store, target: Store) -> None:
     """Raise RecordError if runs cannot move between two records.
 
-    Runs cannot move if both records are copies of one record, or if the source is a copy that nobody has adopted.
+    Runs cannot move if both records are copies of one record, or if the source is a copy of another record,
+    unless a person has said (`gesta adopt`) that its runs continue in the copy.
     """
     if source.info.id == target.info.id:
         raise RecordError(
@@ -166,7 +167,7 @@ async def _base(store: Store, run: str) -> str | None:
 async def _hold(source: Store, target: Store, run: str, stack: AsyncExitStack) -> Held | str:
     """Acquire the lease of a run in both records until the stack ends.
 
-    Returns a sentence if the run cannot be pushed.
+    If the run cannot be pushed, return a sentence with the reason instead.
     """
     leases, mirrors = [], []
     for store in (source, target):
@@ -207,9 +208,10 @@ async def _digest(store: Store, run: str, seq: int) -> bytes:
 
 
 async def _movable(source: Store, target: Store, every: dict[str, Held], pushed: Pushed) -> dict[str, Held]:
-    """Return the runs that can be pushed, with `moves` set on those to move. Add other runs to `pushed.refused`.
+    """Return the runs that can be pushed, and set `moves` on the runs that are to move.
 
-    A run moves only together with its parent run, its child runs, its base and its forks.
+    For each other run, the reason is added to `pushed.refused`. A run moves only together with its parent run, its
+    child runs, its base and its forks.
     """
     own = {row.run for row in await source.runs(SESSION, NAME)}  # the run of tombstones stays here
     why = dict[str, str]()
@@ -335,11 +337,12 @@ async def _let_go(target: Store, one: Held) -> bool:
 
 
 async def adopt(store: Store, runs: Sequence[str], by: str) -> list[str]:
-    """Turn mirrors and moved runs, with the runs that belong to them, into ordinary runs of this record.
+    """Turn runs that are mirrors, or that moved to another record, into ordinary runs of this record.
 
-    Return their ids.
+    Their parent runs and child runs, at any depth, are adopted with them. Return the ids of all adopted runs.
 
     Args:
+        runs: ids of the runs.
         by: name of the person who says that no other record continues these runs.
 
     Raises:

@@ -49,7 +49,7 @@ class CodeActReader(LineReader):
         self._quoted = False
 
     def opens(self, line: str, *, whole: bool) -> int | None:
-        """Start the code if `line` opens it. The return value is the same as for `LineReader.opens`."""
+        """Start the code if `line` opens a block of code. Return the same values as `LineReader.opens`."""
         if self.part not in ("start", "thought"):
             return super().opens(line, whole=whole)
         if (tag := TAG.match(line)) is not None:

@@ -3,7 +3,7 @@
 A *marker* such as `Action:` starts a part of a reply. It is at the beginning of a line. So a reader holds back the
 beginning of a line while it may become a marker. A reply may arrive in pieces of any size. A reply in another form
 becomes a call that cannot be read, and the model gets an error as its result. A segment is the stored entries from one
-request to the next.
+request to the next. A listener gets the text of a reply while it arrives.
 """
 
 import functools
@@ -169,9 +169,9 @@ class LineReader(ABC):
             self.thought.add("\n")
 
     def opens(self, line: str, *, whole: bool) -> int | None:
-        """Return how many characters to skip at the beginning of a line that opens something, such as a code block.
+        """If a line begins with a sign such as a code fence, return the number of characters to skip.
 
-        Return 0 for any other line, and `None` if that is not clear yet.
+        Return 0 for any other line, and `None` if more of the line is needed to know.
 
         Args:
             line: the line, or its beginning.
@@ -276,7 +276,7 @@ class TextForm(ABC):
         return msgspec.structs.replace(header, meta=meta)
 
     def start(self) -> State:
-        """Return the state before the first segment."""
+        """Return the formatter's state before the first segment."""
         return State()
 
     def format(self, entries: Sequence[Entry], state: State) -> list[Message]:
@@ -319,7 +319,7 @@ def explained(prompt: str) -> str:
 
 
 def _observed(results: Sequence[Message]) -> list[Message]:
-    """Return one message with the results of a completion's calls; an empty list if there are no results.
+    """Return one message with the results of all calls of a reply; an empty list if there are no results.
 
     If there are several results, each names its tool.
     """

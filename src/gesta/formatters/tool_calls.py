@@ -86,7 +86,7 @@ class ToolCalls:
         return messages
 
     def dress(self, header: RequestHeaderContent) -> RequestHeaderContent:
-        """Return the request header unchanged, because tools are sent in the provider's own form."""
+        """Return the request header (tools and settings) unchanged: tools are sent in the provider's own form."""
         return header
 
     def reader(self) -> None:
@@ -156,7 +156,10 @@ def _say(state: State, message: Message) -> None:
 
 
 def _close(state: State) -> None:
-    """Add the messages of the open completion: the reply, one result for each call, then the messages that waited."""
+    """Add the reply of the open completion and one result for each of its calls.
+
+    Then add the messages that had to wait because they came between the calls and their results.
+    """
     turn, state.open = state.open, None
     if turn is not None and (turn.text or turn.calls):
         size = state.most or len(turn.calls) or 1

@@ -29,7 +29,7 @@ class Transcript:
         return [_told(message) for message in ToolCalls().format(entries, state)]
 
     def dress(self, header: RequestHeaderContent) -> RequestHeaderContent:
-        """Return a copy of a request header, marked to describe tools in text and not in the provider's form."""
+        """Return a copy of a request header, with a mark that its tools are not sent in the provider's form."""
         return replace(header, meta={**(header.meta or {}), "tools_in": "text"})
 
     def reader(self) -> None:

@@ -4,7 +4,7 @@ A block is one encoded message, and an envelope is the rest of a request's body.
 states the tools, instructions and settings of requests. A completion is the recorded entry of a model's reply. The
 exact request is recorded before it is sent, and the exact reply before it is parsed. So both can be shown, compared and
 replayed without a network. The blocks are joined only when `send` needs the body, so the cost of a request depends on
-what is new in a conversation.
+what is new in a conversation. A delta is a piece of text or thought that listeners get while a reply arrives.
 """
 
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -18,7 +18,10 @@ from gesta.message import Message
 
 
 class Envelope(Struct, frozen=True):
-    """The parts of a request's body around its blocks. A body is `head`, the blocks joined by `join`, and `tail`."""
+    """The parts of a request's body around its blocks. A body is `head`, the blocks joined by `join`, and `tail`.
+
+    Some providers need `seam`, `lead` and `trail` in addition.
+    """
 
     head: bytes
     join: bytes
@@ -38,7 +41,7 @@ class Envelope(Struct, frozen=True):
     def add(self, before: bytes | None, block: bytes) -> bytes:
         """Return the bytes that a block adds to a body.
 
-        The block's own `seam` is not among them: the next block or `end` adds it.
+        The `seam` at the end of the block is left out: it is added with the next block, or by `end`.
 
         Args:
             before: the block before this block; `None` for the first block.
@@ -53,7 +56,7 @@ class Envelope(Struct, frozen=True):
         return self.seam + self.join + inner
 
     def end(self, blocks: Sequence[bytes]) -> bytes:
-        """Return the bytes of a body after its last block: the `seam`, the `trail` if it is needed, and the `tail`."""
+        """Return the bytes that follow the last block of a body: `seam`, then `trail` if it is needed, then `tail`."""
         if not blocks:
             return self.tail
         if not self.trail or _same_role(blocks[-1], self.trail):
@@ -67,7 +70,7 @@ def _same_role(one: bytes, other: bytes) -> bool:
 
 
 class Request(Struct, frozen=True, kw_only=True):
-    """One request to a model, ready to be sent: its header, blocks and digest."""
+    """One request to a model, ready to be sent: its header, its blocks, and the digest (hash) of its body."""
 
     header: RequestHeaderContent
     envelope: Envelope
@@ -127,7 +130,7 @@ reply."""
 
 
 class Parser(Protocol):
-    """Parses one reply.
+    """The interface of an object that parses one reply.
 
     The result does not depend on how the bytes are cut into pieces. The joined deltas are the beginning of the reply's
     text.
@@ -163,7 +166,7 @@ class Model(Protocol):
     def send(self, request: Request) -> AsyncGenerator[Piece, None]:
         """Send the request, and yield the pieces of its reply as they arrive. Closing the generator ends the request.
 
-        Raises ModelFault.
+        Raises ModelFault if the request fails.
         """
 
     def parser(self) -> Parser:
@@ -177,7 +180,7 @@ class LocalModel:
     """
 
     async def answer(self, request: Request) -> Reply | AsyncGenerator[Piece, None]:
-        """Return the whole reply, or the pieces that `send` would yield. Raises ModelFault."""
+        """Return the whole reply, or the pieces that `send` would yield. Raises ModelFault if the request fails."""
         raise NotImplementedError
 
 
@@ -209,7 +212,7 @@ class Given:
 def native_by(model: Model) -> str:
     """Return the name of a model and its encoder, to be stored with a reply's native items.
 
-    Only this model gets these items back.
+    Native items are parts of a reply, such as signed reasoning, that later requests send back to this model only.
     """
     return f"{model.encoder} {model.name.partition(':')[2]}"
 

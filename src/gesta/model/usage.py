@@ -19,7 +19,7 @@ names, include them."""
 
 
 class Counted(Struct, frozen=True, kw_only=True):
-    """The rules to read a usage of some providers: the names of the members to add up for input and output tokens."""
+    """The names of the members that hold input and output tokens in the usage of some providers."""
 
     known_by: str = ""
     """A member by which a usage of these providers is recognised; empty for the last rules, which fit any usage."""

@@ -2,7 +2,8 @@
 
 The content of a reply is a list of blocks: text, thinking, a tool call or another type. A stream sends each block in
 pieces, and its tokens in two counts: first the tokens that the model read, then those that it wrote. Texts before and
-after other content, such as a search, become two paragraphs. The arguments of calls become compact JSON.
+after other content, such as a search, become two paragraphs. The arguments of calls become compact JSON. A
+delta is a piece of text or thought that listeners get while the reply arrives.
 
 Source: platform.claude.com, "Streaming messages", "Stop reasons and fallback", "Handle streaming refusals", read
 2026-11; recorded traffic.
@@ -95,10 +96,7 @@ class Block:
 
 
 class AnthropicParser(Incoming):
-    """A parser for one reply of the Messages API.
-
-    Its methods return deltas: pieces of text or thought to show at once.
-    """
+    """A parser for one reply of the Messages API."""
 
     def __init__(self) -> None:
         super().__init__()

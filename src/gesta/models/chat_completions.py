@@ -5,7 +5,7 @@ entry that states settings, tools and instructions, not an HTTP header. Many pro
 format, each a little differently. So requests have only members that all of them accept, and the parser reads every
 variant. A message must give the same bytes in every release of `chat-completions/1`, because prompt caches need equal
 beginnings. A lone surrogate becomes U+FFFD. In the names of calls, each character that a tool's name must not have
-becomes `_`.
+becomes `_`. A delta is a piece of text or thought that listeners get while the reply arrives.
 
 Source: OpenAI API reference, "Chat Completions", "Create" and "Streaming", read 2026-11.
 """
@@ -161,10 +161,7 @@ def _tool(tool: dict[str, Any]) -> dict[str, Any]:
 
 
 class ChatParser(Incoming):
-    """A parser for one reply of Chat Completions.
-
-    Its methods return deltas: pieces of text or thought to show at once.
-    """
+    """A parser for one reply of Chat Completions."""
 
     def __init__(self, *, keep: bool = True, keeps: tuple[str, ...] = ()) -> None:
         super().__init__()

@@ -4,6 +4,7 @@ A stream that was not asked for with `alt=sse` is a list. All three forms result
 order, each of one kind, and each chunk holds the next parts. Text before and text after another part, such as code that
 the provider ran, become two paragraphs. Parts to send back later keep their order and their signatures. A blocked
 prompt raises a ModelFault. A call that the provider could not read raises one too, and another try may succeed.
+A delta is a piece of text or thought that listeners get while the reply arrives.
 
 Source: Gemini API reference, "GenerateContentResponse", and ai.google.dev, "Thought signatures", read 2026-11; that
 words beside a malformed call are its fragments: vellum-ai/vellum-assistant#43134, 2026-09; recorded traffic.
@@ -38,10 +39,7 @@ Words = Literal["text", "thought"]
 
 
 class GeminiParser(Incoming):
-    """A parser for one reply of `generateContent`.
-
-    Its methods return deltas: pieces of text or thought to show at once.
-    """
+    """A parser for one reply of `generateContent`."""
 
     def __init__(self) -> None:
         super().__init__()

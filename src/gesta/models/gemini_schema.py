@@ -94,9 +94,9 @@ def _choices(made: dict[str, Any], values: Any) -> None:
 
 
 def _alone(made: dict[str, Any]) -> None:
-    """Move a reference that has other members beside it into `anyOf`, because Gemini refuses it otherwise.
+    """Change a schema in place: move a `$ref` that has other members beside it into `anyOf`.
 
-    An `allOf` with one schema is moved too. The schema is changed.
+    Gemini refuses such a `$ref` otherwise. An `allOf` with a single schema also becomes an `anyOf`.
     """
     if isinstance(made.get("$ref"), str):
         if any(not name.startswith("$") for name in made):
@@ -124,10 +124,7 @@ def _table(schema: dict[str, Any], name: str) -> list[tuple[str, Any]]:
 
 
 def _refs(node: Any) -> Iterator[str]:
-    """Yield the references (`$ref`) in a schema that apply to every value.
-
-    References inside members that a value may leave out are not yielded.
-    """
+    """Yield the references (`$ref`) in a schema, except those inside optional properties and inside `$defs`."""
     stack = [node]
     while stack:
         node = stack.pop()

@@ -105,7 +105,10 @@ def dialect(provider: Provider, model: str, settings: dict[str, Any] | None = No
 
 
 def unsent(address: str, *, stream: bool = True) -> HttpModel:
-    """Return a model that only shows its requests and never sends them. No key is needed. Raises BadAddress."""
+    """Return a model that only shows its requests and never sends them. No key is needed.
+
+    Raises BadAddress if the address names no known provider or no model.
+    """
     provider, name = locate(address)
     return HttpModel(dialect(provider, name, stream=stream), provider)
 

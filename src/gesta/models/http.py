@@ -278,7 +278,8 @@ class HttpModel:
     async def _credential(self) -> str | None:
         """Return the key for one request; `None` if there is no key.
 
-        Raises NoKey and AgentError as `_sendable` does, and ModelFault if the function that returns the key failed.
+        Raises NoKey if a needed key is missing, AgentError if the key contains characters that an HTTP header cannot
+        hold, and ModelFault if the function that returns the key failed.
         """
         return self._sendable(await given(self._key, self.name) if callable(self._key) else self._found_key())
 

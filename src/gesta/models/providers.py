@@ -67,7 +67,7 @@ class Provider(Struct, frozen=True):
     def in_force(self) -> "Provider":
         """Return a copy whose base address comes from the environment variable that `url_variable` names.
 
-        If that variable is not set, return the provider itself. Raises BadAddress.
+        If that variable is not set, return the provider itself. Raises BadAddress if its value is not an HTTP address.
         """
         found = os.environ.get(self.url_variable, "").strip() if self.url_variable is not None else ""
         if not found:

@@ -191,7 +191,7 @@ def _seqs(entry: Entry) -> list[int]:
 def _owner(entry: Entry, answers: dict[int, Recorded]) -> int | None:
     """Return the seq (number) of the completion (answer of a model) that an entry belongs to; `None` if there is none.
 
-    An entry without causes belongs to the last completion before it.
+    If the entry names no cause (an entry that it was made from), this is the last completion before it.
     """
     named = [cause for cause in _seqs(entry) if cause in answers]
     if named:

@@ -86,13 +86,13 @@ class Said:
             self._keep(type, item if known else {}, kept)
 
     def _keep(self, type: str, item: dict[str, Any], kept: dict[str, Any], *, extra: str = "") -> None:
-        """Add an item of the reply to `native`.
+        """Add an item of the reply to the items that later requests send back.
 
         Args:
-            type: the type under which it is kept.
-            item: the item of the reply. Its id and its member `extra` are copied if they are texts.
-            kept: more members to keep.
-            extra: the name of one more member.
+            type: the type of the item.
+            item: the item of the reply. Only its id and its member `extra` are copied from it.
+            kept: more members of the item to add.
+            extra: the name of one more member to copy.
         """
         texts = {name: item[name] for name in ("id", extra) if isinstance(item.get(name), str) and item[name]}
         self.needed = self.needed or extra in texts
@@ -214,7 +214,7 @@ def _item(item: dict[str, Any], own: dict[str, str], left: Any) -> dict[str, Any
 
     Args:
         own: the id to send, as `{"id": …}`; empty to send no id.
-        left: the calls to send. Each call item takes the next one.
+        left: an iterator over the calls to send. If the item is a call, the next of these calls replaces it.
     """
     type, text = item.get("type"), item.get("content")
     if type == "function_call":

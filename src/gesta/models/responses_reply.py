@@ -296,7 +296,7 @@ class ResponsesParser(Incoming):
     def _slot(self, event: dict[str, Any], item: dict[str, Any], *, added: bool | None = None) -> _Slot:
         """Return the item that an event belongs to, by the event's id or index, or else the last item.
 
-        An item that is not known yet is added.
+        If no item matches, a new item is added and returned.
 
         Args:
             event: the event, with the index and, for a piece, the id.

@@ -249,7 +249,7 @@ class Keyless(LocalModel):
         """Return the chosen reply as a whole. Gesta calls `answer` instead of `send` if the pieces need not be shown.
 
         Return the generator of `send` instead if the model pauses between pieces, if the reply is recorded bytes, or if
-        this try must fail. Raises as `send`.
+        this try must fail. Raises the same errors as `send`.
         """
         item = await self._settled(self._choose, request)
         if self._pause_s or isinstance(item, bytes | Fault):

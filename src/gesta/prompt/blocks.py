@@ -108,7 +108,7 @@ class Prompt:
                 self.close(gap)
 
     def _gap(self, entry: Entry) -> int | None:
-        """Return the place where a compaction removed blocks, for an entry made from the compaction; else `None`."""
+        """If the entry was made from a compaction, return the place where that removed blocks; else return `None`."""
         return next((self._gaps[cause] for cause in entry.causes if cause in self._gaps), None)
 
     def close(self, at: int | None = None) -> None:
@@ -142,10 +142,10 @@ class Prompt:
         ]
 
     def _hide(self, seq: int, content: CompactionContent) -> None:
-        """Remove the blocks that were made from a range of entries, each call together with its results.
+        """Remove the blocks that were made from the range of entries that a compaction names.
 
-        The summary, if there is one, takes their place. If a result is in the range but its call is not, the result
-        stays, and only its text is replaced.
+        The summary, if there is one, takes their place. The results of removed calls are removed too. If a result is in
+        the range but its call is not, the result stays, and a short text replaces its text.
 
         Args:
             seq: seq of the compaction.
@@ -172,7 +172,13 @@ class Prompt:
         self._envelope = None
 
     def _answers_beyond(self, place: int, calls: set[str], hidden: set[int]) -> bool:
-        """Return whether the block at `place` is the result of a call that stays in the prompt."""
+        """Return whether a block that is to be removed is the result of a call that stays in the prompt.
+
+        Args:
+            place: place of the block.
+            calls: ids of the calls in the blocks to remove.
+            hidden: places of the blocks to remove.
+        """
         shown = self.shown[place]
         if not shown.observes:
             return False

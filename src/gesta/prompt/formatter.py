@@ -18,7 +18,7 @@ S = TypeVar("S")
 
 
 class Reader(Protocol):
-    """Divides the text of one reply of a model into thought, calls and answer.
+    """The interface of an object that divides the text of one reply into thought, calls and answer.
 
     The result does not depend on the pieces in which the text arrives.
     """
@@ -38,7 +38,7 @@ class Formatter(Protocol[S]):
 
     @property
     def name(self) -> str:
-        """Name and version, such as `tool-calls/1`. Each `request` entry stores this name with its blocks."""
+        """Name and version, such as `tool-calls/1`. The entry of each request stores it."""
 
     def start(self) -> S:
         """Return the formatter's state before the first segment."""

@@ -99,9 +99,9 @@ def _rewritten(found: re.Match[str]) -> str:
 
 
 def _text_object(text: str, start: int, end: int, value: dict[str, Any]) -> TextObject:
-    """Return the found object for a decoded value.
+    """Return a `TextObject` for a decoded value.
 
-    If the value is nested too deeply, the returned object has a problem and no value.
+    If the value is nested too deeply, the `TextObject` has a problem and no value.
     """
     if text.count("{", start, end) + text.count("[", start, end) > LEVELS:
         level: list[Any] = [value]

@@ -198,7 +198,7 @@ class Secrets:
     def _search(self, text: str) -> re.Match[str] | None:
         """Return the first match of a secret in a text; `None` if the text contains no secret.
 
-        Cost: 0.2 us per character; 1 ns per character of a text without secrets that is longer than `LONG_TEXT`.
+        Cost: 0.2 us per character. If the text is longer than `LONG_TEXT` and contains no secret: 1 ns per character.
         """
         assert self._pattern is not None
         if len(text) > LONG_TEXT and not any(run in text for run in self._runs):
@@ -270,7 +270,7 @@ def _forms(value: str) -> str:
 def _head(value: str, least: int) -> str:
     """Return a pattern for the beginning of a secret, as masked forms such as `sk-ab...yz` show it.
 
-    The pattern matches at least `least` characters. It is empty if a star or a dot is among them.
+    The pattern matches at least the first `least` characters. It is empty if a star or a dot is among these.
     """
     signs = list(map(_character, re.split(EDGES, value[: min(EDGE, len(value) // 2)])[0]))
     if len(signs) < least:
@@ -281,7 +281,7 @@ def _head(value: str, least: int) -> str:
 def _tail(value: str, least: int) -> str:
     """Return a pattern for the end of a secret, as masked forms such as `sk-ab...yz` show it.
 
-    The pattern matches at least `least` characters. It is empty if a star or a dot is among them.
+    The pattern matches at least the last `least` characters. It is empty if a star or a dot is among these.
     """
     signs = list(map(_character, re.split(EDGES, value[-min(EDGE, len(value) // 2) :])[-1]))
     if len(signs) < least:

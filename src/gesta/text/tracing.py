@@ -61,6 +61,6 @@ def span_id(run: str, seq: int) -> str:
 
     Args:
         run: id of the run.
-        seq: number of the entry that began the span in the run.
+        seq: seq of the span's first entry.
     """
     return hashlib.sha256(f"gesta span {run}.{seq}".encode()).hexdigest()[:16]

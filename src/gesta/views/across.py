@@ -86,7 +86,7 @@ async def explain_from(state: State, run: str, seq: int | None, read_run: ReadRu
 
 
 async def all_nodes(record: Record, run: str | None = None) -> tuple[tuple[Node, ...], State]:
-    """Return the nodes of a run with their sources in other runs, and the state of all entries.
+    """Return the nodes of a run with their sources in other runs, and the `Lineage` state of all entries read.
 
     Args:
         run: id of the run; `None` for all runs.

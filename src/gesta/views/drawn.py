@@ -107,7 +107,7 @@ class Texts:
 
 
 class Known(Struct, frozen=True):
-    """Facts about the words of all sources and of the answer."""
+    """Facts about words: in how many sources each of them occurs, and which of them cannot be names."""
 
     held: Counter[str]
     """Number of sources that contain each word."""

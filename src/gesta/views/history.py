@@ -74,7 +74,7 @@ class History:
     """Collects the messages of one run from its entries.
 
     Args:
-        agent: name of the run.
+        agent: name of the run. Each message gets it as its `agent`.
         calls: whether replies with tool calls are messages too.
     """
 
@@ -147,7 +147,9 @@ def _give(call: SaidCall, given: ToolResultContent) -> None:
 
 
 async def history(store: Store, rows: Sequence[RunRow], *, calls: bool) -> list[SaidMessage]:
-    """Return the messages of some runs, in the order in which they were written. Cost: reads all entries of the runs.
+    """Return the messages of the given runs, in the order in which they were written.
+
+    Cost: reads all entries of these runs.
 
     Args:
         rows: the runs.

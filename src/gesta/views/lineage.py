@@ -54,7 +54,7 @@ class Explanation(Struct, frozen=True):
 
 
 class Unexplained(Struct, frozen=True):
-    """The entries of some runs that cannot be explained, as `unexplained` returns them."""
+    """What cannot be explained in the runs that `unexplained` was called with: entries and answers."""
 
     entries: dict[str, str]
     """For each entry that cannot be explained, by id, what is missing, such as a cause that its kind must have."""
@@ -89,7 +89,7 @@ class State(Struct):
 
 
 class Lineage:
-    """The view that collects what each entry was made from."""
+    """Collects, for each entry of some runs, the entries that it was made from."""
 
     def start(self) -> State:
         """Return the state before the first entry."""
@@ -155,7 +155,7 @@ def nodes_of(state: State, run: str | None = None) -> tuple[tuple[Node, ...], tu
 
 
 def unexplained(entries: Iterable[Entry]) -> Unexplained:
-    """Return which entries of some runs cannot be explained. Cost: linear in the number of entries."""
+    """Return which of the entries, of one or more runs, cannot be explained. Cost: linear in their number."""
     state = fold(Lineage(), entries)
     numbers = {key: place for place, key in enumerate(key for asked in state.questions.values() for key in asked)}
     reached: dict[Key, int] = {}
@@ -207,7 +207,7 @@ def _missing(state: State, entry: Entry, place: Place | None) -> str | None:
 
 
 def _closure(state: State, targets: Iterable[Key], before: int) -> set[Key]:
-    """Return some entries with all their sources, and with later entries about any of these, such as approvals.
+    """Return the targets, all their sources, and later entries about any of these entries, such as approvals.
 
     Args:
         targets: the entries, all of one run.
@@ -248,7 +248,7 @@ def _ordered(state: State, wanted: Iterable[Key]) -> Iterator[Key]:
 
 
 def _nodes(state: State, ordered: list[Key], target: Key | None = None) -> tuple[Node, ...]:
-    """Return the nodes among some entries, each with its sources.
+    """Return those of the entries that are nodes, each with its sources.
 
     Args:
         ordered: the entries, each after its causes.
@@ -368,7 +368,7 @@ def check_text(content: kinds.CheckContent) -> str:
 
 
 def summary_text(content: kinds.CompactionContent) -> str:
-    """Return the summary of a compaction, or why there is none; an empty text if no summary was wanted."""
+    """Return the summary that replaced old entries in the prompt, or why there is none; empty if none was wanted."""
     why = f"no summary: {content.error.message} (run {content.run})" if content.error is not None else None
     return "\n".join(each for each in (content.summary, why) if each)
 

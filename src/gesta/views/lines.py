@@ -130,7 +130,7 @@ def first(entry: Entry) -> int | None:
 
 
 def lines(entries: Iterable[Entry], known: Mapping[int, Entry]) -> list[Line]:
-    """Return the lines of some entries of a run, in the same order.
+    """Return one line for each entry, in the same order.
 
     Args:
         entries: the entries, in the order of the run.
@@ -165,7 +165,7 @@ def line(entry: Entry, known: Mapping[int, Entry]) -> Line:
 
 
 def fell(line: Line, death: Death) -> Line:
-    """Return a copy of the line about a dead process, with the calls that were running."""
+    """Return a copy of a line about the death of a process, with the calls that were running when it died."""
     return replace(line, text=died(death), calls=death.calls)
 
 
@@ -352,7 +352,7 @@ def _scope(content: Any, cause: int | None) -> dict[str, Any]:
 
 
 def _work(content: Work) -> dict[str, Any]:
-    """Return the line's fields for a plan, a decision, a retrieval, and for entries that only Gesta itself needs."""
+    """Return the line's fields for an entry about the agent's work, such as a plan, a retrieval or a request."""
     match content:
         case kinds.DecisionContent(choice=choice, candidates=candidates, rationale=why):
             text = f"{choice}, of {', '.join(candidates)}{f': {why}' if why else ''}"

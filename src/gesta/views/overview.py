@@ -86,7 +86,7 @@ class Doubt(Struct):
 
 
 class Call(Struct):
-    """Facts about one tool call that are needed when later entries are read."""
+    """One tool call. These facts are kept because later entries about the call do not repeat them."""
 
     tool: str
     effect: str | None = None
@@ -128,7 +128,7 @@ class Overview(Struct):
             self.doubts[call] = Doubt(call=call, tool=tool, seq=entry.seq, at=entry.at)
 
     def settle(self, call: int, entry: Entry, verdict: str, by: str) -> None:
-        """Note that `entry` settled the doubt about a call, with which verdict and by whom."""
+        """Note that `entry` settled the doubt about a call: `verdict` is the outcome, `by` says who decided."""
         self.doubt(call, entry)
         found = self.doubts[call]
         found.by, found.verdict, found.settled, found.settled_at = by, verdict, entry.seq, entry.at
@@ -248,7 +248,7 @@ class OverviewView:
 
 
 def totals(overview: Overview) -> dict[str, Any]:
-    """Return the counts of a run, and the sums over its turns."""
+    """Return the counts of a run (such as deaths and doubts), and the sums over its turns (such as tokens)."""
     turns = overview.turns
     usd = [turn.usd for turn in turns if turn.usd is not None]
     names = ("requests", "tokens_in", "cached", "tokens_out", "calls")

@@ -1,10 +1,10 @@
 """Exports explanations as PROV-O quads, with the vocabulary and the names that TrustGraph's explain clients read.
 
 A quad is one statement of an RDF graph. A completion is the entry with a model's reply, and a span is a named part of a
-run. A node is an entry that the explanation shows. The text of a node is the `prov:value` of its document in the same
-graph, so a client needs no second store. Numbers and times are typed literals. A retrieval is a session of its own, as
-TrustGraph's document queries are: a question, its grounding and its exploration. The sources of passages are in another
-graph.
+run. A node is an entry that the explanation shows; in the graph it is an entity. The text of a node is the
+`prov:value` of its document in the same graph, so a client needs no second store. Numbers and times are typed literals.
+A retrieval is a session of its own, as TrustGraph's document queries are: a question, its grounding and its
+exploration. The sources of passages are in another graph.
 """
 
 import json

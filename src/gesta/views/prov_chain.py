@@ -63,11 +63,11 @@ class Chain:
                     yield name, source
 
     def _leads_on(self, name: str) -> bool:
-        """Return whether a client that has reached an entity goes on to the entities that derive from it."""
+        """Return whether the client, when it has reached an entity, asks for the entities that derive from it."""
         return bool(self.types.get(name, frozenset()) & (FOLLOWED | {"Question"}))
 
     def _above(self, name: str) -> str:
-        """Return the latest source of an entity from which the client goes on; empty if there is none.
+        """Return the latest source of an entity at which the client does not stop; empty if there is none.
 
         Only sources in the entity's own session are considered.
         """
@@ -84,9 +84,10 @@ class Chain:
         return max(found, key=lambda each: self._places.get(each, -1))
 
     def _with_room(self, name: str) -> Generator[Link, None, str]:
-        """Yield derivations of added entities, and return an entity from which one more entity may derive.
+        """Return an entity of the chain from which one more entity may derive within the client's limits.
 
-        The returned entity is the given one, an entity from which that derives, or an added entity that continues it.
+        If possible, this is the given entity, or else an entity before it in the chain. If these have no room, an
+        extra entity that continues one of them is returned, and its derivation is yielded first.
         """
         each = name
         while each:

@@ -120,7 +120,7 @@ def names_of(state: State) -> dict[str, str]:
 
 
 def _place(state: State, run: str, seq: int, counted: int) -> str:
-    """Return the number in the name of a step: the number in its span's name, or else the number of earlier steps."""
+    """Return the number of a step for its IRI: the number at the end of its span's name, or else `counted`."""
     begun = state.entries.get((run, state.entries[run, seq].span))
     number = begun.content.name.rpartition(" ")[2] if begun and isinstance(begun.content, kinds.BeginContent) else ""
     return number if number.isascii() and number.isdecimal() else str(counted)

@@ -105,7 +105,7 @@ def request_of(entries: Sequence[Entry], seq: int | None, *, anew: bool = False)
     Args:
         entries: all entries of a run.
         seq: seq of any entry of the run.
-        anew: whether to return the seq that the next request would have if no request is found, as after an import.
+        anew: if no request is found, as in an imported run, return the seq that the next request would have.
 
     Raises:
         BadAddress: there is no such request, and `anew` is not set.
@@ -125,8 +125,8 @@ def request_of(entries: Sequence[Entry], seq: int | None, *, anew: bool = False)
 def earlier(entries: Sequence[Entry], seq: int) -> int | None:
     """Return the seq of the request before the request `seq`; `None` if there is none.
 
-    An imported run has replies without a recorded request. If `seq` itself is no recorded request, return the seq of
-    the last such reply before `seq`.
+    In an imported run, the entries of requests may be missing. If there is no request `seq` on record, return the seq
+    of the last reply before `seq` whose request is not on record either.
     """
     asked = {entry.seq for entry in entries if entry.kind is Kind.Request}
     if seq not in asked:

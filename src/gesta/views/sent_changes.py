@@ -77,13 +77,13 @@ def difference(entries: Sequence[Entry], one: Sent[Any], before: Sent[Any] | Non
 
 
 def _alike(before: Sequence[bytes], now: Sequence[bytes]) -> int:
-    """Return the number of blocks at the beginning of two requests that are equal."""
+    """Return how many blocks are equal at the beginning of two requests."""
     pairs = enumerate(zip(before, now, strict=False))
     return next((place for place, (old, new) in pairs if old != new), min(len(before), len(now)))
 
 
 def _same_bytes(before: bytes, now: bytes) -> int:
-    """Return the number of bytes at the beginning of two bodies that are equal."""
+    """Return how many bytes are equal at the beginning of two bodies."""
     least, most = 0, min(len(before), len(now))
     while least < most:
         middle = (least + most + 1) // 2
@@ -109,7 +109,7 @@ def _steps(one: Sent[Model], before: Sent[Model] | None, kept: int) -> Iterator[
 
 
 def _pairs(before: Sent[Model], was: range, one: Sent[Model], now: range) -> dict[int, int]:
-    """Return which earlier message each changed message replaces: earlier indexes by later indexes.
+    """Return, by the index of each changed message, the index of the earlier message that it replaces.
 
     A message replaces another one if both answer the same call, or were made from the same entries.
     """

@@ -105,7 +105,7 @@ def concluded(entry: Entry, known: Mapping[int, Entry]) -> str:
 
     Args:
         entry: the result of the call.
-        known: other entries of the run, by seq, with the causes of the result.
+        known: other entries of the run, by seq: at least those that the result was made from.
     """
     content = entry.content
     assert isinstance(content, kinds.ToolResultContent)

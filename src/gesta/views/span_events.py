@@ -13,10 +13,10 @@ from gesta.views.spans import SHORT, Notes, shown
 
 
 def note(notes: Notes, entry: Entry, *, content: bool) -> None:
-    """Add an event for an entry to the notes of the span around it. Few kinds of entries, such as plans, have events.
+    """Add an event about an entry to a span. Entries of most kinds add nothing; a plan, for example, adds an event.
 
     Args:
-        notes: attributes and events of the span.
+        notes: the attributes and events of the span around the entry.
         entry: the entry. Its content may have any form; the function never raises.
         content: whether the event includes texts that a person or a model wrote.
     """

@@ -40,7 +40,7 @@ class SpanEvent(Struct, frozen=True):
 
 
 class Link(Struct, frozen=True):
-    """A reference from a span to an earlier span, which it continues."""
+    """A reference from a span to the earlier span whose work it continues."""
 
     trace: str
     """Id of the trace, 32 hexadecimal digits."""
@@ -93,12 +93,14 @@ class Above(Struct, frozen=True, kw_only=True):
 
 
 def above_of(run: str, begin: int, session: str, message: Entry | None) -> Above:
-    """Return where a turn of a root run belongs in a trace: below the caller's span if its message names one.
+    """Return where a turn of a root run belongs in a trace.
+
+    If `message` names a span of the caller, the turn is below that span. Otherwise the turn begins a trace.
 
     Args:
         run: id of the run.
         begin: seq of the turn's `begin` entry.
-        session: name of the session.
+        session: name of the session, the runs of one conversation.
         message: the entry after `begin`, which may name the caller's trace; `None` for a turn that began before a fork.
     """
     said = message.content if message is not None else None

@@ -1,9 +1,9 @@
 """Computes statistics by day, agent, model or tool: requests, tokens, cost, latencies, errors.
 
-An entry is one recorded fact of a run; its seq is its number there. Only the counted members of stored entries are
-read, so a record of a million entries is read in one pass. Unknown prices and token counts have counters of their own
-and are never added as 0. For a fork (a run that shares the first entries of another run, its base), only its own work
-is counted: no shared or copied entries, and no calls that got their result from the base.
+An entry is one recorded fact of a run; its seq is its number there. A row is the part of an entry that is counted. Only
+this part is read, so a record of a million entries is read in one pass. Unknown prices and token counts have counters
+of their own and are never added as 0. For a fork (a run that shares the first entries of another run, its base), only
+its own work is counted: no shared or copied entries, and no calls that got their result from the base.
 """
 
 import re
@@ -70,7 +70,7 @@ class Numbers(Struct):
 
 
 class Mark(Struct):
-    """The annotation which shows that an entry is a copy. Version 0.1.0 wrote it into `extra`."""
+    """A note stored with an entry, which says that the entry is a copy. Version 0.1.0 wrote it into `extra`."""
 
     origin: Any = msgspec.field(default=None, name="from")
     """In a fork: id of the entry that this entry is a copy of."""
@@ -216,7 +216,7 @@ class Stats:
         return found
 
     def _of(self, row: Row, model: str) -> list[Numbers]:
-        """Return a list of the counts that an entry about a model changes; the list is empty if groups are tools."""
+        """Return a list with the counts of the group that `row` belongs to; an empty list if the groups are tools."""
         names = {"day": row.at[:10], "agent": self._agents.get(row.run, UNKNOWN), "model": model}
         return [self.groups.setdefault(names[self.by], Numbers())] if self.by in names else []
 
@@ -314,7 +314,7 @@ def _speaks(run: Standing, seq: int, model: str) -> None:
 
 
 def _marked(said: str | msgspec.Raw | None) -> bool:
-    """Return whether annotations name another entry, which means that the entry is a copy of that one."""
+    """Return whether the notes stored with an entry (JSON) say that it is a copy of another entry."""
     try:
         return said is not None and _MARK.decode(said).origin is not None
     except (msgspec.MsgspecError, RecursionError):
@@ -352,7 +352,7 @@ def between_ms(began: str, ended: str) -> float | None:
 
 
 def _row_time(at: datetime | str | None) -> str:
-    """Return a time as text, such as `2026-01-01T00:00:00.000000Z`; `""` for no time. Raises ValueError."""
+    """Return a time as text, such as `2026-01-01T00:00:00.000000Z`; `""` for none. Raises ValueError for other text."""
     if not at:
         return ""
     found = datetime.fromisoformat(at) if isinstance(at, str) else at
@@ -379,7 +379,7 @@ async def stats(
         by: what to group by.
         since: requests and calls before it are not counted; a text is a day or a time in ISO format, UTC by default.
         until: requests and calls at this time or later are not counted; same form as `since`.
-        session: only the runs of this session are counted, including child runs; `None` for all sessions.
+        session: only runs of this session (conversation) are counted, child runs too; `None` for all sessions.
 
     Raises:
         ValueError: a text is not a time.

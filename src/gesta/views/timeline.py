@@ -90,7 +90,7 @@ class Timeline(Struct):
 
         Args:
             key: lane and seq of the bar.
-            tone: used if the bar has no tone.
+            tone: how the bar is coloured, such as `fault`. A tone that the bar has already is kept.
         """
         bar = self.open.pop(key, None)
         if bar is not None:

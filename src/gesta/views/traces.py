@@ -56,7 +56,7 @@ class Open(Struct, kw_only=True):
 
 
 class Turn:
-    """Makes the trace spans of one turn, or of another span at the root of a run."""
+    """Makes the trace spans of one turn, or of one recorded span that is outside any turn."""
 
     def __init__(
         self, begin: Entry, above: Above, *, content: bool = False, earlier: list[Entry] | None = None
@@ -245,7 +245,7 @@ class Turn:
                 yield self._chat(self._chats.pop(entry.span), one.replied)
 
     def _chat(self, one: Open, at: datetime, failure: str | None = None, type_: str = "lost") -> TraceSpan:
-        """Return the ended span of a request to a model. A request without a reply has failed."""
+        """Return the ended span of a request to a model. The request failed if no reply came or `failure` says why."""
         if one.reply is not None and self._conversation is not None:
             one.notes.attributes["gen_ai.output.messages"] = one.reply.text()
             self._said(one, "output", one.reply.words or as_json(one.reply.calls))
@@ -328,7 +328,7 @@ class Turn:
         return self._span(one, at)
 
     def _noted(self, entry: Entry) -> None:
-        """Add an entry without a duration to the span of the call that it is about, or else to the span around it."""
+        """Add an entry without a duration, usually as an event, to the span of its call, or else to the span around."""
         of = getattr(entry.content, "of", None)
         call = self._calls.get(self._attempts.get(of, of)) if isinstance(of, int) else None
         one = call or self._around(entry)

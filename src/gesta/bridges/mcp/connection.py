@@ -161,7 +161,7 @@ class Connection:
 
     @asynccontextmanager
     async def lane(self, link: Link) -> AsyncIterator[None]:
-        """Wait until a call may be made at the server. The block makes the call.
+        """Wait until a call may be made at the server. The caller makes the call inside the `async with` block.
 
         Usually there is no wait. But once the server has made a request that may belong to several calls, calls are
         made one at a time.

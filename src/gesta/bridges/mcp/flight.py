@@ -167,7 +167,7 @@ class Asker:
     async def _sampled(self, params: Mapping[str, Any]) -> dict[str, Any] | str:
         """Ask the agent's model in a child run, and return its reply. If the run fails, return a text with the reason.
 
-        Exceptions that make the run wait are not caught.
+        An exception that makes the parent run wait, because the child run waits, is not caught.
         """
         try:
             text = asking.sampling_text(params)

@@ -140,7 +140,10 @@ def _tool(
 
 
 def _effect(hints: Mapping[str, Any], given: Effect | None) -> tuple[Effect, bool]:
-    """Return the effect policy of a tool, and whether the rules or the server declared it. Otherwise it is assumed."""
+    """Return the effect policy of a tool, and whether the rules or the server declared it.
+
+    If neither did, the policy is `once`.
+    """
     if given is not None:
         return given, True
     if hints.get("readOnlyHint") is True:

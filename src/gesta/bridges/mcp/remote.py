@@ -41,7 +41,9 @@ class RemoteTool:
         """Call the tool at its server with the model's arguments, and return its value.
 
         Raises:
-            ToolError, InDoubt, ConnectionRefusedError: see `value_of`.
+            ToolError: the server refused the call, or reported that the tool failed.
+            InDoubt: nobody knows whether the server carried out the call.
+            ConnectionRefusedError: the call was not sent.
             NeedsAnswer: a person has to answer a question first.
         """
         context: Context = arguments.pop(CONTEXT)
@@ -189,9 +191,13 @@ def counted(flight: Flight) -> dict[str, Any]:
 
 
 def _resumed(state: Mapping[str, Any], answers: Mapping[str, Any]) -> tuple[Any, str | None, bool]:
-    """Return three values: answers for a repeated call, the server's state for them, and whether there are answers.
+    """Return what a repeated call sends: answers to the server's questions, and the state that came with the questions.
 
-    The answers belong to questions that the server returned in an earlier attempt, whose state is `state`.
+    The third value is whether the earlier attempt ended with such questions. If not, the other values are `None`.
+
+    Args:
+        state: the state of the earlier attempt.
+        answers: answers of a person.
     """
     if "parts" not in state:
         return None, None, False
@@ -200,7 +206,7 @@ def _resumed(state: Mapping[str, Any], answers: Mapping[str, Any]) -> tuple[Any,
 
 
 def typed(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return plain answers as objects of the library `mcp`."""
+    """Return answers, given as JSON values, as objects of the library `mcp`."""
     types = library().types
     return {
         key: (types.ElicitResult if "action" in each else types.CreateMessageResult).model_validate(each)

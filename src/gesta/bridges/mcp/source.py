@@ -37,7 +37,7 @@ class McpSource(Struct, frozen=True):
         return self.spec
 
     def described(self) -> Any:
-        """Return the description that goes into the agent's digest, without the values of headers and variables."""
+        """Return the description that the agent's digest covers. It contains no values of headers or variables."""
         spec, names = self.spec, [name for name, _ in (*self.spec.headers, *self.spec.env)]
         return [
             spec.shown,

@@ -185,10 +185,12 @@ class Folding:
         return above_of(run, begin.seq, session, message)
 
     async def _below(self, cause: tuple[str, int], session: str) -> Above | None:
-        """Return the place in the trace below the call that started a child run; `None` if the call is not found.
+        """Return where a turn of a child run belongs in the trace: below the call that started the turn.
+
+        Return `None` if the call is not found.
 
         Args:
-            cause: run and seq of an entry of the parent run.
+            cause: run and seq of the parent's entry about the start of the turn.
         """
         run, seq = cause
         edge = await self._entry(run, seq)

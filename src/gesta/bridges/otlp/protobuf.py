@@ -33,7 +33,7 @@ def traces(message: dict[str, Any]) -> bytes:
 
 
 def _span(spans: Any, told: dict[str, Any]) -> None:
-    """Add a span to a message member by member. Protobuf's own reader of JSON takes seventy times as long."""
+    """Add a span, given as JSON, to the protobuf list `spans`. Protobuf's own JSON reader takes 70 times as long."""
     span = spans.add(
         trace_id=bytes.fromhex(told["traceId"]),
         span_id=bytes.fromhex(told["spanId"]),

@@ -243,7 +243,7 @@ def _parts(entries: Sequence[Entry], how: Fork) -> tuple[int, list[Entry]]:
 
 
 def _allow(entries: Sequence[Entry], entry: Entry, made: Content, how: Fork) -> None:
-    """Raise AgentError if a changed approval or resolution would make a tool run that `live` does not name.
+    """Raise AgentError if a changed approval or resolution would make a tool run that `how.live` does not name.
 
     A resolution is a person's decision about a tool call that may or may not have had its effect.
     """

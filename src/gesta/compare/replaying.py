@@ -4,7 +4,7 @@ The recorded run may be the work of several processes, one after another, so a r
 one. The replay starts a process and compares each entry that the process writes with the record. At the first
 difference the replay ends the process. An entry that came from outside the agent's code is copied, and the next process
 continues after it. If a process does not get further, the replay has diverged. The stage is the store to which a replay
-writes. A child run is a run of another agent, to which the run gave a task.
+writes. A child run is a run of another agent, to which the run gave a task. A turn is the work on one message.
 """
 
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence

@@ -211,7 +211,7 @@ class Stage:
         return None
 
     async def get_blob(self, run: str, name: str) -> BlobRow:
-        """Return a blob by name. Raises BrokenRecord if no replayed entry has a blob of that name."""
+        """Return a blob (a large value of an entry) by name. Raises BrokenRecord if no replayed entry has it."""
         if name not in self._blobs:
             raise BrokenRecord("replay", f"run {run!r} has no blob {name!r}")
         return self._blobs[name]

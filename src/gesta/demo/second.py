@@ -2,6 +2,7 @@
 
 A child process runs the conversation until it is killed, while this process prints the entries that appear on record.
 Then this process runs the conversation with the same function, and prints how Gesta resolved the interrupted call.
+A call is in doubt if nobody knows whether it had its effect.
 """
 
 import signal
@@ -96,7 +97,7 @@ def _not_killed(stage: Stage, code: int) -> None:
 
 
 async def _tell_of_kill(stage: Stage, record: gesta.Record, session: str, code: int) -> None:
-    """Print the state after the kill: the exit code of the child, the rows in the shop's table, and calls in doubt."""
+    """Print the state after the kill: the child's exit code, the number of booked refunds, and calls in doubt."""
     voice, booked = stage.voice, _rows(shop.count(stage.shop(session)))
     voice.gap()
     name = f" ({signal.Signals(-code).name})" if code < 0 else ""

@@ -66,7 +66,7 @@ async def resolve(request: Request, service: Service) -> Response:
 
 
 async def cancel(request: Request, service: Service) -> Response:
-    """End the unfinished turn of a run. A running turn ends at its next step; then `outcome` is null."""
+    """End the unfinished turn of a run. A running turn ends only at its next step: `outcome` is null then."""
     said, run = await read(request, Cancellation), await found(request, service)
     outcome = await service.record.cancel(run, by=who(request, said.by), reason=said.reason)
     return answered({"run": run, "outcome": shown(outcome) if outcome is not None else None})

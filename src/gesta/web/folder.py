@@ -122,7 +122,7 @@ class FolderCopy:
             yield each
 
     async def _views(self, run: str, head: int, room: Room) -> AsyncIterator[tuple[str, bytes]]:
-        """Yield the answers for the other pages about a run: its timeline, its other forms, and its requests."""
+        """Yield the answers about a run's timeline, its tables in the forms of other systems, and its requests."""
 
         async def said(rest: str) -> bytes:
             return await self._said(run, rest)

@@ -126,8 +126,8 @@ class Listing:
     async def _read(self, wanted: Asked) -> tuple[float, RunIndex | None]:
         """Return the share of entries read so far (0 to 1), and an index for the list.
 
-        If the index of all runs is not complete, an index of the newest runs is returned instead. If filters, order or
-        words need all runs, the index is `None`.
+        Until the index of all runs is complete, an index of the newest runs is returned. If that is not enough for the
+        filters, the order or the words of the request, `None` is returned as the index.
         """
         narrow = replace(wanted.filter, after=0, limit=None) != SessionFilter(limit=None) or wanted.words
         first = self._newest is None and not self.index.pos and await self.record.store.last() > self.large

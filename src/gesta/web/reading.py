@@ -47,7 +47,8 @@ async def readable(store: Store, row: Row, run: str = "", last: datetime = NEVER
     """Return the entry of a stored row; if it cannot be read, a substitute that says why.
 
     Args:
-        run: the run that is read; by default the run that the row names. A fork also reads rows of another run.
+        run: the run that is read; by default the run that the row names. A fork, which continues another
+            run, also reads rows of that run.
         last: time of the entry before this row, used if the time of the row cannot be read.
     """
     try:

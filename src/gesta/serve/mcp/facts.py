@@ -1,7 +1,8 @@
-"""The tools by which an assistant reads a record.
+"""The tools by which an assistant reads a record, the store of all runs.
 
-Each tool returns the rows that the command of its name (`gesta show`, …) prints as JSON. The docstring of each class
-below is the description of the tool that the assistant's model reads.
+A run is a list of entries: the recorded facts about one agent's work. Each tool returns the rows that the command of
+its name (`gesta show`, …) prints as JSON. The docstring of each class below is the description of the tool that the
+assistant's model reads.
 """
 
 from collections.abc import Awaitable, Callable

@@ -58,7 +58,7 @@ class Lease(Struct, frozen=True):
 
 
 def first_lease(run: str) -> Lease:
-    """Return the lease with which a new run's first batch is written. It is neither acquired nor released."""
+    """Return a placeholder for the lease of a new run, for its first batch. It is neither acquired nor released."""
     return Lease(run, owner="", epoch=0, head=0, digest=GENESIS)
 
 
@@ -78,7 +78,7 @@ class Letter(Struct, frozen=True):
 
 
 class Prune(Struct, frozen=True):
-    """A run to be removed with its entries, blobs, letters and keys."""
+    """A run to be removed, with its entries, its blobs, its letters, and the keys of all letters sent to it."""
 
     lease: Lease
     """The lease of the run, held by the caller. If the run has entries after `lease.head`, it is not removed."""
@@ -106,7 +106,7 @@ class Batch(Struct, frozen=True):
 
 
 class Statements(Protocol):
-    """Executes the SQL of a transactional tool, on the tables of that tool only."""
+    """The interface by which a transactional tool executes SQL in the record's database, but not on Gesta's tables."""
 
     def __call__(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Execute one statement and return its rows."""
@@ -200,7 +200,7 @@ class Store(Protocol):
         """The identity of the store: its id, its address, and when it was made."""
 
     async def append(self, batch: Batch) -> int:
-        """Commit a batch and the batches beside it. Return the pos of the last row.
+        """Commit a batch, together with the batches in `batch.beside`. Return the pos of the batch's last row.
 
         Rows get consecutive pos numbers. If the call is cancelled before the commit has begun, the cancellation is
         raised and nothing is committed. If it is cancelled later, it returns normally.
@@ -248,8 +248,8 @@ class Store(Protocol):
     def deliver(self, letter: Letter) -> bool:
         """Put a letter into a run's inbox and commit it. Works in any thread, and after the event loop or store ended.
 
-        Returns the same as `send`. Raises the errors of `send`, and NoRecord if the record was deleted or existed in
-        memory only.
+        Returns `False` if a letter with this key was sent before. Raises WriteFailed, and NoRecord if the record was
+        deleted or existed in memory only.
         """
 
     async def inbox(self, run: str) -> list[Letter]:
@@ -285,7 +285,7 @@ class Store(Protocol):
         """Mark a run as a mirror (copy) of the same run in the record with id `of`; `None` removes the mark."""
 
     async def gone(self, process: str) -> bool | None:
-        """Return whether a process that wrote attempts has ended; `None` if nobody knows.
+        """Return whether a process has ended; `None` if nobody knows.
 
         Args:
             process: name of the process, as in `Lease.owner`. For this process itself the result is `False`.

@@ -63,7 +63,7 @@ class Catalog(Struct, frozen=True, kw_only=True):
         return self.item(name, "prompt")
 
     def tools(self, *names: str) -> list[Tool]:
-        """Run the files that define some tools, and return the tools in the order of `names`.
+        """Run the files that define these tools, and return the tools in the order of `names`.
 
         Raises:
             NotInCatalog: there is no tool of that name, or its file makes no such tool when it runs.

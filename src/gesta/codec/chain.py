@@ -1,6 +1,7 @@
 """The digest of a row (a stored entry) covers the row's bytes and the previous row's digest.
 
 So it covers all earlier rows, and nobody can change an old entry unnoticed. How the digest is computed never changes.
+The content of a row is the data of the entry, and its annotations are named values that a program added.
 """
 
 from hashlib import sha256

@@ -4,7 +4,7 @@ Encoding never raises, whatever value an agent writes. It also returns the value
 JSON or SQLite cannot hold exactly is stored under a *mark*: an object with one key that starts with `$`, such as
 `{"$bytes": "aGk="}`. A user's own object of this form is wrapped in `$dict`, so that no value can imitate a mark.
 Stored text has no spaces, so a text without `{"$` contains no mark. A large value is a blob, stored beside the row. The
-stored form changes only with `VERSION`.
+stored form changes only with `VERSION`. The content of an entry is its data.
 """
 
 import json
@@ -244,7 +244,7 @@ def _pack(value: Any, keep: Keep | None, *, typed: bool, plain: bool = False) ->
 
 @cache
 def _stand_in_words(kind: Any) -> dict[str, tuple[str, ...]]:
-    """Return the fixed words, such as `error`, that each field of a content's class may hold. They are not redacted."""
+    """Return for each field of a class of contents the fixed words that it may hold. They are not redacted."""
     found: dict[str, tuple[str, ...]] = {kind.__struct_config__.tag_field: (kind.__struct_config__.tag,)}
     for field in msgspec.structs.fields(kind):
         for option in (field.type, *get_args(field.type)):
@@ -276,9 +276,9 @@ _PLAIN: tuple[tuple[Any, str, Callable[[Any], Any]], ...] = (
 
 
 def _plain(value: Any, *, deep: bool) -> tuple[str, Any]:
-    """Return the mark for a value that JSON cannot hold, and the value in JSON types.
+    """Return the mark, such as `$bytes`, for a value that JSON cannot hold, and the value in JSON types.
 
-    Methods of the value are called only here, because they may raise.
+    Errors that the value's own methods raise are caught.
 
     Args:
         deep: whether the value is nested too deeply for JSON.

@@ -1,4 +1,7 @@
-"""Converts contents of older formats to the present format when they are read. The stored text stays unchanged."""
+"""Converts contents of older formats to the present format when they are read. The stored text stays unchanged.
+
+A content is the data of an entry.
+"""
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -32,7 +35,7 @@ def _typed_members(members: dict[str, Any]) -> dict[str, Any]:
 
 
 def _unsummed(failed: Any) -> dict[str, Any]:
-    """Return the fields of a compaction without a summary, given the value that format 1 stored for it."""
+    """Return the fields of a `compaction` entry that has no summary, given the value `failed` of format 1."""
     return {"error": {"type": "summary", "message": failed["reason"]}, "run": failed["run"]}
 
 

@@ -134,9 +134,9 @@ def _without(gap: tuple[int, int], start: int, end: int) -> Places:
 
 
 async def _values(store: Store, key: str, shape: type[T]) -> list[tuple[Row, T]]:
-    """Return the rows and decoded values with a key, from the special runs about the record.
+    """Return the key-value entries with a key in the special runs about the record: their rows and decoded values.
 
-    Values that are not of the type `shape` are skipped.
+    Entries whose values are not of the type `shape` are skipped.
     """
     found = list[tuple[Row, T]]()
     for run in await store.runs(SESSION, NAME):

@@ -173,7 +173,7 @@ async def check_run(
 ) -> tuple[list[Flaw], int]:
     """Return the first flaws of a run, and the number of blobs that its entries name.
 
-    An entry is compared with the present entry before it, even if that one has a flaw. So one change is one flaw.
+    If an entry has a flaw, the next entry is still compared with it. So one change is reported as one flaw.
 
     Args:
         most: greatest number of flaws to look for.
@@ -208,7 +208,7 @@ async def check_run(
 
 
 async def _blob(store: Store, row: Row, named: set[str]) -> tuple[str, How] | None:
-    """Return what is wrong with the blobs of an entry; `None` if they are intact. Add the intact ones to `named`."""
+    """Return what is wrong with an entry's blobs (a text and a kind), or `None`. Add intact blobs to `named`."""
     for name in set(blob_names(row)) - named:
         if not await _holds(store, row.run, name):
             return f"blob {name} of entry {row.seq} ({row.kind}) is missing or was changed", "blob"

@@ -1,9 +1,9 @@
 """Entries are written into a buffer at once and in order; a caller awaits `durable` until they are committed.
 
-An entry is one stored fact of a run, and its seq is its number there. A letter is a message or answer in the run's
-inbox that becomes an entry. A blob is a large value that is stored beside its entry. `Journal` is the only writer of a
-run: its process holds the lease, which is the right to write. `Log` is a handle on one span (named part) of a run.
-After a failed commit nothing more is written. Otherwise effects could happen without entries about them.
+An entry is one stored fact of a run, its seq is its number there, and its content is its data. A letter is a message or
+answer in the run's inbox that becomes an entry. A blob is a large value that is stored beside its entry. `Journal` is
+the only writer of a run: its process holds the lease, which is the right to write. `Log` is a handle on one span (named
+part) of a run. After a failed commit nothing more is written. Otherwise effects could happen without entries.
 """
 
 import os
@@ -173,7 +173,7 @@ class Journal:
 
         Args:
             letter: makes the letter with the result.
-            mark: the mark of the attempt. While it is kept here, the attempt is not reported as ended.
+            mark: an object of the attempt. While it is kept here, the attempt is not reported as ended.
         """
         self._results.append((self.head, letter, mark))
 
@@ -369,7 +369,10 @@ def refuse_misspelt(annotations: Iterable[str]) -> None:
 
 
 def open_root(journal: Journal, begin: BeginContent, opened: Opened, skip: Collection[Kind] = ()) -> Log:
-    """Return the log of a new span at the root of a run. The first span of a new run also stores `opened`."""
+    """Begin a span that is inside no other span, and return its log.
+
+    If the run is new, its first entry also stores `opened`: facts about the run, such as its session and name.
+    """
     if journal.head == 0:
         begin = BeginContent(
             **{name: getattr(begin, name) for name in begin.__struct_fields__ if name != "opened"}, opened=opened

@@ -14,13 +14,13 @@ from gesta.store import Store
 
 
 class Named(Struct):
-    """The member `opened` of a run's first `begin`, with the only field that this module reads: the base of a fork."""
+    """The value of `opened` in a run's first `begin` entry. This class has one of its fields: the base of a fork."""
 
     base: Forked | None = None
 
 
 class First(Struct):
-    """The content of a run's first `begin`, with the only field that this module reads."""
+    """The content (data) of a run's first `begin` entry. This class has one of its fields."""
 
     opened: Named | None = None
 

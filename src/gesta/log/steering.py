@@ -1,5 +1,6 @@
 """The kinds and fields of entries that decide how a run continues. A program may not write them.
 
+The content of an entry is its data, and each kind of entry has its own class of contents.
 A program may pass on a value from a stranger. If it could write an approval, that value could allow a payment.
 """
 

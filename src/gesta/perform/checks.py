@@ -146,8 +146,8 @@ def _fitting(agent: Agent, point: Point, given: Any) -> None:
     """Check that a hook may return this value at this point.
 
     Raises:
-        TypeError: the type of the answer is not allowed at this point.
-        BadArguments: the changed answer does not fit the agent's output type.
+        TypeError: a value of this type is not allowed at this point.
+        BadArguments: the hook changed the agent's answer, and the new answer does not fit the agent's output type.
     """
     if given is not None and not isinstance(given, VERDICTS[point]):
         names = ", ".join(each.__name__ for each in VERDICTS[point])

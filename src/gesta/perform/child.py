@@ -193,7 +193,9 @@ async def _call_agent(live: LiveRun, trial: Trial, part: str, agent: Agent, inpu
 
 
 def refuse_deep(live: LiveRun, cause: int) -> None:
-    """Raise TooDeep if the policy does not allow another level of child runs. A second refusal ends the turn.
+    """Raise TooDeep if the policy does not allow another level of child runs. Also write a `fault` entry.
+
+    If this happens a second time in one turn, the entry ends the turn.
 
     Args:
         cause: seq of the entry that would have started the child run.
@@ -273,7 +275,10 @@ def child_name(call: OpenCall) -> str:
 
 
 def _allowance(live: LiveRun, child: str) -> dict[str, Any] | None:
-    """Return the amounts that a child run may spend: the recorded ones if it was called before, else an equal share."""
+    """Return the amounts that a child run may spend: an equal share of the rest of the budget; `None` without a budget.
+
+    If the child run was called before, the amounts on record are returned.
+    """
     assert live.state.turn is not None
     spending = live.state.turn.spending
     edge = spending.edge_of(child)

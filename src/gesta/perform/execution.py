@@ -82,7 +82,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Host(Protocol):
-    """The record as a live run uses it: to run other agents, and to send results to the inbox."""
+    """The interface of the record for a live run: it runs other agents, and sends results to the inbox."""
 
     @property
     def address(self) -> str:
@@ -140,7 +140,7 @@ Telling = type[ThoughtEvent] | type[ObservationEvent] | type[AnswerEvent] | type
 
 
 class LiveRun:
-    """A run while this process takes its turn: the log to write into, the folded state, the prompt, the listeners."""
+    """A run whose turn this process carries out, with its log, its folded state, its prompt and its listeners."""
 
     def __init__(
         self,
@@ -183,7 +183,7 @@ class LiveRun:
         return self.host.address
 
     def inside(self, log: Log) -> "LiveRun":
-        """Return a live run with the same state that writes its entries into another span, through `log`."""
+        """Return a copy of this live run that writes its entries into another span, through `log`."""
         inner = object.__new__(LiveRun)
         inner.__dict__ |= self.__dict__  # `copy` takes ten times as long
         inner.log = log

@@ -1,9 +1,9 @@
 """Sends the result of an attempt after the turn has stopped waiting for it, as a letter to the inbox of the run.
 
-An attempt is one execution of a tool call. A fault is an entry about an attempt that failed or did not begin. A letter
-waits in the inbox until the process that holds the run turns it into an entry. The letter's key names the attempt by
-its number and by its idempotency key. The number is not enough: a run that was pruned (removed) and begun anew uses the
-same numbers.
+An attempt is one execution of a tool call. A content is the data of an entry or letter. A fault is an entry about an
+attempt that failed or did not begin. A letter waits in the inbox until the process that holds the run turns it into an
+entry. The letter's key names the attempt by its number and by its idempotency key. The number is not enough: a run that
+was pruned (removed) and begun anew uses the same numbers.
 """
 
 from typing import get_args

@@ -302,7 +302,7 @@ def _raw(coming: Coming) -> dict[str, Any]:
 
 
 def _meta(agent: Agent, coming: Coming, reply: Reply) -> dict[str, Any] | None:
-    """Return data to record with the reply: its bytes, and the items that the provider wants to get back next time."""
+    """Return data to record with the reply: the received bytes, and items that the provider wants in later requests."""
     native = {} if reply.native is None else {"native": {"by": native_by(agent.asked()), "items": reply.native}}
     return (_raw(coming) if reply.keep else {}) | native or None
 

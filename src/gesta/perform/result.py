@@ -46,9 +46,9 @@ def result_of(returned: Returned, tool: Tool | None, call: int) -> ToolResultCon
 
 
 def stated(tool: Tool | None, content: ToolResultContent) -> ToolResultContent:
-    """Return the result of a tool with the tool's own settings: the next tool state, and whether the turn ends.
+    """Return a tool's result, to which the tool's `state` (the next tool state) and `ends_turn` are added.
 
-    A result of a tool that failed is returned unchanged.
+    If the tool failed or sets neither of them, the result is returned unchanged.
     """
     if tool is None or content.outcome != "ok" or not (tool.state is not None or tool.ends_turn):
         return content

@@ -71,9 +71,9 @@ def mark_of(attempt: str, keep: Callable[[], Callable[[], None]]) -> Mark:
 
 
 def unmarked(start: Callable[..., object], *args: Any) -> None:
-    """Call `start` without the mark of the present attempt. Things that it starts then do not prolong the attempt.
+    """Call `start` so that the threads and tasks which it starts do not belong to the present attempt.
 
-    An example is a connection that later attempts use too. The other context variables are kept.
+    An example is a connection that later attempts use too. So the attempt can end before the connection is closed.
     """
 
     def begin() -> None:
@@ -232,9 +232,10 @@ class ThreadCall:
 
 
 async def caught(work: Awaitable[Any], marks: Sequence[Mark | None] = ()) -> Returned:
-    """Await a tool's code, and return its value or the exception that it raised. A cancellation of this task is raised.
+    """Await a tool's code, and return its value or the exception that it raised.
 
-    Exceptions such as GeneratorExit are returned too: raised, they would break the task group around the call.
+    A cancellation of this task is raised and not returned. Exceptions such as GeneratorExit are returned, because they
+    would break the task group around the call.
 
     Args:
         marks: a list with the mark of the attempt (see `Mark`), or empty to keep the present mark. The caller empties

@@ -64,7 +64,7 @@ class ReadyCall(msgspec.Struct, frozen=True):
 
 
 async def use(agent: Agent, move: Use, live: LiveRun) -> None:
-    """Carry out a move: write results that people gave, settle calls in doubt, and run the tools of the other calls."""
+    """Carry out a move: write results that people gave, ask about calls in doubt, and run the tools of other calls."""
     for call in move.settle:
         await settle(agent, call, live)
     alone: list[ReadyCall] = []
@@ -90,7 +90,7 @@ def _work(agent: Agent, call: OpenCall) -> ReadyCall:
 
 
 def _key_expired(agent: Agent, call: OpenCall, live: LiveRun) -> bool:
-    """Return whether a call's key is too old for another attempt, because the service may have forgotten it.
+    """Return whether a call's idempotency key is too old for another attempt: the service may have forgotten it.
 
     If so, write a `fault` entry.
     """
@@ -112,7 +112,8 @@ def _key_expired(agent: Agent, call: OpenCall, live: LiveRun) -> bool:
 async def _with_slots(works_: Sequence[ReadyCall], live: LiveRun) -> list[ReadyCall]:
     """Reserve a thread for each call that needs one, and return the calls that can be made now.
 
-    The other calls are left for a later move. If no call can be made now, wait for one thread. Raises TurnLeft.
+    The other calls are left for a later move. If no call can be made now, wait for one thread. Raises TurnLeft if the
+    turn is asked to stop during the wait.
     """
     ready: list[ReadyCall] = []
     for work in works_:
@@ -180,8 +181,7 @@ async def _try_all(works_: Sequence[ReadyCall], live: LiveRun) -> None:
 async def _on_record(trials: Sequence[tuple[Entry, str]], live: LiveRun) -> None:
     """Wait until attempts are committed. If the commit fails, none of them begins.
 
-    Then nobody knows which of them are on record. So letters say "not begun" for all of them once the store works
-    again.
+    Then nobody knows which of them are on record. So the journal keeps a letter "not begun" for each, to send later.
     """
     journal = live.log.journal
     try:
@@ -358,7 +358,7 @@ def _outcome(work: ReadyCall, attempt: int, returned: Returned, *, over: bool) -
 
 
 def _below(stop: BaseException) -> BaseException | None:
-    """Return the exception that says that a tool waits for a child run or a person; `None` for other exceptions."""
+    """Return the ChildWaits, NeedsAnswer or TurnLeft in an exception or exception group; `None` if it has none."""
     if isinstance(stop, BaseExceptionGroup):
         return next((found for each in stop.exceptions if (found := _below(each)) is not None), None)
     return stop if isinstance(stop, ChildWaits | NeedsAnswer | TurnLeft) else None

@@ -44,7 +44,7 @@ def checked(batch: Batch) -> Batch:
     """Check a batch before its commit, and return it. Without the check, a commit could leave a gap in a run.
 
     Raises:
-        ValueError: a row is of another run than the lease, or does not follow the row before it; runs are pruned
+        ValueError: a row belongs to another run than the lease, or does not follow the row before it; runs are pruned
             without a tombstone; two batches are of one run; or a batch without a lease does not begin a run.
     """
     seq, run = batch.head, batch.lease.run

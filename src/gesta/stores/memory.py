@@ -177,7 +177,7 @@ class MemoryStore:
         return self._blobs[run, name]
 
     async def send(self, letter: Letter) -> bool:
-        """Add a letter to an inbox; no lease is needed. Return `False` if the letter's key was used before."""
+        """Add a letter to an inbox; no lease is needed. Return `False` if a letter with this key was sent before."""
         return self.deliver(letter)
 
     def deliver(self, letter: Letter) -> bool:
@@ -226,7 +226,7 @@ class MemoryStore:
     async def mirror(self, lease: Lease, of: str | None) -> None:
         """Mark a run as a mirror of its original in the record with id `of`; `None` unmarks it.
 
-        Raises LeaseLost.
+        Raises LeaseLost if the lease is no longer held.
         """
         self._open(writing=True)
         self._allow(Batch(lease, self._head(lease.run)[0], ()))

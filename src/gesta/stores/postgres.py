@@ -58,7 +58,7 @@ T = TypeVar("T")
 
 
 class InlinePostgresStore:
-    """A record in PostgreSQL whose coroutines never wait for another task, so that they need no event loop.
+    """A store in PostgreSQL. Its coroutines never wait for another task, so they need no event loop.
 
     Each append is committed before it returns. With `synced`, an append with an `end`, `request`, `attempt` or
     `assistant` entry also waits until all commits so far are on disk. Several threads may use one store.
@@ -156,7 +156,7 @@ class InlinePostgresStore:
         return self._writer.commits if self._writer is not None else 0
 
     async def append(self, batch: Batch) -> int:
-        """Commit a batch, and return the pos of its last row; see `Store.append`. Raises ValueError for a gap."""
+        """Commit a batch, and return its last pos; see `Store.append`. Raises ValueError if a seq is missing."""
         return int(await self._write(checked(batch), synced=any(row.kind in SETTLED for row in batch.rows)))
 
     async def transact(self, effect: TransactionalEffect) -> None:
@@ -186,7 +186,7 @@ class InlinePostgresStore:
         return await self._read(partial(self.reader.get_blob, run, name))
 
     async def send(self, letter: Letter) -> bool:
-        """Add a letter to the inbox of a run. Return `False` if its key was used before; see `Store.send`."""
+        """Add a letter to a run's inbox. Return `False` if a letter with this key was sent before; see `Store.send`."""
         return bool(await self._write(letter, synced=True))
 
     def deliver(self, letter: Letter) -> bool:
@@ -279,11 +279,11 @@ class InlinePostgresStore:
                 listening.close()
 
     async def sql(self, query: str, parameters: Sequence[Any] = ()) -> Table:
-        """Run a query that only reads, and return its rows; see `Store.sql`. Raises RecordError."""
+        """Run a query that only reads, and return its rows; see `Store.sql`. Raises RecordError if it fails."""
         return self.reader.ask(self.reader.connect(), query, parameters, self.queries)
 
     async def shrink(self) -> int:
-        """Free the space of pruned (removed) runs that no other process uses; see `Store.shrink`."""
+        """Free the space of pruned (removed) runs on the server; see `Store.shrink`."""
         return await self._wait(self.writer.shrink)
 
     async def damage(self) -> list[str]:
@@ -335,9 +335,9 @@ class InlinePostgresStore:
 
 
 class PostgresStore(InlinePostgresStore):
-    """A record for one event loop: tasks share commits, and all calls but `transact` wait for the server in a thread.
+    """A store in PostgreSQL for the tasks of one event loop, which share commits.
 
-    A write that is cancelled before its commit has begun is not committed; see `sharing`.
+    All calls but `transact` wait in a thread. A write cancelled before its commit is not committed; see `sharing`.
     """
 
     def __init__(self, info: Info, writer: Writer | None, reader: Reader, holding: Holding) -> None:
@@ -371,7 +371,7 @@ class PostgresStore(InlinePostgresStore):
     async def sql(self, query: str, parameters: Sequence[Any] = ()) -> Table:
         """Run a query that only reads, in a thread; see `Store.sql`. Cancelling the call interrupts the query.
 
-        Raises RecordError.
+        Raises RecordError if the query fails.
         """
         connection = await to_thread.run_sync(self.reader.connect, limiter=self._asking)
         try:

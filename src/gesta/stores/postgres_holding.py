@@ -222,7 +222,7 @@ def folders() -> Iterator[Path]:
 
 
 class Forgets(Protocol):
-    """An object, such as a lock or a connection, that a forked child has to close."""
+    """The interface of an object, such as a lock or a connection, that a forked child has to close."""
 
     def forget(self) -> None:
         """Close this copy of the object. Called in a forked child."""

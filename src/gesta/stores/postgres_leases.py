@@ -67,7 +67,7 @@ def rows(connection: Connection, query: str, *values: Any) -> list[Any]:
 
 
 def dead(connection: Connection, owner: str) -> bool:
-    """Return whether a process has ended. It has if no connection to the server holds the lock on its name."""
+    """Return whether a process has ended: no connection to the server holds the lock on its name any more."""
     return bool(rows(connection, "SELECT pg_try_advisory_xact_lock($1)", number(owner))[0][0])
 
 

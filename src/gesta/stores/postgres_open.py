@@ -301,7 +301,10 @@ SERVER = """SELECT (SELECT system_identifier FROM pg_control_system()),
 
 
 def server_of(connection: Connection, place: Place) -> str | None:
-    """Return a text that identifies server, timeline, database and table; `None` if this user may not read them."""
+    """Return a text that differs for each place: the ids of server, timeline, database, and the table `record`.
+
+    `None` if this user may not read them.
+    """
     with suppress(errors.InsufficientPrivilege, errors.UndefinedFunction, psycopg.NotSupportedError):
         rows = connection.execute(SERVER, (f'"{place.schema}".record',)).fetchall()
         return "/".join(map(str, rows[0]))

@@ -93,7 +93,7 @@ class Reader:
         return bool(self._all(query, lease.run, lease.owner, lease.epoch))
 
     def inboxes(self, runs: Iterable[str]) -> dict[str, list[Letter]]:
-        """Return the letters in the inboxes of some runs, by run; see `Store.inbox`."""
+        """Return the letters in the inboxes of these runs, by run; see `Store.inbox`."""
         found: dict[str, list[Letter]] = {run: [] for run in runs}
         query = "SELECT run, key, content, at, id FROM inbox WHERE run = ANY($1) ORDER BY id"
         for row in self._all(query, [*filter(sayable, found)]):
@@ -118,7 +118,7 @@ class Reader:
         return Foreign(beside=tuple(str(one) for (one,) in rows))
 
     def connect(self) -> Connection:
-        """Open a read-only connection for one query of a user. Raises RecordError."""
+        """Open a read-only connection for one query of a user. Raises RecordError if that fails."""
         connection = self._patiently(lambda: connect(self._place, readonly=True))
         for name in ("json", "jsonb"):
             connection.adapters.register_loader(name, TextLoader)  # JSON is returned as text, as in SQLite
@@ -176,7 +176,7 @@ class Reader:
                 self._connection.close()
 
     def declared(self, process: str) -> bool:
-        """Return whether a person has declared that a process has ended. Raises RecordError."""
+        """Return whether a person has declared that a process has ended. Raises RecordError if the query fails."""
         query = "SELECT to_jsonb(owners) ->> 'gone_by' FROM owners WHERE owner = $1"  # format 1 has no such column
         return any(by is not None for (by,) in self._all(query, process))
 
@@ -187,7 +187,7 @@ class Reader:
             raise RecordError(f"{self._place.address!r} was opened before this process was forked. Open it again here.")
 
     def _all(self, query: str, *values: Any) -> list[Any]:
-        """Return all rows of a query. Raises RecordError and BrokenRecord."""
+        """Return all rows of a query. Raises RecordError if it fails."""
         if any(isinstance(value, str) and not sayable(value) for value in values):
             return []
         with self._turn:
@@ -210,7 +210,7 @@ class Reader:
     def _patiently(self, work: Callable[[], T]) -> T:
         """Call a function, and call it again while the server cannot be reached, for at most `busy_s` seconds.
 
-        Raises RecordError.
+        Raises RecordError after that time, or at once if the function fails for another reason.
         """
         until = 0.0
         while True:
@@ -227,7 +227,7 @@ class Reader:
 def _answer(connection: Connection, asked: tuple[str, tuple[Any, ...]], bounds: QueryBounds) -> Table:
     """Return the result of a user's query. With a bound on rows or size, the rows are fetched one by one.
 
-    Raises RecordError if a bound is exceeded, and psycopg.Error.
+    Raises RecordError if a bound is exceeded, and psycopg.Error if the query fails.
     """
     cursor, rows = connection.cursor(), list[tuple[Any, ...]]()
     if bounds.rows is not None or bounds.size_bytes is not None:

@@ -51,7 +51,7 @@ class Transaction:
         self._known: dict[str, tuple[str | None, int, int]] = {}  # run: owner, epoch and head
 
     def begin(self, runs: Iterable[str] = (), *, synced: bool = False) -> None:
-        """Begin the transaction, lock the record, and read the heads and leases of some runs.
+        """Begin the transaction, lock the record, and read the heads and leases of `runs`.
 
         Args:
             runs: ids of the runs whose batches the transaction will append. Without runs, readers that wait for new
@@ -119,7 +119,7 @@ class Transaction:
     def give_back(self) -> dict[str, int]:
         """Free the leases that this process released, so that other processes can take them.
 
-        Returns the epoch of each lease by run.
+        Returns the epoch of each freed lease, by run.
         """
         if not self._holding.holds:
             return {}

@@ -125,7 +125,7 @@ def _held(hold: Hold) -> str:
 
 
 def _below(runs: Iterable[str], rows: dict[str, RunRow]) -> set[str]:
-    """Return the ids of some runs and of all runs below them: their children, the children of these, and so on."""
+    """Return the ids of `runs` and of all runs below them: their children, the children of these, and so on."""
     found, children = set[str](), defaultdict[str | None, list[str]](list)
     for row in rows.values():
         children[row.parent_run].append(row.run)
@@ -385,7 +385,7 @@ async def _desk(store: Store) -> str:
 
 
 async def _note(store: Store, key: str, value: Hold | Pruned, clock: Clock, prunes: list[Prune]) -> None:
-    """Write an entry about pruning, and prune runs in the same commit. Raises RunHeld, LeaseLost, WriteFailed."""
+    """Write a hold or tombstones, and remove `prunes` in the same commit. Raises RunHeld, LeaseLost, WriteFailed."""
     lease = await store.lease(await _desk(store))
     try:
         journal = Journal(store, lease, clock)

@@ -146,7 +146,7 @@ class RunIndex:
         return self.database.execute(query, values).fetchall()
 
     def choose(self, sessions: Collection[str]) -> None:
-        """Replace the content of the table `chosen` by the names of some sessions, for queries that join it."""
+        """Replace the rows of the table `chosen` by the names of these sessions, for queries that join it."""
         self.all("DELETE FROM chosen")
         self.database.executemany("INSERT OR IGNORE INTO chosen VALUES(?)", [(each,) for each in sessions])
 
@@ -171,7 +171,7 @@ class RunIndex:
             return self.pos / last if last else 1.0
 
     async def take(self, runs: Collection[str]) -> None:
-        """Add all entries of some runs, instead of `update`, to make an index of only these runs."""
+        """Add all entries of these runs. Called instead of `update`, to make an index of only these runs."""
         some = [*runs]
         for start in range(0, len(some), 200):
             part = some[start : start + 200]

@@ -146,10 +146,10 @@ async def _open(index: RunIndex, names: Sequence[str]) -> list[list[str]]:
 
 
 async def _waits(store: Store, runs: Mapping[str, Sequence[str]], now: datetime) -> dict[str, list[Waiting]]:
-    """Return by session what the open turns of some runs wait for. Runs that cannot be read are left out.
+    """Return for each session what the open turns of its runs wait for. Runs that cannot be read are left out.
 
     Args:
-        runs: ids of the runs, by session.
+        runs: ids of the runs to look at, by session.
     """
     found = dict[str, list[Waiting]]()
     for session, several in runs.items():
@@ -162,7 +162,7 @@ async def _waits(store: Store, runs: Mapping[str, Sequence[str]], now: datetime)
 
 
 def _told(waits: Sequence[Waiting]) -> list[Waiting]:
-    """Return the waits that a list shows: all but calls that may be running, unless a person answered them."""
+    """Return the waits to show in a list. A call that may be running is shown only if a person sent an answer to it."""
     return [each for each in waits if each.what != "running" or each.answer_sent_at is not None]
 
 

@@ -69,7 +69,7 @@ AtOnce = Callable[[Sequence[Work], bool], list[Any] | None]
 
 
 class Commits(Protocol):
-    """A synchronous writer of a store, such as that of SQLite. Only one thread at a time uses the writer."""
+    """The interface of a store's synchronous writer. Only one thread at a time uses the writer."""
 
     synced: bool
 
@@ -234,7 +234,10 @@ class Sharing:
             self._queue[0].ring()
 
     async def _see_through(self, commits: Commits, ticket: Ticket, error: BaseException) -> None:
-        """Wait for a commit that can no longer be cancelled. The cancellation is raised when the task waits next."""
+        """Wait for a commit that has begun, although this task was cancelled.
+
+        The cancellation `error` was caught. It is raised again when the task waits next.
+        """
         with anyio.CancelScope(shield=True):
             while not ticket.settled:
                 try:

@@ -52,7 +52,7 @@ entry waits for the disk."""
 
 
 class InlineSqliteStore:
-    """A record in one SQLite file whose coroutines never wait for another task, so that they need no event loop.
+    """A store in one SQLite file. Its coroutines never wait for another task, so they need no event loop.
 
     Each append is committed before it returns. With `synced`, an append with an `end`, `request`, `attempt` or
     `assistant` entry also waits until all commits so far are on disk. Several threads may use one store.
@@ -92,7 +92,7 @@ class InlineSqliteStore:
             NoRecord: there is no record to read.
             BrokenRecord: the file is no record, or is damaged; it was not changed.
             NewerRecord: a later release made the record; it was not changed.
-            WriteFailed: the file cannot be made or written here or by this user, or its last commits are elsewhere.
+            WriteFailed: the file cannot be made or written here or by this user, or lacks its last commits.
         """
         path = located(address, readonly=readonly)
         try:
@@ -126,7 +126,7 @@ class InlineSqliteStore:
         return self._writer.commits if self._writer is not None else 0
 
     async def append(self, batch: Batch) -> int:
-        """Commit a batch, and return the pos of its last row; see `Store.append`. Raises ValueError for a gap."""
+        """Commit a batch, and return its last pos; see `Store.append`. Raises ValueError if a seq is missing."""
         return int(await self._write(checked(batch), synced=any(row.kind in SETTLED for row in batch.rows)))
 
     async def transact(self, effect: TransactionalEffect) -> None:
@@ -157,7 +157,7 @@ class InlineSqliteStore:
         return self.reader.get_blob(run, name)
 
     async def send(self, letter: Letter) -> bool:
-        """Add a letter to the inbox of a run. Return `False` if its key was used before; see `Store.send`."""
+        """Add a letter to a run's inbox. Return `False` if a letter with this key was sent before; see `Store.send`."""
         return bool(await self._write(letter, synced=True))
 
     def deliver(self, letter: Letter) -> bool:
@@ -245,7 +245,7 @@ class InlineSqliteStore:
         return follow(self.reader.page, self._news, after)
 
     async def sql(self, query: str, parameters: Sequence[Any] = ()) -> Table:
-        """Run a query that only reads, and return its rows; see `Store.sql`. Raises RecordError."""
+        """Run a query that only reads, and return its rows; see `Store.sql`. Raises RecordError if it fails."""
         return self.reader.ask(self.reader.connect(), query, parameters, self.queries)
 
     async def shrink(self) -> int:
@@ -283,9 +283,10 @@ class InlineSqliteStore:
 
 
 class SqliteStore(InlineSqliteStore):
-    """A record in one SQLite file for one event loop: tasks share commits, and a slow disk does not block the loop.
+    """A store in one SQLite file for the tasks of one event loop, which share commits.
 
-    A write that is cancelled before its commit has begun is not committed; see `sharing`.
+    A slow disk does not block the loop. A write that is cancelled before its commit has begun is not
+    committed; see `sharing`.
     """
 
     def __init__(self, path: Path, info: Info, writer: Writer | None, reader: Reader) -> None:
@@ -317,7 +318,7 @@ class SqliteStore(InlineSqliteStore):
             raise outcomes[0]
 
     async def sql(self, query: str, parameters: Sequence[Any] = ()) -> Table:
-        """Run a query that only reads, in a thread; see `Store.sql`. Raises RecordError.
+        """Run a query that only reads, in a thread; see `Store.sql`. Raises RecordError if it fails.
 
         If the caller is cancelled, the query is interrupted.
         """

@@ -124,7 +124,7 @@ def examined(objects: Iterable[Object]) -> Schema:
 
 
 def _sorted(each: Object) -> str:
-    """Return the field of `Schema` that lists an object; `known` for an object that Gesta or SQLite made."""
+    """Return the name of the field of `Schema` that lists an object, or `known` if Gesta or SQLite made the object."""
     name = _lower(each.name)
     if each in KNOWN.get(name, ()) or _of_sqlite(each):
         return "known"

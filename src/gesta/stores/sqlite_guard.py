@@ -103,8 +103,8 @@ class Hold:
 def indexed(path: Path) -> tuple[int, int] | None:
     """Return the number of frames in a file's log, and how many of them were copied into the file.
 
-    `None` means that the log has no index. No connection in this process may have the index open, because reading it
-    here would drop the connection's locks.
+    `None` means that there is no index of the log (the file `NAME-shm`). No connection in this process may have the
+    index open, because reading it here would drop the connection's locks.
     """
     try:
         with path.with_name(f"{path.name}-shm").open("rb") as file:
@@ -350,7 +350,7 @@ def refuse_second(event: str, values: tuple[Any, ...]) -> None:
 
 
 def _in_use(file: File) -> bool:
-    """Return whether a store of this process writes a file. Wait a short time for a thread that is just ending."""
+    """Return whether this process still uses a file. If no store of it does, wait a short time for threads to end."""
     for wait_s in ENDING_S:
         with OPENING:
             sweep()

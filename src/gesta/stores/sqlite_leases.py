@@ -32,7 +32,7 @@ ON CONFLICT(owner) DO UPDATE SET gone_by = coalesce(gone_by, ?3)"""
 
 
 class Leases:
-    """The leases that one store has taken and released, and the statements that change their rows."""
+    """The leases that one store has taken and released, and the SQL that records them in the file."""
 
     def __init__(self, connection: apsw.Connection, presence: Presence, clock: Clock) -> None:
         self.presence = presence
@@ -61,8 +61,8 @@ class Leases:
     def give_back(self) -> dict[str, int]:
         """Free the leases that this process has released, so that other processes can take them.
 
-        Each transaction calls this. Returns the epoch of each lease by run. After the commit, the caller passes them to
-        `committed`.
+        Returns the epoch of each freed lease, by run. Each transaction calls this, and passes the result to `committed`
+        after its commit.
         """
         given = dict(self.presence.back)
         for run, epoch in given.items():

@@ -206,8 +206,8 @@ def migrate(connection: apsw.Connection, path: Path) -> None:
 def turn_on_log(connection: apsw.Connection, path: Path) -> None:
     """Turn SQLite's write-ahead log on, also in a copy that another tool made. Raises apsw.Error.
 
-    In a new record this comes last: until then a crash leaves an empty file, or a whole record. If another process is
-    turning the log on at the same time, SQLite fails at once. So this function waits and tries again.
+    In a new record this is the last step: a crash before it leaves an empty file or a complete record. If another
+    process is turning the log on at the same time, SQLite fails at once. So this function waits and tries again.
     """
     until = time.monotonic() + BUSY_MS / 1000
     while True:
@@ -271,7 +271,7 @@ def busy(path: Path) -> bool:
 
 
 def stamp(path: Path) -> tuple[int, int, int] | None:
-    """Return time, size and inode of a file, which change when it is written; `None` while a process writes it."""
+    """Return a file's time of change, size and inode, to notice a later write; `None` while a process writes it."""
     found = os.stat(path)  # noqa: PTH116 - see `busy`
     return None if busy(path) else (found.st_mtime_ns, found.st_size, found.st_ino)
 

@@ -139,7 +139,7 @@ class Reader:
         return bool(self._all("SELECT 1 FROM main.owners WHERE owner = ? AND gone_by IS NOT NULL", (process,)))
 
     def connect(self) -> apsw.Connection:
-        """Open a read-only connection for one query of a user. Raises RecordError."""
+        """Open a read-only connection for one query of a user. Raises RecordError if that fails."""
         self._open()
         try:
             return connect_reading(self._path, still=self._stamp is not None)
@@ -182,7 +182,7 @@ class Reader:
             raise RecordError(f"{str(self._path)!r} was opened before this process was forked. Open it again here.")
 
     def _all(self, query: str, values: tuple[Any, ...]) -> list[Any]:
-        """Return all rows of a query at once, so that no statement stays open. Raises RecordError and BrokenRecord."""
+        """Return all rows of a query at once, so that no statement stays open. Raises RecordError if it fails."""
         with self._turn:
             self._open()
             try:

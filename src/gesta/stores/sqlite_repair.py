@@ -94,9 +94,9 @@ def _open(address: str, flags: int) -> apsw.Connection:
 
 
 def _is(each: Object) -> bool:
-    """Return whether the type and name of an object agree with its SQL text.
+    """Return whether an object's type and name in the schema are those in its SQL text.
 
-    An object that does not agree is not removed, because the repair could remove another object than it showed.
+    The repair does not remove an object for which they differ, because SQLite could then remove another object.
     """
     head = heading(each.sql)
     return (head.type, head.name) == (each.type, each.name)

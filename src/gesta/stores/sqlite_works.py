@@ -47,9 +47,9 @@ class Works:
         self._many = connection.cursor()
 
     def begin(self) -> dict[str, int]:
-        """Free the leases that this process released, so that other processes can take them.
+        """Free the leases that this process released. Called at the beginning of a transaction.
 
-        Returns the epoch of each lease by run.
+        Returns the epoch of each freed lease, by run.
         """
         given = self.leases.give_back()
         for run in given:

@@ -94,10 +94,9 @@ class Writer:
             synced: with `False` the commit does not wait for the disk; a later commit then saves this one too.
 
         Returns:
-            For each operation its result, or a GestaError if that operation alone was refused. The result is the pos of
-            the
-                last row for a batch, whether the key was new for a letter, the lease for a `Take`, and `None` for a
-                released lease.
+            For each operation its result, or a GestaError if that operation alone was refused. The result of a batch is
+            the pos of its last row. The result of a letter is whether its key was new. The result of a `Take` is the
+            lease. The result of a release is `None`.
 
         Raises:
             RecordBusy: others wrote for `busy_s` seconds; nothing was committed. BrokenRecord: the file is damaged.

@@ -124,14 +124,14 @@ MIGRATIONS = (
 
 
 def _first(text: str) -> str:
-    """Return the SQL of the tables in format 1, given the SQL of this format."""
+    """Return the SQL of the tables as format 1 had them, given the SQL of this format."""
     for statement in MIGRATIONS:
         text = text.replace(f",\n    {statement.partition(' COLUMN ')[2]}", "")
     return text
 
 
 def _migrated(text: str) -> str:
-    """Return the SQL that SQLite shows for tables which were made in format 1 and migrated to this format."""
+    """Return the SQL in the schema of a file that was migrated to this format, given the SQL of format 1."""
     for statement in MIGRATIONS:
         table, _, column = statement.removeprefix("ALTER TABLE ").partition(" ADD COLUMN ")
         head, made, rest = text.partition(f"CREATE TABLE {table}(")
@@ -140,7 +140,7 @@ def _migrated(text: str) -> str:
 
 
 def _made(text: str) -> list[str]:
-    """Return the statements of a text, each as SQLite stores it in the schema."""
+    """Split a text of SQL into its statements, each as the schema of a file shows it: without `IF NOT EXISTS`."""
     return [one.replace(" IF NOT EXISTS", "") for one in map(str.strip, text.split(";\n")) if one]
 
 
@@ -221,7 +221,7 @@ def gather(found: Iterable[Any], rows: list[Any], bounds: QueryBounds, query: st
     """Add the rows of a result to a list. Raises RecordError if the rows exceed a bound.
 
     Args:
-        found: the rows of the result. It may empty the list between two rows, when the next statement begins.
+        found: the rows of the result. If a query has several statements, `found` empties `rows` before each of them.
         rows: the list to add to. The bounds apply to the rows that are in it at one time.
         query: the text of the query, for the error.
     """

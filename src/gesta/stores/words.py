@@ -90,13 +90,13 @@ async def find(store: Store, wanted: Wanted, *, keep_from: int | None = SMALL) -
     """Return the entries of a record that contain all words of a search.
 
     Args:
-        keep_from: a record in a file with more entries than this keeps its index in the file; `None` to keep no index.
+        keep_from: number of entries above which a record in a file keeps its index there; `None` to keep no index.
 
     Raises:
         GestaError: there is no word to look for.
 
-    Cost: some milliseconds, and 20 us for each entry that is not in the index yet. An index in memory has no entry when
-    a search begins.
+    Cost: some milliseconds, and 20 us for each entry that is not in the index yet. An index in memory is made again for
+    each search, so this includes all entries.
     """
     asked = compiled(wanted.words)
     runs = {row.run: row for row in await store.runs(wanted.session, wanted.agent)}
@@ -134,7 +134,9 @@ class WordIndex:
         """Share of the record's entries that are in the index, from 0 to 1."""
 
     async def connection(self, seconds: float | None = None) -> apsw.Connection:
-        """Add new entries to the index, and return a connection to it. The attribute `share` is updated too.
+        """Add new entries to the index, and return a connection to it.
+
+        Sets `share` to the share of the record's entries that are in the index, from 0 to 1.
 
         Args:
             seconds: time after which no more entries are added in this call; `None` adds all.

@@ -1,6 +1,7 @@
 """The tests that every formatter must pass, as the class `FormatterContract`. The name of each test is a sentence.
 
-A formatter turns the entries (events) of a run into the messages that a model reads.
+A formatter turns the entries (events) of a run into the messages that a model reads. The content of an entry is its
+data.
 """
 # ruff: noqa: D102 - the name of a test is its sentence
 

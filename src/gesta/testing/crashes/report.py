@@ -209,9 +209,9 @@ def _missing(lines: Sequence[Line], entries: Entries) -> list[str]:
 
 
 async def _letters(record: Record, lines: Sequence[Line]) -> tuple[list[str], list[str]]:
-    """Return a text for each letter that was lost, and a text for each letter that is stored too often.
+    """Return a text for each letter that was lost, and a text for each letter that is stored more than once.
 
-    Letters with late tool results are left out, because they are written in different ways.
+    Letters with late tool results are not checked, because their content may change when it becomes an entry.
     """
     missing, doubled, sent = [], [], [line.letter for line in lines if line.letter is not None]
     same = Counter((letter.run, _said(letter.content)) for letter in sent)

@@ -102,7 +102,7 @@ def to_row(entry: Entry, prev: bytes, salt: bytes, keep: Keep) -> tuple[Entry, R
 
 
 def from_row(row: Row, blobs: Mapping[str, bytes]) -> Entry:
-    """Return the entry of a row, given the blobs that `blob_names` lists. Raises NewerRecord or BrokenRecord."""
+    """Return the entry of a row, given its blobs (see `blob_names`). Raises NewerRecord or BrokenRecord."""
     try:
         numbers = row.seq.__class__ is row.span.__class__ is row.version.__class__ is int
         if not (numbers and row.run.__class__ is str and row.digest.__class__ is bytes):

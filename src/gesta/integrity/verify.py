@@ -381,7 +381,7 @@ async def _removed(store: Store) -> list[Flaw]:
 def _lacking(first: int, last: int, count: int, begin: int | None) -> int:
     """Return the number of entries that a run lacks.
 
-    A fork begins with the seq of its `begin`, because the entries before belong to its base.
+    Entries before the `begin` of a fork are not counted, because they belong to its base.
 
     Args:
         first: the lowest seq that was found.

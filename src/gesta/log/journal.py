@@ -202,7 +202,7 @@ class Journal:
         return fresh
 
     async def durable(self) -> None:
-        """Wait until all entries written so far are committed. Raises WriteFailed and LeaseLost."""
+        """Wait until all entries written so far are committed. Raises WriteFailed or LeaseLost if that fails."""
         target = self.head
         while self.durable_head < target:
             if self._committing:
@@ -345,6 +345,7 @@ class Log:
             skip: kinds of contents that `log` does not write in this span.
             state: written when the span begins and again when it ends. So changes of the object in between are on
                 record.
+            annotations: named values to store with the span.
         """
         refuse_misspelt(annotations)
         begin = BeginContent(name=name, parent=self.span_seq, state=state, annotations=annotations or None)

@@ -87,7 +87,7 @@ async def check(agent: Agent, move: Check, live: LiveRun) -> None:
 async def _check_call(agent: Agent, call: OpenCall, live: LiveRun) -> bool:
     """Ask the hook about one call, and write its verdict. Return `False` if there is no verdict.
 
-    There is none if the hook failed, or called an agent that waits.
+    There is no verdict if the hook failed, or called an agent that waits.
     """
     tool = agent.tool(call.name)
     calling = Calling(call.name, copy.deepcopy(call.args), tool.effect if tool is not None else "once", call.seq)

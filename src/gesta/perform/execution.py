@@ -129,7 +129,7 @@ USUAL = Limits()
 
 
 class Heading(msgspec.Struct, frozen=True):
-    """The part of a request that all requests of an agent have in common."""
+    """The part of a request that all requests of an agent have in common, such as its instructions and tools."""
 
     agent: Agent
     header: RequestHeaderContent

@@ -21,7 +21,7 @@ MADE_NONE = " made no instructions: "
 
 
 async def instructed(agent: Agent, live: LiveRun) -> Agent | None:
-    """Return a copy of the agent with the text that its function made as its instructions.
+    """Return a copy of the agent whose instructions are the text that the agent's function returned.
 
     If the function failed, write a `fault` entry, which ends the turn, and return `None`. The same agent and text
     always give the same copy, so that its request header is made once.

@@ -63,7 +63,7 @@ def late(run: str, attempt: int, key: str | None, content: Content) -> Letter:
 
 
 async def send(letter: Letter, store: Store) -> None:
-    """Send the letter of an attempt to the run's inbox. Raises WriteFailed.
+    """Send the letter of an attempt to the run's inbox. Raises WriteFailed if that fails.
 
     A letter that says that the attempt did not begin is sent only if the attempt is on record.
     """

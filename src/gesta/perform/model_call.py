@@ -75,7 +75,8 @@ async def ask(agent: Agent, live: LiveRun, *, smaller: bool = False) -> None:
     """Send one request to the model. The request is recorded before, and the reply or a `fault` entry after.
 
     Args:
-        smaller: whether the prompt is too large. If a part of it can be left out, the model is not asked this time.
+        smaller: whether the prompt is too large. Then a part of it is left out, and this call does not ask the model.
+            If nothing can be left out, the model is asked.
     """
     turn = live.state.turn
     if turn is not None and turn.instead:

@@ -365,7 +365,7 @@ def _below(stop: BaseException) -> BaseException | None:
 
 
 def _wait_for(live: LiveRun, attempt: Entry, stop: BaseException) -> None:
-    """Write that a call waits for a child run or a person. Its next attempt continues from there."""
+    """Write that an attempt ended because it waits for a child run or a person. Another attempt follows later."""
     why = _below(stop)
     if isinstance(why, NeedsAnswer):
         error = Error(type=ASKS, message=f"a person has to answer: {why}")

@@ -54,7 +54,7 @@ ENDED = (
 
 
 class Refused(GestaError):
-    """Raised for a tool's SQL statement that would change tables of others, or comes after the tool's time limit."""
+    """Raised for a tool's SQL statement that is not allowed, or comes after the tool's time limit."""
 
 
 class Sql:

@@ -187,7 +187,7 @@ class Writer:
 
         A transaction that only releases leases is repeated once, because the next commit releases them too. A
         transaction in which a tool has run is repeated only if its commit was sent. Then the repetition finds out
-        whether it succeeded.
+        whether the first commit succeeded.
         """
         if trial.played and not trial.asked:
             return False

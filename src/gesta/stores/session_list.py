@@ -129,7 +129,7 @@ def _tests(index: RunIndex, wanted: SessionFilter, chosen: Collection[str] | Non
 
 
 async def _look(index: RunIndex, now: datetime) -> None:
-    """Update in the index which sessions wait, for example for an approval. Only sessions with new entries are read."""
+    """Note in the index which sessions wait, for example for an approval. Only sessions with new entries are read."""
     asked = index.all("SELECT session, last_pos FROM sessions WHERE open AND asks AND looked < last_pos")
     open_ = await _open(index, [session for session, _ in asked])
     found = await _waits(index.store, dict(zip((session for session, _ in asked), open_, strict=True)), now)

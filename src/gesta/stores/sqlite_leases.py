@@ -138,7 +138,7 @@ class Leases:
         return f"process {number} on {host}" if number else f"process {process!r}"
 
     def _show(self, now: str) -> None:
-        """Write the row that describes this process for people. The first call also deletes rows of ended processes."""
+        """Write a row about this process, for people to read. The first call also deletes rows of ended processes."""
         if not self._shown:
             known: Sequence[Any] = self._cursor.execute(
                 "SELECT owner FROM main.owners WHERE gone_by IS NULL"

@@ -180,7 +180,7 @@ class Works:
             raise LeaseLost(batch.lease.run, f"head {batch.head}", f"head {last or 0}")
 
     def _allow(self, lease: Lease) -> int | None:
-        """Return the head of a run; `None` if it has no entries.
+        """Return the head (last seq) of the run of a lease; `None` if the run has no entries.
 
         Raises LeaseLost if the lease is no longer the current lease of the run.
         """

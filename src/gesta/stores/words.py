@@ -136,7 +136,7 @@ class WordIndex:
     async def connection(self, seconds: float | None = None) -> apsw.Connection:
         """Add new entries to the index, and return a connection to it.
 
-        Sets `share` to the share of the record's entries that are in the index, from 0 to 1.
+        Sets the attribute `share`: the part of the record's entries that is in the index, from 0 to 1.
 
         Args:
             seconds: time after which no more entries are added in this call; `None` adds all.

@@ -74,7 +74,7 @@ class ModelContract:
     def replies(self) -> Sequence[Sequence[Piece]]:
         """Return at least one whole reply, as the list of pieces that `send` yields.
 
-        By default, the model is asked twice.
+        If not overridden, this method asks the model twice.
         """
         return [self.asked(0), self.asked(1)]
 

@@ -138,9 +138,9 @@ def table(report: Report) -> str:
 
 
 def _short(point: str, tool: str) -> str:
-    """Return a shorter name of a point.
+    """Return a shorter name of a point, such as `before the commit` for `before the commit of end`.
 
-    Kinds of entries are left out, and a tool other than `tool` is `another tool`.
+    A tool other than `tool` is called `another tool`.
     """
     words = point.split(" ")
     if words[-1] in ("starts", "returned") and words[1] != tool:

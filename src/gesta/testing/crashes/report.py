@@ -311,7 +311,7 @@ class Doubts:
 def _first_about(entries: Sequence[Entry], kind: type, of: str) -> dict[int, Any]:
     """Return the entries that are about other entries, such as results of calls, by the seqs of the other entries.
 
-    If several entries are about the same one, the first counts.
+    If several entries are about the same entry, the first of them is returned.
 
     Args:
         kind: class of the content.

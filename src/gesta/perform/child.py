@@ -85,7 +85,7 @@ def call_key(record: str, run: str, seq: int) -> str:
 
 
 class Trial(Struct, frozen=True):
-    """One attempt of a call while it runs."""
+    """Facts about an attempt of a call that is running, such as its seq, its key and its child runs."""
 
     call: OpenCall
     seq: int

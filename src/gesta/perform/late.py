@@ -88,7 +88,7 @@ async def attempt_of(letter: Letter, store: Store) -> Entry | None:
 
 
 def placed(content: Content, attempt: Entry | None, calls: dict[int, OpenCall]) -> Content:
-    """Return the content to write for a letter. If the call has a result already, the new result is marked as late.
+    """Return the content of the entry that a letter becomes. If the call already has a result, mark this one as late.
 
     For a letter that fits no call or attempt of the run, return a key-value entry that says so.
 

@@ -75,8 +75,7 @@ async def ask(agent: Agent, live: LiveRun, *, smaller: bool = False) -> None:
     """Send one request to the model. The request is recorded before, and the reply or a `fault` entry after.
 
     Args:
-        smaller: whether the prompt is too large. Then a part of it is left out, and this call does not ask the model.
-            If nothing can be left out, the model is asked.
+        smaller: whether to leave out a part of the prompt instead of asking the model. If none can be left out, ask.
     """
     turn = live.state.turn
     if turn is not None and turn.instead:

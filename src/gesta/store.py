@@ -209,6 +209,7 @@ class Store(Protocol):
             LeaseLost: for one of the batches the lease is no longer held, or `head` is not the seq of the run's last
                 entry. Nothing was committed.
             WriteFailed: nothing was committed.
+            ValueError: the rows of a batch do not follow each other, so that a seq is missing.
         """
 
     async def transact(self, effect: TransactionalEffect) -> None:

@@ -47,7 +47,7 @@ def base_in(content: str) -> Forked | None:
 async def rows_of(
     store: Store, run: str, after: int = 0, until: int | None = None, limit: int | None = None
 ) -> list[Row]:
-    """Return the rows of a run as `Store.read` does, with the rows that a fork shares.
+    """Return the rows of a run as `Store.read` does, including the rows that a fork shares with its base.
 
     A shared row has the id of the run that wrote it.
 

@@ -156,7 +156,7 @@ class InlinePostgresStore:
         return self._writer.commits if self._writer is not None else 0
 
     async def append(self, batch: Batch) -> int:
-        """Commit a batch, and return its last pos; see `Store.append`. Raises ValueError if a seq is missing."""
+        """Commit a batch, and return the pos of its last row; see `Store.append`."""
         return int(await self._write(checked(batch), synced=any(row.kind in SETTLED for row in batch.rows)))
 
     async def transact(self, effect: TransactionalEffect) -> None:

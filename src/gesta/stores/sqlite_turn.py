@@ -95,7 +95,7 @@ class Turn:
 
 
 def left(until: float) -> float:
-    """Return the seconds until a time by `time.monotonic`, at most as many as a Python lock can wait."""
+    """Return the seconds until a time (by `time.monotonic`), but no more than a Python lock can wait."""
     return min(max(0.0, until - time.monotonic()), threading.TIMEOUT_MAX)
 
 

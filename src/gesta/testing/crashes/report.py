@@ -309,13 +309,13 @@ class Doubts:
 
 
 def _first_about(entries: Sequence[Entry], kind: type, of: str) -> dict[int, Any]:
-    """Return the entries that are about other entries, such as results of calls, by the seqs of the other entries.
+    """Return the entries of one kind, such as results, by the seq of the entry (such as a call) that each is about.
 
-    If several entries are about the same entry, the first of them is returned.
+    If several entries are about the same entry, only the first of them is returned.
 
     Args:
         kind: class of the content.
-        of: field of the content that holds the other entry's seq.
+        of: field of the content with the seq of the entry that it is about.
     """
     found: dict[int, Any] = {}
     for entry in entries:

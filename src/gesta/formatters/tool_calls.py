@@ -170,9 +170,10 @@ def _close(state: State) -> None:
 
 
 def _said(turn: Open, start: int, calls: Sequence[tuple[int, Call]]) -> Iterator[Message]:
-    """Yield a message with some calls of a completion, then the results of these calls.
+    """Yield a message with the given calls of a completion, then the results of these calls.
 
     Args:
+        turn: the completion with all its calls and results.
         start: index of `calls[0]` among all calls of the completion. If it is 0, the message also has the completion's
             text.
     """

@@ -174,7 +174,7 @@ class Model(Protocol):
 
 
 class LocalModel:
-    """A base for models whose replies are made in this process.
+    """Base class of models whose replies are made in this process.
 
     `answer` is called in place of `send` if no listener wants pieces of the reply.
     """

@@ -43,7 +43,7 @@ ERROR_BYTES = 64 * 1024
 
 
 class Dialect(Protocol):
-    """The format of a provider's API: builds the body of a request from messages, and parses replies. Sends nothing."""
+    """The interface of a request format: builds the body of a request from messages, and parses replies."""
 
     @property
     def model(self) -> str:
@@ -260,9 +260,9 @@ class HttpModel:
         return key.strip()
 
     def _sendable(self, key: str) -> str | None:
-        """Return a key that an HTTP header can hold; `None` for an empty key. Gesta shows the key in no text.
+        """Return the key; `None` if it is empty. The key is registered as a secret, so that it appears in no text.
 
-        Raises NoKey if the provider needs a key, and AgentError for characters that an HTTP header cannot hold.
+        Raises NoKey if an empty key is not enough, and AgentError for characters that an HTTP header cannot hold.
         """
         variable = self.provider.key_variable
         SECRETS.add(variable or "key", key)

@@ -167,7 +167,7 @@ def again(items: Any, calls: Sequence[Call], *, stored: bool) -> list[dict[str, 
     """Return the items that a later request sends in place of a recorded reply.
 
     Args:
-        items: `Said.native`, from the record.
+        items: the recorded value of `Said.native`.
         calls: the calls to send in place of the calls in `items`. Their arguments may differ from those that the model
             wrote.
         stored: whether the provider stored the reply.

@@ -185,7 +185,7 @@ class ResponsesParser(Incoming):
         return self._event(event, name.decode("utf-8", "replace"))
 
     def check_end(self) -> None:
-        """Raise ModelFault if the stream ended early: without a closing response or `[DONE]` after an item."""
+        """Raise ModelFault if the stream ended early: it had no closing response, and no `[DONE]` after any item."""
         if self._final is None and self._last.get("status") in ENDED:
             self._final = self._last
         if self._final is None and not (self.marked and self._slots):

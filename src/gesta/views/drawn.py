@@ -178,7 +178,7 @@ def words(text: str) -> list[Word]:
 
 
 def _shouted(text: str) -> bool:
-    """Return whether most letters of a text are capitals, also those of common words such as "the"."""
+    """Return whether a text is in capitals: most of its letters are, and it has common words such as "THE"."""
     upper, lower = sum(each.isupper() for each in text), sum(each.islower() for each in text)
     return upper > 2 * lower and any(len(word) > 1 and _common(word.lower()) for word in WORD.findall(text))
 

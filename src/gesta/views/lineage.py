@@ -227,12 +227,12 @@ def _closure(state: State, targets: Iterable[Key], before: int) -> set[Key]:
 
 
 def _elsewhere(state: State, wanted: Iterable[Key]) -> tuple[Key, ...]:
-    """Return the causes of the wanted entries that are in runs that were not read."""
+    """Return those causes of the `wanted` entries that belong to runs which were not read."""
     return tuple(dict.fromkeys(link for key in wanted for link in state.links(key) if link[0] not in state.origins))
 
 
 def _ordered(state: State, wanted: Iterable[Key]) -> Iterator[Key]:
-    """Yield entries in the order of the record, but each entry after its causes."""
+    """Yield the `wanted` entries in the order of the record, but each entry after its causes."""
     within, begun, done = set(wanted), set[Key](), set[Key]()
     left = sorted(within, key=lambda key: (state.entries[key].pos, key[1], key[0]), reverse=True)
     while left:
@@ -252,7 +252,7 @@ def _nodes(state: State, ordered: list[Key], target: Key | None = None) -> tuple
 
     Args:
         ordered: the entries, each after its causes.
-        target: an entry that is shown in any case.
+        target: an entry that is returned as a node in any case.
     """
     wanted, shown = set(ordered), set[Key]()
     for run, seq in ordered:

@@ -260,7 +260,7 @@ def _facts(entry: Entry, known: Mapping[int, Entry]) -> dict[str, Any]:
 
 
 def _other(reply: str, said: str) -> bool:
-    """Return whether a reply says something else than the answer that was taken from it. White space is ignored."""
+    """Return whether a reply says something other than the answer that was taken from it. White space is ignored."""
     return bool(reply.strip()) and "".join(reply.split()) != "".join(said.split())
 
 

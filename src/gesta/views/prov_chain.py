@@ -67,7 +67,7 @@ class Chain:
         return bool(self.types.get(name, frozenset()) & (FOLLOWED | {"Question"}))
 
     def _above(self, name: str) -> str:
-        """Return the latest source of an entity at which the client does not stop; empty if there is none.
+        """Return the latest of an entity's sources from which the client continues its path; empty if there is none.
 
         Only sources in the entity's own session are considered.
         """

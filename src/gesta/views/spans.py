@@ -127,7 +127,7 @@ class Notes(Struct):
         self.events.append(SpanEvent(at, f"gesta.{name}", given))
 
     def fail(self, at: datetime, error: Error, attributes: Mapping[str, Any] = MappingProxyType({})) -> None:
-        """Add an event for an exception, in OpenTelemetry's form. For `attributes`, see `add`."""
+        """Add an event for an exception, in OpenTelemetry's form. The attributes are added as in `add`."""
         if len(self.events) >= EVENTS:
             self.dropped += 1
             return

@@ -245,7 +245,10 @@ class Link:
             self.changed |= not self.over
 
     def kind_of(self, failure: BaseException) -> Kind | None:
-        """Return how a request failed, see `sender.Kind`; `None` if the server itself answered with an error."""
+        """Return how a request failed, such as `lost` (see `sender.Kind`).
+
+        Return `None` if the server answered, with an error or against the protocol.
+        """
         if not isinstance(failure, library().MCPError):
             return (
                 "lost" if isinstance(failure, OSError | anyio.ClosedResourceError | anyio.BrokenResourceError) else None

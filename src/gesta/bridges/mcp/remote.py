@@ -186,7 +186,7 @@ class RemoteTool:
 
 
 def counted(flight: Flight) -> dict[str, Any]:
-    """Return the counts of questions asked so far, as a part of an attempt's state."""
+    """Return how often the call has asked each question so far, as a part of the attempt's state."""
     return {"asked": flight.exchange.asked, "people": flight.exchange.people}
 
 

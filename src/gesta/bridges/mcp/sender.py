@@ -125,7 +125,7 @@ class Sender(httpx2.AsyncClient):
         return httpx2.Response(503, headers={"content-type": "application/json"}, content=body, request=request)
 
     def kind_of(self, data: Any) -> Kind | None:
-        """Return how a request failed, from the data of its error; `None` if the server made the error."""
+        """Return how a request failed, such as `lost`, from an error's data; `None` if the server sent the error."""
         return data.get("kind") if isinstance(data, dict) and data.get("word") == self.word else None
 
 

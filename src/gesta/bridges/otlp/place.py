@@ -20,7 +20,7 @@ from gesta.store import Store
 
 
 class Place(Struct, kw_only=True):
-    """The last entry of a record whose spans an exporter has sent, with the metrics up to that entry."""
+    """How far an exporter has sent a record: the last entry whose spans were sent, and the metrics up to it."""
 
     record: str
     """Id of the record."""

@@ -243,10 +243,10 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
         return None
 
     def offering(self, state: str) -> "Agent[T]":
-        """Return the agent with only the tools that may be used in the tool state `state`.
+        """Return this agent with only the tools that may be used in the tool state `state`.
 
         Args:
-            state: the tool state of the run; an empty text means the agent's first state.
+            state: the tool state of the run, a word that tools set; an empty text means the agent's first state.
         """
         for each in self.tools if self.groups is None else ():  # runs at each request: a generator takes longer
             if each.group or each.applicable_states:
@@ -258,7 +258,7 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
         return replace(self, tools=[tool for tool in self.tools if tool.offered(wanted, now)])
 
     def in_place(self, model: str) -> "Agent[T]":
-        """Return the fallback whose model has this name; this agent itself if there is none."""
+        """Return the agent among `fallbacks` whose model has this name; this agent itself if there is none."""
         return next((each for each in self.fallbacks if each.asked().name == model), self)
 
     def asked(self) -> Model:
@@ -308,7 +308,7 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
         return "prompt" if in_words else self.answer_type.by
 
     def answer_text(self, output: str) -> str:
-        """Return the part of a model's reply that is the answer."""
+        """Return the answer in `output`, the text of a model's reply. A text may also contain calls of tools."""
         reader = self.formats().reader()
         if reader is None:
             return output

@@ -300,7 +300,9 @@ class Store(Protocol):
         """
 
     async def adopt(self, by: str) -> None:
-        """Record a person's decision to use this copy of a record from now on. After that `info.mark` is `None`.
+        """Record a person's decision to use this store, a copy of another record, from now on.
+
+        After that `info.mark`, which marks a copy, is `None`.
 
         Args:
             by: name of the person.
@@ -338,7 +340,7 @@ class Store(Protocol):
         """
 
     async def foreign(self) -> Foreign:
-        """Return the objects in the file or database that Gesta did not make."""
+        """Return what Gesta did not make in the file or database, such as tables of other programs."""
 
     async def close(self) -> None:
         """Close the store, and release its locks and connections. A closed SQLite record consists of one file."""

@@ -139,7 +139,11 @@ def fork(options: ForkOptions) -> int:
 
 
 def _check_live(live: Sequence[str], agent: Agent, base: Sequence[Entry]) -> None:
-    """Raise Stop for a name in `--live` that is not a tool of the agent, nor of a server in the base run."""
+    """Raise Stop if a name in `live`, the option `--live`, is no tool of the agent.
+
+    Args:
+        base: the entries of the run from which the fork is made. They name the tools that the agent's servers offered.
+    """
     names = [tool.name for tool in agent.tools]
     if agent.sources:
         names += [name for name in offered_names(base) if name not in names]

@@ -255,7 +255,13 @@ def _standing(state: RunState) -> str:
 
 
 def _told(options: OnRecord, said: str, waiting: Waiting, *, how: str = "", args: dict[str, Any] | None = None) -> None:
-    """Print the answer that was sent about a call, and the call with the arguments that it will get."""
+    """Print which answer was sent, and the call that it is about.
+
+    Args:
+        said: the answer, such as `approved`.
+        how: words about how the answer is proven, such as `, with a token`.
+        args: arguments that replace the arguments of the call.
+    """
     args = waiting.args if args is None else args
     if options.json:
         put(json_line({"run": waiting.run, "call": waiting.call, "tool": waiting.tool, "said": said}))

@@ -150,7 +150,12 @@ def _shapes(turn: int, found: list[AgentStep | AgentFinish]) -> Iterator[FormRow
 
 
 def _said(item: Round, number: int) -> str | None:
-    """Return the text of the model's reply that asked for the `number` actions of a round; `None` without a text."""
+    """Return the text of a model's reply; `None` if it has none. If it asked for several actions, the text says so.
+
+    Args:
+        item: the actions that the reply asked for.
+        number: how many they are.
+    """
     if not isinstance(item.first, AgentActionMessageLog):
         return item.first.log
     text = "\n".join(observation_text(message.content) for message in item.first.messages).strip()
@@ -230,7 +235,9 @@ class Shape(Struct, frozen=True):
     """Whether the form also shows child runs, which are runs that this run started, and their child runs."""
 
     async def entries(self, record: Record, row: RunRow) -> list[Entry]:
-        """Return the entries of a run, and of its child runs if `below`. Raises NoRun if there are none.
+        """Return the entries of a run. If `self.below` is set, return those of its child runs too.
+
+        Raises NoRun if there are no entries.
 
         Other async tasks can run while the entries are read.
         """

@@ -92,14 +92,22 @@ def effect_of(tool: Tool | None, last: Try) -> str:
 
 
 def _resolved(tool: Tool | None, call: OpenCall, last: Try, since: int) -> Course:
-    """Return what to do next with a call that has a resolution."""
+    """Return what to do next with a call that has a resolution.
+
+    Args:
+        last: the latest attempt of the call, which the resolution is about.
+        since: seq of the run's last entry when this process acquired the lease (the right to write the run).
+    """
     if awaits_end(tool, last):
         return "settle" if call.unlooked(since) else "running"
     return "run" if last.verdict == "retry" and tool is not None else "settle"
 
 
 def awaits_end(tool: Tool | None, last: Try) -> bool:
-    """Return whether a resolution has to wait until the attempt has ended, because the effect could still happen."""
+    """Return whether the resolution of the attempt `last` cannot be used until the attempt has ended.
+
+    Until then, the effect could still happen.
+    """
     if last.verdict == "done" or last.over or last.void or last.doubt in WAITING:
         return False
     if last.process is None:  # format 1 has no process name: the person is believed

@@ -173,7 +173,15 @@ class ChatParser(Incoming):
         self._usage: dict[str, Any] | None = None
 
     def take_whole(self, body: Any, data: bytes) -> None:
-        """Read a reply that is one JSON value. Raises ModelFault if the value is an error, or has no choice."""
+        """Read a whole reply, sent at once and not as a stream. After that, `reply()` returns it.
+
+        Args:
+            body: the JSON value of the reply.
+            data: the bytes of the reply; an error quotes them.
+
+        Raises:
+            ModelFault: the reply is an error, or has no choice.
+        """
         if isinstance(body, list) and body:
             body = body[0]
         if isinstance(body, dict):
@@ -182,7 +190,12 @@ class ChatParser(Incoming):
             raise bad_reply(f"Expected a choice in the reply, found {excerpt(data)}.")
 
     def take_event(self, event: Any, name: bytes) -> list[Delta]:
-        """Read one chunk of a stream, and return its deltas. Raises ModelFault if the chunk reports an error."""
+        """Read one event of a stream, and return its deltas. Raises ModelFault if the event reports an error.
+
+        Args:
+            event: the JSON value of the event, which is one chunk of the reply.
+            name: the name of the event in the stream; `error` means that the event reports an error.
+        """
         return self._chunk(event, failed=name == b"error")
 
     def check_end(self) -> None:

@@ -165,7 +165,10 @@ class Gathered:
         return deltas
 
     def _part(self, type: Literal["text", "thought"], part: Any, deltas: list[Delta]) -> None:
-        """Add one part of a content that is a list. Mistral's `thinking` parts hold a list of parts themselves."""
+        """Add one part of a content that is a list of parts. Its words are also appended to `deltas`.
+
+        A `thinking` part of Mistral's API holds a list of parts itself.
+        """
         if isinstance(part, str):
             self._say(type, part, deltas)
         elif isinstance(part, dict):

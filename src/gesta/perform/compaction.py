@@ -45,9 +45,9 @@ async def compact(agent: Agent, live: LiveRun) -> bool:
 
 
 async def _leave_out(agent: Agent, live: LiveRun, made: CompactionContent) -> None:
-    """Write a `compaction` entry that leaves out old turns and contains a summary of them.
+    """Write the entry `made`, which leaves out old turns. A summarising agent, if there is one, first adds a summary.
 
-    If the summarising agent fails, a fixed sentence takes the place of the summary, and an error says why.
+    If that agent fails, a fixed sentence takes the place of the summary, and the entry's `error` says why.
     """
     rule, first, last = agent.policy.compact, made.from_seq, made.to_seq
     assert rule is not None

@@ -4,7 +4,7 @@ An entry is one recorded fact of a run; its seq is its number there. Events are 
 listeners get the same events. A span is a named part of a run, such as a turn. A completion is the entry with a model's
 reply. When a completion is read, it is not known yet whether its text is the answer or a remark beside tool calls. A
 later entry shows this, and then the event of the text is made. An event of a child run has the id of the child run, and
-never ends the dialogue of the parent run.
+never ends the dialogue of the parent run. An `explain` event names the entries from which another entry was made.
 """
 
 from collections.abc import Iterator
@@ -120,9 +120,9 @@ class EntryEvents:
             run.unexplained.append(entry)
 
     def _explain(self, entry: Entry, run: Followed, told: list[Event]) -> bool:
-        """Append the entry's `explain` event, if it has one, to the list `told`.
+        """Append the `explain` event of an entry, if it has one, to the list `told`. Return whether this is decided.
 
-        Return `False` if only later entries can show whether the entry has such an event.
+        `False` means that only later entries can show whether the entry has such an event.
         """
         key, origin = (entry.run, entry.seq), run.origin
         if any(origin.undecided(seq) for other, seq in (key, *origin.links[entry.seq]) if other == entry.run):
@@ -136,7 +136,10 @@ class EntryEvents:
         return True
 
     def _shown(self, key: Key) -> bool:
-        """Return whether an entry is a node in explanations. Entries of runs that are not followed count as nodes."""
+        """Return whether `explain` events name the entry with this run and seq.
+
+        They name every entry of a run whose entries were not added here.
+        """
         origin = self._origins.get(key[0])
         return origin is None or (key[1] in origin.nodes and not origin.became(key[1]))
 

@@ -5,7 +5,8 @@ its seq is its number there. A turn is one message to an agent and all the work 
 may not have happened. A lease is the right to write a run. A letter is a message, or a person's answer, to a run. It
 waits in the inbox until the process that continues the run writes it into the run. The key of a letter is made from the
 wait that it answers, so only the first of two answers is used. After an approval was refused as invalid, the key
-changes, so that a valid approval can follow.
+changes, so that a valid approval can follow. A root run is a run that no other run started. Where a name of a run is
+expected, a session means its newest root run, and `last` means the root run with the latest entry.
 """
 
 import json
@@ -282,7 +283,10 @@ class Inbox:
         return bool(asked) and isinstance(asked[0].content, ApprovalRequestContent)
 
     async def _say(self, about: Meant, word: Word) -> Receipt:
-        """Send an answer to the inbox, and return its receipt. Send nothing if the wait was answered before."""
+        """Send a person's answer `word` to the wait `about`, and return a receipt.
+
+        If the wait was answered before, send nothing; the receipt then says so.
+        """
         waiting, known = about
         if known is not None:
             return await told(self.store, waiting, word, known, sent=False)

@@ -36,9 +36,13 @@ MIRROR = "UPDATE leases SET mirror_of = $4 WHERE run = $1 AND owner = $2 AND epo
 def take(connection: Connection, holding: Holding, work: Take) -> Lease:
     """Acquire the lease of a run for this process, and mark the run as in use.
 
+    Args:
+        holding: the name and the locks of this process.
+        work: the run, and whether it may be a mirror (a copy of a run that continues in another record).
+
     Raises:
         RunHeld: the lease is in use in this process, or in another process that has not ended.
-        RunMirrored: the run is a mirror, and `work` does not ask for the lease of a mirror.
+        RunMirrored: the run is a mirror, and `work` does not allow that.
     """
     run, presence, me = work.run, holding.presence, holding.process
     last = rows(connection, "SELECT seq, digest FROM entries WHERE run = $1 ORDER BY seq DESC LIMIT 1", run)

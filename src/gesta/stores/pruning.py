@@ -288,7 +288,7 @@ class _Going(Struct, frozen=True):
 
 
 async def _ours(store: Store, group: list[RunRow], what: Plan, gone: Gone, stack: AsyncExitStack) -> list[_Going]:
-    """Acquire the leases of a group of runs. If one run is being written or has changed, return an empty list."""
+    """Acquire the leases of a group. If one run is in use or has changed, return [], and add all to `gone.staying`."""
     found = []
     for row in group:
         why = ""
@@ -310,7 +310,7 @@ async def _ours(store: Store, group: list[RunRow], what: Plan, gone: Gone, stack
 
 
 async def _still(store: Store, groups: list[list[_Going]], what: Plan, gone: Gone) -> list[list[_Going]]:
-    """Return the groups that may still be removed. A group stays if a run that is newer than the plan refers to it."""
+    """Return the groups to which no run newer than the plan refers. Add the runs of the others to `gone.staying`."""
     asked = {each.row.run for group in groups for each in group}
     named = defaultdict[str, set[str]](set)
     for run, causes, content in (await store.sql(NEWS, (what.pos,))).rows:
@@ -334,7 +334,7 @@ async def _release(store: Store, lease: Lease) -> None:
 
 
 async def _commit(store: Store, going: list[_Going], gone: Gone, pruner: Pruner) -> None:
-    """Write the tombstones and remove the runs, in one commit. If one of the runs has changed, remove none."""
+    """Write the tombstones and remove the runs, in one commit. If a run has changed, all stay, as `gone` then says."""
     if not going:
         return
     places = await _places(store, [each.row.run for each in going])
@@ -385,7 +385,7 @@ async def _desk(store: Store) -> str:
 
 
 async def _note(store: Store, key: str, value: Hold | Pruned, clock: Clock, prunes: list[Prune]) -> None:
-    """Write a hold or tombstones, and remove `prunes` in the same commit. Raises RunHeld, LeaseLost, WriteFailed."""
+    """Write `value` under `key` in a key-value entry, and remove the runs `prunes` in the same commit."""
     lease = await store.lease(await _desk(store))
     try:
         journal = Journal(store, lease, clock)

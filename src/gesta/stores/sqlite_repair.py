@@ -44,7 +44,10 @@ def look(address: str) -> Repair:
     """Return the changes that a repair of a record would make. This call changes nothing.
 
     Raises:
-        NoRecord, BrokenRecord, NewerRecord: there is no record. RecordError: it cannot be read.
+        NoRecord: there is no file.
+        BrokenRecord: the file is no record, or is damaged.
+        NewerRecord: a later release of Gesta made the record.
+        RecordError: the file cannot be read.
     """
     connection = _open(address, apsw.SQLITE_OPEN_READONLY)
     try:
@@ -61,7 +64,8 @@ def repair(address: str) -> Repair:
     Gesta's missing views and indexes are created again, if no foreign object is left.
 
     Raises:
-        NoRecord, BrokenRecord, NewerRecord: there is no record. WriteFailed: it cannot be written; nothing was changed.
+        NoRecord, BrokenRecord, NewerRecord: as in `look`.
+        WriteFailed: the file cannot be written; nothing was changed.
     """
     connection = _open(address, apsw.SQLITE_OPEN_READWRITE)
     try:

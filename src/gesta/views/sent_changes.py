@@ -112,6 +112,10 @@ def _pairs(before: Sent[Model], was: range, one: Sent[Model], now: range) -> dic
     """Return, by the index of each changed message, the index of the earlier message that it replaces.
 
     A message replaces another one if both answer the same call, or were made from the same entries.
+
+    Args:
+        was: the indexes of the messages of `before`, the earlier request, that may be replaced.
+        now: the indexes of the changed messages of `one`, the later request.
     """
     left = {at: before.shown[at] for at in was}
     found = dict[int, int]()
@@ -148,7 +152,11 @@ def _changed(before: Sent[Model] | None, one: Sent[Model]) -> list[str]:
 
 
 def difference_facts(found: Difference, entries: Sequence[Entry]) -> dict[str, Any]:
-    """Return a difference as JSON values, as `gesta show --diff --json` prints it, with the added blocks."""
+    """Return a difference as JSON values, as `gesta show --diff --json` prints it, with the added blocks.
+
+    Args:
+        entries: the entries of the run, from which the tokens of the request are counted.
+    """
     one = found.one
     added = list(zip(one.request.blocks, one.shown, strict=True))[found.kept :]
     blocks = [

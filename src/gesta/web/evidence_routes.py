@@ -43,7 +43,7 @@ async def _run(request: Request, pages: HasEvidence) -> Response:
 
 
 async def _heads(_request: Request, pages: HasEvidence) -> Response:
-    """Send the heads of all runs as a file. A person keeps it where nobody who can write the record can change it."""
+    """Send the heads of all runs as a file, which a person should keep where no writer of the record can change it."""
     lines = "".join(f"{head}\n" for head in await heads(pages.record.store))
     return Response(lines, headers={"content-disposition": 'attachment; filename="heads.txt"'}, media_type="text/plain")
 

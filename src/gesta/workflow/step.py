@@ -123,10 +123,11 @@ class ProgramTurn:
         return self.live.state.steps.named[name]
 
     async def allowance(self) -> dict[str, Any] | None:
-        """Return the amount that a child run may spend; `None` if there is no budget.
+        """Return the bounds of what a child run may spend, such as its tokens; `None` if there is no budget.
 
         Child runs that start at the same time share the rest of the budget. The caller must write the child run's
-        `edge` entry before its next `await`. Otherwise another child run gets the same share.
+        `edge` entry, which stores these bounds, before its next `await`. Otherwise another child run gets the same
+        share.
         """
         turn, budget = self.live.state.turn, self.agent.policy.budget
         assert turn is not None
@@ -140,7 +141,11 @@ class ProgramTurn:
             self._handing -= 1
 
     async def rest(self, waits: Sequence[Waiting]) -> Suspended:
-        """Wait until every other step has ended or has to wait too. Return the exception to raise in this step."""
+        """Wait until every other step has ended or has to wait too. Return the exception to raise in this step.
+
+        Args:
+            waits: what this step waits for.
+        """
         self.waits += waits
         self._busy += 1
         try:

@@ -152,7 +152,13 @@ class Rules(Struct, frozen=True):
         return _fits(name, self.approval)
 
     def misspelt(self, names: Iterable[str]) -> list[tuple[str, str]]:
-        """Return each name in the rules that no tool has, with a hint at a similar name; the hint may be empty."""
+        """Return each tool name in the rules that is not in `names`, with a hint at a similar name or an empty hint.
+
+        Names with wildcards are left out.
+
+        Args:
+            names: the names of the server's tools.
+        """
         known = list(names)
         given = [*self.allow, *self.deny, *self.approval, *dict(self.effects), *dict(self.timeouts)]
         return [

@@ -84,7 +84,6 @@ def _has_names(value: dict[Any, Any]) -> bool:
 
 
 def _stub(value: Any) -> dict[str, Any]:
-    """Return the stub of a value."""
     named = value if hasattr(value, "__name__") else type(value)
     path = [*str(getattr(named, "__module__", "")).split("."), named.__name__]
     try:

@@ -322,7 +322,7 @@ def _state(content: Content) -> str:
 
 
 def _planned(turn: Iterable[Entry]) -> list[HistoryStep]:
-    """Return the turn's last plan and its results as the only item of a history; empty without a plan.
+    """Return a list with one history item: the turn's last plan and its results. The list is empty without a plan.
 
     If the question was divided into goals instead, the item contains the answers by goal.
     """

@@ -70,7 +70,7 @@ class Owners(Struct):
     """Task and event ids of each open simulation, by its number. The simulation with the newest event is last."""
 
     def take(self, place: int, event: Any) -> Owned:
-        """Return an event with its simulation: that of its parent.
+        """Return an event (number `place` in the file) with its simulation, which is that of the event's parent.
 
         If the parent is unknown, it is the latest simulation of the event's task, else that of the event before.
         """
@@ -228,11 +228,7 @@ class _Run:
         chat.take(replace(words, at=at or words.at, sure=sure, model=named, extra=extra), place)
 
     def _tell(self, place: int) -> None:
-        """Write the entries of the message that an event held.
-
-        Args:
-            place: number of the event.
-        """
+        """Write the entries of the message that the event with the number `place` held."""
         for seq, entry in self._said.get(place, ()):
             made = self._seqs[seq] = len(self._spans.entries) + 1
             content = entry.content
@@ -291,7 +287,10 @@ class _Run:
         return seq
 
     def _parent(self, raw: dict[str, Any], members: Members) -> int | None:
-        """Return the seq of the entry of an event's parent; `None` if no parent is named, or it is missing."""
+        """Return the seq of the entry of the parent of the event `raw`; `None` if the event names no known parent.
+
+        If there is one, `parent_event_id` is removed from `members`, which are the members of `raw`.
+        """
         named = raw.get("parent_event_id")
         parent = self._entries.get(named) if isinstance(named, str) else None
         self._oddities["missing-parent"] += named is not None and parent is None

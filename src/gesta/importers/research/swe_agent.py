@@ -119,7 +119,7 @@ class _History:
             chat.note(LIST, {"agent": self._agent})
 
     def take(self, message: Any, place: int) -> None:
-        """Add one message."""
+        """Add the entries of one message of the conversation, whose index in `history` is `place`."""
         words = said(_bare(message), self._names, self._oddities)
         if words is None:
             self._settle()
@@ -225,7 +225,12 @@ def _last(chat: Chat) -> int:
 
 
 def _ending(status: Any, history: list[Any], oddities: Oddities) -> tuple[Reason, Error | None, bool]:
-    """Return why the turn ended, its error, and whether the source states the reason."""
+    """Return why the turn ended, its error, and whether the source states the reason.
+
+    Args:
+        status: the `exit_status` of the run. If it is `None`, the last message decides.
+        history: the messages of the run.
+    """
     if status is None:
         actions = (message.get("action") for message in reversed(history) if isinstance(message, dict))
         last = next((action for action in actions if isinstance(action, str)), "")

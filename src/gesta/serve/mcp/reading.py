@@ -166,7 +166,10 @@ class RecordServer:
         )
 
     async def _answer(self, question: Question, given: dict[str, Any]) -> tuple[list[str], int]:
-        """Return the rows of an answer as lines of JSON, and the number of rows that did not fit.
+        """Return the rows that answer a question, as lines of JSON, and the number of rows that did not fit.
+
+        Args:
+            given: the arguments of the question.
 
         Raises:
             Refused: the arguments do not fit, or the server does not accept questions now.

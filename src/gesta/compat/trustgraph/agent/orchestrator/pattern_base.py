@@ -378,7 +378,7 @@ async def _send(flow: Flow, respond: Respond, about: Metadata, triples: Sequence
 
 
 def _source(session_id: str, iteration_num: int, session_uri: str) -> dict[str, str]:
-    """Return `{"question_uri": …}` for the first iteration, else `{"previous_uri": …}`: the observation before it."""
+    """Return `{"question_uri": …}` for the first iteration; else `{"previous_uri": …}`, the last observation's URI."""
     if iteration_num > 1:
         return {"previous_uri": prov.agent_observation_uri(session_id, iteration_num - 1)}
     return {"question_uri": session_uri}

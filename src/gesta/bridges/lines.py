@@ -239,6 +239,9 @@ def _flaw(entry: Entry, row: Row, first: int) -> str:
     """Return what is wrong with an entry whose digest is right but that Gesta would never write.
 
     The text is empty if nothing is wrong.
+
+    Args:
+        first: seq of the first entry of the run; of a fork, the first that it does not share with its base.
     """
     begins = isinstance(entry.content, BeginContent)
     opens = isinstance(entry.content, BeginContent) and entry.content.opened is not None

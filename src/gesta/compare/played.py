@@ -198,9 +198,9 @@ def _giving(stage: Stage) -> Callable[P, Any]:
 
 
 async def nobody(*_: Any) -> None:
-    """Do nothing. A replay uses this function as the program of a called agent, of which only the name is recorded.
+    """Do nothing. For a called agent, the record has only a name, and a replay uses this as that agent's program.
 
-    A program runs the turns of an agent in place of a model.
+    The program of an agent is a function that runs its turns in place of a model.
     """
 
 

@@ -97,7 +97,7 @@ def _recorded(name: str) -> Formatter[Any]:
 
 
 def request_facts(one: Sent[HttpModel], wanted: Wanted) -> dict[str, Any]:
-    """Return a request as a dict of facts, as `gesta show --wire --json` prints it."""
+    """Return the rebuilt request `one` as a dict of facts, as `gesta show --wire --json` prints it."""
     wire, reached = one.model.wire(one.request), one.model.provider.name in PROVIDERS
     return {
         "request": one.seq,
@@ -113,7 +113,7 @@ def request_facts(one: Sent[HttpModel], wanted: Wanted) -> dict[str, Any]:
 
 
 def model_of(one: Sent[HttpModel], wanted: Wanted) -> Any:
-    """Return the model for which a request was built: the model that `wanted` names, or else the recorded model."""
+    """Return the name of the model for which `one` was built: that in `wanted`, or else the recorded name."""
     return one.model.name if wanted.model else one.header.model
 
 

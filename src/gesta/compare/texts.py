@@ -115,7 +115,7 @@ def _added(text: str, begin: int, members: Sequence[Member], key: str, value: st
 
 
 def _written(value: Any, like: str) -> str:
-    """Return a value as JSON in the style of another text: compact or with spaces, in ASCII or not."""
+    """Return a value as JSON in the style of the text `like`: compact or with spaces, in ASCII or not."""
     separators = (",", ":") if _compact(like) else (", ", ": ")
     return json.dumps(value, separators=separators, ensure_ascii=like.isascii())
 

@@ -39,7 +39,7 @@ class Overrun(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """Sentence for people: the bound, the amount spent so far, and the amount that the next request may need."""
+        """Sentence for people: the limit, the amount spent so far, and the amount that the next request may need."""
         whose = "what the run above allows it" if self.allowed else "its budget"
         bound, counted, need = (_shown(self.axis, each) for each in (self.bound, self.counted, self.need))
         found = f"of {bound}, {counted} are spent or set aside, and the next request may take {need}"
@@ -47,13 +47,13 @@ class Overrun(Struct, frozen=True):
 
     @property
     def error(self) -> Error:
-        """The error with which the turn ends if nobody raises the bound."""
+        """The error with which the turn ends if nobody raises the limit."""
         hint = "Raise Budget.{}, or bound each reply: settings={{'max_tokens': ...}}."
         return Error(type=self.axis, message=f"{self.text} {hint.format(self.axis)}")
 
     @property
     def question(self) -> QuestionContent:
-        """The question whether to raise the bound, for a budget with `when_spent="ask"`."""
+        """The question whether to raise the limit, for a budget with `when_spent="ask"`."""
         unit = "US dollars" if self.axis == "usd" else "tokens"
         return QuestionContent(
             value=f"{self.text} How many more {unit} may it spend? 0 ends it.",
@@ -101,7 +101,7 @@ def need(agent: Agent, budget: Budget, state: RunState) -> Amount:
 
 
 def overrun(agent: Agent, state: RunState) -> Overrun | None:
-    """Return the bound that the next request would exceed; `None` if it exceeds none."""
+    """Return the limit of the budget that the next request could exceed; `None` if it can exceed none."""
     budget, turn = account(agent.policy.budget, state), state.turn
     assert turn is not None
     if budget is None or (budget.usd is None and budget.tokens is None):

@@ -196,7 +196,12 @@ class _Session:
         notes: Line | None = None,
         inferred: list[str] | None = None,
     ) -> int:
-        """Add an entry, and return its seq. An entry for which the source has no line is marked as inferred."""
+        """Add an entry, and return its seq.
+
+        Args:
+            notes: the annotations of the entry. Without those of a line, the whole entry is marked as inferred.
+            inferred: names of the members of the entry that are marked as inferred.
+        """
         whole = [] if notes and NAME in notes else ["entry"]
         unsure = (*whole, *(inferred or ()))
         entry = ForeignEntry(
@@ -207,7 +212,7 @@ class _Session:
 
 
 def full(content: Line, extra: Line | None) -> Line:
-    """Return the members of a content with `extra` first, as agent-catalog writes them."""
+    """Return a content as agent-catalog writes it: `extra`, if there is any, comes first, as a member of that name."""
     return ({} if extra is None else {"extra": extra}) | content
 
 

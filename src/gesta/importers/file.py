@@ -93,6 +93,9 @@ async def take(record: Record, source: Source, found: Format, progress: Progress
 def _looked_over(format: Format, source: Source, oddities: Oddities) -> list[Foreign] | None:
     """Read a file to its end, so that every error in it is found before anything is written.
 
+    Args:
+        oddities: counter of the problems in the file that are no errors.
+
     Returns:
         The conversations, if the file is small enough to keep them in memory; else `None`.
     """
@@ -106,7 +109,10 @@ def _looked_over(format: Format, source: Source, oddities: Oddities) -> list[For
 
 
 def _met(format: Format, source: Source, oddities: Oddities) -> Iterator[Foreign]:
-    """Yield the conversations of a file, and count the members that its format does not know. Raises BadImport."""
+    """Yield the conversations of a file. Raises BadImport.
+
+    Counts in `oddities` the members that the format does not know.
+    """
     assert format.read is not None
     for foreign in format.read(source, oddities):
         if format.members is not None:
@@ -222,8 +228,8 @@ def _whole(entries: list[ForeignEntry], keep: Keep, *, everywhere: bool) -> list
 
     Args:
         keep: stores the bytes of a large value, and returns the name that replaces them.
-        everywhere: whether the source has no certain time for any entry. Then only the first entry has an annotation
-            that says so.
+        everywhere: whether the times of all entries are uncertain. Then only the first entry has an annotation that
+            says so.
     """
     made: list[Whole] = []
     at = next(iter([entry.at for entry in entries if entry.at is not None]), None) or utc_now()

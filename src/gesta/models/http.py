@@ -262,7 +262,7 @@ class HttpModel:
     def _sendable(self, key: str) -> str | None:
         """Return the key; `None` if it is empty. The key is registered as a secret, so that it appears in no text.
 
-        Raises NoKey if an empty key is not enough, and AgentError for characters that an HTTP header cannot hold.
+        Raises NoKey if the provider needs a key that is empty, AgentError if an HTTP header cannot hold the key.
         """
         variable = self.provider.key_variable
         SECRETS.add(variable or "key", key)

@@ -229,13 +229,13 @@ class Keyless(LocalModel):
         return Given(self._read)
 
     def _read(self) -> Parser:
-        """Return a parser for a reply that is sent as recorded bytes."""
+        """Return a parser for replies that are bytes, as a provider of Chat Completions sent them."""
         return ChatParser(keep=self._keep)
 
     async def send(self, request: Request) -> AsyncGenerator[Piece, None]:
         """Yield the chosen reply: first its words in pieces, if it is streamed, then the whole reply.
 
-        If the reply is recorded bytes, only the bytes are yielded.
+        If the reply is `bytes`, as a provider sent them, only these are yielded.
 
         Raises:
             ModelFault: the script says that this try fails.
@@ -248,8 +248,8 @@ class Keyless(LocalModel):
     async def answer(self, request: Request) -> Reply | AsyncGenerator[Piece, None]:
         """Return the chosen reply as a whole. Gesta calls `answer` instead of `send` if the pieces need not be shown.
 
-        Return the generator of `send` instead if the model pauses between pieces, if the reply is recorded bytes, or if
-        this try must fail. Raises the same errors as `send`.
+        Return the generator of `send` instead if the model pauses between pieces, if the reply is `bytes`, or if this
+        try must fail. Raises the same errors as `send`.
         """
         item = await self._settled(self._choose, request)
         if self._pause_s or isinstance(item, bytes | Fault):

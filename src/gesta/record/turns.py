@@ -68,8 +68,7 @@ class Turns:
         self._kept: dict[str, Kept] = {}
         self._broadcasts: WeakValueDictionary[str, Broadcast] = WeakValueDictionary()  # of root runs
         self._digests: dict[bytes, str] = {}  # digests of agents, by their descriptions
-        self.sources = Sources()
-        """The opened tool sources of agents."""
+        self.sources = Sources()  # the opened tool sources of agents
         self._stops = set[Stop]()  # of running root turns
         self._unsaved = list[Letter]()  # results that are not on record
 
@@ -90,19 +89,16 @@ class Turns:
     async def take(
         self, agent: Agent[Any], opening: Opening, broadcast: Broadcast | None = None, above: Stop | None = None
     ) -> Outcome:
-        """Run the turn that `opening` describes. If its parent turn `above` is stopped, the turn stops too."""
+        """Run the turn that `opening` describes. If `above`, the `Stop` of its parent turn, stops, it stops too."""
         run = opening.run or await self.run_of(opening.session, opening.name, opening.parent_run)
         given = (broadcast or self.broadcast(run), opening.deps, opening.trace)
         return await self._leaving(agent, lambda told: self._take(agent, run, opening, told), given, above)
 
     async def resume(self, agent: Agent[Any], run: str, *, by: str | None = None, deps: Any = None) -> Outcome:
-        """Continue the open turn of a run. Without an open turn, return the outcome of the last turn.
+        """Continue the open turn of a run, or return the outcome of the last turn. Raises NoRun if there is no turn.
 
         Args:
             by: name of the person who resumes. With `None`, a turn in which too many processes died continues to wait.
-
-        Raises:
-            NoRun: no turn was ever begun in the run.
         """
         bound = self.bind(agent)
 
@@ -123,7 +119,11 @@ class Turns:
     async def _leaving(
         self, agent: Agent, work: TurnWork, given: tuple[Any, Any, Any], above: Stop | None = None
     ) -> Outcome:
-        """Run a turn in its own task, and return its outcome. If the caller is cancelled, ask the turn to stop."""
+        """Run a turn in its own task, and return its outcome. If the caller is cancelled, ask the turn to stop.
+
+        `work` runs the turn. It gets `given`: the broadcast, the dependencies of tools, and the tracing span.
+        `above` is the `Stop` of the parent turn.
+        """
         if agent.sources and not self.sources.ready:  # the record is opened for each call
             async with self.sources:
                 return await self._leaving(agent, work, given, above)
@@ -169,9 +169,9 @@ class Turns:
                     wait_s = min(wait_s * 1.5, LAST_WAIT_S)
 
     async def _busy(self, run: str, opening: Opening, name: str) -> Outcome | None:
-        """Return the outcome of the turn that this message opened before; `None` if that turn has not ended.
+        """Return the outcome of the turn that `opening` began before; `None` if it began none, or the turn goes on.
 
-        If the message is new and `name` is not empty, ask the process that writes the run to cancel the open turn.
+        If it began none and `name` is not empty, ask the process that writes the run to cancel the open turn.
         """
         before = await opened_before(self.store, run, opening)
         if before is None and name:
@@ -203,7 +203,7 @@ class Turns:
             return await self._served(bound, live, ended)
 
     async def _behind(self, agent: Agent, opening: Opening, live: LiveRun) -> Outcome | None:
-        """Finish or cancel earlier turns. If one waits, queue the new message and return the waiting turn's outcome."""
+        """Finish or cancel the turns before `opening`. If one waits, queue `opening` and return that turn's outcome."""
         check_here(live.log.run, live.state, self.store)
         turn, policy = live.state.turn, agent.policy.when_busy
         if live.state.open:
@@ -224,7 +224,7 @@ class Turns:
         return await self._queued(opening, live, waits) if waits is not None else None
 
     async def _queued(self, opening: Opening, live: LiveRun, ended: Outcome) -> Outcome:
-        """Send a message to the inbox, where it waits until the open turn has ended. Return the open turn's outcome."""
+        """Send a message to the inbox, where it waits for the open turn. Return `ended`, the outcome of that turn."""
         if ended.waiting and ended.waiting[0].what == "resume":
             return ended  # the caller stopped waiting, so the message is not sent
         if not isinstance(opening.content, UserContent):
@@ -234,7 +234,7 @@ class Turns:
         return replace(ended, queued=True)
 
     async def _served(self, agent: Agent, live: LiveRun, ended: Outcome) -> Outcome:
-        """Run the turns of the messages in the inbox, unless this turn waits. Return `ended`, this turn's outcome."""
+        """Run the turns of the messages in the inbox if the last turn has ended. Return `ended`, its outcome."""
         if ended.end is not None:
             if agent.sources and self.sources.holding:
                 self.sources.ended(live.log.run)
@@ -258,7 +258,7 @@ class Turns:
         return None
 
     async def child(self, agent: Agent, task: Task, live: LiveRun) -> Outcome:
-        """Begin or continue the turn of a child run that does `task`. Return its outcome, even if it ended before."""
+        """Run the turn of a child run of `live` that does `task`. Return its outcome, even if it ended before."""
         opened, turn = live.state.opened, live.state.turn
         assert opened is not None
         live.absorb()  # the entries that the task comes from must be durable
@@ -288,7 +288,7 @@ class Turns:
         return await self.run_of(live.state.opened.session, name, live.log.run)
 
     async def call_off(self, live: LiveRun, names: Sequence[str] | None = None) -> None:
-        """End the open turns of child runs; see `Host.call_off`."""
+        """End the open turns of the child runs of `live` with these names, or of all; see `Host.call_off`."""
         await cancel_below(self.leases, self.clock, live, names)
 
     async def run_of(self, session: str, name: str, parent: str | None = None) -> str:
@@ -297,7 +297,7 @@ class Turns:
         return rows[-1].run if rows else run_id(self.store.info.id, parent or session, name)
 
     async def _advance(self, agent: Agent, live: LiveRun, *, new: bool = False) -> Outcome:
-        """Continue the open turn. If it is asked to stop, the outcome waits for a resume; a child raises TurnLeft."""
+        """Continue the open turn. A turn that is stopped waits for `resume`; in a child run it raises TurnLeft."""
         try:
             if not new:  # its begin has just named the agent
                 await self._note_change(agent, live)
@@ -341,7 +341,7 @@ class Turns:
 
     @asynccontextmanager
     async def held(self, run: str, agent: Agent, told: TurnCaller, above: str | None = None) -> AsyncIterator[LiveRun]:
-        """Hold the lease of a run, and yield the live run. The state of the run is kept in memory for its next turn."""
+        """Hold the lease of a run inside the block, and yield the live run. `above` is the id of its parent run."""
         async with self.leases.leased(run, above) as lease:
             await self._save(run, ())
             kept = self._kept.pop(run, None)

@@ -42,7 +42,7 @@ async def waits_of(store: Store, run: str, now: datetime) -> list[Waiting]:
 
 
 async def answers_sent(store: Store, runs: Collection[str]) -> Sent:
-    """Return when the answers in the inboxes of some runs arrived. Answers that cannot be read are left out.
+    """Return the arrival times of the answers in the inboxes of `runs`; see `Sent`. Unreadable answers are left out.
 
     Cost: one query for each 500 runs.
     """

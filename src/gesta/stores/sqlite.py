@@ -161,7 +161,10 @@ class InlineSqliteStore:
         return bool(await self._write(letter, synced=True))
 
     def deliver(self, letter: Letter) -> bool:
-        """Add a letter to an inbox, from any thread; see `Store.deliver`. A closed store opens the file for that."""
+        """Add a letter to an inbox, from any thread; see `Store.deliver`.
+
+        If this store is closed, the file is opened again for the letter only.
+        """
         if self._news.over:
             if not self.path.exists():
                 raise NoRecord(str(self.path))
@@ -352,6 +355,7 @@ def opened(path: Path, terms: Terms, *, new: bool) -> tuple[Info, Writer, Reader
     write the file. Raises the errors of `InlineSqliteStore.open`.
 
     Args:
+        terms: the options with which the store was opened.
         new: whether the file is empty or does not exist.
     """
     guard = Guard(path)

@@ -153,11 +153,11 @@ class Guard:
         return free(self.hold.descriptor, LOG)
 
     def beside(self) -> bool:
-        """Return `False` if the log was removed although it has entries that the file lacks.
+        """Return whether the log is in its place, or held nothing that the file lacks.
 
-        The caller has the right to write, and SQLite has not opened the file yet. After a loss of power, the log may be
-        empty although its index lists entries. So if no process uses the index, an empty log is accepted, but not a
-        missing log.
+        The caller has the right to write, and SQLite has not opened the file yet. If another process writes to the
+        log, an empty log whose index lists commits counts as removed. Else it counts as in its place, because a loss
+        of power can leave it empty.
         """
         try:
             log = Path(self._log).stat()
@@ -297,9 +297,9 @@ def sweep() -> None:
 
 
 def forget() -> None:
-    """Close a forked child's copies of all `Hold` objects.
+    """Close all `Hold` objects in a forked child.
 
-    Otherwise other processes would believe that an ended parent still runs, and the child would use its name.
+    Otherwise other processes would take the child for its parent, even after the parent has ended.
     """
     for hold in _HOLDS.values():
         with suppress(OSError):
@@ -350,7 +350,7 @@ def refuse_second(event: str, values: tuple[Any, ...]) -> None:
 
 
 def _in_use(file: File) -> bool:
-    """Return whether this process still uses a file. If no store of it does, wait a short time for threads to end."""
+    """Return whether this process uses a file. If only its threads do and no store, wait a short time for their end."""
     for wait_s in ENDING_S:
         with OPENING:
             sweep()

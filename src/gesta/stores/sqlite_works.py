@@ -118,7 +118,7 @@ class Works:
         return pos
 
     def _transact(self, effect: TransactionalEffect) -> int:
-        """Call the `work` of an effect, and append the entries that `work` returns.
+        """Call the `work` of an effect, append the entries that it returns, and return the pos of the last one.
 
         If `work` returns `False` as its second value, the tool's changes are undone. If a statement of the tool has
         ended the whole transaction, a new transaction writes the entries.

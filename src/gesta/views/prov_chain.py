@@ -29,7 +29,7 @@ class Chain:
         """Store the types and the sources of the entities.
 
         Args:
-            types: types of the nodes of each entity, in the order of the explanation.
+            types: for each entity, the types of its nodes. The entities are in the order of the explanation.
             sources: for each entity, names of the entities that it was made from.
         """
         self.types, self.sources = types, sources
@@ -67,9 +67,9 @@ class Chain:
         return bool(self.types.get(name, frozenset()) & (FOLLOWED | {"Question"}))
 
     def _above(self, name: str) -> str:
-        """Return the latest of an entity's sources from which the client continues its path; empty if there is none.
+        """Return the latest source of an entity from which the client continues its path; `""` if there is none.
 
-        Only sources in the entity's own session are considered.
+        Sources of sources count too, but only those in the entity's own session.
         """
         found, seen, left = [""], {name}, list(self.sources[name])
         while left:
@@ -86,8 +86,8 @@ class Chain:
     def _with_room(self, name: str) -> Generator[Link, None, str]:
         """Return an entity of the chain from which one more entity may derive within the client's limits.
 
-        If possible, this is the given entity, or else an entity before it in the chain. If these have no room, an
-        extra entity that continues one of them is returned, and its derivation is yielded first.
+        That is the entity `name`, or else one before it in the chain. If none of these has room, it is an extra
+        entity that continues one of them; the derivation of the extra entity is yielded first.
         """
         each = name
         while each:

@@ -141,10 +141,10 @@ class Evidence:
         return {"check": msgspec.to_builtins(check) | known, "heads": sum(map(len, self.heads))}
 
     async def run(self, row: RunRow) -> dict[str, Any]:
-        """Check one run, and return its flaws.
+        """Check one run, and return its flaws and head as a dict for the page.
 
         A run of more than `large` entries is not checked, because that takes long. Its flaws come from the last check
-        of the whole record. If the whole record was not checked yet, `checked` is false.
+        of the whole record. If there was no such check yet, the member `checked` is false.
         """
         store, own = self._record.store, [head for each in self.heads for head in each if head.run == row.run]
         flaws, checked, last = list[Flaw](), row.head <= self.large, self._last()

@@ -2,7 +2,7 @@
 
 A record is the store of all runs, and a run is a list of entries. A session is a group of runs. A form is a table of
 rows made from the entries of a run, as another system would log them. The form `why` is the table of the entries that
-an answer was made from.
+an answer was made from. It explains the entry with the seq `entry`; with `None`, the last answer of the run.
 """
 
 from collections import OrderedDict
@@ -46,7 +46,9 @@ class FormPages:
         self._lock = Lock()
 
     async def rows(self, name: str, form: str, asked: "Asked") -> dict[str, Any]:
-        """Return the rows of a run's table that `asked` names, with long cells cut, and the number of all its rows.
+        """Return the rows that `asked` names, of the table of the run `name`, and the number of all its rows.
+
+        Long cells are cut.
 
         The notes of a row are the annotations of its entry: names with values, apart from the entry's content. An
         annotation that is equal in the row before is left out.
@@ -62,14 +64,14 @@ class FormPages:
         return {"form": form, "headings": made.headings, "rows": rows, "total": len(made.rows)}
 
     async def row(self, name: str, form: str, place: int, entry: int | None) -> dict[str, Any]:
-        """Return one row with uncut cells, by its index `place` from 0. Raises Refused if there is no such row."""
+        """Return row `place` (from 0) of the table of the run `name`, uncut. Raises Refused if there is no such row."""
         made = await self._form(name, form, entry)
         if place >= len(made.rows):
             raise Refused(404, "NoRow", f"The form has no row {place}.")
         return {"cells": made.rows[place].cells}
 
     async def _form(self, name: str, form: str, entry: int | None) -> Form:
-        """Return the table of a run in one form. Raises Refused if there is no such form.
+        """Return the table of the run `name` in one form. Raises Refused if there is no such form.
 
         Cost: reads all entries of the run. A table in memory is used until the session gets new entries.
         """
@@ -92,13 +94,13 @@ class FormPages:
         return await to_thread.run_sync(FORMS[form].form, entries)
 
     async def _why(self, row: RunRow, entry: int | None) -> Form:
-        """Return the explanation of an entry as a table; `None` stands for the last answer of the run."""
+        """Return the table of the form `why`, which explains an entry of the run."""
         found = (await self._lineages.explained(row.run, entry)).found
         rows = [_node(node, row.run) for node in found.nodes]
         return Form(("entry", "what", "made from", "content"), rows)
 
     async def lines(self, name: str, form: str, entry: int | None) -> str:
-        """Return the data of a form as JSON lines, like `gesta log --as FORM --json` and `gesta why --json`."""
+        """Return the run `name` in one form as JSON lines, like `gesta log --as FORM --json` and `gesta why --json`."""
         row = await self.record.find(name)
         if form == WHY:
             explained = await self._lineages.explained(row.run, entry)
@@ -109,7 +111,7 @@ class FormPages:
 
 
 def _text(form: str, entries: list[Entry]) -> str:
-    """Return the data of a form as JSON lines."""
+    """Return the entries of a run as JSON lines, in the form of another system."""
     found = FORMS[form].lines(entries)
     return "".join(f"{json_harmless(each) if isinstance(each, str) else json_line(each)}\n" for each in found)
 
@@ -123,7 +125,7 @@ def _node(node: Node, run: str) -> FormRow:
 
 
 def _row(row: FormRow, notes: str) -> dict[str, Any]:
-    """Return a row as JSON for the page, with long cells cut.
+    """Return a row and its notes as a dict for the page, with long texts cut.
 
     If a cell was cut, `characters` is the length that the row's longest cell had before.
     """
@@ -160,7 +162,7 @@ async def _one(request: Request, pages: HasForms) -> Response:
 
 
 async def _lines(request: Request, pages: HasForms) -> Response:
-    """Send the data of a form as a download, so that a browser does not show it as a page."""
+    """Send a run in one form, as JSON lines for download, so that a browser does not show them as a page."""
     params = request.path_params
     text = await pages.forms.lines(params["run"], params["form"], Asked(request).entry)
     named = {"content-disposition": f'attachment; filename="{params["form"]}.jsonl"'}

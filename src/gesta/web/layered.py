@@ -2,7 +2,8 @@
 
 An edge to the next layer is a straight line. Any other edge runs in a lane, so that no box hides it. A lane is a
 vertical track at the right side of the box that contains both ends of the edge. Edges with a common end share a lane.
-The same input always gives the same picture.
+The same input always gives the same picture. `ways` holds for each box, by its id, the boxes that contain it, from the
+outermost on, and then the box itself.
 """
 
 from collections import defaultdict

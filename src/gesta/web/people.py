@@ -75,14 +75,18 @@ async def last_said(pages: Pages, session: str) -> str:
 
 
 def shown(wait: Waiting, said: str) -> Shown:
-    """Return a wait with the facts that the person needs for the answer."""
+    """Return a wait with the facts that the person who answers needs.
+
+    Args:
+        said: the last message of a person in the session.
+    """
     asks = wait.what == "question" or wait.args is None
     words = visible(wait.question) if asks else visible_value(msgspec.to_builtins(wait.args))
     return Shown(wait, words, wait.what in PERSON and wait.answer_sent_at is None, until(wait), said)
 
 
 def until(wait: Waiting) -> str:
-    """Return a sentence about how a turn can go on; empty for a wait that a person can answer on the page."""
+    """Return a sentence about what ends a wait; empty for a wait that a person can answer on the page."""
     if wait.answer_sent_at is not None:
         return f"{SENT.capitalize()}."
     match wait.what:

@@ -62,7 +62,7 @@ def result_of(agent: Agent[Any], outcome: Outcome[Any], key: str, named: str) ->
 
     Args:
         agent: the agent that answered.
-        key: the key of the message.
+        key: the key of the message that opened the turn; the client gets it in the result.
         named: the option ` --record FILE` for the commands in the result that a person can run; may be empty.
     """
     facts = {"run": outcome.run, "session": outcome.session, "turn": outcome.turn, "reason": outcome.reason}

@@ -31,7 +31,7 @@ from gesta.content import (
 
 
 class SystemContent(Base, frozen=True, kw_only=True, tag="system"):
-    """Text that the application made."""
+    """A text that the application made: a template filled in, or the task of a child run."""
 
     kind: ClassVar[Kind] = Kind.System
     value: str

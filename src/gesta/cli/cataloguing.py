@@ -80,7 +80,7 @@ def facts(item: "Item") -> dict[str, Any]:
 
 
 def _annotations(given: list[str]) -> dict[str, str]:
-    """Return annotations, given in the form `KEY=VALUE`, as a dict. Raises Stop for a text of another form."""
+    """Return the values `KEY=VALUE` of the option `--annotation` as a dict. Raises Stop for a text of another form."""
     pairs = [each.partition("=") for each in given]
     for (key, mark, _), each in zip(pairs, given, strict=True):
         if not (key and mark):

@@ -1,9 +1,9 @@
 """Makes the output of `why`: the entries from a question to an answer, as a tree that fits a page.
 
 A record is the store of all runs, and a run is the list of entries of one conversation of an agent. An entry is called
-a node here, and its number in the run is its seq. A node is drawn below the tool call or the analysis that it belongs
-to. `←` names the nodes that it was made from, unless that is only the node above it. Nodes that do not fit are left
-out, beginning with nodes of earlier turns. The last line counts them.
+a node here, and its number in the run is its seq. A node is drawn below the tool call or the analysis (model reply)
+that it belongs to. `←` names the nodes that it was made from, unless that is only the node above it. Nodes that do not
+fit are left out, beginning with nodes of earlier turns. The last line counts them.
 """
 
 import sys

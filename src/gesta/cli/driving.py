@@ -82,6 +82,7 @@ def work(job: Job, voice: Voice, first: Work) -> int:
     Returns the exit code. Ctrl-C leaves the turn open.
 
     Args:
+        voice: prints the events of the run.
         first: function that starts or resumes the run, called once. After each answer of the person the run is resumed.
     """
     try:

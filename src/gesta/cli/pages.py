@@ -190,7 +190,10 @@ def _facts(row: RunRow, entries: list[Entry], sent: Mapping[int, datetime]) -> d
 
 
 def _asked(state: RunState) -> list[int]:
-    """Return the seqs of entries that a person can answer in the open turn: approval requests, questions, attempts."""
+    """Return the seqs of the entries of the open turn that a person can answer.
+
+    They are approval requests, questions, and attempts (executions of a tool) without a result.
+    """
     calls = state.current() if state.open else []
     asked = [call.asked for call in calls if call.asked is not None and call.approval is None]
     tried = [call.last.seq for call in calls if call.last is not None and call.last.verdict is None]

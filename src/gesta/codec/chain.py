@@ -18,6 +18,9 @@ def seal(salt: bytes, content: str, annotations: str | None) -> bytes:
 
     If content and annotations are erased, this digest stays. This function must never change: existing records depend
     on it.
+
+    Args:
+        salt: random bytes of the row, so that nobody can guess an erased content from the digest.
     """
     return sha256(b"%b%b\0%b" % (salt, content.encode(), annotations.encode() if annotations else b"")).digest()
 

@@ -42,7 +42,7 @@ class PythonValue(msgspec.Struct, frozen=True):
 
 
 class Secret(msgspec.Struct, frozen=True):
-    """A placeholder that is stored instead of the text of a secret. Only the redactor makes it."""
+    """A placeholder that is stored in place of a secret, such as an API key."""
 
     name: str
 
@@ -78,7 +78,7 @@ def to_row(entry: Entry, prev: bytes, salt: bytes, keep: Keep) -> tuple[Entry, R
     """Return two values: the entry as it will be read back, and its row.
 
     Args:
-        prev: digest of the previous entry.
+        prev: digest of the previous entry. salt: random bytes that are stored in the row and go into its digest.
         keep: stores a large value as a blob, and returns the blob's name.
     """
     text, content = _pack(entry.content, keep, typed=True)
@@ -179,7 +179,7 @@ def encode_content(content: Content, keep: Keep | None) -> str:
 
 
 def as_recorded(content: T) -> T:
-    """Return a value as it will be read back from the record: with placeholders instead of secrets."""
+    """Return a content as it will be read back from the record: with placeholders instead of secrets."""
     if SECRETS.search is None:
         return content
     back: T = _pack(content, None, typed=isinstance(content, Base))[1]
@@ -212,7 +212,7 @@ def _pack(value: Any, keep: Keep | None, *, typed: bool, plain: bool = False) ->
 
     Args:
         keep: stores a large value as a blob, and returns the blob's name; `None` to keep large values in the text.
-        plain: whether the value has only JSON types. Then the text need not be compared with the value.
+        typed: whether the value is an entry's content. plain: whether it has only JSON types, which saves a comparison.
     """
     try:
         data = _ENCODER.encode(value)
@@ -244,7 +244,7 @@ def _pack(value: Any, keep: Keep | None, *, typed: bool, plain: bool = False) ->
 
 @cache
 def _stand_in_words(kind: Any) -> dict[str, tuple[str, ...]]:
-    """Return for each field of a class of contents the fixed words that it may hold. They are not redacted."""
+    """Return, by field, the words that a class of contents allows in a `Literal` field. They are never redacted."""
     found: dict[str, tuple[str, ...]] = {kind.__struct_config__.tag_field: (kind.__struct_config__.tag,)}
     for field in msgspec.structs.fields(kind):
         for option in (field.type, *get_args(field.type)):

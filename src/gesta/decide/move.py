@@ -221,7 +221,7 @@ def retry_wait_s(agent: Agent, turn: Turn, fault: ModelFault) -> float | None:
 
 
 def _over(turn: Turn) -> Finish | None:
-    """Return the move that ends a turn which was cancelled, failed, or called agents too deeply; else `None`."""
+    """Return the move that ends a turn which was cancelled, failed, or nested agents too deeply; else `None`."""
     if turn.cancelled is not None:
         return Finish("cancelled", Error(type="cancelled", message=f"cancelled by {turn.cancelled}"))
     if turn.fatal is not None:

@@ -137,7 +137,11 @@ class Stage:
         return await record.read(rows[0].run, after) if rows else []
 
     async def show_new(self, record: gesta.Record, session: str, *, spoken: bool) -> None:
-        """Print the entries of a session that were written since `show_new` was last called."""
+        """Print the entries of a session that were written since `show_new` was last called.
+
+        Args:
+            spoken: whether to print also what the customer and the agent said.
+        """
         transcript = self.transcript(session)
         for entry in await self.entries(record, session, transcript.seen):
             transcript.show(entry, spoken=spoken)

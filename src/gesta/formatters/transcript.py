@@ -1,7 +1,8 @@
 """A plain transcript: tool calls and results as text, for a model that is not offered the tools.
 
 Such a model took no part in the run: it is a judge, a summariser, or a model of a provider without tools. Its reply is
-read as text, without calls. A segment is the stored entries from one request to the next.
+read as text, without calls. A segment is the stored entries from one request to the next. The state is what is kept
+from one segment for the next, such as the ids of calls.
 """
 
 from collections.abc import Sequence
@@ -25,7 +26,7 @@ class Transcript:
         return State()
 
     def format(self, entries: Sequence[Entry], state: State) -> list[Message]:
-        """Return the messages of one segment, and change `state` in place."""
+        """Return the messages of one segment, and update `state` for the next segment."""
         return [_told(message) for message in ToolCalls().format(entries, state)]
 
     def dress(self, header: RequestHeaderContent) -> RequestHeaderContent:

@@ -109,11 +109,11 @@ def _archive(source: Source, names: tuple[str, ...]) -> tuple[Object, Samples]:
 
 
 def _unpacked(source: Source, names: list[str], summaries: dict[str, list[Object]]) -> Samples:
-    """Yield the samples of an archive, and then the samples that only the summaries mention.
+    """Yield the samples of an archive, and then the last summary of each sample that has no file.
 
     Args:
-        names: the members of the archive that are samples.
-        summaries: the summaries by the key of their sample.
+        names: the files in the archive that hold samples.
+        summaries: the summaries of each sample, by a digest of the sample's id and epoch.
     """
     for document in source.members(names):
         yield document.path, document.value, summaries.pop(_key(document.value), [])

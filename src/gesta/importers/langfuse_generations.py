@@ -64,9 +64,10 @@ class Generations:
         return each.role == MODEL and any(above.place in self.heard for above in each.above)
 
     def take(self, each: Observation, span: int) -> Any:
-        """Write the new messages in the input of a generation.
+        """Write the messages in a generation's input that are not written yet.
 
-        Return the `state` for the entry that begins the generation's span; `None` if the input has no known form.
+        Return the value for the field `state` of the entry that begins the generation's span; `None` if the form of
+        the input is unknown.
         """
         told, gave = self._read(each, each.input, INPUTS), self._read(each, each.output, OUTPUTS)
         for key, given, value in (("input", told, each.input), ("output", gave, each.output)):
@@ -193,9 +194,9 @@ class Generations:
         return fits(dict(enumerate(made)), *_carried(each), loose=each.role == TOOL) is not None
 
     def _tell(self, told: list[Said], when: When) -> None:
-        """Write the replies that a request contains.
+        """Write each waiting reply that is in `told`, the messages of a later request.
 
-        By the recorded times, their generations may end after the request.
+        By the recorded times, the generation of such a reply may end after the request.
         """
         known = [key for said in told if said.role == "assistant" for key in pieces_of(said)] if self._due else []
         for place, due in [*self._due.items()]:
@@ -218,6 +219,10 @@ class Generations:
         """Write a request header: an entry with the instructions, tools and settings of a request.
 
         Return whether the first message of the request is the instructions. That message gets no entry of its own.
+
+        Args:
+            told: the input of the generation.
+            gave: its output; `None` if the form of the output is unknown.
         """
         first = told.said[0] if told.said else None
         instructions = told.instructions or (gave.instructions if gave is not None else None)
@@ -325,9 +330,10 @@ def _latency_ms(each: Observation) -> float | None:
 
 
 def _usage(given: dict[str, Any] | None, details: Any) -> dict[str, Any] | None:
-    """Return the usage that the reply states, if it counts input and output.
+    """Return the token counts of a model call: `given`, from the reply, if it counts input and output.
 
-    Else return Langfuse's own counts, under names such as `input_tokens`.
+    Otherwise return `details`, Langfuse's own counts, with names such as `input_tokens` added. If there are no
+    `details`, return `given`.
     """
     if given is not None and any(name in given for name in PROMPT) and any(name in given for name in COMPLETION):
         return given

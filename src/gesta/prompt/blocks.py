@@ -108,7 +108,7 @@ class Prompt:
                 self.close(gap)
 
     def _gap(self, entry: Entry) -> int | None:
-        """If the entry was made from a compaction, return the place where it removed blocks; else return `None`."""
+        """Return the place where a compaction removed blocks, if it is a cause of the entry; else return `None`."""
         return next((self._gaps[cause] for cause in entry.causes if cause in self._gaps), None)
 
     def close(self, at: int | None = None) -> None:

@@ -1,8 +1,8 @@
 """A formatter turns entries into neutral messages. A model then turns the messages into a provider's body.
 
 An entry is one stored fact of a run, such as a tool call. A formatter reads segments: the entries from one request to
-the next. The messages of a segment are made once and never change. So a resumed run sends the same bytes as a run that
-was never interrupted.
+the next. Its state is what it keeps from one segment for the next, such as the ids of calls. The messages of a segment
+are made once and never change. So a resumed run sends the same bytes as a run that was never interrupted.
 """
 
 import json
@@ -44,7 +44,7 @@ class Formatter(Protocol[S]):
         """Return the formatter's state before the first segment."""
 
     def format(self, entries: Sequence[Entry], state: S) -> list[Message]:
-        """Return the messages of one segment, and change `state` in place. Never raises, whatever the entries contain.
+        """Return the messages of one segment, and update `state` for the next segment. Never raises.
 
         Each call in the messages is followed by one result. The results come in the order of the calls, directly after
         the message with the calls. A placeholder replaces a missing result.

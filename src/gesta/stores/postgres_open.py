@@ -221,7 +221,7 @@ def standing(connection: Connection) -> bool:
 
 
 def number(name: str) -> int:
-    """Return the number of the server's lock for a name. The name begins with 16 random hex digits."""
+    """Return the number of the advisory lock for a name, read from the 16 hex digits with which the name begins."""
     return int.from_bytes(bytes.fromhex(name[:16]), "big", signed=True)
 
 
@@ -328,7 +328,7 @@ def marked(connection: Connection, place: Place, *, failover: bool, found: Found
     """Return the identity of a record. If the record was copied to this place, its `mark` is stored first.
 
     Args:
-        found: the result of `identity` on this connection; `None` to ask the server.
+        found: the result of `identity` on this connection; `None` to ask the server. failover: see `copied`.
 
     Raises:
         psycopg.Error, NoRecord, BrokenRecord, NewerRecord: as `identity`.
@@ -382,7 +382,7 @@ def migrate(connection: Connection, place: Place) -> None:
 def prepared(connection: Connection, place: Place, *, failover: bool) -> Info:
     """Return the identity of a record for a process that writes.
 
-    A missing record is created. A record of format 1 is first migrated to format 2.
+    A missing record is created. A record of format 1 is first migrated to format 2. For `failover`, see `copied`.
 
     Raises the errors of `identity`.
     """

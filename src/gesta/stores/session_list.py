@@ -50,7 +50,7 @@ async def sessions(store: Store, now: datetime, limit: int | None = None) -> lis
     """Return the sessions of a record, the session with the latest entry first.
 
     Args:
-        now: the present time, which decides whether a timer or an expiry is over.
+        now: the present time, which decides whether a timer has ended or an approval request has expired.
         limit: greatest number of sessions; `None` returns all.
 
     Cost: reads the list of all runs, and all entries of the returned sessions in one pass. Runs with an open turn that
@@ -75,7 +75,7 @@ async def listed(
     """Return one page of the sessions that fit a filter, and the sums over all sessions that fit.
 
     Args:
-        now: the present time, which decides whether a timer or an expiry is over.
+        now: the present time, which decides whether a timer has ended or an approval request has expired.
         chosen: names of the sessions among which to list; `None` for all.
     """
     if wanted.stands in ("waiting", "open"):

@@ -221,7 +221,7 @@ def gather(found: Iterable[Any], rows: list[Any], bounds: QueryBounds, query: st
     """Add the rows of a result to a list. Raises RecordError if the rows exceed a bound.
 
     Args:
-        found: the rows of the result. If a query has several statements, `found` empties `rows` before each of them.
+        found: the rows of the result. Where a further statement of the query begins, this iterable empties `rows`.
         rows: the list to add to. The bounds apply to the rows that are in it at one time.
         query: the text of the query, for the error.
     """

@@ -112,7 +112,10 @@ class Flight:
         self._scope.cancel()
 
     async def asked(self, method: str, params: dict[str, Any]) -> dict[str, Any] | str:
-        """Store a request that the server made during the call, wait for its result, and return it."""
+        """Store a request that the server made during the call, wait until it is answered, and return the answer.
+
+        A text instead of a dict says why there is no answer, for example because an earlier request still waits.
+        """
         if self.wanted is not None:
             return "one question at a time"
         self.wanted = wanted = Wanted(method, params)

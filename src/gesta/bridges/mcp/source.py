@@ -22,7 +22,7 @@ from gesta.function_tool.source import Start
 
 
 class McpSource(Struct, frozen=True):
-    """A server with the rules for its tools, to be put among the tools of an agent. Making a source does no I/O."""
+    """An MCP server in an agent's list of tools, and the rules that choose among its tools. Making it does no I/O."""
 
     spec: Spec
     rules: Rules
@@ -37,7 +37,10 @@ class McpSource(Struct, frozen=True):
         return self.spec
 
     def described(self) -> Any:
-        """Return the description that the agent's digest covers. It contains no values of headers or variables."""
+        """Return the server's address, options and rules as JSON data, which is part of the hash of the agent.
+
+        Of HTTP headers and environment variables, only the names are included.
+        """
         spec, names = self.spec, [name for name, _ in (*self.spec.headers, *self.spec.env)]
         return [
             spec.shown,

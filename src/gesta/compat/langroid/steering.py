@@ -62,7 +62,7 @@ def steer(doc: ChatDocument, trail: Sequence[ChatDocument]) -> None:
 
 
 def unsent(message: ToolForm) -> bool:
-    """Return whether a message sends a text without a recipient, or names the recipient of such a text later."""
+    """Return whether a tool message sends a text without a recipient, or names the recipient of an earlier text."""
     return isinstance(message, AddRecipientTool) or (
         isinstance(message, RecipientTool) and not message.intended_recipient
     )

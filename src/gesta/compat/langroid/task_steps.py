@@ -176,9 +176,10 @@ class Steps(TaskRules, eq=False):
         return doc
 
     def _leave_behind(self, verbs: Verbs) -> None:
-        """End the calls of earlier turns that can no longer get a result. If the task restarts, hide those turns.
+        """Write a placeholder as the result of each call of an earlier turn that can no longer be answered.
 
-        A turn is the work on one message to the task.
+        A turn is the work on one message to the task. If the task begins anew with each message, the model is not sent
+        the earlier turns either.
         """
         state, handled = verbs.live.state, self.chat.llm_tools_handled
         assert state.turn is not None
@@ -193,10 +194,9 @@ class Steps(TaskRules, eq=False):
             verbs.note("restart, calls", CompactionContent(from_seq=min(ended), to_seq=max(ended)))
 
     def _erase(self, verbs: Verbs, result: ChatDocument) -> None:
-        """Hide the messages between the question and the result.
+        """Leave the messages between the question and the result out of the model's later prompts.
 
-        If the result is not a message of the model, the result is written as an answer, so that the history still shows
-        it.
+        If the result is not a message of the model, it is written as an answer, so that later prompts contain it.
         """
         live, last = verbs.live, self.pending_message
         key = id_of(last.metadata.id) if last is not None else None
@@ -244,7 +244,7 @@ class Steps(TaskRules, eq=False):
         self.said.append((r == Entity.USER or result.metadata.status == StatusCode.DONE, str(result)))
 
     def _remember(self, r: Responder, result: ChatDocument | None) -> None:
-        """Add a response to the list that done sequences are compared with."""
+        """Add a response to `responses`. A done sequence (`T, A`) is a pattern of responses that ends a task."""
         doc = result
         tools = [facts_of(type(each)).name for each in doc.tool_messages] if doc is not None else []
         tools += [type(each).__name__ for each in doc.tool_messages] if doc is not None else []

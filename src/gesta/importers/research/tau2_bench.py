@@ -117,7 +117,7 @@ def ending(said: Any, oddities: Oddities) -> tuple[Reason, Error | None, bool]:
 
 
 def spoken(message: Any, place: int, oddities: Oddities) -> Said | None:
-    """Return a message in the form that `Chat` takes; `None` if the value is not a message.
+    """Return a message as a `Said`, the form of all chat importers; `None` if the value is not a message.
 
     Args:
         place: number of the message in the simulation.

@@ -230,7 +230,7 @@ async def _letters(record: Record, lines: Sequence[Line]) -> tuple[list[str], li
 
 
 def _said(content: str) -> str:
-    """Return the content of a letter without members that are added when it becomes an entry."""
+    """Return the content of a letter or an entry as JSON, without the members that only an entry has (`ADDED`)."""
     told = msgspec.json.decode(content)
     return msgspec.json.encode(
         {name: value for name, value in told.items() if name not in ADDED}, order="sorted"

@@ -126,7 +126,7 @@ class PatternTurn:
     async def _joined(
         self, request: AgentRequest, sent: Sequence[AgentRequest], pattern: Stepping, workers: Mapping[str, Agent]
     ) -> AgentRequest:
-        """Run a sub-agent for each request in `sent`. Return the next request, which contains their findings."""
+        """Run a sub-agent for each request in `sent`. Return `request` with their findings, for the next step."""
         first = len(self._parts)
         found = await fan_out(self.verbs, sent, workers, first, self.last)
         self._read = [result.seq for _, result in found]
@@ -359,7 +359,7 @@ class PatternTurn:
         return seq
 
     def _since(self, name: str) -> list[Cause]:
-        """Return the entry `name` and the newest entry, as causes. Results of sub-agents and steps are left out."""
+        """Return causes: the entry noted as `name` (`plan`, …), and the newest entry if it is no result of a step."""
         noted = self._noted(name)
         return [noted, *([self.last] if self.last not in (noted, *self._parts) else [])]
 
@@ -373,7 +373,7 @@ class PatternTurn:
         return entry.seq
 
     async def _gave(self, role: str, name: str, said: tuple[str, str], causes: Sequence[Cause]) -> int:
-        """Record a text as a step's result, unless a child run has done so. Return the seq of the step's end entry."""
+        """Record the step `name` with goal and text (`said`), if no child run did. Return the seq of its `end`."""
         goal, text = said
         written = self.verbs.live.state.steps.named.get(name)
 

@@ -185,7 +185,12 @@ class Prompt:
         return shown.answers not in calls if shown.answers is not None else place - 1 not in hidden
 
     def _clear(self, place: int, seq: int, summary: str | None) -> None:
-        """Replace the result in the block at `place` by a short text. The block stays: each call needs a result."""
+        """Replace the result in the block at `place` by a short text. The block stays: each call needs a result.
+
+        Args:
+            seq: seq of the compaction.
+            summary: the short text; `None` for the text `CLEARED`.
+        """
         old = self.shown[place]
         text = CLEARED if summary is None else summary
         self.blocks[place] = self._encode(

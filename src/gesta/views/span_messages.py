@@ -51,7 +51,7 @@ def text_part(text: str, type_: str = "text") -> dict[str, Any]:
 
 
 def words_of(text: str, parts: Sequence[Part] | None) -> list[dict[str, Any]]:
-    """Return the parts of a message. An image or file is represented by a text with its name and type."""
+    """Return the parts of a message from its text and its images and files: for each of these, its name and type."""
     more = [text_part(part_text(part)) for part in parts or () if part.type != "text"]
     return [text_part(text), *more] if text or not more else more
 

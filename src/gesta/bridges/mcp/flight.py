@@ -170,7 +170,7 @@ class Asker:
     async def _sampled(self, params: Mapping[str, Any]) -> dict[str, Any] | str:
         """Ask the agent's model in a child run, and return its reply. If the run fails, return a text with the reason.
 
-        An exception that makes the parent run wait, because the child run waits, is not caught.
+        If the child run waits, the exception that makes the parent run wait too is not caught.
         """
         try:
             text = asking.sampling_text(params)

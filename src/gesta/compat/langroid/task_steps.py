@@ -299,7 +299,7 @@ class Steps(TaskRules, eq=False):
 
 
 def slim(doc: ChatDocument, live: LiveRun, step: WorkflowStep) -> dict[str, Any]:
-    """Return a document as JSON values, without empty fields. Leave the text out if an entry of `step` contains it."""
+    """Return a document as JSON values without empty fields, and without its text if an entry of `step` contains it."""
     live.absorb()
     state = {**short(doc), "content": doc.content}
     if doc.content == _own_text(doc.metadata.id, step):
@@ -320,7 +320,7 @@ def _filled(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def whole(state: Mapping[str, Any], step: WorkflowStep, tools: Mapping[str, type[ToolForm]]) -> ChatDocument:
-    """Return the document from which `slim` made these JSON values."""
+    """Return the document that `slim` turned into `state`. A missing text is read from the entries of `step`."""
     own = _own_text(str(state.get("metadata", {}).get("id", "")), step)
     return from_state({"content": own, **state}, tools)
 

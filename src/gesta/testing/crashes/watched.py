@@ -3,7 +3,8 @@
 A record is the store of all runs, and a run is a list of entries (events). Each commit, letter and lease has a point
 before and after it, and so has each call of a tool's function. At a point the test may kill the process, cancel its
 turn or make a write fail. Arguments and results stay the same, so the tested agent behaves as without the test. A
-letter is a message or an approval that waits in the inbox of a run. A lease is the right to write a run.
+letter is a message or an approval that waits in the inbox of a run. A lease is the right to write a run. A
+life is one process of the test.
 """
 
 import inspect
@@ -292,6 +293,9 @@ def _return(line: Line, life: Life, result: Any) -> Any:
     """Write to the test's log that a tool's function has returned, and return the function's result.
 
     At this time the result is not in the record yet.
+
+    Args:
+        line: the line that `_start` wrote for the call.
     """
     life.tell(msgspec.structs.replace(line, what="returned"))
     life.reach(f"after {line.tool} returned")

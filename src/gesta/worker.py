@@ -181,7 +181,7 @@ class Worker:
         return tries, wait_s
 
     async def _due(self) -> AsyncIterator[RunRow]:
-        """Yield the root runs of the worker's agents that are due. Raises WriteFailed if the record cannot be read."""
+        """Yield the due runs of the worker's agents, without child runs. Raises WriteFailed if that cannot be read."""
         rows = await self._record.store.runs()
         below: dict[str | None, list[str]] = {}
         for row in rows:
@@ -211,7 +211,10 @@ class Worker:
         return seen.open and await self._letter(row.run, below)
 
     async def _letter(self, run: str, below: dict[str | None, list[str]]) -> bool:
-        """Return whether the inbox of a run, or of a run below it, has a letter that is not a message."""
+        """Return whether the inbox of a run or of its child runs, at any depth, has a letter that is not a message.
+
+        `below` has the child runs of each run, by the run's id.
+        """
         left = [run]
         while left:
             one = left.pop()

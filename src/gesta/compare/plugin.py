@@ -1,5 +1,7 @@
 """Makes pytest collect cases: JSON lines files with the first characters of a case, in any folder of tests.
 
+A case is a recorded run that is kept as a test: replayed with the present code, the run must have the same entries.
+
 pytest loads this module on every run, so it must stay light: it reads only the beginning of a file, and the other
 modules are imported when the first case is found.
 """

@@ -58,7 +58,7 @@ class Made(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Said(Struct, frozen=True, kw_only=True, gc=False):
-    """One message of a conversation. Readers make it, and `Chat` turns it into entries."""
+    """One message of a conversation. The reader of a format makes it, and `Chat` turns it into entries."""
 
     role: str
     """`system`, `user`, `assistant` or `tool`. A message of role `tool` is the result of a call."""
@@ -123,7 +123,7 @@ class Chat:
         self._notes[key] = [self._notes[key], value] if key in self._notes else value
 
     def notes(self, members: Mapping[str, Any], but: Collection[str] = ()) -> None:
-        """Add members as facts about the whole conversation, except null members and the members named in `but`."""
+        """Add JSON members as facts about the whole conversation, except null members and those named in `but`."""
         for key, value in members.items():
             if key not in but and value is not None:
                 self.note(key, value)
@@ -187,10 +187,10 @@ class Chat:
         place: int | None = None,
         when: tuple[datetime | None, bool] = (None, False),
     ) -> int:
-        """Write an entry of any kind for the message number `place`, and return the entry's seq.
+        """Write an entry about the message number `place`, and return the entry's seq.
 
-        `when` is the time, and whether it is certain. The causes of a completion are entries that it was made from: a
-        request becomes the only cause of the next completion, and a system text becomes a further one.
+        `when` is the time, and whether it is certain. A request or system text also becomes a cause of the next
+        completion (an entry that it was made from). A request replaces the causes that were collected before it.
         """
         asks, tells = isinstance(content, RequestContent), isinstance(content, SystemContent)
         if asks and self._role != "turn":
@@ -213,7 +213,7 @@ class Chat:
         self._write(KeyValueContent(key="unreadable-message", value=value))
 
     def finish(self, reason: Reason, error: Error | None = None, *, inferred: bool = False) -> list[ForeignEntry]:
-        """End the last turn for this reason, end the conversation, and return all entries."""
+        """End the last turn for `reason` (`inferred` if the source does not state it), and return all entries."""
         self._give_up()
         good: Status = "success" if reason == "answered" else "error"
         if self._role != "turn":

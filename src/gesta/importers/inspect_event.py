@@ -117,7 +117,12 @@ class Events:
             self._end(span, EndContent(), UNKNOWN)
 
     def _span(self, event: dict[str, Any], members: Members, refs: dict[str, Any], when: When) -> bool:
-        """Write the `begin` or `end` entry of a span if the event begins or ends one. Return whether this was done."""
+        """Write the `begin` or `end` entry of a span if the event begins or ends one. Return whether this was done.
+
+        Args:
+            members: the members of the event that were not read yet. They are stored with the entry.
+            refs: references to attachments that were replaced by their texts. They are stored with the entry.
+        """
         kind, id, type_, name = (plain_name(event.get(key)) for key in ("event", "id", "type", "name"))
         action, key = kind.removeprefix("span_"), f"span {id}"
         if kind == "step":
@@ -146,6 +151,8 @@ class Events:
         Return whether they were written.
 
         Args:
+            members: the members of the event that were not read yet. They are stored with the answer.
+            refs: references to attachments that were replaced by their texts. They are stored with the answer.
             place: the span that contains the event, and the time of the event.
         """
         decision, call_id = event.get("decision"), dig(event, "call", "id")

@@ -62,7 +62,7 @@ def named(source: Source, name: str) -> Format:
     """Return the format with this name. Gesta's importers of other formats are not loaded.
 
     Raises:
-        BadImport: there is no format of that name, or its importer cannot be loaded.
+        BadImport: there is no format of that name, or its importer cannot be loaded. The error names `source`.
     """
     if name in OWN:
         return _own(name)[0]

@@ -28,7 +28,7 @@ MEMBERS = KEPT | members_of("""path tools functions metadata id parallel_tool_ca
 
 
 def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:
-    """Yield each conversation of a file, converted to entries of Gesta. Raises BadImport.
+    """Yield each conversation of a file, converted to entries of Gesta. Raises BadImport if the file is unreadable.
 
     `oddities` counts problems of the source by name, such as a call without a result.
     """

@@ -3,7 +3,7 @@
 A record is the store of all runs. A run is a list of entries, numbered by `seq`; `pos` numbers all entries of the
 record. A blob is a large value beside the entries. A flaw is something that was changed or is missing. A changed byte
 is found at its entry. Entries that were removed by hand are found because their pos is missing. A pruned (removed) run
-leaves a tombstone, an entry that explains the gap.
+leaves a tombstone, an entry that explains the gap. A fork is a run that shares the first entries of a run, its base.
 
 A *head* is the digest of a run's last entry, saved outside of the record. Some changes are found only with heads:
 entries cut off at the end of a run or record, digests that were all computed again, and a run removed together with all
@@ -317,7 +317,7 @@ def _late(backwards: list[Back], kept: list[Head], known: set[str]) -> list[Flaw
 
 
 async def _notes(store: Store, foreign: Foreign, blobs: Counter[str], backwards: list[Back]) -> list[str]:
-    """Return notes about data that no digest covers, and about unusual facts that may be harmless."""
+    """Return notes on what no digest covers (`foreign` objects, unused `blobs`, letters), and on odd dates and ids."""
     notes = []
     for words, each in (("Of transactional tools", foreign.tools), ("Not of Gesta's making", foreign.beside)):
         if each:

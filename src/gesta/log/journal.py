@@ -173,7 +173,7 @@ class Journal:
 
         Args:
             letter: makes the letter with the result.
-            mark: an object of the attempt. While it is kept here, the attempt is not reported as ended.
+            mark: an object that marks the attempt as running, in this process, for as long as the object is kept.
         """
         self._results.append((self.head, letter, mark))
 
@@ -312,8 +312,8 @@ class Log:
         """Write an entry in this span and return it; `None` if the span skips contents of this kind.
 
         Raises:
-            TypeError: `content` is not a content.
-            AgentError: only the run itself may write this kind, or one of the fields that are set.
+            TypeError: `content` is not the data of an entry, such as `gesta.kinds.UserContent`.
+            AgentError: `content` is of a kind, or sets a field, that only the run itself may write.
         """
         if not isinstance(content, Base):
             found = f"found {type(content).__name__} {content!r:.60}"

@@ -275,9 +275,10 @@ def child_name(call: OpenCall) -> str:
 
 
 def _allowance(live: LiveRun, child: str) -> dict[str, Any] | None:
-    """Return the amounts that a child run may spend: an equal share of the rest of the budget; `None` without a budget.
+    """Return the amounts that a child run may spend; `None` without a budget.
 
-    If the child run was called before, the amounts on record are returned.
+    The rest of the budget is divided equally among the current calls whose child runs have not begun. If the child run
+    was called before, the amounts on record are returned.
     """
     assert live.state.turn is not None
     spending = live.state.turn.spending

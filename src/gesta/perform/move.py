@@ -91,7 +91,7 @@ async def _pause(move: Pause, live: LiveRun) -> None:
 
 
 async def _wait(agent: Agent, move: Wait, live: LiveRun) -> None:
-    """Write the questions to people for which the turn waits, unless they are on record already."""
+    """Write the questions and requests for approval that the turn waits for, unless they are on record already."""
     journal = live.log.journal
     known = journal.head
     for waiting in move.what:

@@ -181,7 +181,7 @@ async def _try_all(works_: Sequence[ReadyCall], live: LiveRun) -> None:
 async def _on_record(trials: Sequence[tuple[Entry, str]], live: LiveRun) -> None:
     """Wait until attempts are committed. If the commit fails, none of them begins.
 
-    Then nobody knows which of them are on record. So the journal keeps a letter "not begun" for each, to send later.
+    Then nobody knows which of them are on record. So letters which say that none began are sent to the inbox later.
     """
     journal = live.log.journal
     try:
@@ -197,8 +197,8 @@ async def _on_record(trials: Sequence[tuple[Entry, str]], live: LiveRun) -> None
 async def _told_meanwhile(trials: Sequence[tuple[Entry, str]], live: LiveRun) -> bool:
     """Return whether a letter, such as a cancellation, came while the attempts were committed.
 
-    If so, write that no attempt began. If another process holds the run now, send letters that say so, and raise
-    LeaseLost.
+    If so, write that no attempt began. If another process holds the run now, send letters to the run's inbox which
+    say that no attempt began, and raise LeaseLost.
     """
     journal, run = live.log.journal, live.log.run
     why = Error(type=UNSTARTED, message="a letter came first, so it was not begun")
@@ -314,7 +314,7 @@ async def _try(work: ReadyCall, attempt: Entry, trial: Trial, live: LiveRun) -> 
 def _stood_still(live: LiveRun, attempt: Entry, key: str) -> None:
     """Write that an attempt did not begin, because this process was suspended.
 
-    If the commit fails, a letter says so.
+    If that cannot be committed, it is sent to the inbox of the run later.
     """
     error = Error(type=UNSTARTED, message="this process stood still, so it was not begun")
     fault = FaultContent(of=attempt.seq, error=error, over=True)
@@ -365,7 +365,7 @@ def _below(stop: BaseException) -> BaseException | None:
 
 
 def _wait_for(live: LiveRun, attempt: Entry, stop: BaseException) -> None:
-    """Write that an attempt ended because it waits for a child run or a person. Another attempt follows later."""
+    """Write that `stop` ended an attempt: it waits for a child run or a person. Another attempt follows later."""
     why = _below(stop)
     if isinstance(why, NeedsAnswer):
         error = Error(type=ASKS, message=f"a person has to answer: {why}")

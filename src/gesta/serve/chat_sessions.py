@@ -167,7 +167,8 @@ def alike(said: Iterable[tuple[str, str]], shown: Iterable[tuple[str, str]]) -> 
     """Return whether a conversation that a client sends (`shown`) is the recorded conversation (`said`).
 
     An answer in `shown` may have further text before the recorded answer: the client also shows earlier text of the
-    model. A text that begins with `WAITS` is on no record. It may be missing from `said`, or be there as any answer.
+    model. An answer in `shown` that begins with `WAITS` is a notice of this server, which is not recorded. It is
+    skipped, together with the recorded answer at its place, if there is one.
     """
     left = list(said)
     for role, text in shown:

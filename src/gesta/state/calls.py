@@ -94,7 +94,7 @@ class Try(Struct):
 
     @property
     def premature(self) -> bool:
-        """Whether the resolution counts only if the attempt had ended before. Until then the effect could happen."""
+        """Whether the resolution is dropped if the attempt ended after it: the effect could still happen in between."""
         if self.void or self.verdict == "done":
             return False
         return self.verdict == "failed" or self.effect in EFFECTS
@@ -168,7 +168,7 @@ class OpenCall(Struct):
 
     @property
     def said(self) -> list[int]:
-        """Seqs of the call's check, answers and approval. They are causes of the call's attempts and result."""
+        """Seqs of a hook's verdict on the call, of answers and of the approval: causes of its attempts and result."""
         check = [self.checked, *self.heard] if self.check is not None else self.heard
         return check if self.approved is None else [*check, self.approved]
 
@@ -180,7 +180,9 @@ class OpenCall(Struct):
         return self.attempts > self.waited
 
     def forked(self) -> tuple[int, ...]:
-        """Remove the approval, the idempotency key and a `retry` verdict, so that a fork repeats no effect of its base.
+        """Change the call for a fork: a run that begins with the entries of another run, and repeats no effect of it.
+
+        An approval, the idempotency key and a `retry` verdict (the tool may run again) are removed.
 
         Returns:
             Seqs of the questions that are no longer open.
@@ -225,9 +227,9 @@ class OpenCall(Struct):
         return self.last is not None and not self.last.over and self.last.looked <= since
 
     def unasked(self, since: int) -> bool:
-        """Return whether the tool's `reconcile` was not asked about the last attempt since the present lease was taken.
+        """Return whether `reconcile` can be asked about the last attempt: it has not failed under the present lease.
 
-        When the attempt ends, `reconcile` must be asked again.
+        Once the attempt has ended, `reconcile` can be asked again, even after such a failure.
 
         Args:
             since: seq of the run's last entry when the present lease was taken.

@@ -3,7 +3,7 @@
 A record is the stored history of all runs (conversations of agents). SQLite keeps the newest commits in a log beside
 the file, named `NAME-wal`. The kernel keeps a deleted file until the last process closes it. So only this process can
 still read what it committed. If only the log was deleted, its entries are moved into the file. If the file itself was
-replaced or written, all entries are saved into a new file beside it.
+replaced or written, all entries are saved into a new file beside it. A `Guard` watches the file and its log.
 
 Until then, no other process may continue the record: the file lacks the last tool calls, which would be made a second
 time. So opening a record for writing checks that its log is there, and that no saved file has more entries. If one of
@@ -103,7 +103,10 @@ def refuse_missing(path: Path) -> None:
 
 
 def refuse_saved(connection: apsw.Connection, path: Path) -> None:
-    """Raise WriteFailed if a file lacks entries that were saved into a file beside it. Raises also apsw.Error."""
+    """Raise WriteFailed if the file at `path` lacks entries that were saved into a file beside it.
+
+    Raises apsw.Error if the file cannot be read.
+    """
     for saved in saved_beside(path):
         theirs = read_saved(saved)
         if theirs is None or connection.execute(ID).fetchall() != theirs[0]:

@@ -172,7 +172,7 @@ class _Named(Struct):
 
 
 def _response_id(meta: dict[str, Any]) -> str | None:
-    """Return the provider's id of a reply, read from its recorded bytes; `None` if it is not found. Never raises."""
+    """Return the provider's id of a reply, read from the bytes in `meta`; `None` if it is not found. Never raises."""
     try:
         raw = meta.get("raw")
         if raw is None and isinstance(packed := meta.get("raw_zlib"), str | bytes):
@@ -190,7 +190,7 @@ def _response_id(meta: dict[str, Any]) -> str | None:
 
 
 def called_of(content: kinds.ToolCallContent, header: RequestHeaderContent | None, session: str) -> Attributes:
-    """Return the attributes of the span of a tool call."""
+    """Return the attributes of the span of a tool call. `header` is that of the request; it describes the tool."""
     found: Attributes = {
         "gen_ai.operation.name": "execute_tool",
         "gen_ai.tool.name": shown(content.tool_name, 120),

@@ -77,7 +77,7 @@ class Timeline(Struct):
     """Time of the previous entry."""
 
     def begin(self, key: tuple[str, int], bar: Bar) -> Bar:
-        """Add a bar that has not ended, and return it. An open bar with the same key ends where the new bar begins."""
+        """Add an open bar under its key (lane and seq), and return it. An older open bar with this key ends there."""
         if (last := self.open.pop(key, None)) is not None:
             last.end = bar.start
         bar.label = bar.label[:NAME]
@@ -103,7 +103,7 @@ class Timeline(Struct):
         return bar
 
     def tool(self, call: int) -> str:
-        """Return the name of a call's tool; an empty text if the call is not known."""
+        """Return the tool's name for the call with the seq `call`; an empty text if the call is not known."""
         found = self.calls.get(call)
         return found.label if found is not None else ""
 

@@ -3,7 +3,8 @@
 The server is not trusted: its names, descriptions and schemas are checked, and their sizes are limited. A tool that
 cannot be offered to a model is left out with a warning. Resources and prompts become two more tools, `read_resource`
 and `get_prompt`, which only read; their descriptions list what can be read. The effect policy of a tool says whether a
-call with an unknown outcome may be repeated.
+call with an unknown outcome may be repeated. The `Rules` choose the tools that an agent gets, and may set their effect
+policies.
 """
 
 import re
@@ -72,11 +73,11 @@ def clean(text: Any, most: int) -> str:
 
 
 def tools_of(listing: Listing, rules: Rules, shown: str, call: Callable[[Offer], Any]) -> list[Tool]:
-    """Return the tools of a server that the rules give to an agent.
+    """Return the tools of a server that the rules choose for an agent.
 
     Args:
         shown: the server's address, for warnings and errors.
-        call: makes the function of a tool.
+        call: returns the function that runs when a model calls the tool.
 
     Raises:
         AgentError: a rule names a tool that the server does not have, and the server has one with a similar name.
@@ -143,6 +144,10 @@ def _effect(hints: Mapping[str, Any], given: Effect | None) -> tuple[Effect, boo
     """Return the effect policy of a tool, and whether the rules or the server declared it.
 
     If neither did, the policy is `once`.
+
+    Args:
+        hints: the server's annotations of the tool, such as `readOnlyHint`.
+        given: the policy that the rules set; `None` if they set none.
     """
     if given is not None:
         return given, True

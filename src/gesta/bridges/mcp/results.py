@@ -46,7 +46,7 @@ def prompt(data: Mapping[str, Any]) -> Any:
 
 
 def _kept(value: Any, data: Mapping[str, Any], *, whole: bool) -> Any:
-    """Return a value for the model. If the value lacks parts of `data`, `data` is stored with it in the record."""
+    """Return `value`, cut if long, for the model. If it is cut or not the `whole` data, `data` is recorded with it."""
     if isinstance(value, str) and len(value) > MOST_CHARS:
         value, whole = _cut(value), False
     return value if whole else DocumentedResult(value, dict(data))

@@ -106,7 +106,8 @@ def react_agent(
 class Task:
     """Asks the models that work on one task: worker, planner, observer, author of the summary. Stores no state.
 
-    A parameter `n` is the number of the iteration; a parameter `history` contains the agent's messages so far.
+    A parameter `n` is the number of the iteration; a parameter `history` contains the agent's messages so far. A
+    parameter `seq` is the seq (entry number) of the agent's last reply, which is recorded as a cause of the request.
     """
 
     def __init__(self, verbs: Verbs, question: str, words: Prompts) -> None:
@@ -151,7 +152,10 @@ class Task:
     async def observe(
         self, n: int, plans: Sequence[AgentPlan | None], history: Sequence[LLMMessage], seq: int
     ) -> str | None:
-        """Ask the observer, record its decision, and return the correction for the agent; `None` if there is none."""
+        """Ask the observer, record its decision, and return the correction for the agent; `None` if there is none.
+
+        `plans` are the plans before and after the iteration.
+        """
         before, after = ("" if plan is None else checklist(plan) for plan in plans)
         tools, observer = offer(self.worker), role(self.verbs, "observe", self.words)
         given = {"task": self.question, "tools": tools, "plan_before": before, "plan_after": after}

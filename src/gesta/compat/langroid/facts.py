@@ -56,7 +56,14 @@ def settle_defaults(namespace: dict[str, Any]) -> None:
 
 
 def _as_struct_field(name: str, stated: dict[str, Any], namespace: dict[str, Any]) -> None:
-    """Turn a `Field(...)` of pydantic into a field of a struct. Raises BadTool for any other object of pydantic."""
+    """Replace the `Field(...)` of pydantic that defines the field `name` by what a struct allows.
+
+    Raises BadTool for any other object of pydantic.
+
+    Args:
+        stated: the types of the fields, by name, which are changed in place.
+        namespace: the names in the body of the class, which are changed in place.
+    """
     info = namespace.pop(name)
     if name not in stated or not hasattr(info, "is_required"):
         wanted = "write the tool as a pydantic model with `request` and `purpose`"
@@ -159,7 +166,7 @@ def _model_facts(cls: Any) -> Facts:
 
 
 def _own(args: Mapping[str, Any], names: Any) -> dict[str, Any]:
-    """Return a call's arguments without `request`, `purpose`, and a `recipient` that is no field of the tool.
+    """Return a call's arguments without `request`, `purpose`, and a `recipient` that is not in `names`, the fields.
 
     If a model copied the form of the schema, the arguments are found in the member `properties`.
     """

@@ -92,10 +92,10 @@ def take_in_document(context: RunContext, doc: ChatDocument) -> None:
 
 
 def take_in_answer(context: RunContext, doc: ChatDocument) -> None:
-    """Write a sub-task's answer as the result of the tool calls that were left to the sub-task.
+    """Write a sub-task's earlier answer as the result of the tool calls that were left to the sub-task.
 
-    This is only done for calls without a result. A call has none if a person's message came between the sub-task's
-    answer and the model's next request.
+    The calls still lack a result if a person's message `doc` came between that answer and the model's next request.
+    Otherwise nothing is done.
     """
     calls, answer = set(context.live.state.calls), None
     for each in reversed(context.trail if calls else ()):
@@ -174,7 +174,7 @@ def typed(agent: Agent, text: str) -> Any:
 
 
 def said(context: RunContext, done: Sequence[Entry], tools: Tools) -> ChatDocument:
-    """Return the model's last reply as a document, with its valid tool calls as tool messages."""
+    """Return the last reply among the entries `done` as a document, with its valid tool calls as tool messages."""
     completions = [entry for entry in done if isinstance(entry.content, ChatCompletionContent)]
     entry, calls = completions[-1], [each for each in done if isinstance(each.content, ToolCallContent)]
     content = entry.content
@@ -221,7 +221,7 @@ def is_own(context: RunContext, doc: ChatDocument) -> bool:
 
 
 def call_of(context: RunContext, doc: ChatDocument, tools: Sequence[ToolForm]) -> None:
-    """Write the tool messages in `tools` as tool calls of this run, so that this agent can run them."""
+    """Write `tools`, tool messages of the document `doc`, as tool calls of this run. Then this agent can run them."""
     above = id_of(doc.metadata.parent_id)
     made_of = [(above[0], seq) for seq in doc.metadata.calls] if above is not None else []
     given, messages = cause_of(doc.metadata.id, context.live.log.run), doc.tool_messages
@@ -258,7 +258,7 @@ async def handle(context: RunContext, handled: Collection[str], *, mine: bool = 
     """Run the open calls of the tools named in `handled`, and return the entries of their results.
 
     A call that the model wrote wrongly gets an error as its result. If a call waits for a person or an event, or the
-    run must end, the exception that `leave` returns is raised.
+    run must end, the exception of `working.leave` is raised. For `mine`, see `open_calls`.
     """
     live, made = context.live, list[Entry]()
     own = msgspec.structs.replace(context.agent, tools=[tool for tool in context.agent.tools if tool.name in handled])
@@ -275,7 +275,7 @@ async def handle(context: RunContext, handled: Collection[str], *, mine: bool = 
 
 
 def answered(context: RunContext, results: Sequence[Entry], tools: Tools, name: str) -> ChatDocument:
-    """Return a document that contains tool results.
+    """Return a document that contains tool results. `name` is the name of its sender.
 
     A single result becomes the content. Several results go into `oai_tool_id2result`, in the order of their calls.
     """

@@ -267,7 +267,7 @@ class Toolset:
         return missing
 
     def _method(self, name: str) -> Callable[..., Any] | None:
-        """Return the agent's method `name` if the program defines it, else `None`."""
+        """Return the agent's method `name` if the user's program defines it; `None` if only this package does."""
         own = next((vars(cls)[name] for cls in type(self).__mro__ if name in vars(cls)), None)
         if (own is None or getattr(own, "__module__", "").startswith(__package__)) and name not in vars(self):
             return None
@@ -316,7 +316,7 @@ class Toolset:
         return waiting if inspect.iscoroutinefunction(method) else call
 
     def _tool(self, cls: type[ToolForm], *, in_text: bool) -> Tool:
-        """Return the `Tool` for a class. It is made again only if its handler or description has changed."""
+        """Return the `Tool` for a class, with examples if `in_text`. It is made again only if it has changed."""
         name = facts_of(cls).name
         word = cls._handler or name
         if name in self._handlers and {word, f"{word}_async"} & vars(self).keys():  # the program replaced the handler
@@ -334,7 +334,7 @@ class Toolset:
         return known[1]
 
     def _handed(self, cls: type[ToolForm], effect: Effect | None) -> Tool:
-        """Return a tool that calls the present handler of the class with each message."""
+        """Return a tool with the effect policy `effect` that calls the class's present handler with each message."""
         name = facts_of(cls).name
         handler = self._handlers.get(name)
 
@@ -349,7 +349,7 @@ class Toolset:
         return as_tool(cls, waiting if inspect.iscoroutinefunction(handler) else handle, effect)
 
     def _returned(self, value: Any, name: str, context: Context) -> Any:
-        """Return a handler's result for the record. A document or tool message is stored whole, not only as text."""
+        """Return `value`, a result of the tool `name`, in the form to record. Documents are stored whole."""
         if isinstance(value, ToolForm):
             other = facts_of(type(value)).name
             if other != name and other in self.llm_tools_handled and effect_of(value) is None:

@@ -108,7 +108,10 @@ class Working(Toolset):
         return self.settings.name
 
     def describe(self, config: ChatAgentConfig | None = None, program: Program | None = None) -> Described:
-        """Return an immutable description of the agent with these settings; by default with its own."""
+        """Return an immutable description of the agent with these settings; by default with its own.
+
+        `program` is a function that runs instead of asking a model; `None` to ask the model.
+        """
         config = config or self.config
         llm, settings, wanted, price = config.llm, config.settings, config.output_format, None
         if isinstance(llm, LLMConfig):

@@ -59,7 +59,7 @@ MEMBERS = KEPT | members_of(
 
 
 def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:
-    """Yield each trajectory of a file, converted to entries of Gesta. Raises BadImport.
+    """Yield each trajectory of a file, converted to entries of Gesta. Raises BadImport if the file is unreadable.
 
     `oddities` counts problems of the source by name, such as a call without a result.
     """
@@ -106,7 +106,7 @@ class _Ending:
         return without_keys({key: self._info[key] for key in self._info if not same(self._info[key], known.get(key))})
 
     def reason(self, oddities: Oddities) -> tuple[Reason, Error | None]:
-        """Return why the last turn ended, and its error."""
+        """Return why the last turn ended, and its error if any. An unknown status is counted in `oddities`."""
         if self._answered or (self.status is None and self._empty):
             return "answered", None
         if self.status is None:
@@ -130,7 +130,7 @@ class _Steps:
         """Seq of the last call, or of the last completion if it made no calls. Empty if there is no completion yet."""
 
     def take(self, message: Any, place: int) -> None:
-        """Add one message."""
+        """Add one message. `place` is its number in the source."""
         extra = object_of(message.get("extra")) if isinstance(message, dict) else {}
         bare = {key: message[key] for key in message if key != "extra"} if extra else message
         if _role(bare) == EXIT:
@@ -157,7 +157,13 @@ class _Steps:
             self._made = (next(at for at in range(len(made), 0, -1) if made[at - 1].content.kind in MADE),)
 
     def _exit(self, bare: Object, extra: Object, place: int) -> None:
-        """Add the last message: as an answer if the message is the submission, else as a key-value entry."""
+        """Add the last message: as an answer if the message is the submission, else as a key-value entry.
+
+        Args:
+            bare: the message without its `extra`.
+            extra: its `extra`.
+            place: its number in the source.
+        """
         outer, members = Members(bare, self._oddities), Members(extra, self._oddities)
         outer.take("role", str)
         text, status = outer.take("content", str) or "", extra.get("exit_status")
@@ -177,6 +183,11 @@ class _Steps:
         """Return a message of the model, completed by the facts in the message's `extra`, such as usage and model.
 
         The reply in `extra` often repeats the message. Repeated members are left out.
+
+        Args:
+            words: the message as read so far.
+            bare: the message in the source, without its `extra`.
+            members: the members of its `extra` that were not read yet.
         """
         outer = Members(words.extra or {}, self._oddities)
         if words.reasoning is not None:
@@ -209,6 +220,11 @@ def _result(words: Said, members: Members, extra: Object) -> Said:
     """Return the output of a command as a tool result.
 
     The result has failed if the environment raised an exception. The exit code does not matter.
+
+    Args:
+        words: the message with the output.
+        members: the members of its `extra` that were not read yet.
+        extra: its whole `extra`.
     """
     failed = extra.get("exception_info")
     members.drop("exception_info", "")

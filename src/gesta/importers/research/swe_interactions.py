@@ -58,7 +58,7 @@ Object = dict[str, Any]
 
 
 class Held(Struct):
-    """A message of a conversation, with its entries."""
+    """A message of a conversation, with the entries written for it."""
 
     digests: set[str]
     """Digests of the message's plain form (text and calls only), one for each form in which it was sent."""
@@ -88,7 +88,7 @@ MEMBERS = KEPT | members_of(
 
 
 def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:
-    """Yield the conversations of a log. The whole log is read first. Raises BadImport."""
+    """Yield the conversations of a log. The whole log is read first. Raises BadImport if it is not such a log."""
     log = _Log(source.path, oddities)
     for document in source.documents():
         log.take(document)
@@ -263,9 +263,9 @@ class _Thread:
         return Foreign(id=self._id, name=self._name, digest=self.lines.hexdigest(), entries=entries)
 
     def _compared(self, messages: list[Any], digests: list[str]) -> Sent:
-        """Compare the messages of a request with those of the conversation.
+        """Return which messages of a request the conversation has already, and which ones the request leaves out.
 
-        If a known message was sent in another form, that form is stored with the message.
+        If a known message was sent in another form, the digest of that form is stored with the message.
         """
         at, otherwise = 0, {}
         for held, message, digest in zip(self._held, messages, digests, strict=False):
@@ -285,7 +285,7 @@ class _Thread:
         return Sent(same=at, reply=reply, left_out=self._held[at : end if reply else None], otherwise=otherwise)
 
     def _sent_otherwise(self, message: Any) -> bool:
-        """Return whether a message repeats the last reply: the same text, and no call that the reply lacks."""
+        """Return whether a message repeats the last reply: the text is the same, and the reply has all its calls."""
         again, reply = plain(message), self._reply
         assert reply is not None
         alike = again["role"] == "assistant" and same(again["text"], reply["text"])

@@ -181,7 +181,7 @@ class Worker:
         return tries, wait_s
 
     async def _due(self) -> AsyncIterator[RunRow]:
-        """Yield the due runs of the worker's agents, without child runs. Raises WriteFailed if that cannot be read."""
+        """Yield the due runs of the worker's agents; no child runs. Raises WriteFailed if the record cannot be read."""
         rows = await self._record.store.runs()
         below: dict[str | None, list[str]] = {}
         for row in rows:

@@ -19,7 +19,7 @@ names, include them."""
 
 
 class Counted(Struct, frozen=True, kw_only=True):
-    """The names of the members that hold input and output tokens, in one of the forms of a usage."""
+    """The names of the members that hold input and output tokens, in one of the forms that providers use."""
 
     known_by: str = ""
     """A member by which a usage of these providers is recognised; empty for the last rules, which fit any usage."""

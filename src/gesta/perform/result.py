@@ -56,7 +56,10 @@ def stated(tool: Tool | None, content: ToolResultContent) -> ToolResultContent:
 
 
 def _failed(failure: BaseException, call: int) -> ToolResultContent:
-    """Return the result of a call (a seq) that raised: type and message for the model, the traceback for people."""
+    """Return the result of the call with the seq `call`, whose tool raised `failure`.
+
+    The model reads the type and the message. The traceback is for people.
+    """
     name, text = type(failure).__name__, message_of(failure)
     trace = "".join(traceback.format_exception(failure, limit=-8))
     return ToolResultContent(

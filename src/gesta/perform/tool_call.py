@@ -197,8 +197,8 @@ async def _on_record(trials: Sequence[tuple[Entry, str]], live: LiveRun) -> None
 async def _told_meanwhile(trials: Sequence[tuple[Entry, str]], live: LiveRun) -> bool:
     """Return whether a letter, such as a cancellation, came while the attempts were committed.
 
-    If so, write that no attempt began. If another process holds the run now, send letters to the run's inbox which
-    say that no attempt began, and raise LeaseLost.
+    If so, write that no attempt began. If another process holds the run now, that is sent to the
+    run's inbox instead, and LeaseLost is raised.
     """
     journal, run = live.log.journal, live.log.run
     why = Error(type=UNSTARTED, message="a letter came first, so it was not begun")

@@ -180,7 +180,7 @@ class OpenCall(Struct):
         return self.attempts > self.waited
 
     def forked(self) -> tuple[int, ...]:
-        """Change the call for a fork: a run that begins with the entries of another run, and repeats no effect of it.
+        """Change the call for a fork: a run that begins with entries of another run, and must repeat no effect of it.
 
         An approval, the idempotency key and a `retry` verdict (the tool may run again) are removed.
 

@@ -77,7 +77,7 @@ class Timeline(Struct):
     """Time of the previous entry."""
 
     def begin(self, key: tuple[str, int], bar: Bar) -> Bar:
-        """Add an open bar under its key (lane and seq), and return it. An older open bar with this key ends there."""
+        """Add an open bar by its key (lane and seq), and return it. An older bar with this key ends where it begins."""
         if (last := self.open.pop(key, None)) is not None:
             last.end = bar.start
         bar.label = bar.label[:NAME]

@@ -86,7 +86,7 @@ class ToolForm:
 
     @classmethod
     def calls_in(cls, text: str) -> list[tuple[dict[str, Any], int, int]]:
-        """Return no calls. A class with a format of its own returns the calls in a text, with start and end of each."""
+        """Return the calls in a text: arguments, start and end of each. Empty unless a subclass has its own format."""
         del text
         return []
 

@@ -336,7 +336,7 @@ class Record(Base):
         return await history(self.store, named if row.session == session else [row], calls=calls)
 
     async def chat_messages(self, session: str, *, calls: bool = False) -> list[dict[str, Any]]:
-        """Return the history as messages of a chat completion, in the form of the `openai` client; see `history`."""
+        """Return what `history` returns for these arguments, as chat messages in the form of the `openai` client."""
         from gesta.models.chat_completions import ChatDialect
         from gesta.views.history import messages
 

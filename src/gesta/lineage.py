@@ -158,9 +158,9 @@ class Origin(Struct, weakref=True):
         return 0
 
     def became(self, seq: int) -> int:
-        """Return the seq of the entry that an explanation shows in place of a completion, such as an answer; else 0.
+        """Return the seq of the entry that an explanation shows in place of the completion `seq`, such as its answer.
 
-        A completion with calls, or with another text than the answer made from it, is a node itself.
+        Return 0 if there is none. A completion with calls, or with another text than its answer, is a node itself.
         """
         return 0 if seq in self.calling or seq in self.longer else self.spoken.get(seq, 0)
 

@@ -123,6 +123,10 @@ def _received(letter: Letter, content: Content, attempt: Entry | None, live: Liv
 
     A person's answer is written with the time at which it was sent, an approval also with the judgement whether it is
     valid. A result that comes too late is marked as late.
+
+    Args:
+        content: the content of the letter, decoded.
+        attempt: the entry of the tool call's attempt that the letter is about; `None` if there is none.
     """
     if isinstance(content, ApprovalContent):
         record, approver = live.log.journal.store.info.id, live.host.terms.approver
@@ -188,7 +192,8 @@ def taken(state: RunState, head: int, mark: int | None) -> None:
 
     Args:
         head: seq of the run's last entry when the lease was taken.
-        mark: see `Info.mark`.
+        mark: for a copy of a record that no person adopted yet, the pos (number in the record) of its last copied
+            entry; else `None`.
     """
     state.since, state.mark = head, mark
     for call in state.calls.values():

@@ -164,7 +164,8 @@ async def go_on(record: Record, fork: RunRow, agent: Agent) -> Outcome:
 def recorded_model(entries: Sequence[Entry], agent: Agent) -> Agent:
     """Return a copy of the agent, with a model that repeats the recorded answers of a run.
 
-    The run's first request is rebuilt without streaming. If its body is not the recorded one, the model streams.
+    The model streams if the run's requests asked for streaming. The run's first request shows that: rebuilt without
+    streaming, it has another body than on record.
     """
     asked = next((each for each in entries if isinstance(each.content, RequestContent)), None)
     for stream in (False, True):
@@ -276,7 +277,7 @@ def _together(entries: Sequence[Entry], at: int) -> int:
 
 
 def _end_of_reply(entries: Sequence[Entry], at: int) -> int:
-    """Return the seq of the last entry of the model's reply to which entry `at` belongs; `at` outside a reply."""
+    """Return the seq of the last entry of the model reply that contains entry `at`; `at` if no reply contains it."""
     while 0 < at < len(entries) and entries[at].kind in REPLY and entries[at - 1].kind in (*REPLY, Kind.ChatCompletion):
         at += 1
     return at

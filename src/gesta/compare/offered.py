@@ -1,10 +1,11 @@
 """The tools that servers, such as those of MCP, offered in a recorded run, rebuilt from the record for a replay.
 
 No server is contacted. A run is a list of entries, the recorded facts about an agent's work. A request header lists the
-tools of servers with their rules, and an attempt names the server that ran the call. Before each step of the replay,
-the tools are those that the record shows next: in the next request header, and in the next attempts. An open call is a
-tool call without a result. The agent's sources (its connections to servers) are opened only if a replay really runs one
-of their tools, as with `--live`.
+tools of servers with their rules: arguments, effect, whether a person must approve a call, and so on. An attempt (one
+execution of a call) names the server that ran the call. Before each step of the replay, the tools are those that the
+record shows next: in the next request header, and in the next attempts. An open call is a tool call without a result.
+The agent's sources (its connections to servers) are opened only if a replay really runs one of their tools, as with
+`--live`.
 """
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -120,10 +121,10 @@ class Offered:
             opened.close()
 
     def _present(self) -> dict[str, dict[str, Any]]:
-        """Return the rules of each tool that servers offered in the next request, by the tool's name.
+        """Return, by tool name, the rules of the tools that servers offer at the place that the replay has reached.
 
-        The next request header states these rules. If the entries about open calls show other rules, the
-        rules in those entries are returned, because a server can change its tools in between.
+        These are the rules in the next request header. If the entries before it about open calls show other rules of a
+        tool, those are returned, because a server can change its tools in between.
         """
         at, recorded = self._stage.written, self._stage.recorded
         before = max((seq for seq in self._headers if seq <= at), default=0)
@@ -145,7 +146,7 @@ class Offered:
         return {name: found.get(name) or now.get(name) or old.get(name) or {"server": ""} for name in names}
 
     def _servers(self, at: int) -> dict[str, ToolServer]:
-        """Return the servers that ran the calls of the model's next reply, by tool name."""
+        """Return, by tool name, the servers that ran the calls of the first model reply after entry `at`."""
         found, asked = dict[str, ToolServer](), False
         for entry in islice(self._stage.recorded, at, None):
             asked |= isinstance(entry.content, ChatCompletionContent)
@@ -162,9 +163,10 @@ class Offered:
         return self._calls.get(of or 0)
 
     def _next(self, at: int, end: int) -> list[Entry]:
-        """Return the next entries about calls. All are of one kind: attempts, requests for approval, or results.
+        """Return the first entries about calls after entry `at`, and not after entry `end`.
 
-        Entries that came from outside the agent's code are skipped.
+        All are of one kind: attempts, requests for approval, or results. Entries that came from outside the agent's
+        code are skipped.
         """
         batch = list[Entry]()
         for entry in islice(self._stage.recorded, at, end):
@@ -228,9 +230,13 @@ def offered_names(entries: Iterable[Entry]) -> list[str]:
 
 
 def _shown(about: Sequence[Content], call: Open) -> dict[str, Any] | None:
-    """Return the rules of a tool that follow from the next entries about the tool's calls.
+    """Return those rules of a tool that the next entries about its calls show; `None` if it was not offered then.
 
-    Returns `None` if these entries show that the tool was not offered then.
+    For example, an attempt shows the effect of the tool, and a request for approval shows that it needs approval.
+
+    Args:
+        about: contents of these entries.
+        call: what the entries before them show about the tool's open calls.
     """
     tried = next((each for each in about if isinstance(each, AttemptContent)), None)
     if tried is not None:
@@ -249,7 +255,7 @@ def _shown(about: Sequence[Content], call: Open) -> dict[str, Any] | None:
 
 
 def _told(content: Content) -> list[str]:
-    """Return the tool names that the error for an unknown tool lists; an empty list for any other content."""
+    """Return the tool names listed in a result that says that a tool is unknown; an empty list for other contents."""
     if not isinstance(content, ToolResultContent) or content.outcome != "error" or content.error is not None:
         return []
     return tools_told(content.tool_result) if isinstance(content.tool_result, str) else []

@@ -98,6 +98,7 @@ async def replay_run(runs: Runs, run: str, agent: Agent, how: How | None = None)
     Args:
         runs: the entries of the run and of its child runs, by run id, each from its first entry.
         agent: the agent with the model of the run. The model builds requests but never sends one, so it needs no key.
+        how: what is compared, and which tools really run; by default no tool runs.
 
     Raises:
         AgentError: the run has no turn of an agent, because a program only recorded it.
@@ -303,7 +304,7 @@ class Rehearsal:
         Args:
             failure: the exception that ended the last process.
             before: the difference that stopped the previous process. It is returned if the last process stopped at the
-                same entry, and wrote no entry of the recorded kind there.
+                same recorded entry, and wrote an entry of another kind or none.
         """
         entry, found, run = self.stage.next, self.stage.found, self.stage.run
         if before is not None and entry is not None and before[0].seq == entry.seq:
@@ -345,7 +346,7 @@ class Understudy(Turns):
     async def held(self, run: str, agent: Agent, told: TurnCaller, above: str | None = None) -> AsyncIterator[LiveRun]:
         """Yield the replayed run, opened for writing.
 
-        The stage gets the run's journal, to count uncommitted entries.
+        Until it is closed, the stage can also count those entries of the run that are not committed yet.
         """
         async with super().held(run, agent, told, above) as live:
             self._rehearsal.stage.journal = live.log.journal
@@ -358,9 +359,9 @@ class Understudy(Turns):
         """Do nothing: a replay cancels no child run, because the ends of child runs are recorded entries."""
 
     async def _note_change(self, agent: Agent, live: LiveRun) -> None:
-        """Write the messages of the run's inbox to the log.
+        """Write the approvals, answers and cancellations in the run's inbox as entries of the run.
 
-        Unlike the method of `Turns`, this one does not record that the agent was changed.
+        Unlike in `Turns`, no entry says that another agent works on the turn now.
         """
         await take_in(live)
 

@@ -49,7 +49,10 @@ class CodeActReader(LineReader):
         self._quoted = False
 
     def opens(self, line: str, *, whole: bool) -> int | None:
-        """Start the code if `line` opens a block of code. Return the same values as `LineReader.opens`."""
+        """Start the code if `line` opens a block of code. Return the number of characters to skip.
+
+        This is 0 for a line without a special meaning, and `None` if more of the line is needed to know.
+        """
         if self.part not in ("start", "thought"):
             return super().opens(line, whole=whole)
         if (tag := TAG.match(line)) is not None:

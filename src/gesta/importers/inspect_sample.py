@@ -137,7 +137,7 @@ class Sample:
         return messages
 
     def _asked(self, given: Any) -> Any:
-        """Return the sample's input. If a message of the user has the same text, return a reference to that message."""
+        """Return `given`, the sample's input; or a reference to the user's message that has the same text."""
         said = (place for place, each in enumerate(self._messages) if isinstance(given, str) and _asks(each, given))
         place = next(said, None)
         return given if place is None else {"message": place}
@@ -311,7 +311,7 @@ def _matched(messages: list[Any], events: list[Any], told: Told) -> dict[int, in
 
 
 def _marks(event: Any, told: Told) -> Iterator[tuple[str, str]]:
-    """Yield the keys by which `_matched` finds the message that an event made. Other events have no keys."""
+    """Yield the keys by which `_matched` finds the message that a model event or tool event made."""
     role, marks = "tool", (("id", dig(event, "message_id")), ("says", dig(event, "id")))
     if dig(event, "event") == "model":
         message = dig(event, "output", "choices", 0, "message")

@@ -75,6 +75,7 @@ def read(value: Any, by: str, oddities: Oddities) -> Given | None:
 
     Args:
         by: the role for messages that name no role, if their form does not imply it: user, assistant or tool.
+        oddities: counts problems of the value by name.
     """
     value = decoded(value)
     for name, form in FORMS.items():
@@ -109,7 +110,7 @@ def from_attributes(attributes: Mapping[str, Any], starts: tuple[str, ...]) -> l
 
 
 def is_cut(attributes: Mapping[str, Any], starts: tuple[str, ...]) -> bool:
-    """Return whether the attributes lack the first message, because a library limits their number.
+    """Return whether no attribute belongs to the first message, as when a library limits the number of attributes.
 
     Args:
         starts: beginnings of the names of attributes with messages, such as `llm.input_messages.`.
@@ -133,7 +134,10 @@ def _in_order(tree: Any) -> list[Any]:
 
 
 def _gathered(message: Any) -> Any:
-    """Return a chat message, made from a message that was spread over attributes."""
+    """Return a message that was spread over attributes, with its tool calls and its parts as lists.
+
+    In attributes, each call and each part is a member with a number as its name. Other values are returned unchanged.
+    """
     if not isinstance(message, dict):
         return message
     calls = [each.get("tool_call", each) for each in _in_order(message.get("tool_calls")) if isinstance(each, dict)]

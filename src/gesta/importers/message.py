@@ -3,7 +3,8 @@
 Roles are system, developer, user, assistant, tool and function. A list of parts becomes one text with a line for each
 part. A part that is not text is named in a note such as `[image]`; unless the list is a single text, it is also kept in
 `extra.content`. An older `function_call` is read as a call without an id, and a message of role function as a result
-without one. Members for which `chat` has no field (`name`, `weight`, `refusal`, `audio`) are kept in `extra`.
+without one. Members for which `chat` has no field (`name`, `weight`, `refusal`, `audio`) are kept in `extra`. Problems
+of the source are counted by name in `oddities`.
 
 Source: OpenAI's OpenAPI document 2.3.0, `FineTuneChatRequestInput` and the messages that it names.
 """

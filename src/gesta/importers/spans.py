@@ -48,6 +48,8 @@ class Spans:
         Args:
             span: seq of the begin entry of the span that contains the new entry; 0 if there is none. A new begin entry
                 starts another span inside that span.
+            when: the time of the entry.
+            causes: seqs of the entries that it was made from.
             inferred: fields that the reader inferred.
             notes: annotations of the entry other than `inferred`.
         """
@@ -70,7 +72,7 @@ class Spans:
         """Write the first span, which holds facts about the whole conversation.
 
         Args:
-            notes: the facts, for the state of its begin.
+            notes: the facts, which become the state of the span's begin entry.
             unreadable: values of the source that could not be read. Each becomes a key-value entry.
         """
         span = self.write(BeginContent(name="import", role="import", state=notes or None), 0)

@@ -20,7 +20,7 @@ from gesta.message import Message
 class Envelope(Struct, frozen=True):
     """The parts of a request's body around its blocks. A body is `head`, the blocks joined by `join`, and `tail`.
 
-    Some providers need `seam`, `lead` and `trail` in addition.
+    Some providers also need a common end of all blocks (`seam`), a first block (`lead`) or a last block (`trail`).
     """
 
     head: bytes
@@ -41,7 +41,7 @@ class Envelope(Struct, frozen=True):
     def add(self, before: bytes | None, block: bytes) -> bytes:
         """Return the bytes that a block adds to a body.
 
-        The `seam` at the end of the block is left out: it is added with the next block, or by `end`.
+        The end that all blocks share (`seam`) is left out: it comes with the next block, or from `end`.
 
         Args:
             before: the block before this block; `None` for the first block.
@@ -56,7 +56,10 @@ class Envelope(Struct, frozen=True):
         return self.seam + self.join + inner
 
     def end(self, blocks: Sequence[bytes]) -> bytes:
-        """Return the bytes that follow the last block of a body: `seam`, then `trail` if it is needed, then `tail`."""
+        """Return the bytes that follow the last block of a body, and end with `tail`.
+
+        The end of that block (`seam`) comes first. The block `trail` follows if its role differs from that block's.
+        """
         if not blocks:
             return self.tail
         if not self.trail or _same_role(blocks[-1], self.trail):

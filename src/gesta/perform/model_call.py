@@ -75,7 +75,7 @@ async def ask(agent: Agent, live: LiveRun, *, smaller: bool = False) -> None:
     """Send one request to the model. The request is recorded before, and the reply or a `fault` entry after.
 
     Args:
-        smaller: whether to leave out a part of the prompt instead of asking the model. If none can be left out, ask.
+        smaller: whether to leave out a part of the prompt first. If that is possible, no request is sent in this call.
     """
     turn = live.state.turn
     if turn is not None and turn.instead:

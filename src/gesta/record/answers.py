@@ -177,9 +177,13 @@ async def check_home(store: Store, run: str, state: RunState | None) -> None:
 
 
 async def _before(store: Store, run: str, kinds: Sequence[str], wanted: int) -> Meant | None:
-    """Find the wait `wanted` that was answered before. Return it with its recorded answer; `None` if there is none.
+    """Return a wait that was answered before, with its recorded answer; `None` if there is none.
 
     Cost: reads the run.
+
+    Args:
+        kinds: kinds of waits to look for, such as `approval`.
+        wanted: seq of the call, request, question or attempt that was answered.
     """
     state, view, found = RunState(), RunView(), None
     for entry in await read(store, run):

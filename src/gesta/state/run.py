@@ -85,7 +85,7 @@ class RunState(Struct):
 
     @property
     def open(self) -> bool:
-        """Whether a turn is open."""
+        """Whether the last turn (the work on one message) has not ended."""
         return self.turn is not None and self.turn.reason is None
 
     @property
@@ -110,7 +110,7 @@ class RunState(Struct):
         return self.calls.get(seq) if seq is not None else None
 
     def current(self) -> list[OpenCall]:
-        """Return the open calls to act on, in order: all of this turn, and the attempted ones of earlier turns."""
+        """Return the open calls to act on, in order: all of the last turn, and the tried ones of earlier turns."""
         assert self.turn is not None
         return [call for call in self.calls.values() if call.seq > self.turn.begin or call.last is not None]
 

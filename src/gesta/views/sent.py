@@ -92,7 +92,7 @@ class Overheard:
         return block
 
     def still(self, prompt: Prompt) -> dict[Made, Message]:
-        """Return those remembered messages whose blocks are still in the prompt."""
+        """Return those remembered messages whose blocks are in the prompt, by their source entries and block."""
         left = {(shown.sources, block) for shown, block in zip(prompt.shown, prompt.blocks, strict=True)}
         return {made: message for made, message in self.messages.items() if made in left}
 

@@ -23,7 +23,12 @@ def content_of(known: Mapping[int, Entry], seq: int) -> Any:
 
 
 def happened(content: Any, known: Mapping[int, Entry]) -> dict[str, Any]:
-    """Return the line's fields for an attempt, a fault or a resolution."""
+    """Return the line's fields for an attempt, a fault or a resolution.
+
+    Args:
+        content: the content of the entry.
+        known: entries of the run that the content refers to, by seq.
+    """
     match content:
         case kinds.AttemptContent(number=number, effect=effect, process=process):
             again = AGAIN.get(effect or "", "").format(number) or f"Attempt {number} began."

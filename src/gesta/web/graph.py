@@ -76,6 +76,7 @@ def pictured(
         passages: passages of the sources that the answer repeats.
         kept: ids of the nodes that the answer drew on.
         runs: facts about each run that has nodes, by run id.
+        shown_as: the person's choice of nodes and open groups.
     """
     target = found.nodes[-1]
     near = _near(found, kept, {each.id for each in passages})
@@ -215,9 +216,9 @@ def _holds(group: Group, other: Group) -> bool:
 
 
 def _fold(groups: list[Group], tops: list[Group], target: Node, turned: Collection[str], *, fold: bool) -> None:
-    """Set which groups are folded. With `fold`, these are all groups that do not contain the answer.
+    """Set which groups are folded. With `fold`, these are all groups that do not contain `target`, the answer's node.
 
-    A group in `turned` gets the opposite state, because a person clicked on it.
+    A group in `turned` gets the opposite state, because a person clicked on it. An only group is never folded.
     """
     for group in groups:
         own = any(node is target for node in group.all_nodes())

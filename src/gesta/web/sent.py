@@ -205,8 +205,10 @@ def ways() -> dict[str, Any]:
 def _made(entries: Sequence[Entry], wanted: Wanted) -> Made:
     """Return the request that `wanted` names, rebuilt from the entries of its run.
 
-    If the request is not on record or its formatter is unknown here, the formatter `UNSAID` is used. If its encoder is
-    unknown here, `ENCODER` is used. Raises Refused if `wanted` names an unknown request, formatter or model.
+    A default formatter (`UNSAID`) is used if the request is not on record, or its own formatter is unknown here. A
+    default encoder (`ENCODER`) is used if its own encoder is unknown here.
+
+    Raises Refused if `wanted` names an unknown request, formatter or model.
     """
     own = any(entry.kind is Kind.Request for entry in entries)
     ways = [wanted] if own or wanted.anew else []
@@ -242,7 +244,7 @@ def _step(step: dict[str, Any], found: Difference) -> dict[str, Any]:
 
 
 def _message(one: Sent[Any], place: int) -> dict[str, Any]:
-    """Return a message as JSON for the page, with long texts cut."""
+    """Return the message with the index `place` in a request, as JSON for the page, with long texts cut."""
     shown, message = one.shown[place], one.message(place)
     calls = [{"name": call.name, "args": numbers_in_hex(call.args)} for call in message.calls]
     large = len(repr(calls)) > TEXT

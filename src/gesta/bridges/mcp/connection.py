@@ -175,7 +175,12 @@ class Connection:
             yield
 
     async def fly(self, flight: Flight, responses: Any = None, state: str | None = None) -> None:
-        """Start a call, and wait until it has ended or the server makes a request."""
+        """Start a call, and wait until it has ended or the server makes a request.
+
+        Args:
+            responses: answers to questions that the server returned earlier.
+            state: the state that the server returned with those questions.
+        """
         # The call may open a connection that outlives this attempt. With the attempt's mark, the attempt would
         # count as running for as long as the connection lives.
         unmarked(flight.link.tasks.start_soon, flight.run, responses, state)

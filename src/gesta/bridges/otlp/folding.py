@@ -71,6 +71,9 @@ class Folding:
         """Return whether the spans of a turn are to be sent.
 
         The answer is the same for a root run and all its child runs.
+
+        Args:
+            above: the place of the turn in its trace.
         """
         if self._heeds and not above.sampled:
             return False
@@ -114,6 +117,9 @@ class Folding:
         """Return the turn of an entry, read from the record up to the entry before it.
 
         Returns `None` if the turn has ended, or if its `begin` is not found.
+
+        Args:
+            span: seq of the `begin` entry of the span that contains the entry.
         """
         begin = await self._root(entry.run, span)
         if begin is None or (entry.run, begin.seq) in self._over:

@@ -155,7 +155,7 @@ def _call(state: State, entry: Entry, content: ToolCallContent) -> None:
 
 
 def _call_id(state: State, run: str, own: str | None) -> str:
-    """Return the provider's id of a call, or a new id if the provider's is missing, invalid or already used.
+    """Return `own`, the provider's id of a call, or a new id if `own` is missing, invalid or already used.
 
     The formatters make new ids by the same rule.
     """
@@ -196,7 +196,12 @@ def _answer(state: State, entry: Entry, content: AssistantContent) -> None:
 
 
 def _action(text: str, asked: Asked, log: list[BaseMessage] | None) -> AgentAction:
-    """Return the action of a call. If `log` is `None`, the call was parsed from text and gets no message log."""
+    """Return the action of a call.
+
+    Args:
+        text: the text of the reply with the call.
+        log: the messages of that reply; `None` if the call was parsed from the text, and so has no message log.
+    """
     call, raw = asked.content, (asked.content.meta or {}).get("raw_args")
     one = call.tool_args.get(ONE) if len(call.tool_args) == 1 else None
     tool_input = next((each for each in (raw, one) if isinstance(each, str)), call.tool_args)
@@ -278,9 +283,9 @@ def contents(steps: Iterable[AgentStep | AgentFinish]) -> list[Content]:
 
 
 def _made(round_: Round) -> Made:
-    """Return the reply from which the steps of a round came.
+    """Return the model's reply whose tool calls became the steps in `round_`.
 
-    Actions that cannot be derived from the reply's text and calls are also stored in the field `kept`.
+    Actions that cannot be derived from the text and the calls of the reply are also stored in its field `kept`.
     """
     first = round_.first
     log = said(first)

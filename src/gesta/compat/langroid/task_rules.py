@@ -133,7 +133,13 @@ class TaskRules(Struct, eq=False, metaclass=Spelled):
     """The last description of the agent, after the values from which it was made. It is reused for equal values."""
 
     def begin(self, verbs: Verbs, caller: "TaskRules | None", tools: Mapping[str, type[ToolForm]]) -> None:
-        """Set the task's variables to their first values, before the first step."""
+        """Set the task's variables to their first values, before the first step.
+
+        Args:
+            verbs: the methods of the running workflow.
+            caller: the task that runs this one as its sub-task; `None` if no task does.
+            tools: classes of tool messages (tool calls as data), by tool name.
+        """
         self.verbs, self.caller, self.known, self.steps = verbs, caller, dict(tools), 0
         self.pending_message, self.pending_sender, self.n_stalled_steps = None, Entity.USER, 0
         self.human_tried = self.is_done = False
@@ -175,7 +181,7 @@ class TaskRules(Struct, eq=False, metaclass=Spelled):
     # which answers are valid
 
     def valid(self, result: ChatDocument | None, r: Responder) -> bool:
-        """Return whether the step ends with this answer of responder `r`. A subclass may define other rules."""
+        """Return whether the task's step ends with this answer of responder `r`. A subclass may define other rules."""
         if self._is_done_response(result, r):
             return result is not None
         return fills(result) and not self._routing(result).no_answer

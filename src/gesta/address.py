@@ -78,7 +78,7 @@ def model(address: str, base_url: str | None = None) -> Model:
 
 
 def price(name: str, budget: Budget | None = None) -> Price | None:
-    """Return a model's prices; `None` if unknown. Raises MissingExtra if a dollar budget needs genai-prices."""
+    """Return the model's prices; `None` if unknown. Raises MissingExtra if a budget in dollars needs genai-prices."""
     from gesta.models.prices import listed
 
     return listed(name, needed=budget is not None and budget.usd is not None)

@@ -46,7 +46,7 @@ def nearest(word: str, words: Iterable[str]) -> str:
 
 
 def refuse_unknown(function: str, options: Iterable[str], known: Collection[str]) -> None:
-    """Raise TypeError for the first option that a function does not have."""
+    """Raise TypeError for the first of `options` that is not in `known`, the names of the options of `function`."""
     for name in options:
         if name not in known:
             raise TypeError(f"{function} has no option {name!r}.{nearest(name, known)} It has: {', '.join(known)}.")

@@ -216,7 +216,7 @@ class Origin(Struct, weakref=True):
         return place.node if place is not None else None
 
     def _remember(self, entry: Entry, type_: NodeType | None, links: Iterable[Key]) -> None:
-        """Store the facts about an entry that later entries need."""
+        """Store the facts about an entry that later entries need. `links` are the entries that it was made from."""
         seq, kind, turn = entry.seq, entry.kind, self.turn(entry.span)
         if isinstance(entry.content, kinds.ChatCompletionContent):
             self.spoken[seq] = 0

@@ -323,6 +323,10 @@ def _write(journal: Journal, own: Sequence[Entry], base: str) -> None:
     """Write the changed entry, and the entries after it in the same model reply, to the fork.
 
     If one of these entries is a cause of another, that cause gets its new seq.
+
+    Args:
+        own: these entries, with their seqs in the base.
+        base: id of the base.
     """
     seqs: dict[Cause, int] = {}
     for entry in own:

@@ -97,7 +97,7 @@ class Offered:
         return self
 
     async def offered(self, source: Any, agent: Any, *, again: bool = False) -> Sequence[Tool]:
-        """Return the tools that the servers offered at the place that the replay has reached.
+        """Return the tools that the servers offered at the place that the replay has reached, whatever `source` is.
 
         Raises:
             AgentError: the replay must really run a tool that no server offers now.

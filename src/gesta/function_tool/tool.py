@@ -361,7 +361,7 @@ def _cut(text: str) -> str:
 
 
 def _problems(exc: Exception, name: str, schema: dict[str, Any]) -> list[str]:
-    """Return the errors about one argument that an exception contains, each with the path of the wrong value."""
+    """Return the errors about the argument `name` that an exception contains, each with the path of the wrong value."""
     where = str(exc).rpartition(" - at `")[2].removesuffix("`")
     if isinstance(exc.__cause__, _Foreign):
         return [f"{text} - at `{where}{path}`" for text, path in exc.__cause__.args[0]]
@@ -372,7 +372,10 @@ def _problems(exc: Exception, name: str, schema: dict[str, Any]) -> list[str]:
 
 
 def _allowed(node: dict[str, Any], path: list[str], parts: dict[str, Any]) -> list[Any]:
-    """Return the values that a JSON Schema lists (`enum`) for the value at a path; an empty list if it lists none."""
+    """Return the values that the schema `node` lists (`enum`) for the value at a path; an empty list if it lists none.
+
+    `parts` are the schemas that references (`$ref`) name.
+    """
     node = parts.get(node.get("$ref", "").removeprefix("#/$defs/"), node)
     found = [value for option in node.get("anyOf", ()) for value in _allowed(option, path, parts)]
     if not path:

@@ -230,7 +230,10 @@ class Sample:
             entries[place] = replace(entries[place], content=content)
 
     def _happened(self, index: int, event: Any) -> None:
-        """Write an event, after the results of all tools that finished earlier than the event."""
+        """Write the event with the number `index`, after the results of all tools that finished earlier.
+
+        For a model's event that made a message, all messages up to that one are written.
+        """
         at = _time(event)[0]
         while at is not None and self._next in self._reached:
             over = self._reached[self._next][0]

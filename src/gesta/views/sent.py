@@ -208,7 +208,7 @@ def _settings(header: RequestHeaderContent, model: Model) -> Counter[str]:
 
 
 def counted(entries: Sequence[Entry], seq: int) -> Tokens | None:
-    """Return the token counts of a request and its reply; `None` if they are not on record."""
+    """Return the token counts of the request `seq` and its reply; `None` if they are not on record."""
     answers = (entry.content for entry in entries if seq in entry.causes)
     return next((tokens(each.usage) for each in answers if isinstance(each, ChatCompletionContent)), None)
 

@@ -2,7 +2,7 @@
 
 A record does not store the body of a request. The body is rebuilt from the entries before the request. A formatter
 turns entries into messages; an encoder turns messages into the JSON of a provider. The messages and the body are sent
-to the page in parts.
+to the page in parts. In the methods, `name` names a run, and `wanted` names one request of the run.
 """
 
 import json

@@ -1,7 +1,7 @@
 """The function of a tool of an MCP server: it makes the call, and answers the requests that the server makes during it.
 
-An attempt is one try of a tool call, which is on record before it starts. The state of an attempt is kept for the next
-one.
+An attempt is one try of a tool call, which is on record before it starts. What an attempt has to know about the
+earlier attempt is stored as `state`, a dict.
 """
 
 from collections.abc import Mapping

@@ -197,6 +197,7 @@ class Folding:
 
         Args:
             cause: run and seq of the parent's entry about the start of the turn.
+            session: the session of the child run.
         """
         run, seq = cause
         edge = await self._entry(run, seq)

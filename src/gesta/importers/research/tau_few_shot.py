@@ -78,7 +78,7 @@ def _said(role: str, text: str, results: int) -> Said:
 
 
 def _ending(role: str, text: str) -> tuple[Reason, Error | None]:
-    """Return why the last turn ended, and its error, both inferred from the last message."""
+    """Return why the last turn ended, and its error, both inferred from the role and the text of the last message."""
     if role in ("", "assistant") or (role == "user" and STOP in text) or (role == "tool" and text == DONE):
         return "answered", None
     return "limit", Error(type="steps", message="The source ends here, before an answer, and does not say why.")

@@ -106,7 +106,7 @@ class Voice:
             self._shown.clear()
 
     def _put(self, text: str, end: str = "\n") -> None:
-        """Write `text` and `end` to stdout. If its reader has closed it, raise no error, so that the agent continues."""
+        """Write `text` and `end` to stdout. If its reader closed it, raise no error, so that the agent continues."""
         try:
             print(text, end=end, file=self._out, flush=True)
         except BrokenPipeError:

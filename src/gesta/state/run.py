@@ -85,7 +85,7 @@ class RunState(Struct):
 
     @property
     def open(self) -> bool:
-        """Whether the last turn (the work on one message) has not ended."""
+        """Whether a turn (the work on one message) has begun and not ended."""
         return self.turn is not None and self.turn.reason is None
 
     @property

@@ -174,9 +174,12 @@ async def _compare(store: Store, page: list[Checked], source: Source) -> None:
 
 
 async def _goes_on(store: Store, first: Checked, source: Source) -> int:
-    """Return the seq after which a new run begins: 0, or for a fork the seq of the last entry that it shares.
+    """Return 0 for a new run that is no fork; for a fork, the seq of the last entry that it shares with its base.
 
     Raises BadImport if that shared entry is not on record.
+
+    Args:
+        first: first entry of the new run in the file.
     """
     base = base_of(first.row)
     if base is None or base.seq == 0:

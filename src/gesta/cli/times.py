@@ -10,9 +10,10 @@ UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
 def point(text: str | None, option: str) -> str | None:
-    """Return a time that a person typed as text in UTC, such as `2026-05-31T00:00:00.000000Z`; `None` for no text.
+    """Return the time in UTC that a person typed as a date, a time or an age: `2026-05-31T00:00:00.000000Z`.
 
     Args:
+        text: what was typed, such as `12h` for 12 hours ago; for `None`, `None` is returned.
         option: name of the option, for the error.
 
     Raises Stop for a text that is not a time.

@@ -35,7 +35,11 @@ def _typed_members(members: dict[str, Any]) -> dict[str, Any]:
 
 
 def _unsummed(failed: Any) -> dict[str, Any]:
-    """Return the fields of a `compaction` entry that has no summary, given the value `failed` of format 1."""
+    """Return the fields `error` and `run` of a `compaction` entry whose summary could not be made.
+
+    Args:
+        failed: value of `summary_failed` in format 1, with the reason and the run.
+    """
     return {"error": {"type": "summary", "message": failed["reason"]}, "run": failed["run"]}
 
 

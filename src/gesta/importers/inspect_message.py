@@ -182,7 +182,7 @@ class Hearing(Struct, frozen=True):
     def _words(self, members: Members, content: Any) -> tuple[str, str | None]:
         """Return the text and the reasoning in the content of a message.
 
-        If the content has no other parts, it is removed from `members`.
+        If the content has other parts too, it stays in `members`, the members of the message that are not read yet.
         """
         text, reasoning, whole = words(content)
         if whole:
@@ -346,9 +346,9 @@ def words(content: Any) -> tuple[str, str | None, bool]:
 
 
 def done(members: Members) -> When:
-    """Remove and return the member that says when an event was completed.
+    """Remove the time at which an event was completed from the event's members, and return that time.
 
-    Older logs do not have this member. For these, the time of the event is removed and returned instead.
+    Older logs lack it. For these, the time at which the event was logged is removed and returned instead.
     """
     completed = members.time("completed")
     return members.time("timestamp") if completed[0] is None else completed

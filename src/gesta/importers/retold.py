@@ -6,7 +6,8 @@ the request's previous message. A result is matched to a call by the call's id, 
 model read a result that differs from the tool's own observation, the model's form is kept. Times and causes of messages
 before the first request of a trace are inferred.
 
-A run is a list of entries. A seq is an entry's number, a span a part of a run, a completion a reply of a model.
+A run is a list of entries. A seq is an entry's number, a span a part of a run, a completion a reply of a model. In the
+functions, `said` is one message of the trace, and `hearing` is the request with the message.
 """
 
 from bisect import bisect_left
@@ -104,7 +105,8 @@ class Retold:
             headed: whether the first message is the instructions, which the request header holds already.
 
         Returns:
-            A list with one value for each item: the seqs of its entries, or the item itself if they lack a part of it.
+            A list with one value for each item: the seqs of the item's entries. If these entries do not contain the
+            whole item, the value is the item itself.
         """
         references = []
         for item in items:
@@ -121,7 +123,8 @@ class Retold:
         """Write a model's reply, with its thought and its calls, and return the seq of the completion.
 
         Args:
-            content: the completion.
+            said: the reply, with its thought and its calls.
+            content: the content of the completion, made from the reply.
             hearing: the request that was replied to.
             inferred: fields of the completion that the reader inferred.
         """
@@ -150,17 +153,22 @@ class Retold:
         return fits(self.waiting, call_id, name, args, loose=loose)
 
     def observe(self, call: int, said: Said, hearing: Hearing) -> None:
-        """Write the result that a tool's own observation contains.
+        """Write the result of a call from the tool's own observation.
 
         If a later request shows the model another result of the call, the other result replaces this result.
+
+        Args:
+            call: seq of the call.
+            said: the observation, as a message with the result.
         """
         self._seen.add(self.answer(call, said, hearing))
 
     def answer(self, call: int | None, said: Said, hearing: Hearing, inferred: Collection[str] = ()) -> int:
-        """Write the result of a call, and return its seq.
+        """Write the result of a call, and return the seq of the result.
 
         Args:
             call: seq of the call; `None` if it is not known.
+            said: the message with the result.
             inferred: fields of the result that the reader inferred.
         """
         failed = said.error or False
@@ -219,7 +227,12 @@ class Retold:
         return hearing.open
 
     def _add(self, completion: int, more: dict[str, Any] | None) -> None:
-        """Add members of a message that has only calls to the `extra` of the completion that got these calls."""
+        """Add to the `extra` of a completion the further members of a message whose calls were added to the completion.
+
+        Args:
+            completion: seq of the completion.
+            more: the members; `None` if the message has none.
+        """
         content = self._spans.entries[completion - 1].content
         assert isinstance(content, ChatCompletionContent)
         if more:
@@ -257,10 +270,9 @@ class Retold:
         return seq if call is not None else self._say(_orphan(said), seq)
 
     def _read(self, seq: int, said: Said) -> bool:
-        """Compare a message's result with the written result of the same call.
+        """Return whether the written result `seq` of a call is the same as the result that a message has for that call.
 
-        If the written result came from a tool's observation, the message's result replaces it. Return whether the entry
-        now contains the message's result.
+        A written result that came from a tool's observation is first replaced by the message's result.
         """
         content = self._spans.entries[seq - 1].content
         assert isinstance(content, ToolResultContent)
@@ -283,10 +295,11 @@ class Retold:
         return content.tool_name if isinstance(content, ToolCallContent) else None
 
     def _find(self, keys: list[Key], start: int) -> list[int] | None:
-        """Return the places of written contents with these keys, in the order of the keys; `None` if one is missing.
+        """Return the places at which texts, calls or results were written in the given order; `None` if they were not.
 
         Args:
-            start: the first place to search.
+            keys: for each text, call or result its key, made by `pieces_of`.
+            start: the first place to search. A place is an index in the order of writing.
         """
         found = []
         for key in keys:
@@ -304,11 +317,12 @@ class Retold:
         return seq
 
     def _reference(self, item: Item, seqs: list[int], *, new: bool) -> Any:
-        """Return the seqs of an item's entries, to store them in place of the item.
+        """Return the value that stands for an item in the stored request: the seqs of the item's entries.
 
-        If the entries lack a part of the item, return the item itself.
+        If these entries do not contain the whole item, return the item itself.
 
         Args:
+            seqs: the seqs of the entries.
             new: whether the entries were written for this item.
         """
         if not seqs or not all(seqs):
@@ -323,7 +337,7 @@ class Retold:
 
 
 def fits(calls: Mapping[int, Waits], call_id: str | None, name: str, args: Any, *, loose: bool) -> int | None:
-    """Return the seq of a call in `calls`, chosen as by `Retold.match`; `None` if no call fits."""
+    """Return the seq of the call in `calls` that a tool ran; `None` if no call fits. See `Retold.match`."""
     told, every = args_digest(args), calls.items()
     found = [
         *(seq for seq, call in every if call_id is not None and call.id == call_id),

@@ -14,13 +14,13 @@ from gesta.store import Store
 
 
 class Named(Struct):
-    """The value of `opened` in a run's first `begin` entry. This class has one of its fields: the base of a fork."""
+    """The member `opened` of a run's first entry, as far as this file reads it: only the base of a fork."""
 
     base: Forked | None = None
 
 
 class First(Struct):
-    """The content (data) of a run's first `begin` entry. This class has one of its fields."""
+    """The content (data) of a run's first entry, as far as this file reads it: only the member `opened`."""
 
     opened: Named | None = None
 

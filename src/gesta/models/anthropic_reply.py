@@ -115,7 +115,15 @@ class AnthropicParser(Incoming):
         return self._done
 
     def take_whole(self, body: Any, data: bytes) -> None:
-        """Read a reply that is one JSON value. Raises ModelFault if the value is an error, or has no content."""
+        """Read a whole reply, which came as one JSON value, so that `reply` can return it.
+
+        Args:
+            body: the decoded JSON value.
+            data: the bytes of the value, for error messages.
+
+        Raises:
+            ModelFault: the value reports an error, or has no content.
+        """
         if isinstance(body, list) and body:
             body = body[0]
         if not isinstance(body, dict):
@@ -133,9 +141,11 @@ class AnthropicParser(Incoming):
         self._end(body)
 
     def take_event(self, event: Any, name: bytes) -> list[Delta]:
-        """Read one decoded event of a stream, and return its deltas.
+        """Read one event of a stream, and return its deltas. Raises ModelFault if the event reports an error.
 
-        Raises ModelFault if the event reports an error.
+        Args:
+            event: the decoded JSON of the event.
+            name: type of the event, such as `message_start`.
         """
         return self._event(event, failed=name == b"error")
 

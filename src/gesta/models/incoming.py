@@ -96,9 +96,9 @@ class Incoming(ABC):
         """Return the ModelFault (the error of a failed model request) for a stream that ended early.
 
         Args:
-            found: what is missing, for the message.
-            begun: whether any part of a reply came. If not, and the bytes are no stream of events, the fault is
-                `bad-reply`.
+            found: sentence that says how the stream ended, for the error's message.
+            begun: whether any part of a reply came. If none came and the bytes are no stream of events, the error is
+                `bad-reply`, otherwise `lost-stream`.
         """
         if self._events is not None and self._events.strange and not (begun or self.over):
             return bad_reply(f"Expected JSON or server-sent events, found {excerpt(self.beginning)}.")
@@ -108,11 +108,11 @@ class Incoming(ABC):
 
     @abstractmethod
     def take_whole(self, body: Any, data: bytes) -> None:
-        """Read a reply that is one JSON value.
+        """Read a whole reply, which came as one JSON value, so that `reply` can return it.
 
         Args:
-            body: the decoded value.
-            data: the bytes that it was decoded from, for an error message.
+            body: the decoded JSON value.
+            data: the bytes of the value, for error messages.
 
         Raises:
             ModelFault: the value is not a reply, or it reports an error.
@@ -120,9 +120,11 @@ class Incoming(ABC):
 
     @abstractmethod
     def take_event(self, event: Any, name: bytes) -> list[Delta]:
-        """Read one decoded event of a stream, and return its deltas.
+        """Read one event of a stream, and return its deltas. Raises ModelFault if the event reports an error.
 
-        Raises ModelFault if the event reports an error.
+        Args:
+            event: the decoded JSON of the event.
+            name: type of the event, as the stream states it; empty if it states none.
         """
 
     @abstractmethod

@@ -99,7 +99,7 @@ async def _look(call: OpenCall, live: LiveRun) -> bool:
 async def _gone(process: str, live: LiveRun) -> bool:
     """Return whether a process has certainly ended, according to the store or the function `gesta.open(gone=...)`.
 
-    If only the function knows, its answer is noted in the store.
+    If the store does not know, but the function returns `True`, the store keeps that answer.
     """
     store, asked = live.log.journal.store, live.host.terms.gone
     found = await store.gone(process)
@@ -133,6 +133,7 @@ async def _asked(tool: Tool, given: tuple[Any, ...], name: str) -> Any:
     """Return the answer of the tool's `reconcile`. A function that is not async is called in a thread.
 
     Args:
+        given: the arguments for `reconcile`.
         name: a name for the attempt. As long as an earlier thread of that name goes on, no second one is started, so
             that a service that hangs does not collect threads.
     """
@@ -157,8 +158,8 @@ async def _asked(tool: Tool, given: tuple[Any, ...], name: str) -> Any:
 async def _reconcile(agent: Agent, call: OpenCall, live: LiveRun, *, over: bool) -> None:
     """Ask the tool's `reconcile` about a call in doubt, and write its answer.
 
-    If `reconcile` raises or is too slow, the call stays in doubt. An entry says so, unless one has done so since the
-    attempt has ended.
+    If `reconcile` raises or is too slow, the call stays in doubt, and an entry says so. No second such entry is written
+    before the attempt is known to have ended.
 
     Args:
         over: whether the last attempt has certainly ended.

@@ -117,9 +117,10 @@ class Host(Protocol):
         """Return the id of the child run with this name; `live` is its parent run."""
 
     async def call_off(self, live: "LiveRun", names: Sequence[str] | None = None) -> None:
-        """End the open turns of the child runs of a run, and of all runs below them.
+        """End the open turns of child runs, and of all runs below them.
 
         Args:
+            live: the run that started the child runs.
             names: names of the child runs to end; `None` for all.
         """
 

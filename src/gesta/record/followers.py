@@ -214,7 +214,7 @@ class Follower:
         return told
 
     async def _reached(self) -> int:
-        """Add the child runs that are on record. Return a pos: the watch passes on all entries after it."""
+        """Add the child runs that are on record. Return a pos: entries after it are reported by the watch."""
         while True:
             reached = self._watch.pos
             rows = await self._watch.store.runs(self._target.session)
@@ -246,7 +246,7 @@ class Follower:
                 await _advance(order, run, source)
 
     async def _missed(self, before: Entry) -> list[Event]:
-        """Return the events of the entries that the watch skipped before `before`."""
+        """Return the events of the entries that come before `before` in its run, and that the watch did not report."""
         told: list[Event] = []
         async for page in pages(self._watch.store, before.run, self.runs[before.run]):
             for entry in page:
@@ -306,7 +306,10 @@ class Follower:
         return [event] if self._words.add(event) else []
 
     def _say(self, event: Event, durable: int) -> None:
-        """Add words to the queue. If it is more than half full, join them to words of the same message at its end."""
+        """Add the words in `event` to the queue. If it is more than half full, join them to words of the same message.
+
+        `durable` is the seq of the last entry on disk when the words were sent.
+        """
         last = self._waiting[-1] if len(self._waiting) > self._most / 2 else None
         if isinstance(last, tuple) and isinstance(event, AnswerEvent | ThoughtEvent):
             before = last[0]

@@ -120,9 +120,10 @@ class Turn(Struct):
     spending: Spending = field(default_factory=Spending)
 
     def returned(self, entry: Entry) -> None:
-        """Subtract from `handed` the number of child runs whose end this entry reports.
+        """Count the child runs whose end an entry reports, and subtract that number from `handed`.
 
-        The `end` entries of these child runs are causes of the entry. Entries of workflow steps are ignored.
+        `handed` is the number of child runs that have not returned to the turn yet. The `end` entries of the child runs
+        are causes of the entry. Entries of workflow steps are ignored.
         """
         if self.handed and entry.span == self.begin:
             self.handed -= sum(isinstance(cause, tuple) for cause in entry.causes)
@@ -140,7 +141,10 @@ class Turn(Struct):
 
     @property
     def request_mark(self) -> int:
-        """The negative number that `checked` holds for the next request, because the request has no seq yet."""
+        """The negative number by which the set `checked` knows the next request, which has no seq yet.
+
+        `checked` contains everything that a hook was already called for.
+        """
         return -1 - self.requests
 
     def stopped(self, seq: int, content: FaultContent) -> None:

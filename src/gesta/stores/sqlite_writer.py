@@ -95,8 +95,8 @@ class Writer:
 
         Returns:
             For each operation its result, or a GestaError if that operation alone was refused. The result of a batch is
-            the pos of its last row. The result of a letter is whether its key was new. The result of a `Take` is the
-            lease. The result of a release is `None`.
+            the pos of its last row. The result of a letter (a message to a run) is whether its key was new.
+            The result of a `Take`, a request for a lease, is the lease. The result of a release is `None`.
 
         Raises:
             RecordBusy: others wrote for `busy_s` seconds; nothing was committed. BrokenRecord: the file is damaged.
@@ -137,7 +137,10 @@ class Writer:
             self._turn.release()
 
     def wait(self) -> None:
-        """Wait until other writers have finished, so that `at_once` can be tried. Raises RecordBusy, WriteFailed."""
+        """Wait until other writers have finished. Then `at_once`, which does not wait, can be tried again.
+
+        Raises RecordBusy, WriteFailed.
+        """
         until = time.monotonic() + self._terms.busy_s
         with self._waited(until):
             self._until = until
@@ -314,7 +317,10 @@ class Writer:
         return outcomes
 
     def _begin(self, *, synced: bool) -> None:
-        """Begin a transaction as the only writer. If another connection has written, forget the remembered heads."""
+        """Begin a transaction as the only writer. Raises NotNow, RecordBusy, WriteFailed.
+
+        If another connection has written, the number of each run's last entry is no longer remembered, but read again.
+        """
         if self._lost is not None or not self._guard.stands():
             raise self._gone()  # a commit would reach neither the file nor any other process
         try:

@@ -194,7 +194,11 @@ def _inferred(entry: Entry) -> bool:
 
 
 def _missing(state: State, entry: Entry, place: Place | None) -> str | None:
-    """Return what is missing to explain an entry, such as a cause; `None` if nothing is missing."""
+    """Return what is missing to explain an entry, such as "a cause"; `None` if nothing is missing.
+
+    Args:
+        place: how the table in `gesta.lineage` says to show the entry; `None` if the table lacks its kind.
+    """
     if place is None:
         return "a place in the table of kinds"
     known = {state.kind(link) for link in state.links((entry.run, entry.seq))}
@@ -207,10 +211,12 @@ def _missing(state: State, entry: Entry, place: Place | None) -> str | None:
 
 
 def _closure(state: State, targets: Iterable[Key], before: int) -> set[Key]:
-    """Return the targets, all their sources, and later entries about any of these entries, such as approvals.
+    """Return some entries, their causes, the causes of these, and so on, and later entries such as approvals.
+
+    A later entry is added if it refers to an entry that is returned.
 
     Args:
-        targets: the entries, all of one run.
+        targets: the entries to begin with, all of one run.
         before: a seq in the run of the targets. Later entries of that run are added only if their seq is smaller.
     """
     left = list(targets)

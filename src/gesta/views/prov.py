@@ -207,7 +207,11 @@ def _label(node: Node, entry: Entry, state: State) -> str:
 
 
 def _document(node: Node, name: str) -> str | None:
-    """Return the IRI of the document for the text of a node; `None` if other predicates express all of the text."""
+    """Return the IRI of the document that holds a node's text; `None` if other predicates express all of the text.
+
+    Args:
+        name: IRI of the node's entity.
+    """
     match node.type:
         case "Conclusion":
             return name.replace("/final", "/answer")
@@ -219,7 +223,12 @@ def _document(node: Node, name: str) -> str | None:
 
 
 def _passages(node: Node, name: str, entry: Entry) -> Iterator[Quad]:
-    """Yield statements about the passages that a retrieval found, and about their sources."""
+    """Yield statements about the passages that a retrieval found, and about their sources.
+
+    Args:
+        name: IRI of the node's entity.
+        entry: the entry of the retrieval.
+    """
     assert isinstance(entry.content, kinds.RetrievalContent)
     query, asked = literal(entry.content.query), name.removesuffix("/exploration")
     grounding = f"{asked}/grounding"
@@ -246,9 +255,10 @@ def _passages(node: Node, name: str, entry: Entry) -> Iterator[Quad]:
 
 
 def _way(hit: kinds.Hit, way: Sequence[tuple[str, str]]) -> Iterator[Quad]:
-    """Yield statements that a passage derives from its page, and the page from its document.
+    """Yield statements about the sources of a passage: it derives from a page, and the page from a document.
 
     Args:
+        hit: the passage.
         way: class and IRI of document, page and passage, as `way_to` returns them.
     """
     labels = {"Document": hit.document, "Page": f"Page {hit.page}", "Chunk": str(hit.chunk)}

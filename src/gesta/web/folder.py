@@ -122,7 +122,12 @@ class FolderCopy:
             yield each
 
     async def _views(self, run: str, head: int, room: Room) -> AsyncIterator[tuple[str, bytes]]:
-        """Yield the answers about a run's timeline, its tables in the forms of other systems, and its requests."""
+        """Yield the viewer's answers about a run, each with its address: timeline, exports and requests to the model.
+
+        Args:
+            head: seq (number in the run) of the last entry.
+            room: counts the bytes of requests to the model, which are left out beyond a limit.
+        """
 
         async def said(rest: str) -> bytes:
             return await self._said(run, rest)
@@ -135,6 +140,11 @@ class FolderCopy:
         """Yield the files that the page loads when a person opens a line: the whole entry, its images and its files.
 
         A file whose bytes are missing from the record is removed from the line.
+
+        Args:
+            place: place of the run among the copied runs.
+            line: an entry, as the page lists it.
+            done: counts what is left out.
         """
         run, entry = self._rows[place].run, f"entries/{line['seq']}"
         if line.get("more"):
@@ -152,7 +162,12 @@ class FolderCopy:
                     line["parts"].remove(part)
 
     async def _whys(self, answers: list[tuple[int, list[int]]], done: Copied) -> AsyncIterator[tuple[str, bytes]]:
-        """Yield the explanations of answers: the last answer of each run first, then its earlier answers."""
+        """Yield the files that explain the agents' answers: first each run's last answer, then the earlier answers.
+
+        Args:
+            answers: for each run its place among the copied runs, and the seqs (entry numbers) of its answers.
+            done: counts the explanations that are left out because they would be too large.
+        """
         last = [(place, found[-1]) for place, found in answers if found]
         others = [(place, seq) for place, found in answers for seq in found[-2::-1]]
         size = 0
@@ -171,7 +186,11 @@ class FolderCopy:
         return _json({"waiting": own, "by": ""})
 
     async def _facts(self, heads: list[int]) -> dict[str, Any]:
-        """Return facts about the copy for the page's script: its time, the record, the runs and their lengths."""
+        """Return facts about the copy for the page's script: its time, the record, and the runs.
+
+        Args:
+            heads: for each run, the number of its last entry.
+        """
         about = await self._pages.about()
         kept = {"name": about["name"], "id": about["id"], "runs": len(self._rows), "agents": []}
         runs = [row.run for row in self._rows]
@@ -283,7 +302,12 @@ def _file(name: str, data: bytes) -> tuple[str, bytes]:
 
 
 def _name(place: int, address: str) -> str:
-    """Return the name of the data file for a request about a run. folder.js computes the same name in the browser."""
+    """Return the name of the data file for a request about a run. folder.js computes the same name in the browser.
+
+    Args:
+        place: place of the run among the copied runs, from 0.
+        address: the part of the request's address after the run.
+    """
     path, _, query = address.partition("?")
     return "-".join([str(place), *path.split("/"), *(part for pair in sorted(parse_qsl(query)) for part in pair)])
 

@@ -91,7 +91,13 @@ class Sender(httpx2.AsyncClient):
         return await self._checked(request, of, response)
 
     async def _checked(self, request: httpx2.Request, of: Any, response: httpx2.Response) -> httpx2.Response:
-        """Return a reply with its body read and checked, unless the body is a stream of events."""
+        """Read the body of a reply, and return the reply if the body answers the request; else return an error reply.
+
+        A stream of events and a redirect are returned unread.
+
+        Args:
+            of: id of the JSON-RPC request; `None` for a notification, which has no id.
+        """
         status, kind = response.status_code, response.headers.get("content-type", "").lower()
         if (status < 300 and kind.startswith("text/event-stream")) or response.has_redirect_location:
             return response
@@ -117,7 +123,13 @@ class Sender(httpx2.AsyncClient):
         return self._instead(request, of, "lost" if status in GATEWAY else "refused", said)
 
     def _instead(self, request: httpx2.Request, of: Any, kind: Kind, said: str) -> httpx2.Response:
-        """Return a made-up reply for a failed request. For a notification, which has no id, the failure is ignored."""
+        """Return a made-up reply, which reports to the library `mcp` that a request failed.
+
+        Args:
+            of: id of the JSON-RPC request. `None` for a notification, which has no id: then the reply has no body.
+            kind: how the request failed, such as `lost`.
+            said: the error's message.
+        """
         if of is None:
             return httpx2.Response(202 if request.method == "POST" else 503, request=request)
         error = {"code": CODE, "message": SECRETS.message(said), "data": {"word": self.word, "kind": kind}}
@@ -166,7 +178,10 @@ def _request_id(request: httpx2.Request) -> Any:
 
 
 def _is_answer(body: bytes, of: Any, status: int) -> bool:
-    """Return whether a body is the JSON-RPC answer to the request `of`. An error may have no id."""
+    """Return whether a body is the JSON-RPC answer to the request with the id `of`. An error may lack the id.
+
+    With an HTTP `status` of 400 or more, only an error is an answer.
+    """
     try:
         message = json.loads(body)
     except (ValueError, RecursionError):

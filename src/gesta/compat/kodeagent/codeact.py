@@ -25,10 +25,7 @@ class CodeActHistoryFormatter(HistoryFormatter):
         return msg.role == "assistant" and coded and getattr(msg, "final_answer", None) is None
 
     def format_tool_call(self, msg: ChatMessage, state: dict[str, Any]) -> dict[str, Any]:
-        """Return a message that calls the pseudo tool with the code, and store the call's id in `state`.
-
-        The key `pending_tool_call` of `state` stays unchanged.
-        """
+        """Return a message that calls the pseudo tool with the code. In `state`, note only the id of the call."""
         arguments = json.dumps({"code": getattr(msg, "code", None) or ""})
         return self._tool_call(msg, state, CODE_ACT_PSEUDO_TOOL_NAME, arguments)
 

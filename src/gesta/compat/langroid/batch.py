@@ -212,12 +212,12 @@ class OneResponse(Task, eq=False):
         self.pending_message = await self._response(Entity.LLM)
 
     def done(self, result: Any = None, r: Any = None) -> tuple[bool, StatusCode]:
-        """Return True and the status, because the task is done after its one step."""
+        """Return `True` and the status, because the task is done after its one step. The arguments are ignored."""
         del result, r
         return True, StatusCode.STALLED if self.pending_message is None else StatusCode.DONE
 
     def result(self, status: StatusCode | None = None) -> ChatDocument | None:
-        """Return the answer of the called method."""
+        """Return the answer of the called method; `None` if there is none. `status` is ignored."""
         del status
         return self.pending_message
 

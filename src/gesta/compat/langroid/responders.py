@@ -74,11 +74,11 @@ class Agent(Messages):
     # responders
 
     def entity_responders(self) -> list[tuple[Entity, Callable[[Said], Any]]]:
-        """Return pairs of an entity and its response method, in the order in which a task asks them."""
+        """Return the methods that respond as agent, model and user, each with that entity, in the order of use."""
         return [(entity, getattr(self, name)) for entity, name in RESPONDERS.items()]
 
     def entity_responders_async(self) -> list[tuple[Entity, Callable[[Said], Any]]]:
-        """Return pairs of an entity and its asynchronous response method, in the order in which a task asks them."""
+        """Return the asynchronous methods that respond as agent, model and user; see `entity_responders`."""
         return [(entity, getattr(self, f"{name}_async")) for entity, name in RESPONDERS.items()]
 
     def agent_response(self, msg: Said = None) -> ChatDocument | None:
@@ -285,7 +285,7 @@ class Agent(Messages):
     # the rest
 
     def init_state(self) -> None:
-        """Hide the history. Called for each new agent and at each restart: a subclass can set its own state here."""
+        """Hide earlier messages from the model. Called for each new agent and restart; a subclass may extend it."""
         if not self._begins:
             self.init_message_history()
 

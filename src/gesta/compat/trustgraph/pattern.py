@@ -14,7 +14,10 @@ from gesta.workflow.verbs import Verbs
 
 
 class Pattern(PatternTurn, PatternBase):
-    """A pattern that has the methods of its turn, too. Other patterns get the turn as the argument `flow`."""
+    """Base class of patterns that call the methods of their turn on `self`.
+
+    Other patterns call them on the argument `flow`.
+    """
 
     def __init__(self, verbs: Verbs) -> None:
         cls = type(self)

@@ -66,7 +66,7 @@ def _run(document: Document, path: str, words: str, oddities: Oddities) -> Forei
 
 
 def _own(document: Document) -> str:
-    """Return the id of a run: the path that the file gives for it, or else the values that describe the run."""
+    """Return an id for a run: its path in the file, else the names of its suite and tasks, else its number."""
     if path := plain_name(document.path.removesuffix(".json")):
         return path
     return plain_name(*(document.value.get(key) for key in NAMED)) or str(document.place)

@@ -220,7 +220,7 @@ def _run(document: Document, path: str, where: str, oddities: Oddities) -> Forei
 
 
 def _word(message: Any, place: int, oddities: Oddities) -> Word | None:
-    """Return a message of the source as a `Word`; `None` if it has no role."""
+    """Return a message of the source as a `Word`, with its number `place`; `None` if it has no role."""
     if not isinstance(message, dict) or not isinstance(message.get("role"), str) or not message["role"]:
         return None
     members = Members(message, oddities)
@@ -242,9 +242,11 @@ def _team(words: list[Word | None]) -> list[str]:
 
 
 def _take(talk: Talk, word: Word, prompts: dict[str, Any], team: list[str]) -> None:
-    """Write one message.
+    """Write one message of the source into the run, as one or more entries.
 
     Args:
+        talk: writes the entries of the run.
+        word: the message.
         prompts: instructions by agent.
         team: names of all agents.
     """

@@ -77,7 +77,11 @@ def _object(properties: dict[str, Any], *required: str) -> dict[str, Any]:
 
 
 def _asked(schema: dict[str, Any] | None) -> dict[str, Any]:
-    """Return the schema of the form for a question, given the schema of the answer."""
+    """Return the JSON Schema of a form that asks for an answer.
+
+    Args:
+        schema: JSON Schema of the answer; `None` for any text.
+    """
     if schema is None:
         return _object({"answer": {"type": "string"}}, "answer")
     if _flat(schema):

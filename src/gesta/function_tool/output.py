@@ -127,7 +127,7 @@ class Output(Struct, Generic[T], frozen=True, eq=False):
             raise BadArguments(told if shown else told.replace("$.value", "$")) from wrong
 
     def plain(self, text: str) -> Any:
-        """Return an answer that fits the type, as JSON data. For a `wrapped` answer this is its member `value`."""
+        """Return the JSON data of an answer that fits the type; of a `wrapped` answer only its member `value`."""
         given = _answer_json(text)
         return given["value"] if self.wrapped else given
 

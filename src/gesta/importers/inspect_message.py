@@ -292,9 +292,10 @@ def kept(*parts: dict[str, Any] | None) -> dict[str, Any] | None:
 
 
 def _call(call: Any, seconds: Any) -> tuple[Any, Any]:
-    """Return the provider's response from a recorded call, and the other members of that call.
+    """Return the response in a recorded call of a provider's API, and the other members of the call.
 
     Args:
+        call: the recorded call; if it is not a dict, the response is `None`.
         seconds: the time that the model needed, according to the event. An equal time in the call is left out.
     """
     if not isinstance(call, dict):
@@ -307,6 +308,9 @@ def offer(event: Any, told: Told) -> tuple[list[dict[str, Any]] | None, dict[str
     """Return the tools and the settings of a model event, and a dict for its `extra`.
 
     The dict holds the replaced references, and tools or settings of the wrong type.
+
+    Args:
+        told: replaces the references in the event by the texts of attachments.
     """
     made, extra = told.read({key: dig(event, key) for key in ("tools", "config")})
     given, config = made["tools"], made["config"]

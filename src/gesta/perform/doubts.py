@@ -80,7 +80,10 @@ def _resolve(tool: Tool | None, call: OpenCall, live: LiveRun) -> None:
 
 
 async def _look(call: OpenCall, live: LiveRun) -> bool:
-    """Return whether the call's last attempt has certainly ended, and write an entry about it if that is new."""
+    """Return whether the last attempt of a call has certainly ended, and write an entry that says so.
+
+    If it may still be running, an entry says that, but only once.
+    """
     last, journal = call.last, live.log.journal
     assert last is not None
     if last.process == journal.lease.owner:

@@ -78,7 +78,13 @@ def forks(batch: Batch) -> bool:
 
 
 def blob_of(address: str, run: str, name: str, rows: Sequence[tuple[Any, ...]]) -> BlobRow:
-    """Return the blob that a query found, from the rows of its result.
+    """Return the blob that a query found.
+
+    Args:
+        address: address of the record, for errors.
+        run: the run that the blob belongs to.
+        name: name of the blob.
+        rows: the result of the query.
 
     Raises:
         BrokenRecord: the run has no such blob, its salt or data has another type, or its salt has the wrong length.
@@ -95,7 +101,7 @@ def blob_of(address: str, run: str, name: str, rows: Sequence[tuple[Any, ...]]) 
 
 
 def letters_of(address: str, rows: Iterable[tuple[Any, ...]]) -> list[Letter]:
-    """Return the letters that a query found, from the rows of its result.
+    """Return the letters in `rows`, the result of a query. `address` names the record in errors.
 
     Raises BrokenRecord if a letter's key, content or time is not text.
     """

@@ -133,7 +133,7 @@ class InlinePostgresStore:
 
     @classmethod
     def holding(cls, connection: Connection, place: Place, info: Info) -> Holding:
-        """Return the name and lock of this process on one record, which all its stores on that record share."""
+        """Return the name and the lock of this process, which all its stores on one record share."""
         server, *rest = (server_of(connection, place) or f"{place.conninfo}/{place.schema}").split("/")
         where = "/".join([server, *rest[1:]])  # without the timeline, because a failover changes it
         return cls.holdings.setdefault((os.getpid(), where, info.id), Holding())

@@ -349,7 +349,10 @@ class Writer:
     def _put_away(self, patience_s: float) -> WriteFailed | None:
         """Commit the release of the leases, and move the log into the file.
 
-        Returns an error if the file was removed or replaced, and no error has said so yet. Raises apsw.Error.
+        If the file was removed or replaced, return an error, unless an earlier error reported it. Raises apsw.Error.
+
+        Args:
+            patience_s: seconds to wait for other writers.
         """
         if self._lost is not None or not self._guard.stands():
             self._connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)  # keep the entries of another process

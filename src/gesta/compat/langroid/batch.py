@@ -109,7 +109,11 @@ class Batch(Struct, frozen=True, kw_only=True, metaclass=Spelled):
         return await self.tasks(one, items)
 
     async def each(self, inputs: Sequence[Any], do: DoTask, copies: "Copies | None" = None) -> list[Any]:
-        """Return the result of `await do(input, index)` for each input; see `tasks`."""
+        """Return the result of `await do(input, index)` for each input, converted by `output_map`; see `tasks`.
+
+        Args:
+            copies: the tasks that `do` runs, if any. They tell which results are stored, and can be cancelled.
+        """
         results: list[Any] = []
         size = self.batch_size or len(inputs) or 1
         for start in range(0, len(inputs), size):
@@ -172,7 +176,7 @@ class Copies:
         return f"{self._batch.name}-{i}" if self._batch.name else None
 
     async def run(self, given: Any, i: int) -> Any:
-        """Run the task of an item, or continue its interrupted turn. Return its result."""
+        """Run the task of item number `i` on its input `given`, or continue the interrupted turn. Return the result."""
         batch = self._batch
         limits = batch.turns, None, batch.max_cost, batch.max_tokens
         return await self[i].run_async(given, *limits, batch.name, key=self._key(i))

@@ -98,6 +98,12 @@ class Messages(Histories):
         """Return the result of a responder or tool handler as a document. `None` and documents are returned unchanged.
 
         A tool message becomes the only member of `tool_messages`; any other value becomes the content.
+
+        Args:
+            msg: the result.
+            orig_tool_name: ignored.
+            chat_doc: the document that was responded to.
+            author_entity: the sender of the new document.
         """
         del orig_tool_name  # not needed: the handler that returns a tool message knows its tool
         if msg is None or isinstance(msg, ChatDocument):

@@ -73,7 +73,12 @@ def _own(document: Document) -> str:
 
 
 def _ending(error: Any, messages: list[Any]) -> tuple[Reason, Error | None]:
-    """Return why the last turn ended, and its error. If no error stopped the pipeline, the last message decides."""
+    """Return why the last turn ended, and its error: `answered` if the last message is an answer, else `limit`.
+
+    Args:
+        error: the error that stopped the pipeline, if any. Then the reason is `failed`.
+        messages: all messages of the run.
+    """
     if error:
         return "failed", Error(type="pipeline", message=error if isinstance(error, str) else "See the note `error`.")
     if ends_answered(messages):

@@ -161,7 +161,7 @@ def _parsed(before: Any, after: Any) -> tuple[Any, Any]:
 
 
 def _drop(value: Any, path: list[str]) -> None:
-    """Remove the member at a path, and each object on the way that is empty afterwards."""
+    """Remove the member at a path inside `value`, and each object on the way that is empty afterwards."""
     if not isinstance(value, dict):
         return
     if len(path) > 1:

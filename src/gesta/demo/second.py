@@ -80,7 +80,7 @@ async def _shown(stage: Stage, record: gesta.Record, session: str, work: Callabl
 
 
 async def _child(stage: Stage, session: str, by: str) -> int:
-    """Run the process that is killed, and return its exit code."""
+    """Run the child process that is killed, and return its exit code. `by` is the name of the person who approves."""
     command = [sys.executable, "-P", "-m", "gesta.demo.child", stage.choices.address, session]
     command += ["--by", by, "--kill", stage.choices.kill, *stage.choices.live]
     # The child gets its own session, so that Ctrl-C reaches only this process, which then ends the child.

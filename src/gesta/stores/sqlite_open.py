@@ -109,7 +109,10 @@ def refuse_others(path: Path, application: int, format: int) -> None:
 
 
 def connect_writing(path: Path, *, synced: bool) -> apsw.Connection:
-    """Open a file for reading and writing, and create it if it does not exist. Raises apsw.Error, BrokenRecord."""
+    """Open a file for reading and writing, and create it if it does not exist. Raises apsw.Error, BrokenRecord.
+
+    With `synced`, each commit waits until it is on the disk.
+    """
     with OPENING:
         connection = apsw.Connection(str(path))
     if connection.readonly("main"):  # SQLite opens such a file too, and would fail at the first append

@@ -57,7 +57,7 @@ def collected(contract: type[Contract]) -> type[Contract]:
 
 
 def on_a_loop(name: str, sentence: Callable[..., Coroutine[Any, Any, None]]) -> Callable[[Any], None]:
-    """Return a test that runs an async test on an event loop of its own, with a new store.
+    """Return a test called `name` that runs the async test `sentence` on an event loop of its own, with a new store.
 
     If the async test has a parameter `other`, it also gets the same store opened by a second owner.
     """

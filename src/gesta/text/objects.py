@@ -99,7 +99,7 @@ def _rewritten(found: re.Match[str]) -> str:
 
 
 def _text_object(text: str, start: int, end: int, value: dict[str, Any]) -> TextObject:
-    """Return a `TextObject` for a decoded value.
+    """Return a `TextObject` for the value decoded from `text[start:end]`.
 
     If the value is nested too deeply, the `TextObject` has a problem and no value.
     """

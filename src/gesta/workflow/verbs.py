@@ -257,7 +257,13 @@ class Verbs(ProgramTurn):
         why: str | None = None,
         causes: Sequence[Cause] = (),
     ) -> str:
-        """Return one of the options, and write the decision once. Without `choice`, an option is drawn at random."""
+        """Return one of the options, and write it as a decision. A decision on record under `name` is returned again.
+
+        Args:
+            choice: the option to return; without it, an option is drawn at random.
+            why: the reason for the choice, to be recorded.
+            causes: the entries that the decision is made from; by default the entry that opened the turn.
+        """
         if choice is not None and choice not in options:
             found = f"{choice!r} is none of the options.{nearest(choice, options)}"
             raise OtherProgram(name, found, f"one of {', '.join(options)}")

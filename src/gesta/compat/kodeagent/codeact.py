@@ -30,7 +30,10 @@ class CodeActHistoryFormatter(HistoryFormatter):
         return self._tool_call(msg, state, CODE_ACT_PSEUDO_TOOL_NAME, arguments)
 
     def view(self, msg: ChatMessage, args: Mapping[str, Any]) -> ChatMessage:
-        """Return a message whose tool call is Python code. A message that has code is returned unchanged."""
+        """Return a message with its tool call, which has the arguments `args`, written as Python code.
+
+        A message that has code is returned unchanged.
+        """
         return msg if msg.code else msgspec.structs.replace(msg, code=code_of(str(msg.action), args))
 
     def _get_tool_call_metadata(self, msg: ChatMessage) -> dict[str, Any]:

@@ -68,6 +68,6 @@ def heard(callbacks: Callbacks, live: LiveRun) -> Iterator[None]:
 
 
 def told(callback: Callable[..., Any] | None, content: str, *, is_tool: bool) -> None:
-    """Call a callback with an answer, unless the callback is `None`."""
+    """Call a callback, unless it is `None`, with an answer: its text, and whether the answer is a tool message."""
     if callback is not None:
         callback(content=content, is_tool=is_tool)

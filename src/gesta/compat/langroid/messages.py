@@ -130,7 +130,7 @@ class Messages(Histories):
         return process_tool_results(results, id2result, tool_calls)
 
     def get_tool_messages(self, msg: Said, all_tools: bool = False) -> list[ToolForm]:  # noqa: FBT001, FBT002
-        """Return the tool messages in a message. By default, return only those that this agent handles."""
+        """Return the tool messages in a message: those that this agent handles or, with `all_tools`, all of them."""
         if msg is None:
             return []
         if not isinstance(msg, ChatDocument):
@@ -141,7 +141,7 @@ class Messages(Histories):
         return [each for each in found if all_tools or self._is_mine(each)]
 
     def _filter_user_origin_tools(self, msg: Said, tools: Sequence[ToolForm]) -> list[ToolForm]:
-        """Return the tools of a message. From a tainted message, return only tools that the model may use."""
+        """Return `tools`, the tools of a message; if the message is tainted, only those that the model may use."""
         meta = msg.metadata if isinstance(msg, ChatDocument) else None
         outside = meta is not None and (meta.tainted or (meta.sender == Entity.USER and not meta.tools_from_agent))
         return [each for each in tools if not outside or facts_of(type(each)).name in self.llm_tools_usable]

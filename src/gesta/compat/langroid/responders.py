@@ -306,9 +306,10 @@ class Agent(Messages):
         no_answer: str = NO_ANSWER,
         user_confirm: bool = True,  # noqa: FBT001, FBT002 - as above
     ) -> str | None:
-        """Return the answer of another agent's model; `None` if a person refuses or the answer is `no_answer`.
+        """Return another model's answer to `request`; `None` if a person refuses or the answer is `no_answer`.
 
         Args:
+            agent: the agent whose model is asked.
             user_confirm: whether to ask a person first, if this agent is interactive.
         """
         if user_confirm and self.interactive:

@@ -112,6 +112,10 @@ class Talk(Struct):
         """Write an entry in the innermost open span, and return its seq.
 
         The entry has no time, as the source has none.
+
+        Args:
+            cause: seq of the entry that this one was made from.
+            inferred: names of the facts in the entry that the source does not state.
         """
         span = self.spans[-1][0] if self.spans else 0
         if isinstance(content, BeginContent):
@@ -292,7 +296,7 @@ def _printed(word: Word) -> ToolResultContent:
 
 
 def _decision(word: Word, team: list[str]) -> DecisionContent | None:
-    """Return the choice of the next speaker that an orchestrator noted; `None` if the message has no such note."""
+    """Return which agent of `team` an orchestrator chose to speak next; `None` if `word` does not note a choice."""
     if not word.text.startswith(LEDGER):
         return None
     try:
